@@ -1,0 +1,67 @@
+# Each command first sets up what it needs in .venv, from requirements.lock; the next one starts at once.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+# Choose another interpreter with `make PYTHON=/path/to/python3.11 ...`.
+PYTHON := python3.11 python3.10 python3
+# Passed on to the command, as in `make train ARGS="--env=pong"`.
+ARGS :=
+# Test processes; each holds TensorFlow.
+WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: train test lint format lock clean help
+
+train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
+	$(PY) train.py --config=quickstart $(ARGS)
+
+test: lint ## Check style and run the tests; ARGS="-m slow" runs the long ones
+	$(PY) -m pytest -n $(WORKERS) --dist=loadfile $(ARGS)
+
+lint: $(INSTALLED) ## Check style and format alone
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+
+format: $(INSTALLED) ## Rewrite the sources in the project's format
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+# One file serves both Python versions: what they share stands bare, the rest carries a marker.
+lock: $(INSTALLED) ## Resolve requirements.lock again; ARGS=--upgrade moves every pin
+	$(PY) -m pip install -q uv
+	@for version in 3.10 3.11; do \
+	  cp requirements.lock $(VENV)/lock-$$version && \
+	  $(PY) -m uv pip compile -q pyproject.toml --all-extras --python-version $$version \
+	    --python-platform x86_64-manylinux_2_28 --no-header --no-annotate $(ARGS) -o $(VENV)/lock-$$version || exit 1; \
+	done
+	@cd $(VENV) && export LC_ALL=C && sort -o lock-3.10 lock-3.10 && sort -o lock-3.11 lock-3.11 && { \
+	  comm -12 lock-3.10 lock-3.11; \
+	  comm -23 lock-3.10 lock-3.11 | sed 's/$$/ ; python_version < "3.11"/'; \
+	  comm -13 lock-3.10 lock-3.11 | sed 's/$$/ ; python_version >= "3.11"/'; \
+	} | sort > lock && mv lock ../requirements.lock
+
+clean: ## Remove .venv and everything else that is built (runs/ stays)
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(INSTALLED): requirements.lock pyproject.toml setup.py | $(PY)
+	@echo "Installing requirements.lock into $(VENV) ..."
+	@$(PY) -m pip install -q --disable-pip-version-check -r requirements.lock
+	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(PY):
+	@for python in $(PYTHON); do \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 10), (3, 11)])' 2>/dev/null || continue; \
+	  "$$python" -c 'import ensurepip' 2>/dev/null || { \
+	    echo "$$python cannot make virtual environments. On Debian and Ubuntu: apt install $$python-venv" >&2; exit 1; }; \
+	  exec "$$python" -m venv $(VENV); \
+	done; \
+	echo "TensorFlow 2.15 needs Python 3.10 or 3.11, and none of these is one: $(PYTHON)." >&2; \
+	echo "Install one, or name yours: make $(or $(MAKECMDGOALS),train) PYTHON=/path/to/python3.11" >&2; exit 1

@@ -1,0 +1,129 @@
+"""What pip gets: the metadata, the lock file and the wheel."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import distribution
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from setuptools.config.pyprojecttoml import read_configuration
+
+from tests.source_tree import ROOT, imported_distributions, repository_files
+
+PYTHONS = ["3.10", "3.11"]
+
+
+@pytest.fixture(scope="module")
+def project():
+    return read_configuration(ROOT / "pyproject.toml", expand=False)["project"]
+
+
+@pytest.fixture(scope="module")
+def version():
+    """`__version__` of rbs_tf, read without importing it."""
+    for node in ast.parse((ROOT / "rbs_tf/__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == "__version__":
+            return ast.literal_eval(node.value)
+    pytest.fail("rbs_tf/__init__.py assigns no literal to __version__")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that pip builds from a copy of the project, `agents` and `networks` included."""
+    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "train.py"):
+        shutil.copy(ROOT / name, source)
+    for name in ("rbs_tf", "networks", "agents", "tests", "configs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--wheel-dir", str(built), str(source)], check=True, timeout=300)
+    (path,) = built.iterdir()
+    return path
+
+
+def names(requirements):
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+
+def pins(python):
+    """{name: version} of the lock file's lines that hold for this version of Python."""
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
+    required = [Requirement(line) for line in (ROOT / "requirements.lock").read_text().splitlines()]
+    held = [r for r in required if r.marker is None or r.marker.evaluate(environment)]
+    pinned = {r.name: Version(str(r.specifier).removeprefix("==")) for r in held}
+    assert len(pinned) == len(held), "a package is pinned twice"
+    return pinned
+
+
+def test_the_wheel_holds_rbs_tf_alone(wheel, version):
+    info = f"rbs_tf-{version}.dist-info"
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name.split("/")[0] for name in archive.namelist()} == {"rbs_tf", info}
+        assert archive.read(f"{info}/top_level.txt").split() == [b"rbs_tf"]
+
+
+def test_the_wheel_holds_every_module_and_table_of_rbs_tf(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("rbs_tf/")}
+    expected = {
+        str(path.relative_to(ROOT))
+        for pattern in ("**/*.py", "**/*.csv", "py.typed")
+        for path in (ROOT / "rbs_tf").glob(pattern)
+    }
+    assert packed == expected
+    assert "rbs_tf/py.typed" in packed
+
+
+def test_the_wheel_runs_where_tensorflow_2_15_does(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+    assert {"Name: rbs-tf", "License-Expression: Apache-2.0"} <= set(lines)
+    (pythons,) = (line for line in lines if line.startswith("Requires-Python: "))
+    assert set(pythons.removeprefix("Requires-Python: ").split(",")) == {">=3.10", "<3.12"}
+
+
+def test_the_lock_file_holds_names_and_versions_only():
+    line = re.compile(r'[a-z0-9-]+==[0-9a-z.]+( ; python_version (<|>=) "3\.11")?')
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    assert [text for text in lines if not line.fullmatch(text)] == []
+    assert lines == sorted(lines)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_lock_file_satisfies_the_metadata(project, python):
+    locked = pins(python)
+    extras = project["optional-dependencies"].values()
+    for required in map(Requirement, sum(extras, project["dependencies"])):
+        assert locked[canonicalize_name(required.name)] in required.specifier, required
+
+
+def test_the_lock_file_is_closed_under_dependencies():
+    locked = pins("{}.{}".format(*sys.version_info))
+    for name in locked:
+        for required in map(Requirement, distribution(name).requires or ()):
+            if required.marker is None or required.marker.evaluate({"extra": ""}):
+                assert locked[canonicalize_name(required.name)] in required.specifier, (
+                    f"{name} asks for {required}"
+                )
+
+
+def test_what_the_packages_import_is_declared(project):
+    python_files = {name for name in repository_files() if name.endswith(".py")}
+    shipped = {
+        name for name in python_files if name.startswith(("rbs_tf/", "networks/", "agents/", "train.py"))
+    }
+    declared = names(project["dependencies"] + project["optional-dependencies"]["minatar"])
+    assert imported_distributions(shipped) <= declared
+    assert imported_distributions(python_files) <= declared | names(project["optional-dependencies"]["dev"])
+
+
+def test_the_gpl_package_is_an_extra(project):
+    assert "minatar" in names(project["optional-dependencies"]["minatar"])
+    assert "minatar" not in names(project["dependencies"] + project["optional-dependencies"]["dev"])
