@@ -1,0 +1,59 @@
+"""Human-normalised scores of the 57 Atari games: 0 is a random player, 100 % is a human tester.
+
+The reference scores are those of `atari57_scores.csv`. Video Pinball's random score there, 16,256.9, lies
+close to its human score, 17,667.9: a mean over the 57 games hangs on that one game. Prefer the median, or say
+so beside the mean.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import importlib.resources
+
+import numpy as np
+
+
+def _read() -> dict[str, tuple[float, float]]:
+    text = (importlib.resources.files("rbs_tf") / "atari57_scores.csv").read_text(encoding="utf-8")
+    return {
+        row["game"]: (float(row["random"]), float(row["human"])) for row in csv.DictReader(text.splitlines())
+    }
+
+
+_SCORES = _read()
+
+#: The 57 games by their plain names ("pong", "space_invaders"), in alphabetical order.
+GAMES: tuple[str, ...] = tuple(_SCORES)
+#: Game -> mean score per episode of a uniformly random player.
+RANDOM: dict[str, float] = {game: random for game, (random, _) in _SCORES.items()}
+#: Game -> mean score per episode of a professional human tester.
+HUMAN: dict[str, float] = {game: human for game, (_, human) in _SCORES.items()}
+
+
+def has_score(game: str | None) -> bool:
+    """Whether `game` is one of the 57 games that reference scores exist for."""
+    return game in _SCORES
+
+
+def human_normalised_score(game: str, score: float | np.ndarray) -> float | np.ndarray:
+    """(score - random) / (human - random), as a fraction: 1.0 is human level.
+
+    Args:
+      game: plain name of one of the 57 games, such as "space_invaders".
+      score: undiscounted, unclipped episode return in game points; a number or an array of any shape.
+
+    Returns:
+      float64, in the shape of `score`.
+
+    Raises:
+      ValueError: the game is not one of the 57; `has_score` tells without raising.
+    """
+    if not has_score(game):
+        nearest = difflib.get_close_matches(str(game).lower(), GAMES, n=3, cutoff=0.4)
+        raise ValueError(
+            f"no reference scores for {game!r}; expected one of the 57 Atari games of rbs_tf.scores.GAMES"
+            + (f", perhaps {' or '.join(map(repr, nearest))}" if nearest else "")
+        )
+    random, human = _SCORES[game]
+    return (np.asarray(score, np.float64) - random) / (human - random)
