@@ -1,0 +1,16 @@
+"""Networks of the agent: torsos, a recurrent core, dueling heads, and the Q-network made of them."""
+
+from networks.dueling_heads import DuelingHeads
+from networks.recurrent_core import RecurrentCore
+from networks.recurrent_q_network import RecurrentQNetwork
+from networks.torsos import ConvTorso, MlpTorso, atari_torso, small_torso
+
+__all__ = [
+    "ConvTorso",
+    "DuelingHeads",
+    "MlpTorso",
+    "RecurrentCore",
+    "RecurrentQNetwork",
+    "atari_torso",
+    "small_torso",
+]

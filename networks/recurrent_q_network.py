@@ -1,0 +1,164 @@
+"""The paper's value function: torso, LSTM, linear layer, many dueling heads (appendix and Table 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gin
+import numpy as np
+import tensorflow as tf
+from tf_agents.networks import network
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories.time_step import StepType
+
+from networks.dueling_heads import DuelingHeads
+from networks.initialisers import fan_in_normal, split_seed
+from networks.recurrent_core import RecurrentCore, State
+from networks.torsos import atari_torso
+
+
+@gin.configurable(module="networks")
+class RecurrentQNetwork(network.Network):
+    """Q-values of H heads and A actions from observations, previous actions and previous rewards.
+
+    The core sees the torso's features, the previous action one-hot (-1, before the first action, as zeros)
+    and the previous reward clipped to [-1, 1]. Heads share everything up to and including the linear layer
+    after the core.
+
+    An observation that its spec bounds to uint8 in [0, 1] holds flags, not pixels (MinAtar's): it reaches the
+    torso as booleans.
+
+    `copy()` builds a network with weights of its own from the same arguments; with a seed they start equal.
+
+    Args:
+      input_tensor_spec: tuple of three specs: observation, previous action (int32 scalar), previous reward
+        (float32 scalar).
+      num_actions: A.
+      num_heads: H.
+      torso: factory, called as `torso(seed=...)`, of a layer from observations [N, ...] to float32 [N, D];
+        see `networks.torsos`. In gin: `RecurrentQNetwork.torso = @networks.small_torso`, without parentheses.
+      lstm_units: U.
+      post_lstm_units: of the linear layer (relu) between core and heads.
+      head_hidden: hidden units of each head's value and advantage stream.
+      scale_gradient: multiply the gradient into the shared part by 1/sqrt(H).
+      seed: of all initial weights; None for a random one.
+      name: of the network.
+
+    Attributes:
+      heads: the `DuelingHeads`.
+
+    Raises:
+      ValueError: an input_tensor_spec that is not such a tuple.
+      TypeError: a torso that is a layer already.
+    """
+
+    def __init__(
+        self,
+        input_tensor_spec: tuple,
+        num_actions: int,
+        num_heads: int,
+        torso: Callable[..., tf.keras.layers.Layer] = atari_torso,
+        lstm_units: int = 512,
+        post_lstm_units: int = 256,
+        head_hidden: int = 256,
+        scale_gradient: bool = True,
+        seed: int | None = None,
+        name: str = "RecurrentQNetwork",
+    ):
+        if not isinstance(input_tensor_spec, tuple) or len(input_tensor_spec) != 3:
+            raise ValueError(
+                "input_tensor_spec must be a tuple (observation, previous action, previous reward), got "
+                f"{input_tensor_spec}. Write (time_step_spec.observation, tf.TensorSpec((), tf.int32), "
+                "tf.TensorSpec((), tf.float32))"
+            )
+        if isinstance(torso, tf.keras.layers.Layer):
+            raise TypeError(
+                f"torso must be a factory of a layer, got the layer {torso.name!r}, which the target network "
+                "would share. Write torso=networks.atari_torso, or torso=lambda seed: your_layer(...)"
+            )
+        state = tf.TensorSpec((lstm_units,), tf.float32)
+        super().__init__(input_tensor_spec, state_spec=(state, state), name=name)
+        self.num_actions, self.num_heads = num_actions, num_heads
+        self._observes_flags = _holds_flags(self.input_tensor_spec[0])
+        torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
+        self._torso = torso(seed=torso_seed)
+        self._core = RecurrentCore(lstm_units, core_seed)
+        self._linear = tf.keras.layers.Dense(
+            post_lstm_units,
+            activation="relu",
+            kernel_initializer=fan_in_normal(linear_seed),
+            dtype="float32",
+            name="linear",
+        )
+        self.heads = DuelingHeads(num_heads, num_actions, head_hidden, scale_gradient, heads_seed)
+
+    @property
+    def shared_variables(self) -> list[tf.Variable]:
+        """Trainable variables of everything that all heads share: torso, core and the linear layer after it.
+
+        Raises:
+          ValueError: the network has no variables yet; call `create_variables()` first.
+        """
+        of_heads = {variable.ref() for variable in self.heads.trainable_variables}
+        return [variable for variable in self.trainable_variables if variable.ref() not in of_heads]
+
+    def call(
+        self,
+        inputs: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+        step_type: tf.Tensor | None = None,
+        network_state: State | tuple[()] = (),
+        training: bool = False,
+    ) -> tuple[tf.Tensor, State]:
+        """One step of B environments, or T steps of B sequences.
+
+        Args:
+          inputs: observation [B, ...] or [B, T, ...]; previous action int32 and previous reward float32, each
+            [B] or [B, T].
+          step_type: int32 [B] or [B, T]; before a FIRST row the state is set to zeros. None for no such row.
+          network_state: (h, c), each float32 [B, U], before the first row; () for zeros.
+          training: for torsos that ask for it; Keras hands it down.
+
+        Returns:
+          Q-values float32 [B, H, A] or [B, T, H, A], and the state after the last row.
+
+        Raises:
+          ValueError: other outer dimensions than [B] and [B, T].
+        """
+        del training
+        observation, previous_action, previous_reward = inputs
+        outer = tf.shape(previous_action)
+        outer_rank = previous_action.shape.rank
+        if outer_rank not in (1, 2):
+            raise ValueError(
+                f"inputs need outer dimensions [B] or [B, T], got actions {previous_action.shape}"
+            )
+        first = tf.zeros(outer, tf.bool) if step_type is None else tf.equal(step_type, StepType.FIRST)
+
+        # Observations are by far the largest tensors: batch and time are merged where they lie, and only the
+        # features are turned time-major for the core.
+        observation = tf.reshape(observation, (-1, *observation.shape[outer_rank:]))
+        features = self._torso(tf.cast(observation, tf.bool) if self._observes_flags else observation)
+        features = tf.reshape(features, tf.concat([outer, features.shape[1:]], axis=0))
+        features = tf.concat(
+            [
+                features,
+                tf.one_hot(previous_action, self.num_actions),
+                tf.clip_by_value(previous_reward, -1.0, 1.0)[..., None],
+            ],
+            axis=-1,
+        )
+        if outer_rank == 2:
+            features, first = _swap_batch_and_time(features), _swap_batch_and_time(first)
+        state = network_state or self.get_initial_state(outer[0])
+        hidden, state = self._core(features, first, state)
+        q_values = self.heads(self._linear(hidden))
+        return _swap_batch_and_time(q_values) if outer_rank == 2 else q_values, state
+
+
+def _holds_flags(spec: tf.TensorSpec) -> bool:
+    bounded = isinstance(spec, tensor_spec.BoundedTensorSpec)
+    return bounded and spec.dtype == tf.uint8 and bool(np.all(spec.maximum <= 1))
+
+
+def _swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(tensor, (1, 0, *range(2, tensor.shape.rank)))

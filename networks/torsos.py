@@ -1,0 +1,173 @@
+"""Torsos: from an observation to the features that the recurrent core remembers.
+
+A torso reaches the network as a factory, called as `torso(seed=...)`, so that every copy of the network
+builds its own. `ConvTorso`, `MlpTorso`, `atari_torso` and `small_torso` are such factories: in gin
+`RecurrentQNetwork.torso = @networks.atari_torso`, in Python `torso=networks.atari_torso`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import gin
+import tensorflow as tf
+
+from networks.initialisers import fan_in_normal, split_seed
+
+# A torso in a mixed policy computes in the narrow type and keeps its variables in float32.
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+class Torso(tf.keras.layers.Layer):
+    """Layers one after the other, from observations [N, ...] to features float32 [N, D].
+
+    Pixels (uint8) are divided by 255; booleans, other integers and floats are taken as they are.
+
+    Args:
+      compute_dtype: "float32", or "bfloat16" for computing in bfloat16 with float32 variables.
+      name: of the layer.
+
+    Raises:
+      ValueError: another compute_dtype.
+    """
+
+    def __init__(self, compute_dtype: str = "float32", name: str | None = None):
+        if compute_dtype not in _POLICIES:
+            raise ValueError(
+                f"compute_dtype must be one of {', '.join(map(repr, _POLICIES))}, got {compute_dtype!r}"
+            )
+        super().__init__(dtype=_POLICIES[compute_dtype], name=name)
+        self._stages: list[tf.keras.layers.Layer] = []
+
+    def _append_dense(self, units: int, seed: int | None) -> None:
+        self._stages.append(
+            tf.keras.layers.Dense(
+                units,
+                activation="relu",
+                kernel_initializer=fan_in_normal(seed),
+                dtype=self.dtype_policy,
+                name=f"linear_{len(self._stages)}",
+            )
+        )
+
+    def call(self, observation: tf.Tensor) -> tf.Tensor:
+        features = tf.cast(observation, self.compute_dtype)
+        if observation.dtype == tf.uint8:
+            features /= 255.0
+        for stage in self._stages:
+            features = stage(features)
+        return tf.cast(features, tf.float32)
+
+
+@gin.configurable(module="networks")
+class ConvTorso(Torso):
+    """For images [height, width, channels]: convolutions with SAME padding, a linear layer, relu after each.
+
+    Args:
+      channels, kernel_sizes, strides: one number per convolution, of equal length.
+      units: of the linear layer: D.
+      compute_dtype: "float32" or "bfloat16", see `Torso`.
+      seed: of the initial weights; None for a random one.
+      name: of the layer.
+
+    Raises:
+      ValueError: lengths that differ, an unknown compute_dtype; when built, observations that are no images.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[int],
+        kernel_sizes: Sequence[int],
+        strides: Sequence[int],
+        units: int,
+        compute_dtype: str = "float32",
+        seed: int | None = None,
+        name: str = "conv_torso",
+    ):
+        super().__init__(compute_dtype, name)
+        if not len(channels) == len(kernel_sizes) == len(strides):
+            raise ValueError(
+                "channels, kernel_sizes and strides need one number per convolution each, "
+                f"got {channels}, {kernel_sizes} and {strides}"
+            )
+        *conv_seeds, dense_seed = split_seed(seed, len(channels) + 1)
+        for filters, kernel_size, stride, conv_seed in zip(
+            channels, kernel_sizes, strides, conv_seeds, strict=True
+        ):
+            self._stages.append(
+                tf.keras.layers.Conv2D(
+                    filters,
+                    kernel_size,
+                    stride,
+                    padding="same",
+                    activation="relu",
+                    kernel_initializer=fan_in_normal(conv_seed),
+                    dtype=self.dtype_policy,
+                    name=f"conv_{len(self._stages)}",
+                )
+            )
+        self._stages.append(tf.keras.layers.Flatten(dtype=self.dtype_policy))
+        self._append_dense(units, dense_seed)
+
+    def build(self, input_shape: tf.TensorShape) -> None:
+        if len(input_shape) != 4:
+            raise ValueError(
+                f"{self.name} takes images [height, width, channels], got observations of shape "
+                f"{tuple(input_shape)[1:]}. For vectors take torso=networks.MlpTorso"
+            )
+        super().build(input_shape)
+
+
+@gin.configurable(module="networks")
+class MlpTorso(Torso):
+    """Linear layers with relu after each, for observations of any shape; they are flattened first.
+
+    Args:
+      units: one number per layer; the last is D.
+      compute_dtype: "float32" or "bfloat16", see `Torso`.
+      seed: of the initial weights; None for a random one.
+      name: of the layer.
+
+    Raises:
+      ValueError: an unknown compute_dtype.
+    """
+
+    def __init__(
+        self,
+        units: Sequence[int] = (128, 128),
+        compute_dtype: str = "float32",
+        seed: int | None = None,
+        name: str = "mlp_torso",
+    ):
+        super().__init__(compute_dtype, name)
+        self._stages.append(tf.keras.layers.Flatten(dtype=self.dtype_policy))
+        for size, layer_seed in zip(units, split_seed(seed, len(units)), strict=True):
+            self._append_dense(size, layer_seed)
+
+
+@gin.configurable(module="networks")
+def atari_torso(compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
+    """The paper's torso (Table 1), for raw frames uint8 [210, 160, 3]; other sizes: `ConvTorso`."""
+    return ConvTorso(
+        channels=(32, 64, 128, 128),
+        kernel_sizes=(7, 5, 5, 3),
+        strides=(4, 2, 2, 1),
+        units=512,
+        compute_dtype=compute_dtype,
+        seed=seed,
+        name="atari_torso",
+    )
+
+
+@gin.configurable(module="networks")
+def small_torso(compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
+    """One convolution and 128 units, for images as small as MinAtar's bool [10, 10, C]."""
+    return ConvTorso(
+        channels=(16,),
+        kernel_sizes=(3,),
+        strides=(1,),
+        units=128,
+        compute_dtype=compute_dtype,
+        seed=seed,
+        name="small_torso",
+    )

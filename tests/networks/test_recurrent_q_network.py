@@ -1,0 +1,292 @@
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+from tf_agents.specs import BoundedTensorSpec
+
+from networks import ConvTorso, MlpTorso, RecurrentQNetwork, atari_torso
+
+B, T, H, A, U = 3, 6, 4, 5, 8
+ACTION, REWARD = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
+SPEC = (tf.TensorSpec((4, 4, 2), tf.uint8), ACTION, REWARD)
+FIRST, MID = 0, 1
+
+
+@pytest.fixture(autouse=True)
+def _no_gin_bindings_left():
+    yield
+    gin.clear_config()
+
+
+def tiny_torso(seed=None, compute_dtype="float32"):
+    return ConvTorso((3,), (3,), (2,), units=7, compute_dtype=compute_dtype, seed=seed)
+
+
+def tiny_network(spec=SPEC, **kwargs):
+    sizes = {"torso": tiny_torso, "lstm_units": U, "post_lstm_units": 6, "head_hidden": 5, "seed": 0}
+    network = RecurrentQNetwork(spec, A, H, **sizes | kwargs)
+    network.create_variables()
+    return network
+
+
+def batch(*outer, seed=0):
+    rng = np.random.default_rng(seed)
+    observation = rng.integers(0, 256, (*outer, 4, 4, 2), dtype=np.uint8)
+    action = rng.integers(-1, A, outer, dtype=np.int32)
+    reward = rng.normal(size=outer).astype(np.float32)
+    step_type = np.where(rng.random(outer) < 0.3, FIRST, MID).astype(np.int32)
+    return tuple(tf.constant(part) for part in (observation, action, reward)), tf.constant(step_type)
+
+
+def some_state(seed=0):
+    rng = np.random.default_rng(seed)
+    return tuple(tf.constant(rng.normal(size=(B, U)), tf.float32) for _ in range(2))
+
+
+def conv(kernel, channels_in, channels_out):
+    return kernel * kernel * channels_in * channels_out + channels_out
+
+
+def linear(units_in, units_out):
+    return units_in * units_out + units_out
+
+
+def test_the_papers_network_has_the_papers_layers():
+    spec = (tf.TensorSpec((210, 160, 3), tf.uint8), ACTION, REWARD)
+    network = RecurrentQNetwork(spec, num_actions=18, num_heads=10)
+    q_spec = network.create_variables()
+    convolutions = conv(7, 3, 32) + conv(5, 32, 64) + conv(5, 64, 128) + conv(3, 128, 128)
+    torso = convolutions + linear(14 * 10 * 128, 512)
+    lstm = 4 * linear(512 + 18 + 1 + 512, 512)
+    shared = torso + lstm + linear(512, 256)
+    head = 2 * linear(256, 256) + linear(256, 1) + linear(256, 18)
+    assert q_spec == tf.TensorSpec((10, 18), tf.float32)
+    assert shared == 11_853_504 and head == 136_467
+    assert sum(np.prod(variable.shape) for variable in network.shared_variables) == shared
+    assert sum(np.prod(variable.shape) for variable in network.trainable_variables) == shared + 10 * head
+
+
+@pytest.mark.parametrize("outer", [(B,), (B, T)])
+def test_values_and_state_have_the_promised_shapes(outer):
+    inputs, step_type = batch(*outer)
+    q_values, state = tiny_network()(inputs, step_type, some_state())
+    assert q_values.shape == (*outer, H, A) and q_values.dtype == tf.float32
+    assert [part.shape for part in state] == [(B, U), (B, U)]
+
+
+def test_an_unroll_is_a_chain_of_single_steps():
+    network = tiny_network()
+    inputs, step_type = batch(B, T)
+    q_values, last = network(inputs, step_type, some_state())
+    state = some_state()
+    for t in range(T):
+        row = tuple(part[:, t] for part in inputs)
+        step_values, state = network(row, step_type[:, t], state)
+        np.testing.assert_allclose(q_values[:, t], step_values, atol=1e-5)
+    np.testing.assert_allclose(last, state, atol=1e-5)
+
+
+def test_sequences_of_a_batch_do_not_see_each_other():
+    network = tiny_network()
+    inputs, step_type = batch(B, T)
+    together, _ = network(inputs, step_type, some_state())
+    for b in range(B):
+        row = slice(b, b + 1)
+        state = tuple(part[row] for part in some_state())
+        alone, _ = network(tuple(part[row] for part in inputs), step_type[row], state)
+        np.testing.assert_allclose(together[row], alone, atol=1e-5)
+
+
+def test_no_state_means_zeros_and_no_step_types_mean_no_reset():
+    network = tiny_network()
+    inputs, _ = batch(B, T)
+    implicit, _ = network(inputs)
+    explicit, _ = network(inputs, tf.fill((B, T), MID), network.get_initial_state(B))
+    np.testing.assert_array_equal(implicit, explicit)
+
+
+@pytest.mark.parametrize("outer", [(B,), (B, T)])
+def test_a_first_step_forgets_the_state(outer):
+    network = tiny_network()
+    inputs, _ = batch(*outer)
+    step_type = tf.fill(outer, FIRST)
+    with_state, _ = network(inputs, step_type, some_state())
+    without, _ = network(inputs, step_type)
+    np.testing.assert_array_equal(with_state, without)
+
+
+def with_part(inputs, index, value):
+    return tuple(tf.fill(part.shape, value) if i == index else part for i, part in enumerate(inputs))
+
+
+def test_no_previous_action_is_none_of_the_actions():
+    network = tiny_network()
+    inputs, _ = batch(B)
+    values = [network(with_part(inputs, 1, action))[0].numpy() for action in range(-1, A)]
+    assert len({value.tobytes() for value in values}) == A + 1
+    # With the weights of all actions set to zero, every action is what -1 was before.
+    core_weights = next(variable for variable in network.variables if "recurrent_core/W" in variable.name)
+    rows_of_actions = np.zeros(core_weights.shape, bool)
+    rows_of_actions[7 : 7 + A] = True
+    core_weights.assign(tf.where(rows_of_actions, 0.0, core_weights))
+    np.testing.assert_array_equal(network(with_part(inputs, 1, 2))[0], values[0])
+
+
+def test_the_previous_reward_is_clipped():
+    network = tiny_network()
+    inputs, _ = batch(B)
+    values = {
+        reward: network(with_part(inputs, 2, reward))[0].numpy() for reward in (-9.0, -1.0, 0.5, 1.0, 1e6)
+    }
+    np.testing.assert_array_equal(values[-9.0], values[-1.0])
+    np.testing.assert_array_equal(values[1e6], values[1.0])
+    assert not np.array_equal(values[0.5], values[1.0])
+
+
+def values_and_gradients(network, inputs, step_type, state):
+    with tf.GradientTape() as tape:
+        q_values, _ = network(inputs, step_type, state, training=True)
+        loss = tf.reduce_sum(tf.square(q_values))
+    return [q_values, *tape.gradient(loss, network.trainable_variables)]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("outer", [(B, T), (None, None)], ids=["static", "dynamic"])
+def test_graphs_and_xla_give_the_values_and_gradients_of_eager_mode(jit_compile, outer):
+    network = tiny_network()
+    arguments = (*batch(B, T), some_state())
+    eager = values_and_gradients(network, *arguments)
+    specs = tf.nest.map_structure(
+        lambda part: tf.TensorSpec((*outer, *part.shape[2:]), part.dtype), arguments[:2]
+    )
+    state_specs = (tf.TensorSpec((B, U), tf.float32),) * 2  # known even where the batch is not
+    compiled = tf.function(
+        lambda *args: values_and_gradients(network, *args),
+        input_signature=(*specs, state_specs),
+        jit_compile=jit_compile,
+    )
+    for in_graph, expected in zip(compiled(*arguments), eager, strict=True):
+        np.testing.assert_allclose(in_graph, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_every_weight_is_reached_by_the_gradient():
+    gradients = values_and_gradients(tiny_network(), *batch(B, T), some_state())[1:]
+    assert all(np.any(gradient != 0.0) for gradient in gradients)
+
+
+def test_the_shared_gradient_alone_is_divided_by_sqrt_h():
+    arguments = (*batch(B, T), some_state())
+    network = tiny_network()
+    shared = {variable.ref() for variable in network.shared_variables}
+    scaled = values_and_gradients(network, *arguments)[1:]
+    plain = values_and_gradients(tiny_network(scale_gradient=False), *arguments)[1:]
+    for variable, own, other in zip(network.trainable_variables, scaled, plain, strict=True):
+        factor = H**-0.5 if variable.ref() in shared else 1.0
+        np.testing.assert_allclose(own, factor * other, rtol=1e-4, atol=1e-5)
+
+
+def test_shared_and_head_variables_are_all_there_is():
+    network = tiny_network()
+    names = [variable.name for variable in (*network.shared_variables, *network.heads.variables)]
+    assert names == [variable.name for variable in network.variables]
+
+
+def test_a_copy_has_variables_of_its_own_that_start_equal():
+    network = tiny_network()
+    copy = network.copy(name="target_network")
+    copy.create_variables()
+    assert copy.name == "target_network"
+    for own, other in zip(network.variables, copy.variables, strict=True):
+        assert own is not other
+        np.testing.assert_array_equal(own, other)
+    network.variables[0].assign_add(tf.ones(network.variables[0].shape))
+    assert not np.array_equal(network.variables[0], copy.variables[0])
+
+
+def test_the_seed_decides_all_weights():
+    def kernels(seed):
+        return [variable.numpy() for variable in tiny_network(seed=seed).variables if np.any(variable != 0.0)]
+
+    for same, again, other, unseeded in zip(kernels(1), kernels(1), kernels(2), kernels(None), strict=True):
+        np.testing.assert_array_equal(same, again)
+        if same.ndim > 1:  # the core's bias is the same constant under every seed
+            assert not np.array_equal(same, other) and not np.array_equal(same, unseeded)
+
+
+def test_a_bfloat16_torso_gives_nearly_the_same_float32_values():
+    inputs, step_type = batch(B, T)
+    exact, _ = tiny_network()(inputs, step_type)
+    narrow_network = tiny_network(torso=lambda seed: tiny_torso(seed, "bfloat16"))
+    narrow, _ = narrow_network(inputs, step_type)
+    assert narrow.dtype == tf.float32
+    assert {variable.dtype for variable in narrow_network.variables} == {tf.float32}
+    assert 0.0 < np.abs(narrow - exact).max() < 0.02
+
+
+@pytest.mark.parametrize("dtype", [tf.bool, tf.uint8, tf.float32])
+def test_variables_are_created_for_every_kind_of_observation(dtype):
+    network = tiny_network((tf.TensorSpec((3, 2), dtype), ACTION, REWARD), torso=MlpTorso)
+    inputs, step_type = batch(B, T)
+    observation = tf.cast(inputs[0][:, :, :3, :2, 0] > 127, dtype)
+    assert network((observation, *inputs[1:]), step_type)[0].shape == (B, T, H, A)
+
+
+@pytest.mark.parametrize("maximum, divisor", [(1, 1.0), (255, 255.0)])
+def test_the_spec_tells_flags_from_pixels(maximum, divisor):
+    bounded = BoundedTensorSpec((4, 4, 2), tf.uint8, 0, maximum)
+    inputs, step_type = batch(B, T)
+    observation = inputs[0] // (256 // (maximum + 1))
+    q_values, _ = tiny_network((bounded, ACTION, REWARD))((observation, *inputs[1:]), step_type)
+    as_floats = (tf.cast(observation, tf.float32) / divisor, *inputs[1:])
+    float_spec = (tf.TensorSpec((4, 4, 2), tf.float32), ACTION, REWARD)
+    expected, _ = tiny_network(float_spec)(as_floats, step_type)
+    np.testing.assert_allclose(q_values, expected, atol=1e-6)
+
+
+def test_the_state_spec_is_a_plain_tuple_that_nests_with_states():
+    network = tiny_network()
+    assert type(network.state_spec) is tuple
+    _, state = network(*batch(B, T))
+    tf.nest.assert_same_structure(network.state_spec, state)
+    tf.nest.assert_same_structure(network.state_spec, network.get_initial_state(B))
+
+
+def test_values_survive_a_saved_model(tmp_path):
+    network = tiny_network()
+    inputs, step_type = batch(B, T)
+    module = tf.Module()
+    module.network = network
+    module.q_values = tf.function(lambda *args: network(*args)[0])
+    expected = module.q_values(inputs, step_type)
+    tf.saved_model.save(module, str(tmp_path))
+    restored = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_allclose(restored.q_values(inputs, step_type), expected, atol=1e-6)
+
+
+def test_gin_chooses_the_torso_and_a_copy_keeps_it():
+    gin.parse_config(
+        "RecurrentQNetwork.torso = @networks.MlpTorso\n"
+        "networks.MlpTorso.units = (3,)\n"
+        "RecurrentQNetwork.lstm_units = 2\n"
+        "RecurrentQNetwork.seed = 5"
+    )
+    network = RecurrentQNetwork(SPEC, A, H)
+    network.create_variables()
+    gin.clear_config()
+    gin.parse_config("networks.MlpTorso.units = (3,)")
+    copy = network.copy()
+    copy.create_variables()
+    assert network.shared_variables[0].shape == (4 * 4 * 2, 3)
+    assert network.state_spec[0].shape == (2,)
+    np.testing.assert_array_equal(network.shared_variables[0], copy.shared_variables[0])
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match="input_tensor_spec must be a tuple"):
+        RecurrentQNetwork(SPEC[0], A, H)
+    with pytest.raises(TypeError, match="must be a factory"):
+        RecurrentQNetwork(SPEC, A, H, torso=atari_torso())
+    with pytest.raises(ValueError, match=r"outer dimensions \[B\] or \[B, T\]"):
+        tiny_network()(batch(2, B, T)[0])
+    with pytest.raises(ValueError, match="create_variables"):
+        _ = RecurrentQNetwork(SPEC, A, H, torso=tiny_torso).shared_variables
