@@ -1,0 +1,249 @@
+"""Checkpoints of a whole run: variables, replay, and what lives in Python.
+
+    checkpoints/<step>/manifest.json    sizes and SHA-256 of all the other files
+    checkpoints/<step>/extra.json       counters and states of random number generators
+    checkpoints/<step>/variables.*      written by `tf.train.Checkpoint`
+    checkpoints/<step>/replay/          written by the Reverb server
+
+A checkpoint is built beside its final place, forced to the disk and renamed, so `checkpoints/<step>` is whole
+or absent; the manifest notices what happens to it afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import reverb
+import tensorflow as tf
+
+from agents.run_folder import RunFolderError
+
+_MANIFEST, _EXTRA, _VARIABLES, _REPLAY = "manifest.json", "extra.json", "variables", "replay"
+_UNFINISHED, _REPLACED, _DAMAGED = ".tmp", ".replaced", ".damaged"
+
+log = logging.getLogger(__name__)
+
+
+class Checkpointer:
+    """Saves the run in `root_dir` and finds its newest whole checkpoint.
+
+    On disk there are `keep` checkpoints, one more while saving, and the replay counts in each of them.
+
+    Args:
+      root_dir: the run folder, which no other process may be using (see `run_folder.opened`).
+      trackables: what `tf.train.Checkpoint` saves, by name.
+      replay_checkpoint: makes the Reverb server write a checkpoint and returns its folder:
+        `reverb.Client.checkpoint`, of a server that was started with `replay_checkpointer()`.
+        None: the run has no replay to save.
+      keep: how many checkpoints stay, at least 1.
+    """
+
+    def __init__(
+        self,
+        root_dir: str | os.PathLike,
+        trackables: Mapping[str, Any],
+        replay_checkpoint: Callable[[], str] | None = None,
+        keep: int = 2,
+    ):
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, got {keep}.")
+        self._root = pathlib.Path(root_dir).absolute()
+        self._folder = self._root / "checkpoints"
+        self._checkpoint = tf.train.Checkpoint(**trackables)
+        self._replay_checkpoint = replay_checkpoint
+        self._keep = keep
+        self._newest: pathlib.Path | None = None  # known to be whole
+        with _explained(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._tidy()
+
+    def replay_checkpointer(self) -> reverb.checkpointers.DefaultCheckpointer:
+        """Returns what to start the Reverb server with, so that it begins with the replay of `restore`.
+
+        Reverb keeps only the last checkpoint under its path and, on starting, prefers it to any other. So
+        what it has written is moved into our checkpoints, and what a killed process left there is removed.
+        """
+        with _explained(self._root / _REPLAY):
+            shutil.rmtree(self._root / _REPLAY, ignore_errors=True)
+            (self._root / _REPLAY).mkdir()
+            newest = self._newest_whole()
+        saved = str(newest / _REPLAY) if newest and (newest / _REPLAY).exists() else None
+        return reverb.checkpointers.DefaultCheckpointer(
+            str(self._root / _REPLAY), fallback_checkpoint_path=saved
+        )
+
+    def save(self, step: int, extra: Mapping[str, Any] | None = None) -> str:
+        """Writes a checkpoint and removes the oldest.
+
+        Args:
+          step: its number, at least 0; a checkpoint of the same step is replaced.
+          extra: numbers, strings, lists, dictionaries with string keys, and numpy arrays; numpy scalars and
+            tuples come back as Python scalars and lists.
+        Returns:
+          the folder of the checkpoint.
+        Raises:
+          RunFolderError: it could not be written (disk full, for one); the earlier ones are untouched.
+        """
+        final = self._folder / str(step)
+        unfinished = _with_suffix(final, _UNFINISHED)
+        try:
+            with _explained(self._folder):
+                unfinished.mkdir()
+                self._checkpoint.write(str(unfinished / _VARIABLES))
+                (unfinished / _EXTRA).write_text(json.dumps(dict(extra or {}), default=_encode))
+                if self._replay_checkpoint is not None:
+                    # A rename, not a copy: both are in the run folder.
+                    os.rename(self._replay_checkpoint(), unfinished / _REPLAY)
+                _write_manifest(unfinished)
+                _replace(unfinished, final)
+                self._newest = final
+                self._tidy()
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        return str(final)
+
+    def restore(self) -> tuple[int, dict[str, Any]] | None:
+        """Restores the variables from the newest whole checkpoint.
+
+        Variables that do not exist yet (an optimizer's slots) are restored when they are created. The replay
+        comes back through `replay_checkpointer`.
+
+        Returns:
+          (step, extra) as they were saved, or None if there is no checkpoint.
+        Raises:
+          RunFolderError: the checkpoint lacks variables that the program has.
+        """
+        newest = self._newest_whole()
+        if newest is None:
+            return None
+        try:
+            self._checkpoint.read(str(newest / _VARIABLES)).assert_existing_objects_matched()
+        except AssertionError as error:
+            raise RunFolderError(
+                f"The checkpoint {newest} comes from a different version of this program: {error}\n"
+                "Go on with that version, or start again in another folder with --root_dir=DIR."
+            ) from error
+        return int(newest.name), json.loads((newest / _EXTRA).read_text(), object_hook=_decode)
+
+    def _newest_whole(self) -> pathlib.Path | None:
+        """Sets damaged checkpoints aside: left in place, they would be kept instead of whole ones."""
+        if self._newest is None:
+            for folder in self._saved():
+                damage = _damage(folder)
+                if damage is None:
+                    self._newest = folder
+                    break
+                aside = _with_suffix(folder, _DAMAGED)
+                log.warning(
+                    "Checkpoint %s is damaged (%s); trying the one before. It is now %s and may be deleted.",
+                    folder,
+                    damage,
+                    aside.name,
+                )
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
+        return self._newest
+
+    def _saved(self) -> list[pathlib.Path]:
+        """Newest first."""
+        return sorted((f for f in self._folder.iterdir() if f.name.isdecimal()), key=lambda f: -int(f.name))
+
+    def _tidy(self) -> None:
+        for replaced in self._folder.glob("*" + _REPLACED):
+            if not replaced.with_suffix("").exists():  # killed between the two renames of _replace
+                replaced.rename(replaced.with_suffix(""))
+        for superfluous in self._saved()[self._keep :]:
+            superfluous.rename(_with_suffix(superfluous, _REPLACED))
+        for suffix in (_REPLACED, _UNFINISHED):
+            for leftover in self._folder.glob("*" + suffix):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _explained(folder: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, tf.errors.OpError, reverb.errors.ReverbError, RuntimeError) as error:
+        raise RunFolderError(
+            f"Cannot write to {folder}: {error}. Earlier checkpoints are as they were. "
+            "Free space on that disk or make the folder writable, then repeat the command."
+        ) from error
+
+
+def _with_suffix(folder: pathlib.Path, suffix: str) -> pathlib.Path:
+    return folder.with_name(folder.name + suffix)
+
+
+def _replace(new: pathlib.Path, final: pathlib.Path) -> None:
+    """Renames `new` to `final`; what stood there is moved first, for a folder cannot be overwritten."""
+    if final.exists():
+        final.rename(_with_suffix(final, _REPLACED))
+    new.rename(final)
+    _sync(final.parent)
+
+
+def _write_manifest(folder: pathlib.Path) -> None:
+    """Describes the files of a folder and forces everything to the disk."""
+    (folder / _MANIFEST).write_text(json.dumps(_described(folder), indent=2))
+    for path in (*folder.rglob("*"), folder):
+        _sync(path)
+
+
+def _described(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / _MANIFEST)
+    return {
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        for path in files
+    }
+
+
+def _damage(folder: pathlib.Path) -> str | None:
+    """Says what is wrong with a checkpoint, or returns None."""
+    try:
+        if json.loads((folder / _MANIFEST).read_text()) == _described(folder):
+            return None
+    except (OSError, ValueError) as error:
+        return str(error)
+    return f"its files are not those that {_MANIFEST} describes"
+
+
+def _sha256(path: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _encode(value: Any) -> Any:
+    """JSON's `default`; decimal digits hold floating-point numbers of any width exactly."""
+    if isinstance(value, np.ndarray):
+        return {"dtype": value.dtype.str, "shape": value.shape, "values": value.ravel().tolist()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(
+        f"A checkpoint's extra holds numbers, strings, lists, dictionaries and arrays, not {value!r}."
+    )
+
+
+def _decode(value: dict[str, Any]) -> Any:
+    if value.keys() == {"dtype", "shape", "values"}:
+        return np.array(value["values"], value["dtype"]).reshape(value["shape"])
+    return value

@@ -1,0 +1,269 @@
+"""The command line: flags become gin bindings, wrong names get the nearest right ones, then one call."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import difflib
+import inspect
+import re
+import shlex
+import signal
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import gin
+
+from agents import run_folder
+
+CONFIGS = run_folder.REPOSITORY / "configs"
+
+EXAMPLES = """\
+examples:
+  python train.py
+      learn MinAtar's Space Invaders, within minutes
+  python train.py --config=atari_ten_heads --env=pong --updates=20
+      the paper's ten-head network on real frames
+  python train.py --config=atari --env=breakout --scaling=none --seed=1
+      the paper's one-head setup, unscaled
+  python train.py --env=minatar/breakout --gin_bindings='train.num_envs = 8'
+      another environment (any of gymnasium's, too), any gin parameter
+
+The same command goes on where it was stopped. operative_config.gin in the run's folder lists the parameters
+that --gin_bindings can set, with their values.
+"""
+
+
+class UsageError(Exception):
+    """The command line asks for what there is not; the message says what there is."""
+
+
+def main(
+    argv: Sequence[str] | None = None, run: Callable[..., Any] | None = None, configs: Path = CONFIGS
+) -> int:
+    """Configures a run with gin and calls it.
+
+    The configuration is what the command line says and nothing else: the config, then the scaling, the named
+    flags and `--gin_bindings`, where later ones win. Includes are relative to the parent folder of `configs`.
+
+    Args:
+      argv: arguments without the program's name; None: those of this process.
+      run: called with `root_dir`, when gin has been configured; returns an object whose `stopped_by` is the
+        signal that ended the run early, or None. A gin configurable `train` takes env, updates and seed.
+        None: `agents.embedded.train`, imported once the flags are known to be in order.
+      configs: folder of the gin files, those of the scalings in its sub-folder `scaling`.
+
+    Returns:
+      the exit code: 0; 1 if the run folder failed under the run; 2 if the command was refused; 128 + the
+      signal that stopped the run, so 130 on Ctrl-C.
+
+    Raises:
+      SystemExit: after `--help`.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    started = False
+    try:
+        options = _options(argv, configs)
+        if options.list_envs:
+            _list_environments()
+            return 0
+        if options.env:
+            _check_environment(options.env)
+        if run is None:
+            from agents.embedded import train as run
+        scaling = _configure(options, configs)
+        _check_environment(_parameter("env"))  # the flag is not the only place that can name it
+        root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
+        with run_folder.opened(root_dir, ["python", "train.py", *argv]) as folder:
+            print(
+                f"Run folder: {folder}\nTo watch it: tensorboard --logdir {shlex.quote(str(folder))}",
+                flush=True,
+            )
+            started = True
+            stopped_by = run(root_dir=str(folder)).stopped_by
+    except (UsageError, run_folder.RunFolderError) as error:
+        print(f"train.py: {_without_gin_trail(error)}", file=sys.stderr)
+        return 1 if started else 2
+    except KeyboardInterrupt:  # before the run minds signals, or again while it stops
+        stopped_by = signal.SIGINT
+    if stopped_by is None:
+        return 0
+    print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
+    return 128 + stopped_by
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\nTry: python train.py --help")
+
+
+def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
+    """Parses the flags; `config` and `scaling` become paths (`scaling` None if it is not given)."""
+    scalings = configs / "scaling"
+    parser = _Parser(
+        prog="python train.py",
+        description="Trains a multi-head recurrent DQN with return-based scaling.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    flag = parser.add_argument
+    flag(
+        "--config",
+        default="quickstart",
+        metavar="NAME",
+        help=f"{_listed(configs)}, or a .gin file (%(default)s)",
+    )
+    flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
+    flag("--scaling", metavar="NAME", help=f"{_listed(scalings)}, or a .gin file (the config's own)")
+    flag("--updates", type=_count(1), metavar="N", help="learner updates in total (sets train.updates)")
+    flag("--seed", type=_count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
+    flag("--root_dir", metavar="DIR", help="the run's folder (runs/CONFIG-ENV-SCALING-seedN)")
+    flag(
+        "--gin_bindings",
+        action="append",
+        default=[],
+        metavar="'NAME.PARAMETER = VALUE'",
+        help="any gin binding; may be repeated, wins over everything else",
+    )
+    flag("--list_envs", action="store_true", help="print the names of the environments and stop")
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        name = unknown[0].split("=")[0]
+        raise UsageError(f"There is no flag {name}. {_nearest(name, parser._option_string_actions)}")
+    options.config = _gin_file("config", options.config, configs)
+    options.scaling = options.scaling and _gin_file("scaling", options.scaling, scalings)
+    return options
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, not {text!r}.")
+        return int(text)
+
+    return parse
+
+
+def _gin_file(kind: str, name: str, folder: Path) -> Path:
+    path = Path(name) if name.endswith(".gin") else folder / f"{name}.gin"
+    if not path.is_file():
+        raise UsageError(f"There is no {kind} {name!r}. {_nearest(name, _names(folder))}")
+    return path.absolute()
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.gin"))
+
+
+def _listed(folder: Path) -> str:
+    return " | ".join(_names(folder)).replace("%", "%%")
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """Says which of `names` look like `name`, or which there are if none does."""
+    by_folded = {known.lower(): known for known in names}
+    close = difflib.get_close_matches(name.lower(), by_folded, n=3)
+    if close:
+        return f"Did you mean {' or '.join(by_folded[folded] for folded in close)}?"
+    return f"There is: {', '.join(sorted(by_folded.values())) or 'none'}."
+
+
+def _configure(options: argparse.Namespace, configs: Path) -> str | None:
+    """Parses the gin configuration; returns the name of the last scaling file in it."""
+    files = [options.config, options.scaling] if options.scaling else [options.config]
+    flags = {"env": options.env, "updates": options.updates, "seed": options.seed}
+    bindings = [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
+    gin.clear_config()
+    _search_in(configs.parent)
+    try:
+        parsed = gin.parse_config_files_and_bindings(
+            [str(file) for file in files], bindings + options.gin_bindings
+        )
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}" if error.filename else " ".join(options.gin_bindings)
+        raise UsageError(f"This is not gin: {where}\n{error.msg} Write NAME.PARAMETER = VALUE.") from error
+    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
+        raise UsageError(_explained(str(error))) from error
+    scalings = [file.stem for file in _gin_files(parsed) if file.parent.name == "scaling"]
+    return scalings[-1] if scalings else None
+
+
+def _search_in(folder: Path) -> None:
+    """Makes gin look for included files in `folder`, then in the current directory, and nowhere else.
+
+    What `gin.add_config_file_search_path` adds comes last, after Python packages, and a folder that holds no
+    `__init__.py` makes gin fail there.
+    """
+    gin.config._LOCATION_PREFIXES[:] = [str(folder), ""]
+    del gin.config._FILE_READERS[1:]
+
+
+def _gin_files(parsed: Iterable[Any]) -> Iterator[Path]:
+    """Yields the files in the order in which their bindings ended."""
+    for file in parsed:
+        yield from _gin_files(file.includes)
+        yield Path(file.filename)
+
+
+def _explained(message: str) -> str:
+    """Adds to gin's message the names that it could have meant."""
+    if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
+        return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
+    if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
+        return f"{message}\n{_nearest(match[2], _parameters(match[1]))}"
+    if match := re.search(r"No configurable matching (?:reference )?'@?([\w.]+)", message):
+        registry = gin.config._REGISTRY  # gin has no public list of its configurables
+        names = {registry.minimal_selector(selector) for selector, _ in registry.items()}
+        return f"{message}\n{_nearest(match[1], names)}"
+    return message
+
+
+def _list_environments() -> None:
+    from rbs_tf import environments
+
+    for family, names in environments.list_environments().items():
+        print(f"{family}:")
+        print(textwrap.fill(", ".join(names), 100, initial_indent="  ", subsequent_indent="  "))
+
+
+def _check_environment(name: str) -> None:
+    """Makes the environment once: what is wrong with it is to be known before a run folder exists."""
+    with gin.unlock_config():  # for TF-Agents, imported with the first environment, registers configurables
+        import gymnasium
+
+        from rbs_tf import environments
+
+        try:
+            environments.make(name).close()
+        except (ValueError, ImportError, gymnasium.error.Error) as error:
+            raise UsageError(str(error)) from error
+
+
+def _default_root_dir(config: str, scaling: str | None) -> str:
+    """Names the folder after what the run is, so that the same command finds it again."""
+    parts = [config, str(_parameter("env")), scaling, f"seed{_parameter('seed')}"]
+    return "runs/" + "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts if part)
+
+
+def _parameter(name: str) -> Any:
+    """Returns the value of `train.<name>`, or its default."""
+    try:
+        return copy.deepcopy(gin.query_parameter(f"train.{name}"))  # a copy, because it evaluates macros
+    except ValueError:
+        default = _parameters("train")[name].default
+    if default is gin.REQUIRED:
+        raise UsageError(f"The configuration does not say train.{name}. Add --{name}=... to the command.")
+    return default
+
+
+def _parameters(configurable: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(gin.get_configurable(configurable)).parameters
+
+
+def _without_gin_trail(error: Exception) -> str:
+    """Drops the names of the gin configurables that an exception passed through, which gin appends."""
+    return re.split(r"\n\s+In call to configurable", str(error))[0]

@@ -1,0 +1,166 @@
+"""Progress of a run in the terminal: one line that is refreshed, or one line now and then in a log file."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import TextIO
+
+RATE_WINDOW = (
+    60.0  # seconds; long enough to hold evaluations and checkpoints, short enough to follow a change
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """What one line shows; None is what is not known yet, or does not apply.
+
+    `updates`, `total_updates` count learner updates, `steps` environment steps over all environments,
+    `frames` what the emulator drew in them; `elapsed` and `left` are seconds.
+    """
+
+    updates: int
+    total_updates: int
+    steps: int
+    frames: int | None = None
+    episode_return: float | None = None
+    eval_return: float | None = None
+    steps_per_second: float | None = None
+    updates_per_second: float | None = None
+    elapsed: float = 0.0
+    left: float | None = None
+
+
+def format_line(snapshot: Snapshot) -> str:
+    """Returns the line without a line end."""
+    s = snapshot
+    share = 100 * s.updates // max(s.total_updates, 1)
+    frames = "" if s.frames is None else f" ({s.frames:,} frames)"
+    fields = [
+        f"updates {s.updates:,}/{s.total_updates:,} ({share}%)",
+        f"steps {s.steps:,}{frames}",
+        f"return {_number(s.episode_return)}",
+        f"eval {_number(s.eval_return)}",
+        f"{_number(s.steps_per_second)} steps/s",
+        f"{_number(s.updates_per_second)} updates/s",
+        f"elapsed {_duration(s.elapsed)}",
+        f"left {_duration(s.left)}",
+    ]
+    return "  ".join(fields)
+
+
+class Progress:
+    """Draws the progress of a run; costs nothing to update often.
+
+    Args:
+      total_updates: where the run ends.
+      updates, steps: where it starts, other than 0 when it goes on from a checkpoint.
+      frames_per_step: frames that the emulator draws per environment step; None leaves frames out.
+      last_episodes: how many finished episodes the return is the mean of.
+      stream: where to write. A terminal gets one line that is refreshed, anything else whole lines.
+      interval: seconds between two refreshes; by default 0.5 in a terminal, 10 elsewhere.
+      clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        total_updates: int,
+        *,
+        updates: int = 0,
+        steps: int = 0,
+        frames_per_step: int | None = None,
+        last_episodes: int = 100,
+        stream: TextIO | None = None,
+        interval: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._total_updates = total_updates
+        self._updates, self._steps = updates, steps
+        self._frames_per_step = frames_per_step
+        self._returns: collections.deque[float] = collections.deque(maxlen=last_episodes)
+        self._eval_return: float | None = None
+        self._stream = sys.stdout if stream is None else stream
+        self._refreshed = self._stream.isatty()
+        self._interval = interval if interval is not None else 0.5 if self._refreshed else 10.0
+        self._clock = clock
+        self._start = self._drawn = clock()
+        self._marks = collections.deque([(self._start, steps, updates)])  # what the rates are taken from
+
+    def update(
+        self, updates: int, steps: int, returns: Iterable[float] = (), eval_return: float | None = None
+    ) -> None:
+        """Takes the current counts, and what has finished since the last call: episodes, an evaluation."""
+        self._updates, self._steps = updates, steps
+        self._returns.extend(returns)
+        if eval_return is not None:
+            self._eval_return = eval_return
+        now = self._clock()
+        if now - self._drawn >= self._interval:
+            self._draw(now)
+
+    def say(self, text: str) -> None:
+        """Prints a line of its own above the progress."""
+        erase = "\r\x1b[K" if self._refreshed else ""
+        self._stream.write(f"{erase}{text}\n")
+        self._stream.flush()
+
+    def done(self) -> None:
+        """Draws the last state and ends the line."""
+        self._draw(self._clock())
+        if self._refreshed:
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Returns what a line drawn at `now` shows."""
+        then, steps, updates = self._marks[0]
+        seconds = now - then
+        rates = (
+            ((self._steps - steps) / seconds, (self._updates - updates) / seconds)
+            if seconds > 0
+            else (None, None)
+        )
+        return Snapshot(
+            updates=self._updates,
+            total_updates=self._total_updates,
+            steps=self._steps,
+            frames=self._steps * self._frames_per_step if self._frames_per_step else None,
+            episode_return=sum(self._returns) / len(self._returns) if self._returns else None,
+            eval_return=self._eval_return,
+            steps_per_second=rates[0],
+            updates_per_second=rates[1],
+            elapsed=now - self._start,
+            left=max(self._total_updates - self._updates, 0) / rates[1] if rates[1] else None,
+        )
+
+    def _draw(self, now: float) -> None:
+        self._drawn = now
+        line = format_line(self.snapshot(now))
+        if self._refreshed:
+            # A line that wraps cannot be refreshed.
+            columns = shutil.get_terminal_size().columns
+            self._stream.write(f"\r{line[: columns - 1]}\x1b[K")
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+        self._marks.append((now, self._steps, self._updates))
+        while len(self._marks) > 1 and now - self._marks[1][0] >= RATE_WINDOW:
+            self._marks.popleft()
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
