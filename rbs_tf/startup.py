@@ -6,6 +6,7 @@ Call `quiet()` before the first import of TensorFlow; this module imports next t
 import ctypes
 import logging
 import os
+import warnings
 
 from gym_notices.notices import notices
 
@@ -23,6 +24,8 @@ def quiet() -> None:
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     # gym, which TF-Agents imports, announces what this holds for its version.
     notices.clear()
+    # TF-Agents compares a state with `is not ()`, and AutoGraph compiles that anew into a file of its own.
+    warnings.filterwarnings("ignore", category=SyntaxWarning, module=r".*__autograph_generated_file")
     _mute_clog()
 
 

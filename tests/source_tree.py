@@ -3,8 +3,9 @@
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterable
-from importlib.metadata import packages_distributions
+from importlib.metadata import distributions
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -44,6 +45,10 @@ def imported_modules(files: Iterable[str]) -> set[str]:
 def imported_distributions(files: Iterable[str]) -> set[str]:
     """What pip calls the packages from elsewhere that the files import; all of them must be installed."""
     own = {path.name for path in ROOT.iterdir() if path.is_dir()} | {path.stem for path in ROOT.glob("*.py")}
-    distributions = packages_distributions()
     modules = imported_modules(files) - sys.stdlib_module_names - own
-    return {canonicalize_name(name) for module in modules for name in distributions[module]}
+    providers = defaultdict(set)
+    for distribution in distributions():
+        for module in {file.parts[0].removesuffix(".py") for file in distribution.files or ()} & modules:
+            providers[module].add(canonicalize_name(distribution.name))
+    assert providers.keys() == modules, f"not installed: {sorted(modules - providers.keys())}"
+    return set().union(*providers.values())

@@ -21,7 +21,8 @@ from tf_agents.replay_buffers import reverb_replay_buffer
 
 FIRST_STEPS = """
 import tensorflow as tf, reverb, ale_py.vector_env
-tf.function(lambda x: x + 1.0)(tf.zeros(3))
+from tf_agents.utils import common
+tf.function(common.safe_has_state)(tf.zeros(3))
 ale_py.vector_env.AtariVectorEnv("pong", num_envs=1).reset()
 server = reverb.Server([reverb.Table.queue("queue", 1)])
 client = reverb.Client(f"localhost:{server.port}")
