@@ -1,0 +1,299 @@
+"""The learner's half of the agent: recurrent multi-head Q-learning on replayed sequences, as a `TFAgent`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import gin
+import tensorflow as tf
+from tf_agents.agents import tf_agent
+
+from agents.bandit import HeadBandit
+from agents.heads import Heads
+from agents.policy import MultiHeadPolicy
+from agents.sequences import Sequence, SequenceShape, Steps
+from agents.targets import importance_weights, n_step_targets, sequence_priorities
+from rbs_tf.scalings.scaling import ErrorContext, Scaling
+
+LAST = 2
+
+
+class LossExtra(NamedTuple):
+    """What `train` hands out beside the loss."""
+
+    priorities: tf.Tensor  # float32 [B], new priorities of the sequences
+
+
+class Errors(NamedTuple):
+    """TD errors of a batch of windows and what they came from; time-major, float32."""
+
+    scaled: tf.Tensor  # [T, B, H], carries the gradient
+    outputs: tf.Tensor  # [T, B, H], network units: the value of the action taken
+    targets: tf.Tensor  # [T, B, H], reward units
+    mask: tf.Tensor  # [T, B], 1 where a transition trains
+
+
+@gin.configurable(module="agents")
+class RecurrentMultiHeadAgent(tf_agent.TFAgent):
+    """R2D2 with many value heads whose TD errors pass through one exchangeable scaling.
+
+    loss = 1 / (B T) sum_{t, b, h} w_b 1/2 scaled_error^2, with importance weights w; T is the training length of
+    a window, padding counts as zero. Every head learns by n-step Q-learning from all experience, with the
+    environment's discount times its own, its own maximum for the bootstrap, and a target network that is replaced
+    every `target_update_period` updates. Both networks burn in from the stored state; no gradient flows there.
+
+    Args:
+      time_step_spec: unbatched TF-Agents time step spec.
+      action_spec: unbatched, scalar int32 from 0.
+      heads: the value functions; H of them.
+      network: recurrent Q-network (`networks.RecurrentQNetwork`), not yet built or built.
+      scaling: factory called with H: a class of `rbs_tf.scalings`.
+      shape: the layout of a window: burn_in + length + n_step rows.
+      train_step: int64 variable that counts updates.
+      seed: of exploration and head choice.
+      learning_rate, adam_epsilon: of Adam (Table 1: 2e-4 and 1e-6; no gradient clipping, no Huber loss).
+      target_update_period: in updates.
+      double_q: the online network chooses the bootstrap action (van Hasselt 2016); off in the paper.
+      priority_eta: weight of the maximum in a sequence's priority (R2D2: 0.9).
+      importance_exponent: beta of the importance weights.
+      jit_compile: compile the update with XLA. Slower on CPUs, see docs.
+    """
+
+    def __init__(
+        self,
+        time_step_spec,
+        action_spec,
+        heads: Heads,
+        network,
+        scaling,
+        shape: SequenceShape,
+        train_step: tf.Variable,
+        seed: int = 0,
+        learning_rate: float = 2e-4,
+        adam_epsilon: float = 1e-6,
+        target_update_period: int = 400,
+        double_q: bool = False,
+        priority_eta: float = 0.9,
+        importance_exponent: float = 0.6,
+        jit_compile: bool = False,
+    ):
+        tf.Module.__init__(self, name="recurrent_multi_head_agent")
+        if not 0.0 <= priority_eta <= 1.0:
+            raise ValueError(f"priority_eta must lie in [0, 1], got {priority_eta}")
+        if target_update_period < 1:
+            raise ValueError(f"target_update_period counts updates and must be at least 1, got {target_update_period}")
+        self.heads, self.shape = heads, shape
+        self.network = network
+        self.network.create_variables()
+        self.target_network = network.copy(name="target_network")
+        self.target_network.create_variables()
+        self.scaling: Scaling = scaling(len(heads))
+        self.bandit = HeadBandit(len(heads))
+        self.optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
+        self.optimizer.build(self.network.trainable_variables)
+        self._target_update_period = target_update_period
+        self._double_q = double_q
+        self._priority_eta = priority_eta
+        self._importance_exponent = importance_exponent
+        self._initialised = tf.Variable(False, trainable=False, name="initialised")
+        if jit_compile:
+            self._update = tf.function(self._update, jit_compile=True)
+        collect_policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed)
+        policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed + 1, epsilons=(0.0,))
+        super().__init__(
+            time_step_spec,
+            action_spec,
+            policy,
+            collect_policy,
+            train_sequence_length=shape.rows,
+            training_data_spec=_sequence_spec(time_step_spec, network.state_spec),
+            train_step_counter=train_step,
+        )
+        self._replace_target()
+
+    def _initialize(self):
+        """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
+
+    def observe(self, moments) -> None:
+        """Statistics of new steps and episodes, `rbs_tf.ReturnMoments`; call before the update that needs them."""
+        self.scaling.observe(moments)
+
+    def update_bandit(self, heads, returns) -> None:
+        """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""
+        self.bandit.update(heads, returns)
+        self.publish_bandit()
+
+    def publish_bandit(self) -> None:
+        """Copies the bandit's preferences into the policies; needed after a checkpoint has been restored."""
+        self.collect_policy.head_probabilities.assign(self.bandit.probabilities)
+        self.policy.head_probabilities.assign(tf.one_hot(self.bandit.best_head, len(self.heads)))
+
+    def initial_priorities(self, steps: Steps, taken_values: tf.Tensor, greedy_values: tf.Tensor) -> tf.Tensor:
+        """Priorities of new windows from the values seen while acting; no network is run.
+
+        Args:
+          steps: rows [k, L] of k windows; the observation is not used and may be None.
+          taken_values: float32 [k, L, H], network units, value of the action taken at each row.
+          greedy_values: float32 [k, L, H], network units, each head's highest value at each row.
+
+        Returns:
+          float32 [k].
+        """
+        rows = slice(self.shape.burn_in, None)
+        bootstrap = self.scaling.values(_time_major(greedy_values)[rows])
+        errors = self._errors(steps, _time_major(taken_values)[rows], bootstrap)
+        return sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
+
+    def _train(self, experience: Sequence, weights=None):
+        if weights is not None:
+            raise ValueError("importance weights come from the sequences' own probabilities; weights must be None")
+        loss, errors, priorities = self._update(experience)
+        self.train_step_counter.assign_add(1)
+        tf.cond(
+            self.train_step_counter % self._target_update_period == 0,
+            self._replace_target,
+            lambda: None,
+        )
+        if self.summaries_enabled:
+            tf.cond(
+                tf.summary.should_record_summaries(), lambda: self._summarise(loss, errors, priorities), lambda: None
+            )
+        return tf_agent.LossInfo(loss, LossExtra(priorities))
+
+    def _update(self, sequence: Sequence):
+        with tf.GradientTape() as tape:
+            errors = self.sequence_errors(sequence)
+            weights = importance_weights(sequence.probability, sequence.table_size, self._importance_exponent)
+            loss = self._loss_of(errors, weights)
+        variables = self.network.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        self.scaling.after_update(errors.targets, errors.mask, self.network.heads, self.target_network.heads)
+        return loss, errors, sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
+
+    def _loss(self, experience: Sequence, weights=None, training=False):
+        errors = self.sequence_errors(experience)
+        if weights is None:
+            weights = importance_weights(
+                experience.probability, experience.table_size, self._importance_exponent
+            )
+        priorities = sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
+        return tf_agent.LossInfo(self._loss_of(errors, weights), LossExtra(priorities))
+
+    def _loss_of(self, errors: Errors, weights: tf.Tensor) -> tf.Tensor:
+        per_step = 0.5 * tf.reduce_sum(tf.square(errors.scaled), axis=-1) * errors.mask * weights
+        # A constant divisor, not the number of unmasked steps: padding then changes nothing, on any replica.
+        return tf.reduce_sum(per_step) / tf.cast(tf.size(errors.mask), tf.float32)
+
+    def sequence_errors(self, sequence: Sequence) -> Errors:
+        """Scaled TD errors of the training region of each window; gradients flow into the online network alone."""
+        burn_in, length = self.shape.burn_in, self.shape.length
+        steps = sequence.steps
+        inputs = (steps.observation, steps.previous_action, steps.reward)
+        target_values, _ = self.target_network(inputs, steps.step_type, sequence.core_state)
+        target_values = _time_major(target_values)[burn_in:]
+
+        state = sequence.core_state
+        if burn_in:
+            burn_in_rows = tf.nest.map_structure(lambda column: column[:, :burn_in], (inputs, steps.step_type))
+            _, state = self.network(*burn_in_rows, state)
+            state = tf.nest.map_structure(tf.stop_gradient, state)
+        # Rows after the training region are only bootstrapped from; the online network is asked there for the
+        # choice of action alone.
+        end = None if self._double_q else burn_in + length
+        rows = tf.nest.map_structure(lambda column: column[:, burn_in:end], (inputs, steps.step_type))
+        values, _ = self.network(*rows, state, training=True)
+        values = _time_major(values)
+
+        if self._double_q:
+            chosen = tf.one_hot(tf.argmax(values, axis=-1), values.shape[-1])
+            bootstrap = tf.reduce_sum(target_values * chosen, axis=-1)
+        else:
+            bootstrap = tf.reduce_max(target_values, axis=-1)
+        bootstrap = tf.stop_gradient(self.scaling.values(bootstrap, target=True))
+
+        actions = tf.transpose(steps.previous_action)[burn_in + 1 : burn_in + length + 1]
+        chosen = tf.one_hot(actions, values.shape[-1])[:, :, None, :]
+        outputs = tf.reduce_sum(values[:length] * chosen, axis=-1)
+        tf.cond(self._initialised, lambda: None, lambda: self._initialise_scaling(values[:length], steps))
+        return self._errors(steps, outputs, bootstrap)
+
+    def _errors(self, steps: Steps, outputs: tf.Tensor, bootstrap: tf.Tensor) -> Errors:
+        """From values [T >= length, B, H] and bootstrap values [burn-in's end to the last row, B, H] to errors."""
+        burn_in, length = self.shape.burn_in, self.shape.length
+        rewards = self.scaling.rewards(self.heads.rewards(tf.transpose(steps.reward)[burn_in + 1 :]))
+        discounts = self.heads.discounts(tf.transpose(steps.discount)[burn_in + 1 :])
+        valid = tf.transpose(steps.step_type)[burn_in:-1] != LAST
+        targets = n_step_targets(bootstrap, rewards, discounts, valid, self.shape.n_step)[:length]
+        real = tf.cast(valid, tf.float32)
+        context = ErrorContext(rewards, discounts, real)
+        mask = real[:length]
+        # Whatever stands in padding, an infinity too, is cut off here and not merely multiplied by zero.
+        keep = valid[:length, :, None]
+        outputs, targets = tf.where(keep, outputs[:length], 0.0), tf.where(keep, targets, 0.0)
+        scaled = tf.where(keep, self.scaling.errors(targets, outputs, context), 0.0)
+        return Errors(scaled, outputs, targets, mask)
+
+    def _initialise_scaling(self, values: tf.Tensor, steps: Steps) -> None:
+        mask = tf.transpose(steps.step_type)[self.shape.burn_in :][: self.shape.length] != LAST
+        greedy = tf.stop_gradient(tf.reduce_max(values, axis=-1))
+        self.scaling.initialise(greedy, tf.cast(mask, tf.float32))
+        self._initialised.assign(True)
+
+    def _replace_target(self) -> None:
+        for variable, source in zip(self.target_network.variables, self.network.variables, strict=True):
+            variable.assign(source)
+        self.scaling.target_updated()
+
+    def shared_gradient_norms(self, sequence: Sequence) -> tf.Tensor:
+        """Norm of each head's own gradient in the weights that all heads share: float32 [H].
+
+        A diagnosis (one backward pass per head): unbalanced losses show here as one head owning the torso.
+        """
+        shared = self.network.shared_variables
+        norms = []
+        with tf.GradientTape(persistent=True) as tape:
+            errors = self.sequence_errors(sequence)
+            losses = tf.unstack(0.5 * tf.reduce_sum(tf.square(errors.scaled), axis=(0, 1)))
+        for loss in losses:
+            norms.append(tf.linalg.global_norm(tape.gradient(loss, shared)))
+        return tf.stack(norms)
+
+    def _summarise(self, loss: tf.Tensor, errors: Errors, priorities: tf.Tensor) -> None:
+        step = self.train_step_counter
+        count = tf.maximum(tf.reduce_sum(errors.mask), 1.0)
+        raw = errors.targets - self.scaling.values(errors.outputs)
+
+        def mean(values):
+            return tf.reduce_sum(values, axis=(0, 1)) / count
+
+        per_head = {
+            "loss": 0.5 * mean(tf.square(errors.scaled)),
+            "td_error/unscaled": tf.sqrt(mean(tf.square(raw))),
+            "td_error/scaled": tf.sqrt(mean(tf.square(errors.scaled))),
+            "value": mean(self.scaling.values(errors.outputs)),
+            "target": mean(errors.targets),
+            "bandit/probability": self.collect_policy.head_probabilities,
+        }
+        per_head |= {f"scaling/{name}": value for name, value in self.scaling.summaries().items()}
+        for tag, values in per_head.items():
+            for name, value in zip(self.heads.names, tf.unstack(values), strict=True):
+                tf.summary.scalar(f"{tag}/{name}", value, step)
+        tf.summary.scalar("loss", loss, step)
+        tf.summary.scalar("priority/mean", tf.reduce_mean(priorities), step)
+        tf.summary.scalar("priority/max", tf.reduce_max(priorities), step)
+        tf.summary.scalar("masked_fraction", 1.0 - tf.reduce_mean(errors.mask), step)
+
+
+def _time_major(batch_major: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(batch_major, [1, 0, *range(2, batch_major.shape.rank)])
+
+
+def _sequence_spec(time_step_spec, state_spec) -> Sequence:
+    steps = Steps(
+        step_type=tf.TensorSpec((), tf.int32),
+        observation=time_step_spec.observation,
+        previous_action=tf.TensorSpec((), tf.int32),
+        reward=tf.TensorSpec((), tf.float32),
+        discount=tf.TensorSpec((), tf.float32),
+    )
+    return Sequence(steps, state_spec, tf.TensorSpec((), tf.float32), tf.TensorSpec((), tf.int64))

@@ -1,0 +1,117 @@
+"""Epsilon-greedy acting with one of many heads, everything per episode decided on its first step."""
+
+from typing import NamedTuple
+
+import gin
+import numpy as np
+import tensorflow as tf
+from tf_agents.policies import tf_policy
+from tf_agents.trajectories import policy_step
+
+PAPER_EPSILONS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.4)
+
+
+class PolicyState(NamedTuple):
+    """What an environment's policy remembers between steps; everything is drawn anew on a first step."""
+
+    core_state: tuple  # (h, c), each float32 [N, U], after the last row
+    previous_action: tf.Tensor  # int32 [N]
+    head: tf.Tensor  # int32 [N], the head that acts in this episode
+    epsilon: tf.Tensor  # float32 [N], its exploration in this episode
+
+
+class PolicyInfo(NamedTuple):
+    """What the collector needs beside the action."""
+
+    core_state: tuple  # (h, c), each float32 [N, U], entering this row; zeros on first rows
+    previous_action: tf.Tensor  # int32 [N], as the network saw it; -1 on first rows
+    head: tf.Tensor  # int32 [N]
+    epsilon: tf.Tensor  # float32 [N]
+    taken_values: tf.Tensor  # float32 [N, H], network units: the action that was taken
+    greedy_values: tf.Tensor  # float32 [N, H], network units: the best action of each head
+
+
+@gin.configurable(module="agents")
+class MultiHeadPolicy(tf_policy.TFPolicy):
+    """Acts epsilon-greedily with respect to one head of a recurrent multi-head Q-network.
+
+    On the first step of an episode, independently for each environment of the batch: the recurrent state is set
+    to zeros, the head is drawn from `head_probabilities`, epsilon uniformly from `epsilons` (Table 1 of the
+    paper). Both stay until the episode ends. One random generator, seeded and checkpointed, serves all draws.
+
+    Args:
+      time_step_spec: unbatched TF-Agents time step spec; rewards and observations in environment units.
+      action_spec: unbatched, scalar int32 from 0.
+      network: a recurrent Q-network, see `networks.RecurrentQNetwork`.
+      num_heads: H.
+      seed: of exploration and head choice.
+      epsilons: values among which epsilon is drawn; `(0.0,)` is the greedy policy.
+    """
+
+    def __init__(
+        self,
+        time_step_spec,
+        action_spec,
+        network,
+        num_heads: int,
+        seed: int = 0,
+        epsilons: tuple = PAPER_EPSILONS,
+    ):
+        self._network = network
+        self._epsilons = tf.constant(epsilons, tf.float32)
+        self.head_probabilities = tf.Variable(
+            np.full(num_heads, 1.0 / num_heads), dtype=tf.float32, trainable=False, name="head_probabilities"
+        )
+        self._generator = tf.random.Generator.from_seed(seed)
+        scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
+        per_head = tf.TensorSpec((num_heads,), tf.float32)
+        state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
+        info_spec = PolicyInfo(
+            network.state_spec, scalar_int, scalar_int, scalar_float, taken_values=per_head, greedy_values=per_head
+        )
+        super().__init__(
+            time_step_spec,
+            action_spec,
+            policy_state_spec=state_spec,
+            info_spec=info_spec,
+            clip=False,
+            automatic_state_reset=False,
+            validate_args=False,
+        )
+        self._num_actions = int(action_spec.maximum) + 1
+
+    def _variables(self):
+        return [*self._network.variables, self.head_probabilities]
+
+    def _action(self, time_step, policy_state, seed):
+        del seed  # The generator holds the only randomness, so that a checkpoint holds all of it.
+        first = time_step.is_first()
+        batch = tf.shape(first)[0]
+        core_state = tf.nest.map_structure(
+            lambda state: tf.where(first[:, None], tf.zeros_like(state), state), policy_state.core_state
+        )
+        previous_action = tf.where(first, -1, policy_state.previous_action)
+        head = tf.where(first, self._draw_heads(batch), policy_state.head)
+        epsilon = tf.where(first, self._draw_epsilons(batch), policy_state.epsilon)
+
+        values, next_core_state = self._network(
+            (time_step.observation, previous_action, time_step.reward), time_step.step_type, core_state
+        )
+        greedy = tf.argmax(tf.gather(values, head, batch_dims=1), axis=-1, output_type=tf.int32)
+        random = self._generator.uniform((batch,), 0, self._num_actions, tf.int32)
+        action = tf.where(self._generator.uniform((batch,)) < epsilon, random, greedy)
+        taken = tf.gather(values, tf.repeat(action[:, None], values.shape[1], axis=1), axis=2, batch_dims=2)
+        info = PolicyInfo(core_state, previous_action, head, epsilon, taken, tf.reduce_max(values, axis=-1))
+        return policy_step.PolicyStep(action, PolicyState(next_core_state, action, head, epsilon), info)
+
+    def _draw_heads(self, batch):
+        cumulative = tf.cumsum(self.head_probabilities)
+        draws = self._generator.uniform((batch,)) * cumulative[-1]
+        return tf.minimum(
+            tf.searchsorted(cumulative, draws, side="right"), self.head_probabilities.shape[0] - 1
+        )
+
+    def _draw_epsilons(self, batch):
+        return tf.gather(
+            self._epsilons, self._generator.uniform((batch,), 0, self._epsilons.shape[0], tf.int32)
+        )

@@ -1,0 +1,62 @@
+"""The mathematics of the update, as pure functions. Time-major: T steps, B sequences, H heads.
+
+Row t of a window is what the network sees at time t; transition t leads from row t to row t + 1.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def n_step_targets(
+    values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, valid: tf.Tensor, n: int
+) -> tf.Tensor:
+    """n-step bootstrapped targets, with fewer steps where the window or the episode is cut.
+
+        target_t = r_t + g_t r_{t+1} + ... + (g_t ... g_{t+m-1}) V_{t+m},   m = min(n, transitions that are left)
+
+    One recursion does it: the k-step target is r_t + g_t times the (k-1)-step target of the next row, and a
+    row without a transition keeps its own value.
+
+    Args:
+      values: float32 [T + 1, B, H], the bootstrap value of every row.
+      rewards: float32 [T, B, H], the reward of transition t.
+      discounts: float32 [T, B, H], its discount; 0 where the episode terminates.
+      valid: bool [T, B], False where there is no transition: padding, or the final row of an episode.
+      n: number of steps, at least 1.
+
+    Returns:
+      float32 [T, B, H]; where `valid` is False, the row's own value.
+    """
+    bootstrap, target = values[:-1], values
+    for _ in range(n):
+        longer = tf.where(valid[..., None], rewards + discounts * target[1:], bootstrap)
+        target = tf.concat([longer, values[-1:]], axis=0)
+    return target[:-1]
+
+
+def sequence_priorities(errors: tf.Tensor, mask: tf.Tensor, eta: float) -> tf.Tensor:
+    """Priority of each sequence: eta max_t + (1 - eta) mean_t of the head-averaged absolute scaled error.
+
+    R2D2's mixture (Kapturowski et al. 2019, section 2.3), over unmasked steps alone.
+
+    Args:
+      errors: float32 [T, B, H], scaled TD errors.
+      mask: float32 [T, B], 1 where a step trains.
+      eta: weight of the maximum, in [0, 1].
+
+    Returns:
+      float32 [B]; 0 for a sequence without an unmasked step.
+    """
+    per_step = tf.reduce_mean(tf.abs(errors), axis=-1) * mask
+    steps = tf.maximum(tf.reduce_sum(mask, axis=0), 1.0)
+    return eta * tf.reduce_max(per_step, axis=0) + (1.0 - eta) * tf.reduce_sum(per_step, axis=0) / steps
+
+
+def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: float) -> tf.Tensor:
+    """(N P)^-beta, divided by the largest of the batch (Schaul et al. 2016, section 3.4); [B] -> float32 [B]."""
+    # A FIFO draw reports no probability of its own (zero): then every sequence counts alike.
+    uniform = tf.reduce_all(probability <= 0.0)
+    scaled = tf.cast(table_size, tf.float32) * tf.cast(probability, tf.float32)
+    weights = tf.where(uniform, tf.ones_like(scaled), tf.pow(tf.maximum(scaled, 1e-12), -exponent))
+    return weights / tf.reduce_max(weights)

@@ -1,0 +1,36 @@
+"""Return-based scaling of temporal-difference errors (Schaul et al. 2021) for TensorFlow, Keras and TF-Agents.
+
+Importing this package imports neither TensorFlow nor SciPy: each name below brings in what it needs when it is
+first used. Statistics and returns never need TensorFlow, so a process that only collects can do without.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rbs_tf.moments import ReturnMoments
+    from rbs_tf.return_scaling import ReturnScaling, batch_sigma
+    from rbs_tf.returns import discounted_returns
+
+__version__ = "0.1.0"
+__all__ = ["ReturnMoments", "ReturnScaling", "batch_sigma", "discounted_returns"]
+
+# No module may be called like one of these names: importing it would put the module in the name's place.
+_MODULES = {
+    "ReturnMoments": "rbs_tf.moments",
+    "ReturnScaling": "rbs_tf.return_scaling",
+    "batch_sigma": "rbs_tf.return_scaling",
+    "discounted_returns": "rbs_tf.returns",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

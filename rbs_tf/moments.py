@@ -1,0 +1,192 @@
+"""The statistics behind sigma: all-time moments of rewards, discounts and returns that merge exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rbs_tf.returns import discounted_returns, finite_columns
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    Array = np.ndarray | tf.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnMoments:
+    """Population moments (ddof 0) per head of steps, and of returns, which are known later and counted apart.
+
+    Second moments are kept centred: E[x^2] - E[x]^2 cancels catastrophically when the mean is large. Build one
+    with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge` in any order and grouping.
+
+    Every field is float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments` returns.
+
+    Attributes:
+      count: steps seen; rewards and discounts share it.
+      reward_mean: E[R].
+      reward_m2: sum of (R - E[R])^2.
+      discount_mean: E[gamma].
+      discount_m2: sum of (gamma - E[gamma])^2.
+      return_count: returns seen.
+      return_mean: E[G].
+      return_mean_square: E[G^2].
+
+    Raises:
+      ValueError: a moment that is NaN or infinite.
+    """
+
+    count: Array
+    reward_mean: Array
+    reward_m2: Array
+    discount_mean: Array
+    discount_m2: Array
+    return_count: Array
+    return_mean: Array
+    return_mean_square: Array
+
+    def __post_init__(self) -> None:
+        for field, values in zip(fields(self), self, strict=True):
+            # A tensor may have no value yet; whoever builds moments from tensors looks after what they hold.
+            if isinstance(values, np.ndarray):
+                finite = np.isfinite(values)
+                if not finite.all():
+                    head = np.argmin(finite)
+                    raise ValueError(f"{field.name} must be finite; got {values[head]} for head {head}")
+                values = values.astype(np.float64)
+                values.flags.writeable = False
+                object.__setattr__(self, field.name, values)
+
+    def __iter__(self) -> Iterator[Array]:
+        """The eight fields, in the order of `to_array`."""
+        return (getattr(self, field.name) for field in fields(self))
+
+    @classmethod
+    def empty(cls, num_heads: int) -> ReturnMoments:
+        """Moments of nothing, which `merge` into others without a trace; `num_heads` is H."""
+        return cls(*np.zeros((len(fields(cls)), num_heads)))
+
+    @classmethod
+    def from_episode(cls, rewards: ArrayLike, discounts: ArrayLike) -> ReturnMoments:
+        """Steps and returns of one finished episode.
+
+        Args:
+          rewards: [T] or [T, H].
+          discounts: of the same shape: gamma inside the episode, 0 on a terminal last step. An episode that was
+            cut off keeps gamma there, and its returns are those up to the cut.
+
+        Raises:
+          ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or infinite.
+        """
+        steps = cls.from_steps(rewards, discounts)
+        return cls.merge(steps, cls.from_returns(discounted_returns(rewards, discounts)))
+
+    @classmethod
+    def from_steps(cls, rewards: ArrayLike, discounts: ArrayLike) -> ReturnMoments:
+        """Steps whose returns are not known yet; [T] or [T, H] each. Raises what `from_episode` raises."""
+        rewards, discounts = finite_columns(rewards=rewards, discounts=discounts)
+        count, nothing = _count(rewards), np.zeros(rewards.shape[1])
+        return cls(count, *_mean_and_m2(rewards), *_mean_and_m2(discounts), nothing, nothing, nothing)
+
+    @classmethod
+    def from_returns(cls, returns: ArrayLike) -> ReturnMoments:
+        """Returns whose steps have been counted before; [T] or [T, H]. Raises what `from_episode` raises."""
+        (returns,) = finite_columns(returns=returns)
+        nothing = np.zeros(returns.shape[1])
+        return cls(*[nothing] * 5, _count(returns), _mean(returns), _mean(np.square(returns)))
+
+    @staticmethod
+    def merge(a: ReturnMoments, b: ReturnMoments) -> ReturnMoments:
+        """Moments of everything in `a` and everything in `b` (Chan, Golub & LeVeque 1983).
+
+        Exact, hence associative and commutative, up to the rounding of float64.
+
+        Raises:
+          ValueError: different numbers of heads.
+        """
+        if a.num_heads != b.num_heads:
+            raise ValueError(
+                f"only moments of equally many heads merge; got {a.num_heads} and {b.num_heads}. "
+                "Pass [T, H] arrays with the same H everywhere"
+            )
+        steps = b.count / _at_least_one(a.count + b.count)
+        returns = b.return_count / _at_least_one(a.return_count + b.return_count)
+        reward_shift = b.reward_mean - a.reward_mean
+        discount_shift = b.discount_mean - a.discount_mean
+        return ReturnMoments(
+            count=a.count + b.count,
+            reward_mean=a.reward_mean + reward_shift * steps,
+            reward_m2=a.reward_m2 + b.reward_m2 + reward_shift * reward_shift * (a.count * steps),
+            discount_mean=a.discount_mean + discount_shift * steps,
+            discount_m2=a.discount_m2 + b.discount_m2 + discount_shift * discount_shift * (a.count * steps),
+            return_count=a.return_count + b.return_count,
+            return_mean=a.return_mean + (b.return_mean - a.return_mean) * returns,
+            return_mean_square=a.return_mean_square + (b.return_mean_square - a.return_mean_square) * returns,
+        )
+
+    def to_array(self) -> np.ndarray:
+        """float64 [8, H], the fields in their order: for queues, files and `from_array`."""
+        return np.stack([*self])
+
+    @classmethod
+    def from_array(cls, array: ArrayLike) -> ReturnMoments:
+        """The inverse of `to_array`. Raises ValueError for another shape, NaN or infinity."""
+        rows = np.asarray(array, np.float64)
+        if rows.ndim != 2 or len(rows) != len(fields(cls)):
+            raise ValueError(
+                f"moments are an array [{len(fields(cls))}, H], as to_array makes it; got {rows.shape}"
+            )
+        return cls(*rows)
+
+    @property
+    def num_heads(self) -> int:
+        """H."""
+        return int(self.count.shape[0])
+
+    @property
+    def reward_variance(self) -> Array:
+        """V[R], float64 [H]; 0 before the first step."""
+        return self.reward_m2 / _at_least_one(self.count)
+
+    @property
+    def discount_variance(self) -> Array:
+        """V[gamma], float64 [H]: what the ends of episodes contribute; 0 before the first step."""
+        return self.discount_m2 / _at_least_one(self.count)
+
+    @property
+    def sigma_squared(self) -> Array:
+        """V[R] + V[gamma] E[G^2], float64 [H]: about the variance of TD errors early in learning (section 3.1)."""
+        return self.reward_variance + self.discount_variance * self.return_mean_square
+
+    @property
+    def sigma(self) -> Array:
+        """The scale of TD errors, float64 [H], without a floor."""
+        return self.sigma_squared**0.5
+
+    @property
+    def mean_return(self) -> Array:
+        """E[G], float64 [H]: where a value network's bias may start (section 5); 0 before the first return."""
+        return self.return_mean
+
+
+def _at_least_one(count: Array) -> Array:
+    """max(count, 1), in operators that arrays and tensors share; exact for whole numbers up to 2^52."""
+    return (count + 1.0 + abs(count - 1.0)) / 2.0
+
+
+def _count(columns: np.ndarray) -> np.ndarray:
+    steps, heads = columns.shape
+    return np.full(heads, float(steps))
+
+
+def _mean(columns: np.ndarray) -> np.ndarray:
+    return columns.sum(axis=0) / max(len(columns), 1)
+
+
+def _mean_and_m2(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    mean = _mean(columns)
+    return mean, np.square(columns - mean).sum(axis=0)

@@ -1,0 +1,290 @@
+"""Return-based scaling as a Keras layer (section 3), and its formula on a single batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rbs_tf.moments import ReturnMoments
+
+
+@tf.keras.utils.register_keras_serializable(package="rbs_tf")
+class ReturnScaling(tf.keras.layers.Layer):
+    """Divides TD errors by max(sigma, sigma_v, batch_sigma), sigma^2 = V[R] + V[gamma] E[G^2], per head.
+
+    The statistics cover everything that was ever fed in. Feed rewards and discounts as steps happen and returns
+    when their episode has ended, all of it before the TD errors that they cause:
+
+        scaling = ReturnScaling(num_heads=10)
+        scaling.update_state(rewards, discounts)     # [T, 10]: as steps happen
+        scaling.update_returns(returns)              # [T, 10]: once an episode has ended
+        loss = 0.5 * tf.square(scaling(td_errors))   # [B, 10]
+
+    Statistics stay float64 under every dtype policy. Scaled errors come out in the dtype of the errors, but at
+    least in float32: half precision spans fewer orders of magnitude than errors do. `call` reads the variables
+    anew each time, inside `tf.function`, Keras models and SavedModels as well.
+
+    Under `tf.distribute`, what the replicas feed in within `strategy.run` is added up, and all hold the same
+    statistics; create the layer under `strategy.scope()`. Updates may stand inside `tf.function`, but under
+    MirroredStrategy not inside `tf.cond`: replicas meet there, as for any variable.
+
+    Args:
+      num_heads: H, the value functions with statistics of their own.
+      sigma_v: positive floor of the scale, a number or one per head: the noise of values at initialisation. The
+        layer keeps it in the float64 [H] variable `sigma_v`; assign to that once you have measured the noise.
+      **kwargs: of `tf.keras.layers.Layer`.
+
+    Attributes:
+      sigma_v: float64 [H] variable.
+      statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`.
+
+    Raises:
+      ValueError: num_heads below 1, a sigma_v that is not positive and finite or has another shape.
+    """
+
+    def __init__(self, num_heads: int = 1, sigma_v: float | Sequence[float] = 1e-2, **kwargs: Any):
+        kwargs.setdefault("trainable", False)
+        super().__init__(autocast=False, **kwargs)
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        floor = np.asarray(sigma_v, np.float64)
+        if floor.shape not in ((), (num_heads,)) or not (np.isfinite(floor) & (floor > 0.0)).all():
+            raise ValueError(
+                f"sigma_v must be a positive number, or {num_heads} of them, one per head; got {sigma_v!r}. "
+                "The paper's is 1e-2"
+            )
+        self.supports_masking = True
+        self.num_heads = num_heads
+        self._initial_sigma_v = floor
+        self.statistics = self._float64_weight("statistics", (len(fields(ReturnMoments)), num_heads), 0.0)
+        self.sigma_v = self._float64_weight("sigma_v", (num_heads,), floor)
+
+    def _float64_weight(self, name: str, shape: tuple[int, ...], value: float | np.ndarray) -> tf.Variable:
+        return self.add_weight(
+            name,
+            shape,
+            tf.float64,
+            tf.keras.initializers.Constant(value),
+            trainable=False,
+            experimental_autocast=False,
+            # All replicas assign the same, so one of them speaks for the others.
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    def update_state(self, rewards: Any, discounts: Any, mask: Any = None) -> None:
+        """Takes in steps as they happen.
+
+        Args:
+          rewards: [..., H], any dtype; without the last axis, too, when there is one head.
+          discounts: [..., H]; what multiplies the future after each step: gamma, or 0 at a terminal step.
+          mask: [...], 0 or False for steps that do not count, whatever they hold; None counts all.
+
+        Raises:
+          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head and
+            value; the statistics stay as they were. XLA leaves such checks out of what it compiles: there the
+            whole update is dropped instead, on all replicas.
+          ValueError: shapes that do not fit.
+        """
+        (rewards, discounts), keep = self._rows(mask, rewards=rewards, discounts=discounts)
+        nothing = tf.zeros((3, self.num_heads), tf.float64)
+        self._add(ReturnMoments(*_step_fields(rewards, discounts, keep), *tf.unstack(nothing)))
+
+    def update_returns(self, returns: Any, mask: Any = None) -> None:
+        """Takes in the returns of steps that `update_state` has seen before; [..., H] and [...] as there.
+
+        Raises what `update_state` raises.
+        """
+        (returns,), keep = self._rows(mask, returns=returns)
+        nothing = tf.zeros((5, self.num_heads), tf.float64)
+        self._add(ReturnMoments(*tf.unstack(nothing), *_return_fields(returns, keep)))
+
+    def merge_state(self, moments: ReturnMoments) -> None:
+        """Takes in everything that another process has seen; once, even if every replica of a strategy calls it.
+
+        Raises:
+          ValueError: moments of another number of heads.
+        """
+        self._add(ReturnMoments(*tf.unstack(tf.constant(moments.to_array()))))
+
+    @property
+    def moments(self) -> ReturnMoments:
+        """The statistics as they are now; each field a float64 [H] tensor."""
+        return ReturnMoments(*tf.unstack(self.statistics))
+
+    @property
+    def sigma(self) -> tf.Tensor:
+        """sqrt(V[R] + V[gamma] E[G^2]), float64 [H], without a floor; 0 before the first update."""
+        return tf.sqrt(self.moments.sigma_squared)
+
+    @property
+    def mean_return(self) -> tf.Tensor:
+        """E[G], float64 [H]: where a value network's bias may start (section 5)."""
+        return self.moments.mean_return
+
+    def call(self, td_errors: Any, batch_sigma: Any = None) -> tf.Tensor:
+        """td_errors / max(sigma, sigma_v, batch_sigma).
+
+        Args:
+          td_errors: [..., H]; without the last axis, too, when there is one head.
+          batch_sigma: [H], the function `batch_sigma` of the batch that the errors come from; keeps the first
+            large rewards harmless. No gradient flows into it.
+
+        Returns:
+          The shape of `td_errors`; float64 for float64 errors, float32 for all others.
+
+        Raises:
+          ValueError: errors whose last axis is not the heads'.
+        """
+        errors = tf.convert_to_tensor(td_errors)
+        errors = tf.cast(errors, tf.float64 if errors.dtype == tf.float64 else tf.float32)
+        scale = tf.maximum(self.sigma, self.sigma_v)
+        if batch_sigma is not None:
+            scale = tf.maximum(scale, tf.cast(tf.stop_gradient(batch_sigma), tf.float64))
+        if self.num_heads == 1:
+            scale = tf.reshape(scale, [])
+        else:
+            self._check_heads("td_errors", errors)
+        return errors / tf.cast(scale, errors.dtype)
+
+    def reset_state(self) -> None:
+        """Forgets all statistics. `sigma_v` stays: it belongs to the network, not to the data."""
+        self.statistics.assign(tf.zeros_like(self.statistics))
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor; the variables travel with the weights."""
+        own = {"num_heads": self.num_heads, "sigma_v": self._initial_sigma_v.tolist()}
+        return super().get_config() | own
+
+    def _add(self, moments: ReturnMoments) -> None:
+        merged = tf.stack([*ReturnMoments.merge(self.moments, moments)])
+        finite = tf.reduce_all(tf.math.is_finite(merged))
+        check = _require(finite, "the moments overflow float64; scale rewards down by a constant")
+        with tf.control_dependencies(check):
+            # XLA drops the checks, so there this is what keeps the statistics clean.
+            self.statistics.assign(tf.where(finite, merged, self.statistics))
+
+    def _rows(self, mask: Any, **named: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """The arrays as float64 [N, H], 0 where masked, and float64 [N, 1] that is 1 for what counts."""
+        tensors = {name: self._with_heads(name, values) for name, values in named.items()}
+        shapes = {name: tensor.shape[:-1] for name, tensor in tensors.items()}
+        if mask is None:
+            mask = tf.ones(tf.shape(tensors[next(iter(tensors))])[:-1], tf.bool)
+        mask = tf.cast(mask, tf.bool)
+        shapes["mask"] = mask.shape
+        if not all(_same_steps(a, b) for a, b in itertools.pairwise(shapes.values())):
+            found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise ValueError(f"{' and '.join(shapes)} must agree in all axes before the heads'; got {found}")
+        keep = tf.reshape(mask, [-1, 1])
+        rows, checks = [], []
+        for name, tensor in tensors.items():
+            tensor = tf.where(tf.reshape(mask, tf.shape(tensor)[:-1])[..., None], tensor, 0.0)
+            checks += _require_finite(name, tensor)
+            rows.append(tf.reshape(tensor, [-1, self.num_heads]))
+        with tf.control_dependencies(checks):
+            return [tf.identity(row) for row in rows], tf.cast(keep, tf.float64)
+
+    def _with_heads(self, name: str, values: Any) -> tf.Tensor:
+        tensor = tf.cast(tf.convert_to_tensor(values, dtype_hint=tf.float64), tf.float64)
+        if self.num_heads == 1 and tensor.shape[-1:] != [1]:
+            return tensor[..., None]
+        self._check_heads(name, tensor)
+        return tensor
+
+    def _check_heads(self, name: str, tensor: tf.Tensor) -> None:
+        if not tensor.shape[-1:].is_compatible_with([self.num_heads]):
+            raise ValueError(
+                f"{name} must have shape [..., {self.num_heads}], one column per head; got {tensor.shape}. "
+                "Values that all heads share need repeating: np.repeat(x[..., None], num_heads, axis=-1)"
+            )
+
+
+def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
+    """sigma of a sampled batch alone (section 3.2), to be handed to `ReturnScaling` with the batch's errors.
+
+    sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under `tf.distribute`.
+    Returns are cut where a sequence ends and at padding, without bootstrapping, so this is mostly smaller than the
+    all-time sigma; it exceeds it when rewards arrive that are larger than any before.
+
+    Args:
+      rewards: [T, B, H], every reward that enters a target.
+      discounts: [T, B, H], what multiplies the future after each step.
+      mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
+
+    Returns:
+      float64 [H]; 0 for a batch without real steps. No gradient flows through it.
+    """
+    keep = tf.cast(mask, tf.bool)[..., None]
+    rewards, discounts = (
+        tf.where(keep, tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
+    )
+    heads = rewards.shape[-1]
+    returns = tf.scan(
+        lambda later, step: step[0] + step[1] * later,
+        (rewards, discounts),
+        initializer=tf.zeros_like(rewards[0]),
+        reverse=True,
+    )
+    rewards, discounts, returns = (tf.reshape(x, [-1, heads]) for x in (rewards, discounts, returns))
+    keep = tf.cast(tf.reshape(keep, [-1, 1]), tf.float64)
+    moments = ReturnMoments(*_step_fields(rewards, discounts, keep), *_return_fields(returns, keep))
+    return tf.sqrt(moments.sigma_squared)
+
+
+def _step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
+    """The first five fields of `ReturnMoments` from [N, H], [N, H] and [N, 1] of ones and zeros."""
+    steps = tf.stack([rewards, discounts])
+    count, total = _sums(keep, keep * steps)
+    mean = total / tf.maximum(count, 1.0)
+    (m2,) = _sums(keep * tf.square(steps - mean[:, None]))
+    return [count + tf.zeros_like(mean[0]), mean[0], m2[0], mean[1], m2[1]]
+
+
+def _return_fields(returns: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
+    """The last three fields of `ReturnMoments` from [N, H] and [N, 1] of ones and zeros."""
+    count, total, squares = _sums(keep, keep * returns, keep * tf.square(returns))
+    divisor = tf.maximum(count, 1.0)
+    return [count + tf.zeros_like(total), total / divisor, squares / divisor]
+
+
+def _sums(*rows: tf.Tensor) -> list[tf.Tensor]:
+    """[..., N, H] -> [..., H] each, over the rows of all replicas that take part."""
+    sums = [tf.reduce_sum(x, axis=-2) for x in rows]
+    replica = tf.distribute.get_replica_context()
+    if replica is not None and replica.num_replicas_in_sync > 1:
+        sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+    return sums
+
+
+def _same_steps(a: tf.TensorShape, b: tf.TensorShape) -> bool:
+    """Whether two shapes without heads fit each other; trailing ones do not count, they may be the single head."""
+    return _without_trailing_ones(a).is_compatible_with(_without_trailing_ones(b))
+
+
+def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
+    while shape.rank and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape
+
+
+def _require_finite(name: str, values: tf.Tensor) -> list[tf.Operation]:
+    """`_require` for [..., H], naming the first culprit."""
+    where = tf.where(~tf.math.is_finite(values))[:1]
+    culprit = (tf.gather_nd(values, where), "at step", where[:, :-1], "head", where[:, -1])
+    advice = "- mask the step out, or repair what produced it"
+    return _require(tf.equal(tf.size(where), 0), f"{name} must be finite; got", *culprit, advice)
+
+
+def _require(condition: tf.Tensor, *message: Any) -> list[tf.Operation]:
+    """What must run before the condition may be relied on: raises `tf.errors.InvalidArgumentError` if it is false."""
+    message = ("ReturnScaling:", *message)
+    if not tf.executing_eagerly():
+        return [tf.debugging.Assert(condition, message)]
+    if not condition:
+        words = (str(np.squeeze(x)) if tf.is_tensor(x) else x for x in message)
+        raise tf.errors.InvalidArgumentError(None, None, " ".join(words))
+    return []

@@ -1,0 +1,70 @@
+"""Discounted returns of recorded steps, in float64 NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_banded
+from scipy.signal import lfilter
+
+
+def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
+    """G_t = R_t + gamma_t G_{t+1}, where G after the last step is 0 (section 2: the return of each step).
+
+    Several episodes may follow one another: a discount of 0 ends one. Discounts that are constant over time, as
+    within one episode, cost about a quarter of arbitrary ones.
+
+    Args:
+      rewards: [T] or [T, H], one row per step.
+      discounts: of the same shape; `discounts[t]` multiplies what follows step t: gamma inside an episode, 0 on
+        its terminal step. The last step's discount has nothing to multiply.
+
+    Returns:
+      float64, in the shape of `rewards`.
+
+    Raises:
+      ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or infinite.
+    """
+    shape = np.shape(rewards)
+    columns = finite_columns(rewards=rewards, discounts=discounts)
+    returns = np.empty_like(columns[0])
+    for out, reward, discount in zip(returns.T, *(values.T for values in columns), strict=True):
+        out[:] = _column_returns(reward, discount)
+    return returns.reshape(shape)
+
+
+def _column_returns(rewards: np.ndarray, discounts: np.ndarray) -> np.ndarray:
+    if len(rewards) < 2:
+        return rewards
+    inner = discounts[:-1]
+    if (inner == inner[0]).all():
+        return lfilter([1.0], [1.0, -inner[0]], rewards[::-1])[::-1]
+    # G_t - gamma_t G_{t+1} = R_t is a bidiagonal system; back substitution is the recursion itself, in compiled code.
+    diagonals = np.ones((2, len(rewards)))
+    diagonals[0, 1:] = -inner
+    return solve_banded((0, 1), diagonals, rewards, check_finite=False)
+
+
+def finite_columns(**named: ArrayLike) -> list[np.ndarray]:
+    """The arrays, all [T] or all [T, H], as float64 [T, H]; [T] becomes one column.
+
+    Raises:
+      ValueError: naming the array, and for a NaN or an infinity its step, head and value.
+    """
+    arrays = {name: np.asarray(values, np.float64) for name, values in named.items()}
+    shapes = {name: values.shape for name, values in arrays.items()}
+    if len(set(shapes.values())) > 1 or any(len(shape) not in (1, 2) for shape in shapes.values()):
+        found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        raise ValueError(
+            f"{' and '.join(shapes)} must all be [T] or all be [T, H], one row per step; got {found}"
+        )
+    columns = {name: values[:, None] if values.ndim == 1 else values for name, values in arrays.items()}
+    for name, values in columns.items():
+        finite = np.isfinite(values)
+        if not finite.all():
+            step, head = np.argwhere(~finite)[0]
+            raise ValueError(
+                f"{name} must be finite; got {values[step, head]} at step {step}, head {head}. "
+                "Leave the step out, or repair what produced it"
+            )
+    return list(columns.values())

@@ -1,0 +1,72 @@
+"""The interface behind which every scaling stands; on its own it leaves errors as they are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gin
+import tensorflow as tf
+
+from rbs_tf.moments import ReturnMoments
+
+
+class ErrorContext(NamedTuple):
+    """The transitions that a batch of TD errors comes from; time-major."""
+
+    rewards: tf.Tensor  # float32 [T, B, H], every reward that enters a target: the whole n-step window
+    discounts: tf.Tensor  # float32 [T, B, H]
+    mask: tf.Tensor  # float32 [T, B], 1 for real transitions, 0 for padding
+
+
+@gin.configurable("none", module="scalings")
+class Scaling(tf.Module):
+    """No scaling, and the hooks that a scaling may override.
+
+    The agent calls, in this order: `observe` with all statistics that have arrived, before every update;
+    `initialise` once, on the first batch; inside the update `rewards`, `values` and `errors`; then `after_update`,
+    and `target_updated` when the target network has been replaced. Whatever a scaling remembers must be a
+    `tf.Variable`, so that checkpoints hold it.
+
+    "Network units" are what the heads put out, "reward units" what the environment pays. They differ for scalings
+    that normalise the outputs; for the others `values` is the identity.
+
+    Args:
+      num_heads: H.
+    """
+
+    def __init__(self, num_heads: int):
+        super().__init__(name=type(self).__name__.lower())
+        self.num_heads = num_heads
+
+    def observe(self, moments: ReturnMoments) -> None:
+        """Takes in statistics (float64 [H] each) of new steps and finished episodes. Eager."""
+
+    def initialise(self, values: tf.Tensor, mask: tf.Tensor) -> None:
+        """Sees the network's values at initialisation: float32 [T, B, H], mask float32 [T, B]. In graph, once."""
+
+    def rewards(self, rewards: tf.Tensor) -> tf.Tensor:
+        """Rewards to learn from, float32 [T, B, H] -> the same shape."""
+        return rewards
+
+    def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
+        """Network units -> reward units, float32 [..., H] (or [..., H, 1]-broadcastable); of the target network
+        if `target`."""
+        return outputs
+
+    def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
+        """Scaled TD errors: targets in reward units, outputs in network units, float32 [T, B, H] -> [T, B, H].
+
+        Only `outputs` carries gradients.
+        """
+        return targets - outputs
+
+    def after_update(self, targets: tf.Tensor, mask: tf.Tensor, heads: Any, target_heads: Any) -> None:
+        """After the gradient step, in graph: targets [T, B, H] in reward units, and both networks' head layers,
+        whose `rescale_outputs(ratio, shift)` a scaling may call."""
+
+    def target_updated(self) -> None:
+        """The target network has just become a copy of the online network. In graph."""
+
+    def summaries(self) -> dict[str, tf.Tensor]:
+        """What TensorBoard shows: name -> [H]."""
+        return {}

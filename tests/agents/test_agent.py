@@ -1,0 +1,363 @@
+"""The whole update against NumPy in float64, and what the method promises about it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import time_step as ts
+
+from agents.agent import RecurrentMultiHeadAgent
+from agents.heads import Heads
+from agents.sequences import Sequence, SequenceShape, Steps
+from networks.recurrent_q_network import RecurrentQNetwork
+from networks.torsos import MlpTorso
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings.return_based import ReturnBasedScaling
+from rbs_tf.scalings.scaling import Scaling
+from tests.agents import numpy_step
+
+SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
+PAIRS = ((0.0, True), (0.9, False), (1.0, False))
+ACTIONS, FEATURES = 3, 4
+
+
+def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, **options):
+    time_step_spec = ts.time_step_spec(tf.TensorSpec((FEATURES,), tf.float32))
+    action_spec = tensor_spec.BoundedTensorSpec((), tf.int32, 0, ACTIONS - 1)
+    network = RecurrentQNetwork(
+        (time_step_spec.observation, tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)),
+        num_actions=ACTIONS,
+        num_heads=len(pairs),
+        torso=lambda seed: MlpTorso((5,), seed=seed),
+        lstm_units=4,
+        post_lstm_units=4,
+        head_hidden=3,
+        seed=seed,
+    )
+    step = tf.Variable(0, dtype=tf.int64)
+    return RecurrentMultiHeadAgent(
+        time_step_spec, action_spec, Heads(pairs), network, scaling, shape, step, **options
+    )
+
+
+def random_windows(seed=0, shape=SHAPE, reward_scale=3.0, units=4):
+    """Four windows: in mid-episode, first of an episode, terminated early, timed out early; NumPy arrays [B, L]."""
+    rng = np.random.default_rng(seed)
+    batch, rows = 4, shape.rows
+    step_type = np.full((batch, rows), 1, np.int32)
+    discount = np.ones((batch, rows))
+    step_type[1, : shape.burn_in] = 2  # padding before an episode's first row
+    step_type[1, shape.burn_in] = 0
+    for sequence, end, last_discount in ((2, shape.burn_in + 2, 0.0), (3, rows - 2, 1.0)):
+        step_type[sequence, end:] = 2
+        discount[sequence, end] = last_discount
+    previous_action = rng.integers(0, ACTIONS, (batch, rows)).astype(np.int32)
+    previous_action[1, : shape.burn_in + 1] = -1
+    windows = {
+        "step_type": step_type,
+        "observation": rng.normal(size=(batch, rows, FEATURES)).astype(np.float32),
+        "previous_action": previous_action,
+        "reward": (reward_scale * rng.normal(size=(batch, rows))).astype(np.float32),
+        "discount": discount.astype(np.float32),
+        "h": rng.normal(size=(batch, units)).astype(np.float32),
+        "c": rng.normal(size=(batch, units)).astype(np.float32),
+        "probability": rng.uniform(0.01, 0.1, batch).astype(np.float32),
+        "table_size": np.full(batch, 50, np.int64),
+    }
+    windows["reward"][step_type == 0] = 0.0
+    return windows
+
+
+def as_sequence(windows):
+    tensors = {name: tf.constant(values) for name, values in windows.items()}
+    return Sequence(
+        Steps(*(tensors[name] for name in Steps._fields)),
+        (tensors["h"], tensors["c"]),
+        tensors["probability"],
+        tensors["table_size"],
+    )
+
+
+def parameters(network):
+    """The network's weights as float64 arrays, named as `numpy_step` wants them."""
+    torso, core, linear, heads = network._torso._stages[-1], network._core, network._linear, network.heads
+    variables = {
+        "torso_w": torso.kernel,
+        "torso_b": torso.bias,
+        "lstm_x": core.W,
+        "lstm_h": core.R,
+        "lstm_b": core.b,
+        "post_w": linear.kernel,
+        "post_b": linear.bias,
+        "w1": heads.W1,
+        "b1": heads.b1,
+        "wv": heads.Wv,
+        "bv": heads.bv,
+        "wa": heads.Wa,
+        "ba": heads.ba,
+    }
+    return variables, {name: variable.numpy().astype(np.float64) for name, variable in variables.items()}
+
+
+def shake(network, seed=5):
+    """Other weights than those at initialisation, whose zero biases put units exactly on the kink of relu."""
+    rng = np.random.default_rng(seed)
+    for variable in network.trainable_variables:
+        variable.assign_add(rng.normal(size=variable.shape).astype(np.float32) * 0.3)
+
+
+def some_moments(heads=PAIRS, seed=3):
+    rng = np.random.default_rng(seed)
+    rewards = rng.normal(size=(30, len(heads)))
+    discounts = np.array([discount for discount, _ in heads]) * (np.arange(30) < 29)[:, None]
+    return ReturnMoments.from_episode(rewards, discounts)
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q):
+    agent = make_agent(double_q=double_q)
+    shake(agent.network, seed=4)
+    shake(agent.target_network, seed=5)
+    agent.observe(some_moments())
+    windows = random_windows()
+    sequence = as_sequence(windows)
+    agent.loss(sequence)  # measures sigma_v
+    with tf.GradientTape() as tape:
+        info = agent.loss(sequence)
+    variables, p = parameters(agent.network)
+    _, target_p = parameters(agent.target_network)
+    gradients = tape.gradient(info.loss, list(variables.values()))
+
+    sigma, sigma_v = agent.scaling.layer.sigma.numpy(), agent.scaling.layer.sigma_v.numpy()
+    states = numpy_step.burned_in_states(p, windows, SHAPE)
+
+    def loss(weights):
+        return numpy_step.step(
+            weights, target_p, windows, states, PAIRS, SHAPE, sigma, sigma_v, double_q=double_q
+        )
+
+    expected, priorities, scaled, _ = loss(p)
+    assert float(info.loss) == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(info.extra.priorities, priorities, rtol=1e-5)
+    got = tf.transpose(agent.sequence_errors(sequence).scaled, (1, 0, 2))
+    np.testing.assert_allclose(got, scaled, rtol=1e-4, atol=1e-5)
+
+    shared = {"torso_w", "torso_b", "lstm_x", "lstm_h", "lstm_b", "post_w", "post_b"}
+    for name, gradient in zip(variables, gradients, strict=True):
+        numerical = np.zeros_like(p[name])
+        for index in np.ndindex(p[name].shape):
+            up, down = ({key: value.copy() for key, value in p.items()} for _ in range(2))
+            up[name][index] += 1e-6
+            down[name][index] -= 1e-6
+            numerical[index] = (loss(up)[0] - loss(down)[0]) / 2e-6
+        if name in shared:
+            numerical /= np.sqrt(len(PAIRS))
+        np.testing.assert_allclose(gradient, numerical, rtol=2e-3, atol=2e-5, err_msg=name)
+
+
+def test_sigma_v_is_the_spread_of_each_heads_values_on_the_first_batch():
+    agent = make_agent()
+    windows = random_windows()
+    agent.train(as_sequence(windows))
+    _, p = parameters(make_agent().network)
+    states = numpy_step.burned_in_states(p, windows, SHAPE)
+    values = []
+    for s in range(4):
+        rows = slice(SHAPE.burn_in, SHAPE.burn_in + SHAPE.length)
+        columns = [windows[n][s][rows] for n in ("observation", "previous_action", "reward", "step_type")]
+        greedy = numpy_step.unroll(p, *columns, *states[s])[0].max(axis=-1)
+        values.append(greedy[columns[-1] != 2])
+    np.testing.assert_allclose(agent.scaling.layer.sigma_v, np.concatenate(values).std(axis=0), rtol=1e-4)
+    before = agent.scaling.layer.sigma_v.numpy()
+    agent.train(as_sequence(random_windows(seed=9)))
+    np.testing.assert_array_equal(agent.scaling.layer.sigma_v, before)
+
+
+def test_equal_heads_learn_what_one_head_learns():
+    """Ten copies of one head: n times its loss, and sqrt(n) times its gradient in the shared part."""
+    one, ten = make_agent([(0.9, False)]), make_agent([(0.9, False)] * 10)
+    _, single = parameters(one.network)
+    for source, agent in ((one.network, ten),):
+        variables, _ = parameters(agent.network)
+        for name, variable in variables.items():
+            copies = 1 if variable.shape == single[name].shape else 10
+            if name in ("w1", "b1"):
+                halves = np.split(single[name], 2)
+                variable.assign(np.concatenate([np.repeat(half, 10, axis=0) for half in halves]))
+            else:
+                variable.assign(np.repeat(single[name], copies, axis=0) if copies > 1 else single[name])
+        for variable, online in zip(agent.target_network.variables, agent.network.variables, strict=True):
+            variable.assign(online)
+        del source
+    sequence = as_sequence(random_windows())
+    results = []
+    for agent in (one, ten):
+        agent.loss(sequence)
+        with tf.GradientTape() as tape:
+            info = agent.loss(sequence)
+        results.append((info, tape.gradient(info.loss, agent.network.shared_variables)))
+    (first, first_gradient), (second, second_gradient) = results
+    assert float(second.loss) == pytest.approx(10 * float(first.loss), rel=1e-5)
+    np.testing.assert_allclose(second.extra.priorities, first.extra.priorities, rtol=1e-5)
+    for a, b in zip(first_gradient, second_gradient, strict=True):
+        np.testing.assert_allclose(b, np.sqrt(10) * a, rtol=1e-4, atol=1e-6)
+
+
+def test_no_gradient_flows_through_the_burn_in():
+    agent = make_agent()
+    sequence = as_sequence(random_windows())
+    with tf.GradientTape() as tape:
+        tape.watch(sequence.core_state)
+        tape.watch(sequence.steps.observation)
+        loss = agent.loss(sequence).loss
+    state_gradients, observed = tape.gradient(loss, (sequence.core_state, sequence.steps.observation))
+    assert state_gradients == (None, None)
+    observed = tf.convert_to_tensor(observed).numpy()
+    assert not observed[:, : SHAPE.burn_in].any()
+    assert observed[0, SHAPE.burn_in].any()
+
+
+def test_what_stands_in_padding_changes_nothing():
+    agent = make_agent()
+    windows = random_windows()
+    plain = agent.loss(as_sequence(windows))
+    with tf.GradientTape() as tape:
+        agent.loss(as_sequence(windows))
+    garbage = {name: values.copy() for name, values in windows.items()}
+    final_row = SHAPE.burn_in + 2  # of sequence 2; what follows is padding
+    for name in ("observation", "reward", "discount"):
+        garbage[name][2, final_row + 1 :] = 1e6
+        garbage[name][1, : SHAPE.burn_in] = -1e6
+    garbage["observation"][2, final_row] = -1e6  # a terminal observation is not bootstrapped from
+    variables = agent.network.trainable_variables
+    gradients = []
+    for version in (windows, garbage):
+        with tf.GradientTape() as tape:
+            info = agent.loss(as_sequence(version))
+        assert float(info.loss) == float(plain.loss)
+        np.testing.assert_array_equal(info.extra.priorities, plain.extra.priorities)
+        gradients.append(tape.gradient(info.loss, variables))
+    for a, b in zip(*gradients, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_scaling_balances_the_heads_in_the_shared_gradient():
+    """Rewards times 100, values grown to that size: unscaled, the unclipped heads own the torso; scaled, nobody."""
+    shares = {}
+    for scaling in (Scaling, ReturnBasedScaling):
+        agent = make_agent(Heads().pairs, scaling)
+        unclipped = np.array([not clip for _, clip in agent.heads.pairs])
+        for network in (agent.network, agent.target_network):
+            network.heads.rescale_outputs(np.where(unclipped, 100.0, 1.0), np.zeros(10))
+        agent.observe(some_reports(agent.heads))
+        windows = as_sequence(random_windows(reward_scale=100.0))
+        agent.loss(windows)  # measures sigma_v
+        norms = agent.shared_gradient_norms(windows).numpy()
+        shares[scaling] = norms[unclipped].sum() / norms.sum()
+        largest = norms.max() / norms.sum()
+    assert shares[Scaling] > 0.999
+    assert 0.25 < shares[ReturnBasedScaling] < 0.75
+    assert largest < 0.4
+
+
+def some_reports(heads, length=40, episodes=5, scale=100.0):
+    """Statistics of random episodes with rewards of that scale, for every head."""
+    rng = np.random.default_rng(0)
+    total = None
+    for _ in range(episodes):
+        rewards = heads.rewards(scale * rng.normal(size=length))
+        discounts = heads.discounts((np.arange(length) < length - 1).astype(float))
+        moments = ReturnMoments.from_episode(rewards, discounts)
+        total = moments if total is None else ReturnMoments.merge(total, moments)
+    return total
+
+
+def test_rewards_and_values_times_1000_leave_errors_priorities_and_loss_as_they_are():
+    """The scale enters nowhere else: outputs are multiplied in the heads' last layers, rewards in the data."""
+    pairs = ((0.0, False), (0.9, False), (1.0, False))
+    plain, large = make_agent(pairs), make_agent(pairs)
+    moments, windows = some_moments(pairs), random_windows(reward_scale=1.0)
+    # The network's own input clips rewards at 1, so equal inputs need rewards at or beyond it.
+    windows["reward"] = np.where(windows["reward"] > 0, 1.0, -1.0).astype(np.float32)
+    factor = 1000.0
+    shake(plain.target_network)
+    for source, copy in zip(plain.target_network.variables, large.target_network.variables, strict=True):
+        copy.assign(source)
+    for network in (large.network, large.target_network):
+        network.heads.rescale_outputs(tf.fill((3,), factor), tf.zeros(3))
+    plain.observe(moments)
+    rows = moments.to_array().copy()
+    rows[[1, 6]] *= factor
+    rows[[2, 7]] *= factor**2
+    large.observe(ReturnMoments.from_array(rows))
+    scaled_windows = windows | {"reward": windows["reward"] * np.float32(factor)}
+    for agent, data in ((plain, windows), (large, scaled_windows)):
+        agent.loss(as_sequence(data))
+    a, b = plain.sequence_errors(as_sequence(windows)), large.sequence_errors(as_sequence(scaled_windows))
+    np.testing.assert_allclose(b.scaled, a.scaled, rtol=1e-4, atol=1e-5)
+    first, second = plain.loss(as_sequence(windows)), large.loss(as_sequence(scaled_windows))
+    np.testing.assert_allclose(second.loss, first.loss, rtol=1e-5)
+    np.testing.assert_allclose(second.extra.priorities, first.extra.priorities, rtol=1e-5)
+
+
+def test_the_target_network_is_replaced_every_period():
+    agent = make_agent(target_update_period=3)
+    sequence = as_sequence(random_windows())
+    train = tf.function(agent.train)
+    initial = [variable.numpy() for variable in agent.target_network.variables]
+    for update in (1, 2, 3):
+        train(sequence)
+        same = all(
+            np.array_equal(a, b.numpy())
+            for a, b in zip(agent.network.variables, agent.target_network.variables, strict=True)
+        )
+        kept = all(
+            np.array_equal(a, b.numpy()) for a, b in zip(initial, agent.target_network.variables, strict=True)
+        )
+        assert (same, kept) == ((True, False) if update == 3 else (False, True))
+
+
+def test_first_priorities_equal_those_of_the_learner_with_the_same_weights():
+    """Values seen while acting are those of the online network, and here the target network equals it."""
+    agent = make_agent()
+    agent.observe(some_moments())
+    windows = random_windows()
+    sequence = as_sequence(windows)
+    expected = agent.loss(sequence).extra.priorities
+    steps = sequence.steps
+    values, _ = agent.network(
+        (steps.observation, steps.previous_action, steps.reward), steps.step_type, sequence.core_state
+    )
+    # The action taken at a row is the next row's previous action; the last row's does not matter.
+    taken = tf.roll(tf.maximum(steps.previous_action, 0), -1, axis=1)
+    taken_values = tf.reduce_sum(values * tf.one_hot(taken, ACTIONS)[:, :, None], axis=-1)
+    got = agent.initial_priorities(steps._replace(observation=None), taken_values, tf.reduce_max(values, axis=-1))
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_the_update_compiles_with_xla_to_the_same_numbers():
+    sequence = as_sequence(random_windows())
+    plain, compiled = make_agent(), make_agent(jit_compile=True)
+    for _ in range(3):
+        a, b = plain.train(sequence), compiled.train(sequence)
+        np.testing.assert_allclose(b.loss, a.loss, rtol=1e-5)
+        np.testing.assert_allclose(b.extra.priorities, a.extra.priorities, rtol=1e-5)
+    for a, b in zip(plain.network.variables, compiled.network.variables, strict=True):
+        np.testing.assert_allclose(b, a, atol=1e-6)
+
+
+def test_learning_reduces_the_error_on_a_fixed_batch():
+    agent = make_agent(learning_rate=3e-3)
+    sequence = as_sequence(random_windows())
+    train = tf.function(agent.train)
+    first = float(train(sequence).loss)
+    for _ in range(300):
+        last = float(train(sequence).loss)
+    assert last < 0.3 * first
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(ValueError, match="priority_eta"):
+        make_agent(priority_eta=2.0)
+    with pytest.raises(ValueError, match="target_update_period"):
+        make_agent(target_update_period=0)

@@ -1,0 +1,52 @@
+"""The bandit over heads: exact ratings, free of scale, checkpointed."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.bandit import HeadBandit
+
+
+def test_without_episodes_all_heads_are_alike():
+    np.testing.assert_allclose(HeadBandit(4).probabilities, 0.25)
+
+
+def test_ratings_follow_the_formula():
+    bandit = HeadBandit(3)
+    bandit.update([0, 0, 1], [10.0, 0.0, 5.0])  # mean 5: one of two, one of one, none of none
+    np.testing.assert_allclose(bandit.ratings, [1.5 / 3, 1.5 / 2, 0.5])
+    np.testing.assert_allclose(bandit.probabilities, np.array([0.5, 0.75, 0.5]) / 1.75)
+    assert bandit.best_head == 1
+
+
+def test_only_the_window_counts():
+    bandit = HeadBandit(2, window=2)
+    bandit.update([0], [1e9])
+    bandit.update([1, 1], [3.0, 5.0])
+    np.testing.assert_allclose(bandit.ratings, [0.5, (0.5 + 1) / 3])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-1000, 1000)), min_size=1, max_size=40),
+    st.sampled_from([2.0**k for k in range(-10, 11)]),
+)
+def test_the_scale_of_returns_does_not_matter(episodes, factor):
+    heads = [head for head, _ in episodes]
+    returns = np.array([value for _, value in episodes], float)
+    plain, scaled = HeadBandit(4), HeadBandit(4)
+    plain.update(heads, returns)
+    scaled.update(heads, returns * factor)
+    np.testing.assert_array_equal(plain.probabilities, scaled.probabilities)
+
+
+def test_a_checkpoint_holds_the_window(tmp_path):
+    bandit = HeadBandit(3)
+    bandit.update([0, 2], [1.0, 2.0])
+    path = tf.train.Checkpoint(bandit=bandit).write(str(tmp_path / "bandit"))
+    restored = HeadBandit(3)
+    tf.train.Checkpoint(bandit=restored).read(path).assert_consumed()
+    restored.update([2], [0.0])
+    bandit.update([2], [0.0])
+    assert restored.ratings == pytest.approx(bandit.ratings)
