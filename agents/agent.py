@@ -275,13 +275,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             "bandit/probability": self.collect_policy.head_probabilities,
         }
         per_head |= {f"scaling/{name}": value for name, value in self.scaling.summaries().items()}
-        for tag, values in per_head.items():
-            for name, value in zip(self.heads.names, tf.unstack(values), strict=True):
-                tf.summary.scalar(f"{tag}/{name}", value, step)
-        tf.summary.scalar("loss", loss, step)
-        tf.summary.scalar("priority/mean", tf.reduce_mean(priorities), step)
-        tf.summary.scalar("priority/max", tf.reduce_max(priorities), step)
-        tf.summary.scalar("masked_fraction", 1.0 - tf.reduce_mean(errors.mask), step)
+        # A tag begins with the name scope of where it is written, which is that of a branch here.
+        with tf.name_scope(""):
+            for tag, values in per_head.items():
+                for name, value in zip(self.heads.names, tf.unstack(values), strict=True):
+                    tf.summary.scalar(f"{tag}/{name}", value, step)
+            tf.summary.scalar("loss", loss, step)
+            tf.summary.scalar("priority/mean", tf.reduce_mean(priorities), step)
+            tf.summary.scalar("priority/max", tf.reduce_max(priorities), step)
+            tf.summary.scalar("masked_fraction", 1.0 - tf.reduce_mean(errors.mask), step)
 
 
 def _time_major(batch_major: tf.Tensor) -> tf.Tensor:

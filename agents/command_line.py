@@ -57,7 +57,7 @@ def main(
       configs: folder of the gin files, those of the scalings in its sub-folder `scaling`.
 
     Returns:
-      the exit code: 0; 1 if the run folder failed under the run; 2 if the command was refused; 128 + the
+      the exit code: 0; 1 if the run folder failed under the run; 2 if what was asked for is refused; 128 + the
       signal that stopped the run, so 130 on Ctrl-C.
 
     Raises:
@@ -86,7 +86,7 @@ def main(
             stopped_by = run(root_dir=str(folder)).stopped_by
     except (UsageError, run_folder.RunFolderError) as error:
         print(f"train.py: {_without_gin_trail(error)}", file=sys.stderr)
-        return 1 if started else 2
+        return 1 if started and not isinstance(error, UsageError) else 2
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
         stopped_by = signal.SIGINT
     if stopped_by is None:

@@ -1,0 +1,79 @@
+"""Runs the agent's update under TF-Agents' own `Learner`: sample, update, hand back priorities."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tf_agents.train import learner as tf_agents_learner
+
+from agents.agent import RecurrentMultiHeadAgent
+from agents.replay import Replay
+from rbs_tf import ReturnMoments
+
+
+class Learner:
+    """One update at a time, each after every statistic that has arrived.
+
+    Args:
+      root_dir: TensorBoard files go into its `train` folder.
+      agent: updated in place.
+      replay: source of sequences and statistics.
+      batch_size: sequences per update.
+      summary_interval: in updates; 0 writes none.
+      strategy: a `tf.distribute.Strategy`, or None for the current one.
+    """
+
+    def __init__(
+        self,
+        root_dir: str,
+        agent: RecurrentMultiHeadAgent,
+        replay: Replay,
+        batch_size: int,
+        summary_interval: int,
+        strategy: tf.distribute.Strategy | None = None,
+    ):
+        self._agent, self._replay = agent, replay
+        self.batch_size = batch_size
+
+        def update_priorities(sample, loss_info):
+            _, info = sample
+            replay.update_priorities(info.key, loss_info.extra.priorities)
+
+        self._learner = tf_agents_learner.Learner(
+            root_dir,
+            agent.train_step_counter,
+            agent,
+            experience_dataset_fn=lambda: replay.dataset(batch_size),
+            after_train_strategy_step_fn=update_priorities,
+            # Checkpoints span learner, replay and collector; the Learner's own would hold only one of the three.
+            checkpoint_interval=2**62,
+            summary_interval=summary_interval,
+            strategy=strategy,
+        )
+
+    @property
+    def summary_writer(self) -> tf.summary.SummaryWriter:
+        """Writes into the `train` folder."""
+        return self._learner.train_summary_writer
+
+    @property
+    def updates(self) -> int:
+        """Updates so far, of this run and of those it resumed."""
+        return int(self._agent.train_step_counter.numpy())
+
+    def drain_statistics(self) -> None:
+        """Takes everything that waits in the statistics queue into the scaling and the bandit."""
+        reports = self._replay.drain_statistics()
+        if not reports:
+            return
+        moments = ReturnMoments.from_array(reports[0].moments)
+        for report in reports[1:]:
+            moments = ReturnMoments.merge(moments, ReturnMoments.from_array(report.moments))
+        self._agent.observe(moments)
+        for report in reports:
+            if len(report.episodes):
+                self._agent.update_bandit(report.episodes[:, 0].astype(int), report.episodes[:, 2])
+
+    def update(self) -> tf.Tensor:
+        """Drains the statistics, then does one update; returns its loss (float32 scalar)."""
+        self.drain_statistics()
+        return self._learner.run(iterations=1).loss
