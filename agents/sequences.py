@@ -1,13 +1,16 @@
-"""Windows of experience: what they hold, which of them an episode has, and how a stream of rows is cut into them.
+"""Windows of experience: what they hold, which of them an episode has, and how a stream of rows is cut into
+them.
 
-Row t is what the network sees at time t: its reward, discount and previous action arrive with its observation.
-Transition t leads from row t to row t + 1. A window has `burn_in` rows that only warm the recurrent state up,
-`length` rows whose transitions train, and `n_step` rows that the last of these bootstrap from:
+Row t is what the network sees at time t: its reward, discount and previous action arrive with its
+observation. Transition t leads from row t to row t + 1. A window has `burn_in` rows that only warm the
+recurrent state up, `length` rows whose transitions train, and `n_step` rows that the last of these bootstrap
+from:
 
-    rows of the episode    s - burn_in ... s - 1 | s ... s + length - 1 | s + length ... s + length + n_step - 1
+    rows of the episode    s - burn_in ... s - 1 | s ... s + length - 1 | s + length ... s + length + n_step -
+    1
 
-Window s of an episode starts training at transition s, a multiple of `period`. Rows before the episode's start and
-after its final row are padding, so a window never crosses the end of an episode.
+Window s of an episode starts training at transition s, a multiple of `period`. Rows before the episode's
+start and after its final row are padding, so a window never crosses the end of an episode.
 """
 
 from __future__ import annotations
@@ -72,8 +75,9 @@ class SequenceShape:
                 )
         if self.period > self.length:
             raise ValueError(
-                f"SequenceShape.period is {self.period} and length {self.length}: windows that start further apart "
-                f"than they are long lose transitions; write SequenceShape.period = {self.length} or less"
+                f"SequenceShape.period is {self.period} and length {self.length}: windows that start further "
+                "apart than they are long lose transitions; "
+                f"write SequenceShape.period = {self.length} or less"
             )
 
     @property
@@ -92,7 +96,7 @@ class SequenceShape:
         return self.rows // self.block
 
     def starts(self, transitions: int) -> range:
-        """First training transitions of the windows of a finished episode; each adds what none before trains."""
+        """First training transitions of an episode's windows; each window adds what none before it trains."""
         return range(0, max(1, transitions - self.length + self.period), self.period)
 
 
@@ -151,7 +155,7 @@ class SequenceCutter:
         if begins != (step_type[0] == FIRST) or (step_type[1:] == FIRST).any():
             raise ValueError(
                 "A stream must run FIRST, MID, ..., LAST and then FIRST again; "
-                f"{'a new episode' if begins else 'an unfinished episode'} goes on with step types {step_type}"
+                f"{'a new' if begins else 'an unfinished'} episode goes on with step types {step_type}"
             )
         before = _padding(columns, shape.burn_in) if begins else self._pending
         parts = [before, columns]

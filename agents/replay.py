@@ -1,0 +1,389 @@
+"""Replay of sequences, and a queue of statistics, in a Reverb server that this process hosts.
+
+What Reverb stores differs from what its users see. Rows are appended in blocks, the four scalars of a row
+share one float32 column, and a window refers to its blocks and to one core state: each column and each append
+has a price.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Any, NamedTuple
+
+import gin
+import numpy as np
+import reverb
+import tensorflow as tf
+
+from agents.replay_memory import check_memory
+from agents.sequences import Block, Sequence, SequenceShape, Steps
+
+SEQUENCES, STATISTICS = "sequences", "statistics"
+_SAMPLERS = {
+    "prioritized": reverb.selectors.Prioritized,
+    "uniform": lambda _: reverb.selectors.Uniform(),
+    "fifo": lambda _: reverb.selectors.Fifo(),
+}
+_CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
+_POLL_MS = 200  # How often whoever waits looks whether the replay has been stopped.
+_MOST_STATISTICS = 1_000_000
+_MOST_EPISODES = 1_000_000
+
+
+class ReplayStopped(RuntimeError):
+    """The replay was stopped while somebody waited to write."""
+
+
+class StatisticsReport(NamedTuple):
+    """What one round of collecting adds to the statistics; every step and every episode is reported once."""
+
+    moments: np.ndarray  # float64 [8, H], `rbs_tf.ReturnMoments.to_array()`
+    episodes: (
+        np.ndarray
+    )  # float64 [E, 4], finished episodes: head, epsilon, raw return, length in steps; E may be 0
+
+
+@gin.configurable(module="agents")
+class Replay:
+    """A Reverb server with a table of sequences and a queue of statistics.
+
+    The server listens on all interfaces and knows no passwords: Reverb has no setting for either.
+
+    Args:
+      shape: layout of the sequences.
+      observation_spec: `tf.TensorSpec` of one observation.
+      state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
+      num_heads: H, of the statistics.
+      capacity: in observations; the table holds capacity / period sequences, then the oldest leaves (paper:
+        4e6 observations, 1e5 sequences).
+      min_sequences: sequences that must be there before the first is sampled.
+      replay_ratio: how often a sequence is sampled per sequence inserted, on average (paper: 1). Neither side
+        may run ahead of the other by more than `error_buffer`.
+      error_buffer: in samples; must exceed what a round of collecting inserts times `replay_ratio`.
+      sampler: "prioritized", "uniform", or "fifo": each sequence `replay_ratio` times (rounded up), in order
+        of insertion, for tests and for hunting regressions. Reverb's random draws cannot be seeded.
+      priority_exponent: of the prioritised draw (paper: 0.9).
+      read_ahead: batches drawn before they are asked for. Drawn early, they miss the newest priorities; worth
+        it where an accelerator would wait for decompression.
+      patience: seconds that a write waits for readers before it fails.
+      port: of the server; a free one by default.
+      checkpointer: `reverb.checkpointers` object; the server starts with its newest checkpoint.
+
+    Raises:
+      ValueError: settings that cannot be, that the machine's memory cannot hold, or other than the
+        checkpoint's.
+    """
+
+    def __init__(
+        self,
+        shape: SequenceShape,
+        observation_spec: tf.TensorSpec,
+        state_spec: Any,
+        num_heads: int,
+        capacity: int = 4_000_000,
+        min_sequences: int = 1_000,
+        replay_ratio: float = 1.0,
+        error_buffer: float = 10_000,
+        sampler: str = "prioritized",
+        priority_exponent: float = 0.9,
+        read_ahead: int = 0,
+        patience: float = 300.0,
+        port: int | None = None,
+        checkpointer: reverb.checkpointers.CheckpointerBase | None = None,
+    ):
+        max_size = capacity // shape.period
+        if sampler not in _SAMPLERS:
+            raise ValueError(f"Replay.sampler is {sampler!r}; write one of {', '.join(map(repr, _SAMPLERS))}")
+        if not 1 <= min_sequences <= max_size:
+            raise ValueError(
+                f"Replay.min_sequences is {min_sequences}, but Replay.capacity = {capacity} observations "
+                f"makes room for {max_size} sequences of period {shape.period}; "
+                f"write a number from 1 to {max_size}"
+            )
+        if not error_buffer >= max(1.0, replay_ratio) or replay_ratio <= 0:
+            raise ValueError(
+                f"Replay.replay_ratio must be positive and Replay.error_buffer at least as large, and 1; got "
+                f"{replay_ratio} and {error_buffer}"
+            )
+        self.memory_note = check_memory(observation_spec, state_spec, shape, capacity)
+        self.sampler, self.replay_ratio, self.min_sequences = sampler, replay_ratio, min_sequences
+        self._shape, self._observation_spec, self._state_spec = shape, observation_spec, state_spec
+        self._error_buffer, self._read_ahead, self._patience = error_buffer, read_ahead, patience
+        self._stopping = threading.Event()
+        # The same once more, for datasets: their graphs cannot see an event.
+        self._stopped = tf.Variable(False, trainable=False, name="replay_stopped")
+        self._has_dataset = False
+
+        self._signature = {
+            "observation": tf.TensorSpec(
+                (shape.blocks, shape.block, *observation_spec.shape), observation_spec.dtype, "observation"
+            ),
+            "scalars": tf.TensorSpec((shape.blocks, shape.block, 4), tf.float32, "scalars"),
+            "core_state": tf.TensorSpec((sum(self._state_sizes),), tf.float32, "core_state"),
+        }
+        sequences = reverb.Table(
+            SEQUENCES,
+            sampler=_SAMPLERS[sampler](priority_exponent),
+            remover=reverb.selectors.Fifo(),
+            max_size=max_size,
+            rate_limiter=reverb.rate_limiters.SampleToInsertRatio(
+                replay_ratio, min_sequences, float(error_buffer)
+            ),
+            max_times_sampled=math.ceil(replay_ratio) if sampler == "fifo" else 0,
+            signature=self._signature,
+        )
+        statistics = reverb.Table.queue(
+            STATISTICS,
+            max_size=_MOST_STATISTICS,
+            signature={
+                "moments": tf.TensorSpec((8, num_heads), tf.float64, "moments"),
+                "episodes": tf.TensorSpec((None, 4), tf.float64, "episodes"),
+            },
+        )
+        wanted = {table.name: _settings(table.info) for table in (sequences, statistics)}
+        self._server = reverb.Server([sequences, statistics], port=port, checkpointer=checkpointer)
+        self.address = f"localhost:{self._server.port}"
+        self._client = reverb.Client(self.address)
+        self._tf_client = reverb.TFClient(self.address)
+        self._check_restored(wanted)
+        self._reports = self._client.trajectory_writer(num_keep_alive_refs=_MOST_EPISODES)
+        self._reports.configure(("moments",), num_keep_alive_refs=1, max_chunk_length=1)
+        self._reports.configure(("episodes",), num_keep_alive_refs=_MOST_EPISODES, max_chunk_length=64)
+
+    @property
+    def size(self) -> int:
+        """Sequences in the table."""
+        return self._client.server_info()[SEQUENCES].current_size
+
+    @property
+    def inserted(self) -> int:
+        """Sequences inserted so far, those of earlier starts of a resumed run included."""
+        return self._limiter().insert_stats.completed
+
+    @property
+    def sampled(self) -> int:
+        """Sequences sampled so far, read-ahead and earlier starts included."""
+        return self._limiter().sample_stats.completed
+
+    def updates_due(self, updates: int, batch_size: int) -> bool:
+        """Whether one more update after `updates` of them keeps to the replay ratio.
+
+        The first `min_sequences` insertions earn no samples. Where one thread takes turns at collecting and
+        learning, the learner must ask here first: waiting for sequences, it would wait for itself.
+        """
+        inserted_since_start = self.inserted - self.min_sequences
+        return (updates + 1) * batch_size <= inserted_since_start * self.replay_ratio
+
+    def writer(self) -> SequenceWriter:
+        """Returns a new writer, for the stream of one environment."""
+        writer = self._client.trajectory_writer(num_keep_alive_refs=self._shape.blocks)
+        chunk = self._chunk_blocks()
+        for column, length in (("observation", chunk), ("scalars", chunk), ("core_state", 1)):
+            writer.configure((column,), num_keep_alive_refs=self._shape.blocks, max_chunk_length=length)
+        return SequenceWriter(writer, self._shape.blocks, self._flush)
+
+    def dataset(self, batch_size: int) -> tf.data.Dataset:
+        """Batches without end, until the replay is stopped: `(Sequence, reverb.SampleInfo)`, info per
+        sequence [B].
+
+        A batch is drawn when it is asked for (see `read_ahead`), so that its draw sees the priorities written
+        after the batch before it.
+        """
+        ahead = (self._read_ahead + 1) * batch_size
+        if ahead > self._error_buffer:
+            raise ValueError(
+                f"{self._read_ahead} batches read ahead and one in use, of {batch_size} sequences, are more "
+                f"than the replay ratio's tolerance; write Replay.error_buffer = {ahead} or more"
+            )
+        self._has_dataset = True
+
+        def draw(_):
+            return reverb.TrajectoryDataset(
+                self.address,
+                SEQUENCES,
+                dtypes={name: spec.dtype for name, spec in self._signature.items()},
+                shapes={name: spec.shape for name, spec in self._signature.items()},
+                max_in_flight_samples_per_worker=batch_size,
+                num_workers_per_iterator=1 if self.sampler == "fifo" else -1,
+                max_samples=batch_size,
+                rate_limiter_timeout_ms=_POLL_MS,
+            )
+
+        # A draw that times out ends early; the next one goes on with the same batch.
+        draws = tf.data.Dataset.counter().take_while(lambda _: tf.logical_not(self._stopped)).flat_map(draw)
+        batches = draws.batch(batch_size, drop_remainder=True).map(self._unpack)
+        # Left to itself, tf.data draws further ahead than it was asked to: by injected prefetches and
+        # parallel maps.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        batches = batches.with_options(options)
+        return batches.prefetch(self._read_ahead) if self._read_ahead else batches
+
+    def update_priorities(self, keys: tf.Tensor, priorities: tf.Tensor) -> None:
+        """Sets priorities [B] by key, uint64 [B], in graphs and eagerly; keys that have left are skipped."""
+        self._tf_client.update_priorities(SEQUENCES, keys, tf.cast(priorities, tf.float64))
+
+    def put_statistics(self, report: StatisticsReport) -> None:
+        """Appends to the queue; returns when it is there."""
+        for episode in report.episodes:
+            self._reports.append({"episodes": np.asarray(episode, np.float64)})
+        # Reverb has no empty columns: a row of nothing follows the episodes.
+        self._reports.append({"moments": np.asarray(report.moments, np.float64), "episodes": np.zeros(4)})
+        history = self._reports.history
+        rows = len(report.episodes) + 1
+        self._reports.create_item(
+            STATISTICS, 1.0, {"moments": history["moments"][-1], "episodes": history["episodes"][-rows:]}
+        )
+        self._flush(self._reports)
+        self._reports.end_episode(timeout_ms=_POLL_MS)
+
+    def drain_statistics(self) -> list[StatisticsReport]:
+        """Takes everything out of the queue that is there now, oldest first; never waits."""
+        size = self._client.server_info()[STATISTICS].current_size
+        if size == 0:
+            return []
+        samples = self._client.sample(STATISTICS, size, emit_timesteps=False, unpack_as_table_signature=True)
+        return [StatisticsReport(sample.data["moments"], sample.data["episodes"][:-1]) for sample in samples]
+
+    def checkpoint(self) -> str:
+        """Writes a checkpoint through the checkpointer; returns its folder."""
+        return self._client.checkpoint()
+
+    def stop(self) -> None:
+        """Ends datasets and waiting writers, then the server. May be called again."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._stopped.assign(True)
+        if self._has_dataset:
+            # A draw that is cut off by the server's end is an error, one that finds out by itself is not.
+            time.sleep(1.5 * _POLL_MS / 1000)
+        self._reports.close()
+        self._server.stop()
+
+    def _chunk_blocks(self) -> int:
+        """Blocks per chunk; it divides the windows' distance, as inserting a window closes the open chunk."""
+        distance, block = self._shape.period // self._shape.block, self._shape.block
+        fitting = (n for n in range(1, distance + 1) if distance % n == 0 and n * block <= _CHUNK_ROWS)
+        return max(fitting, default=1)
+
+    @property
+    def _state_sizes(self) -> list[int]:
+        return [spec.shape.num_elements() for spec in tf.nest.flatten(self._state_spec)]
+
+    def _limiter(self):
+        return self._client.server_info()[SEQUENCES].rate_limiter_info
+
+    def _flush(self, writer: reverb.TrajectoryWriter) -> None:
+        """Waits until the server has every item of `writer`."""
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                return writer.flush(timeout_ms=_POLL_MS)
+            except reverb.errors.DeadlineExceededError:
+                if self._stopping.is_set():
+                    raise ReplayStopped("The replay was stopped; what was being written is lost") from None
+                if time.monotonic() > end:
+                    raise TimeoutError(
+                        f"Nobody took anything out of the replay for {self._patience:g} s: it has "
+                        f"{self.inserted} insertions and {self.sampled} samples. Is the learner alive? "
+                        "If one thread both collects and learns, raise Replay.error_buffer or collect "
+                        "fewer steps per round"
+                    ) from None
+
+    def _unpack(self, sample: reverb.ReplaySample) -> tuple[Sequence, reverb.SampleInfo]:
+        info, data = sample
+        rows = self._shape.rows
+        scalars = tf.unstack(tf.reshape(data["scalars"], (-1, rows, 4)), axis=-1)
+        steps = Steps(
+            step_type=tf.cast(scalars[0], tf.int32),
+            observation=tf.reshape(data["observation"], (-1, rows, *self._observation_spec.shape)),
+            previous_action=tf.cast(scalars[1], tf.int32),
+            reward=scalars[2],
+            discount=scalars[3],
+        )
+        core_state = tf.nest.pack_sequence_as(
+            self._state_spec, tf.split(data["core_state"], self._state_sizes, axis=-1)
+        )
+        probability = tf.cast(info.probability, tf.float32)
+        if self.sampler == "fifo":
+            # Reverb says 1, the importance of each sequence would then depend on the table's size at its
+            # draw.
+            probability = tf.zeros_like(probability)
+        return Sequence(steps, core_state, probability, info.table_size), info
+
+    def _check_restored(self, wanted: dict[str, dict[str, Any]]) -> None:
+        """A checkpoint brings its own settings, which Reverb prefers to new ones without a word."""
+        for name, info in self._client.server_info().items():
+            found = _settings(info)
+            different = [setting for setting in found if found[setting] != wanted[name][setting]]
+            if different:
+                self._server.stop()
+                listed = "; ".join(f"{key}: {found[key]} then, {wanted[name][key]} now" for key in different)
+                raise ValueError(
+                    f"The replay's checkpoint was written with other settings of its {name} ({listed}). "
+                    "Repeat the settings of SequenceShape, Replay and the network that it was written with, "
+                    "or start without it"
+                )
+
+
+class SequenceWriter:
+    """Writes one environment's stream; made by `Replay.writer`."""
+
+    def __init__(self, writer: reverb.TrajectoryWriter, blocks: int, flush):
+        self._writer, self._blocks, self._flush = writer, blocks, flush
+
+    def append(self, block: Block) -> None:
+        """Appends the next rows."""
+        steps = block.steps
+        scalars = (steps.step_type, steps.previous_action, steps.reward, steps.discount)
+        # Step types and actions are small enough for float32 to hold them exactly.
+        row = {"observation": steps.observation, "scalars": np.stack(scalars, axis=-1).astype(np.float32)}
+        if block.core_state is not None:
+            row["core_state"] = np.concatenate([state.ravel() for state in block.core_state])
+        self._writer.append(row)
+
+    def insert(self, priority: float) -> None:
+        """Inserts the window that ends with the last block.
+
+        Raises:
+          FloatingPointError: the priority is NaN, infinite or negative; Reverb would wait for ever.
+        """
+        if not 0.0 <= priority < math.inf:
+            raise FloatingPointError(
+                f"A priority must be finite and not negative, got {priority}; have the values diverged?"
+            )
+        history = self._writer.history
+        window = {name: history[name][-self._blocks :] for name in ("observation", "scalars")}
+        self._writer.create_item(
+            SEQUENCES, priority, window | {"core_state": history["core_state"][-self._blocks]}
+        )
+
+    def flush(self) -> None:
+        """Waits until everything inserted is in the table.
+
+        Raises:
+          ReplayStopped: the replay was stopped meanwhile.
+          TimeoutError: the rate limiter let nothing in for `Replay.patience` seconds.
+        """
+        self._flush(self._writer)
+
+    def close(self) -> None:
+        """Drops what is not in the table yet. Never waits."""
+        self._writer.close()
+
+
+def _settings(info: reverb.reverb_types.TableInfo) -> dict[str, Any]:
+    """What a checkpoint would override."""
+    limiter = info.rate_limiter_info
+    return {
+        "capacity in sequences": info.max_size,
+        "replay_ratio": limiter.samples_per_insert,
+        "min_sequences": limiter.min_size_to_sample,
+        "error_buffer": (limiter.min_diff, limiter.max_diff),
+        "max_times_sampled": info.max_times_sampled,
+        "sampler": str(info.sampler_options).replace("\n", " ").strip(),
+        "signature": {name: (tuple(spec.shape), spec.dtype.name) for name, spec in info.signature.items()},
+    }

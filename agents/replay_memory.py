@@ -1,0 +1,79 @@
+"""What a replay will occupy, and what the machine has; both in bytes."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from agents.sequences import SequenceShape
+
+# Measured in a Reverb server with chunks of 20 rows: Atari frames compress to 5.2 kB, everything around them
+# included.
+ATARI_FRAME = (210, 160, 3)
+_ATARI_ROW = 5_200
+# Measured likewise with tiny observations: scalars and bookkeeping.
+_ROW_OVERHEAD = 166
+_SEQUENCE_OVERHEAD = 1_000
+
+
+def estimate_memory(
+    observation_spec: tf.TensorSpec, state_spec: Any, shape: SequenceShape, capacity: int
+) -> int:
+    """Bytes of a full replay of `capacity` observations, one core state per sequence.
+
+    Atari frames (uint8 210 x 160 x 3) count as compressed, as measured; other observations as if they did not
+    compress at all. Episodes shorter than a window share fewer rows between sequences than this assumes.
+    """
+    row = _ATARI_ROW
+    if observation_spec.dtype != tf.uint8 or tuple(observation_spec.shape) != ATARI_FRAME:
+        row = observation_spec.shape.num_elements() * observation_spec.dtype.size + _ROW_OVERHEAD
+    state = sum(spec.shape.num_elements() * spec.dtype.size for spec in tf.nest.flatten(state_spec))
+    return capacity * row + capacity // shape.period * (state + _SEQUENCE_OVERHEAD)
+
+
+def check_memory(
+    observation_spec: tf.TensorSpec, state_spec: Any, shape: SequenceShape, capacity: int
+) -> str:
+    """Says in one sentence what a full replay takes and what there is.
+
+    Raises:
+      ValueError: the machine does not have so much memory free.
+    """
+    needed, available = estimate_memory(observation_spec, state_spec, shape, capacity), available_memory()
+    note = (
+        f"Replay of {capacity:,} observations ({capacity // shape.period:,} sequences): about "
+        f"{needed / 1e9:.3g} GB when full; {available / 1e9:.3g} GB are free."
+    )
+    if needed > available:
+        fits = max(int(capacity * available / needed * 0.9), shape.period)
+        raise ValueError(f"{note} Lower Replay.capacity: {float(f'{fits:.1g}'):.0f} would fit")
+    return note
+
+
+def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int:
+    """Bytes that this process may still use: what the machine, or its control group, has left."""
+    lines = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines())
+    return min([int(lines["MemAvailable"].split()[0]) * 1024, *_control_groups(root)])
+
+
+def _control_groups(root: pathlib.Path) -> Iterator[int]:
+    """What is left in each memory control group around this process, of either version."""
+    groups = root / "proc/self/cgroup"
+    for line in groups.read_text().splitlines() if groups.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, limit, usage, cache = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            mount, limit, usage = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            cache = "total_inactive_file"
+        else:
+            continue
+        group = root / mount / path.strip("/")
+        for folder in (group, *group.parents):
+            if (folder / limit).exists() and (most := (folder / limit).read_text().strip()) != "max":
+                stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                # File cache that can be dropped counts as used, though nobody needs it.
+                yield int(most) - int((folder / usage).read_text()) + int(stat.get(cache, 0))
