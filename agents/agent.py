@@ -81,7 +81,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         if not 0.0 <= priority_eta <= 1.0:
             raise ValueError(f"priority_eta must lie in [0, 1], got {priority_eta}")
         if target_update_period < 1:
-            raise ValueError(f"target_update_period counts updates and must be at least 1, got {target_update_period}")
+            raise ValueError(
+                f"target_update_period counts updates and must be at least 1, got {target_update_period}"
+            )
         self.heads, self.shape = heads, shape
         self.network = network
         self.network.create_variables()
@@ -99,7 +101,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         if jit_compile:
             self._update = tf.function(self._update, jit_compile=True)
         collect_policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed)
-        policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed + 1, epsilons=(0.0,))
+        policy = MultiHeadPolicy(
+            time_step_spec, action_spec, network, len(heads), seed=seed + 1, epsilons=(0.0,)
+        )
         super().__init__(
             time_step_spec,
             action_spec,
@@ -128,7 +132,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.collect_policy.head_probabilities.assign(self.bandit.probabilities)
         self.policy.head_probabilities.assign(tf.one_hot(self.bandit.best_head, len(self.heads)))
 
-    def initial_priorities(self, steps: Steps, taken_values: tf.Tensor, greedy_values: tf.Tensor) -> tf.Tensor:
+    def initial_priorities(
+        self, steps: Steps, taken_values: tf.Tensor, greedy_values: tf.Tensor
+    ) -> tf.Tensor:
         """Priorities of new windows from the values seen while acting; no network is run.
 
         Args:
@@ -146,7 +152,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def _train(self, experience: Sequence, weights=None):
         if weights is not None:
-            raise ValueError("importance weights come from the sequences' own probabilities; weights must be None")
+            raise ValueError(
+                "importance weights come from the sequences' own probabilities; weights must be None"
+            )
         loss, errors, priorities = self._update(experience)
         self.train_step_counter.assign_add(1)
         tf.cond(
@@ -156,7 +164,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
         if self.summaries_enabled:
             tf.cond(
-                tf.summary.should_record_summaries(), lambda: self._summarise(loss, errors, priorities), lambda: None
+                tf.summary.should_record_summaries(),
+                lambda: self._summarise(loss, errors, priorities),
+                lambda: None,
             )
         return tf_agent.LossInfo(loss, LossExtra(priorities))
 
@@ -194,7 +204,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
         state = sequence.core_state
         if burn_in:
-            burn_in_rows = tf.nest.map_structure(lambda column: column[:, :burn_in], (inputs, steps.step_type))
+            burn_in_rows = tf.nest.map_structure(
+                lambda column: column[:, :burn_in], (inputs, steps.step_type)
+            )
             _, state = self.network(*burn_in_rows, state)
             state = tf.nest.map_structure(tf.stop_gradient, state)
         # Rows after the training region are only bootstrapped from; the online network is asked there for the

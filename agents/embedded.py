@@ -95,7 +95,9 @@ class EmbeddedRun:
         tf.random.set_seed(seed)
         train_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step")
         self._shape, heads = SequenceShape(), Heads()
-        self._eval_environment = self._open(environments.make(env, num_envs=eval_envs, seed=_derived(seed, 1)))
+        self._eval_environment = self._open(
+            environments.make(env, num_envs=eval_envs, seed=_derived(seed, 1))
+        )
         environment = self._eval_environment
         time_step_spec = tensor_spec.from_spec(environment.time_step_spec())
         action_spec = tensor_spec.from_spec(environment.action_spec())
@@ -122,7 +124,9 @@ class EmbeddedRun:
         self.resumed = self._checkpointer.restore()
         step, extra = self.resumed or (0, {"environment_steps": 0, "episodes": 0})
         # Emulators cannot be resumed: a resumed run starts new episodes, and not the ones it began with.
-        self._environment = self._open(environments.make(env, num_envs=num_envs, seed=_derived(seed, 0, step)))
+        self._environment = self._open(
+            environments.make(env, num_envs=num_envs, seed=_derived(seed, 0, step))
+        )
         self._collector = Collector(
             self._environment,
             self._agent.collect_policy,
@@ -212,7 +216,9 @@ class EmbeddedRun:
         with self._learner.summary_writer.as_default():
             tf.summary.scalar("environment_steps", self._collector.environment_steps, updates)
             tf.summary.scalar("replay/sequences", self._replay.size, updates)
-            tf.summary.scalar("replay/ratio", updates * self._learner.batch_size / self._replay.inserted, updates)
+            tf.summary.scalar(
+                "replay/ratio", updates * self._learner.batch_size / self._replay.inserted, updates
+            )
             if now.steps_per_second is not None:
                 tf.summary.scalar("speed/environment_steps_per_second", now.steps_per_second, updates)
                 tf.summary.scalar("speed/updates_per_second", now.updates_per_second, updates)

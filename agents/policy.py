@@ -67,7 +67,12 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
         info_spec = PolicyInfo(
-            network.state_spec, scalar_int, scalar_int, scalar_float, taken_values=per_head, greedy_values=per_head
+            network.state_spec,
+            scalar_int,
+            scalar_int,
+            scalar_float,
+            taken_values=per_head,
+            greedy_values=per_head,
         )
         super().__init__(
             time_step_spec,

@@ -70,7 +70,8 @@ def step(p, target_p, windows, states, heads, shape, sigma, sigma_v, *, double_q
         q_target, _, _ = unroll(target_p, *columns, windows["h"][s], windows["c"][s])
         q_online, _, _ = unroll(p, *(column[burn_in:] for column in columns), *states[s])
         head_rewards = np.stack(
-            [np.clip(windows["reward"][s], -1, 1) if clip else windows["reward"][s] for _, clip in heads], axis=-1
+            [np.clip(windows["reward"][s], -1, 1) if clip else windows["reward"][s] for _, clip in heads],
+            axis=-1,
         )
         head_discounts = np.stack([windows["discount"][s] * discount for discount, _ in heads], axis=-1)
         valid = windows["step_type"][s] != LAST

@@ -331,7 +331,9 @@ def test_first_priorities_equal_those_of_the_learner_with_the_same_weights():
     # The action taken at a row is the next row's previous action; the last row's does not matter.
     taken = tf.roll(tf.maximum(steps.previous_action, 0), -1, axis=1)
     taken_values = tf.reduce_sum(values * tf.one_hot(taken, ACTIONS)[:, :, None], axis=-1)
-    got = agent.initial_priorities(steps._replace(observation=None), taken_values, tf.reduce_max(values, axis=-1))
+    got = agent.initial_priorities(
+        steps._replace(observation=None), taken_values, tf.reduce_max(values, axis=-1)
+    )
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 

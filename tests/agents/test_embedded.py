@@ -71,9 +71,23 @@ def test_tensorboard_gets_everything_a_researcher_looks_at(finished):
     root, _ = finished
     training, evaluation = scalars(root / "train"), scalars(root / "eval")
     heads = ("clipped_0.99", "unclipped_1")
-    expected = ["loss", "priority/mean", "replay/ratio", "replay/sequences", "environment_steps", "episode/head"]
+    expected = [
+        "loss",
+        "priority/mean",
+        "replay/ratio",
+        "replay/sequences",
+        "environment_steps",
+        "episode/head",
+    ]
     expected += ["episode/return", "episode/length", "episode/epsilon", "speed/updates_per_second"]
-    per_head = ["loss", "td_error/unscaled", "td_error/scaled", "value", "bandit/probability", "scaling/sigma"]
+    per_head = [
+        "loss",
+        "td_error/unscaled",
+        "td_error/scaled",
+        "value",
+        "bandit/probability",
+        "scaling/sigma",
+    ]
     per_head += [
         f"scaling/{name}" for name in ("variance_of_rewards", "variance_of_discounts", "mean_square_return")
     ]
@@ -133,15 +147,19 @@ def state_of(run):
     agent = run._agent
     variables = {variable.name + str(i): variable.numpy() for i, variable in enumerate(agent.variables)}
     optimizer = {f"optimizer{i}": variable.numpy() for i, variable in enumerate(agent.optimizer.variables)}
-    return variables | optimizer | {
-        "sequences": run._replay.size,
-        "inserted": run._replay.inserted,
-        "statistics": agent.scaling.layer.statistics.numpy(),
-        "bandit": agent.bandit.ratings,
-        "head probabilities": agent.collect_policy.head_probabilities.numpy(),
-        "steps": run._collector.environment_steps,
-        "episodes": run._collector.episodes,
-    }
+    return (
+        variables
+        | optimizer
+        | {
+            "sequences": run._replay.size,
+            "inserted": run._replay.inserted,
+            "statistics": agent.scaling.layer.statistics.numpy(),
+            "bandit": agent.bandit.ratings,
+            "head probabilities": agent.collect_policy.head_probabilities.numpy(),
+            "steps": run._collector.environment_steps,
+            "episodes": run._collector.episodes,
+        }
+    )
 
 
 class configured:
@@ -190,7 +208,11 @@ def test_a_replay_that_memory_cannot_hold_is_refused_before_work_starts(tmp_path
 def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path, number):
     root = tmp_path / "run"
     with subprocess.Popen(
-        command(root, updates=100_000), cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command(root, updates=100_000),
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         for line in process.stdout:
             if line.startswith("updates"):

@@ -26,7 +26,9 @@ def test_rewards_are_clipped_where_a_head_says_so(as_input):
 @pytest.mark.parametrize("as_input", [np.asarray, lambda x: tf.constant(x, tf.float32)])
 def test_a_terminal_step_has_discount_zero_for_every_head(as_input):
     heads = Heads([(0.0, False), (0.9, False), (1.0, True)])
-    np.testing.assert_allclose(heads.discounts(as_input(np.array([1.0, 0.0]))), [[0, 0.9, 1], [0, 0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(
+        heads.discounts(as_input(np.array([1.0, 0.0]))), [[0, 0.9, 1], [0, 0, 0]], rtol=1e-6
+    )
 
 
 def test_equal_heads_keep_names_apart():

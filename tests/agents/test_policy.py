@@ -27,7 +27,9 @@ def make_policy(seed=0, **options):
         seed=7,
     )
     action_spec = tensor_spec.BoundedTensorSpec((), tf.int32, 0, ACTIONS - 1)
-    return MultiHeadPolicy(ts.time_step_spec(observation), action_spec, network, HEADS, seed, **options), network
+    return MultiHeadPolicy(
+        ts.time_step_spec(observation), action_spec, network, HEADS, seed, **options
+    ), network
 
 
 def time_step(step_type, seed=0):
@@ -114,10 +116,16 @@ def test_unrolling_the_network_from_a_stored_state_reproduces_the_values_seen_wh
     steps, results = play(policy, types)
     for start in (0, 3, 6, 8):
         rows = range(start, len(types))
-        stack = [tf.stack(column, axis=1) for column in zip(
-            *((steps[t].observation, results[t].info.previous_action, steps[t].reward, steps[t].step_type) for t in rows)
-        )]
-        values, _ = network(tuple(stack[:3]), stack[3], results[start].info.core_state)
+        inputs = [
+            tf.stack([columns(t) for t in rows], axis=1)
+            for columns in (
+                lambda t: steps[t].observation,
+                lambda t: results[t].info.previous_action,
+                lambda t: steps[t].reward,
+                lambda t: steps[t].step_type,
+            )
+        ]
+        values, _ = network(tuple(inputs[:3]), inputs[3], results[start].info.core_state)
         seen = tf.stack([results[t].info.greedy_values for t in rows], axis=1)
         np.testing.assert_allclose(tf.reduce_max(values, axis=-1), seen, atol=1e-5)
 

@@ -1,0 +1,34 @@
+"""That the whole agent learns, on a problem of seconds."""
+
+from tests.agents.test_embedded import configured
+
+RECALL = (
+    "train.env = 'tests.agents.recall:Recall-v0'",
+    "environments.make.reward_multiplier = 1.0",
+    "environments.make.max_episode_steps = None",
+    "RecurrentQNetwork.torso = @networks.MlpTorso",
+    "networks.MlpTorso.units = (16,)",
+    "SequenceShape.burn_in = 1",
+    "SequenceShape.length = 6",
+    "SequenceShape.period = 3",
+    "Heads.pairs = ((0.9, True), (0.9, False), (1.0, False))",
+    "RecurrentMultiHeadAgent.learning_rate = 3e-3",
+    "RecurrentMultiHeadAgent.target_update_period = 50",
+    "Replay.capacity = 20000",
+    "Replay.min_sequences = 100",
+    "Replay.replay_ratio = 8.0",
+    "train.num_envs = 16",
+    "train.batch_size = 32",
+    "train.eval_envs = 64",
+    "train.final_eval_rounds = 1",
+    "train.checkpoint_interval = 1000",
+)
+
+
+def test_a_sign_seen_once_is_remembered_and_acted_on(tmp_path):
+    """Chance is 500 per episode; without memory nothing better is possible."""
+    from agents.embedded import EmbeddedRun
+
+    with configured(*RECALL, "train.updates = 600"), EmbeddedRun(tmp_path) as run:
+        result = run.run()
+    assert result.final_return > 900
