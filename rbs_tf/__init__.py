@@ -1,7 +1,7 @@
-"""Return-based scaling of temporal-difference errors (Schaul et al. 2021) for TensorFlow, Keras and TF-Agents.
+"""Return-based scaling of temporal-difference errors (Schaul et al. 2021), for TensorFlow 2 and Keras.
 
-Importing this package imports neither TensorFlow nor SciPy: each name below brings in what it needs when it is
-first used. Statistics and returns never need TensorFlow, so a process that only collects can do without.
+Importing this package imports neither TensorFlow nor SciPy: each name below brings in what it needs when it
+is first used. Statistics and returns never need TensorFlow, so a process that only collects can do without.
 """
 
 import importlib

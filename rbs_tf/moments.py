@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class ReturnMoments:
     """Population moments (ddof 0) per head of steps, and of returns, which are known later and counted apart.
 
-    Second moments are kept centred: E[x^2] - E[x]^2 cancels catastrophically when the mean is large. Build one
-    with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge` in any order and grouping.
+    Second moments are kept centred: E[x^2] - E[x]^2 cancels catastrophically when the mean is large. Build
+    one with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge` in any order and
+    grouping.
 
-    Every field is float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments` returns.
+    Every field is float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments`
+    returns.
 
     Attributes:
       count: steps seen; rewards and discounts share it.
@@ -76,11 +78,12 @@ class ReturnMoments:
 
         Args:
           rewards: [T] or [T, H].
-          discounts: of the same shape: gamma inside the episode, 0 on a terminal last step. An episode that was
-            cut off keeps gamma there, and its returns are those up to the cut.
+          discounts: of the same shape: gamma inside the episode, 0 on a terminal last step. An episode that
+            was cut off keeps gamma there, and its returns are those up to the cut.
 
         Raises:
-          ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or infinite.
+          ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or
+            infinite.
         """
         steps = cls.from_steps(rewards, discounts)
         return cls.merge(steps, cls.from_returns(discounted_returns(rewards, discounts)))
@@ -159,7 +162,7 @@ class ReturnMoments:
 
     @property
     def sigma_squared(self) -> Array:
-        """V[R] + V[gamma] E[G^2], float64 [H]: about the variance of TD errors early in learning (section 3.1)."""
+        """V[R] + V[gamma] E[G^2], float64 [H]: about the variance of early TD errors (section 3.1)."""
         return self.reward_variance + self.discount_variance * self.return_mean_square
 
     @property
@@ -169,7 +172,7 @@ class ReturnMoments:
 
     @property
     def mean_return(self) -> Array:
-        """E[G], float64 [H]: where a value network's bias may start (section 5); 0 before the first return."""
+        """E[G], float64 [H]: where a value network's bias may start (section 5)."""
         return self.return_mean
 
 

@@ -12,22 +12,25 @@ import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
 
+# Larger values count as infinite: sums of their squares leave float64.
+_LIMIT = 1e140
+
 
 @tf.keras.utils.register_keras_serializable(package="rbs_tf")
 class ReturnScaling(tf.keras.layers.Layer):
     """Divides TD errors by max(sigma, sigma_v, batch_sigma), sigma^2 = V[R] + V[gamma] E[G^2], per head.
 
-    The statistics cover everything that was ever fed in. Feed rewards and discounts as steps happen and returns
-    when their episode has ended, all of it before the TD errors that they cause:
+    The statistics cover everything that was ever fed in. Feed rewards and discounts as steps happen and
+    returns when their episode has ended, all of it before the TD errors that they cause:
 
         scaling = ReturnScaling(num_heads=10)
         scaling.update_state(rewards, discounts)     # [T, 10]: as steps happen
         scaling.update_returns(returns)              # [T, 10]: once an episode has ended
         loss = 0.5 * tf.square(scaling(td_errors))   # [B, 10]
 
-    Statistics stay float64 under every dtype policy. Scaled errors come out in the dtype of the errors, but at
-    least in float32: half precision spans fewer orders of magnitude than errors do. `call` reads the variables
-    anew each time, inside `tf.function`, Keras models and SavedModels as well.
+    Statistics stay float64 under every dtype policy. Scaled errors come out in the dtype of the errors, but
+    at least in float32: half precision spans fewer orders of magnitude than errors do. `call` reads the
+    variables anew each time, inside `tf.function`, Keras models and SavedModels as well.
 
     Under `tf.distribute`, what the replicas feed in within `strategy.run` is added up, and all hold the same
     statistics; create the layer under `strategy.scope()`. Updates may stand inside `tf.function`, but under
@@ -35,13 +38,14 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     Args:
       num_heads: H, the value functions with statistics of their own.
-      sigma_v: positive floor of the scale, a number or one per head: the noise of values at initialisation. The
-        layer keeps it in the float64 [H] variable `sigma_v`; assign to that once you have measured the noise.
+      sigma_v: positive floor of the scale, a number or one per head: the noise of values at initialisation.
+        The variable `sigma_v` holds it; assign to that once the noise has been measured.
       **kwargs: of `tf.keras.layers.Layer`.
 
     Attributes:
-      sigma_v: float64 [H] variable.
-      statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`.
+      sigma_v: float64 [H] variable, saved with the weights.
+      statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`. One variable, so that no
+        reader and no checkpoint ever meets half an update.
 
     Raises:
       ValueError: num_heads below 1, a sigma_v that is not positive and finite or has another shape.
@@ -85,26 +89,26 @@ class ReturnScaling(tf.keras.layers.Layer):
           mask: [...], 0 or False for steps that do not count, whatever they hold; None counts all.
 
         Raises:
-          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head and
-            value; the statistics stay as they were. XLA leaves such checks out of what it compiles: there the
-            whole update is dropped instead, on all replicas.
+          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head
+            and value; the statistics stay as they were. XLA leaves such checks out of what it compiles: there
+            the whole update is dropped without a word, on all replicas.
           ValueError: shapes that do not fit.
         """
-        (rewards, discounts), keep = self._rows(mask, rewards=rewards, discounts=discounts)
-        nothing = tf.zeros((3, self.num_heads), tf.float64)
-        self._add(ReturnMoments(*_step_fields(rewards, discounts, keep), *tf.unstack(nothing)))
+        columns, keep = self._masked(mask, rewards=rewards, discounts=discounts)
+        nothing = tf.zeros(self.num_heads, tf.float64)
+        self._add(ReturnMoments(*_step_fields(**columns, keep=keep), nothing, nothing, nothing), **columns)
 
     def update_returns(self, returns: Any, mask: Any = None) -> None:
         """Takes in the returns of steps that `update_state` has seen before; [..., H] and [...] as there.
 
         Raises what `update_state` raises.
         """
-        (returns,), keep = self._rows(mask, returns=returns)
-        nothing = tf.zeros((5, self.num_heads), tf.float64)
-        self._add(ReturnMoments(*tf.unstack(nothing), *_return_fields(returns, keep)))
+        columns, keep = self._masked(mask, returns=returns)
+        nothing = tf.zeros(self.num_heads, tf.float64)
+        self._add(ReturnMoments(*[nothing] * 5, *_return_fields(**columns, keep=keep)), **columns)
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Takes in everything that another process has seen; once, even if every replica of a strategy calls it.
+        """Takes in all that another process has seen; once, even if every replica of a strategy calls it.
 
         Raises:
           ValueError: moments of another number of heads.
@@ -160,33 +164,29 @@ class ReturnScaling(tf.keras.layers.Layer):
         own = {"num_heads": self.num_heads, "sigma_v": self._initial_sigma_v.tolist()}
         return super().get_config() | own
 
-    def _add(self, moments: ReturnMoments) -> None:
+    def _add(self, moments: ReturnMoments, **columns: tf.Tensor) -> None:
+        """Merges the moments of the columns, unless these hold what cannot be counted."""
+        # The moments come first, so that no replica waits in vain for another one that has raised.
+        with tf.control_dependencies([*moments]):
+            checks = [check for name, values in columns.items() for check in _check_finite(name, values)]
         merged = tf.stack([*ReturnMoments.merge(self.moments, moments)])
-        finite = tf.reduce_all(tf.math.is_finite(merged))
-        check = _require(finite, "the moments overflow float64; scale rewards down by a constant")
-        with tf.control_dependencies(check):
-            # XLA drops the checks, so there this is what keeps the statistics clean.
-            self.statistics.assign(tf.where(finite, merged, self.statistics))
+        with tf.control_dependencies(checks):
+            # XLA leaves the checks out, and other replicas do not run this one's: nothing gets past this.
+            finite = tf.reduce_all(tf.math.is_finite(merged))
+            merged = tf.where(finite, merged, self.statistics)
+        self.statistics.assign(merged)
 
-    def _rows(self, mask: Any, **named: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The arrays as float64 [N, H], 0 where masked, and float64 [N, 1] that is 1 for what counts."""
-        tensors = {name: self._with_heads(name, values) for name, values in named.items()}
-        shapes = {name: tensor.shape[:-1] for name, tensor in tensors.items()}
-        if mask is None:
-            mask = tf.ones(tf.shape(tensors[next(iter(tensors))])[:-1], tf.bool)
-        mask = tf.cast(mask, tf.bool)
-        shapes["mask"] = mask.shape
+    def _masked(self, mask: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """The columns as float64 [..., H], 0 where masked, and the mask as bool [...]."""
+        columns = {name: self._with_heads(name, values) for name, values in columns.items()}
+        some = next(iter(columns.values()))
+        keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else tf.cast(mask, tf.bool)
+        shapes = {name: values.shape[:-1] for name, values in columns.items()} | {"mask": keep.shape}
         if not all(_same_steps(a, b) for a, b in itertools.pairwise(shapes.values())):
             found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise ValueError(f"{' and '.join(shapes)} must agree in all axes before the heads'; got {found}")
-        keep = tf.reshape(mask, [-1, 1])
-        rows, checks = [], []
-        for name, tensor in tensors.items():
-            tensor = tf.where(tf.reshape(mask, tf.shape(tensor)[:-1])[..., None], tensor, 0.0)
-            checks += _require_finite(name, tensor)
-            rows.append(tf.reshape(tensor, [-1, self.num_heads]))
-        with tf.control_dependencies(checks):
-            return [tf.identity(row) for row in rows], tf.cast(keep, tf.float64)
+        keep = tf.reshape(keep, tf.shape(some)[:-1])
+        return {name: tf.where(keep[..., None], values, 0.0) for name, values in columns.items()}, keep
 
     def _with_heads(self, name: str, values: Any) -> tf.Tensor:
         tensor = tf.cast(tf.convert_to_tensor(values, dtype_hint=tf.float64), tf.float64)
@@ -206,9 +206,9 @@ class ReturnScaling(tf.keras.layers.Layer):
 def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
     """sigma of a sampled batch alone (section 3.2), to be handed to `ReturnScaling` with the batch's errors.
 
-    sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under `tf.distribute`.
-    Returns are cut where a sequence ends and at padding, without bootstrapping, so this is mostly smaller than the
-    all-time sigma; it exceeds it when rewards arrive that are larger than any before.
+    sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under
+    `tf.distribute`. Returns are cut where a sequence ends and at padding, without bootstrapping, so this is
+    mostly smaller than the all-time sigma; it exceeds it when rewards arrive that are larger than any before.
 
     Args:
       rewards: [T, B, H], every reward that enters a target.
@@ -218,26 +218,24 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
     Returns:
       float64 [H]; 0 for a batch without real steps. No gradient flows through it.
     """
-    keep = tf.cast(mask, tf.bool)[..., None]
+    keep = tf.cast(mask, tf.bool)
     rewards, discounts = (
-        tf.where(keep, tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
+        tf.where(keep[..., None], tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
     )
-    heads = rewards.shape[-1]
     returns = tf.scan(
         lambda later, step: step[0] + step[1] * later,
         (rewards, discounts),
         initializer=tf.zeros_like(rewards[0]),
         reverse=True,
     )
-    rewards, discounts, returns = (tf.reshape(x, [-1, heads]) for x in (rewards, discounts, returns))
-    keep = tf.cast(tf.reshape(keep, [-1, 1]), tf.float64)
     moments = ReturnMoments(*_step_fields(rewards, discounts, keep), *_return_fields(returns, keep))
     return tf.sqrt(moments.sigma_squared)
 
 
 def _step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
-    """The first five fields of `ReturnMoments` from [N, H], [N, H] and [N, 1] of ones and zeros."""
-    steps = tf.stack([rewards, discounts])
+    """The first five fields of `ReturnMoments` from [..., H], [..., H] and bool [...]."""
+    keep = _rows(keep[..., None])
+    steps = tf.stack([_rows(rewards), _rows(discounts)])
     count, total = _sums(keep, keep * steps)
     mean = total / tf.maximum(count, 1.0)
     (m2,) = _sums(keep * tf.square(steps - mean[:, None]))
@@ -245,10 +243,16 @@ def _step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> l
 
 
 def _return_fields(returns: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
-    """The last three fields of `ReturnMoments` from [N, H] and [N, 1] of ones and zeros."""
+    """The last three fields of `ReturnMoments` from [..., H] and bool [...]."""
+    keep, returns = _rows(keep[..., None]), _rows(returns)
     count, total, squares = _sums(keep, keep * returns, keep * tf.square(returns))
     divisor = tf.maximum(count, 1.0)
     return [count + tf.zeros_like(total), total / divisor, squares / divisor]
+
+
+def _rows(values: tf.Tensor) -> tf.Tensor:
+    """[..., H] -> float64 [N, H]."""
+    return tf.reshape(tf.cast(values, tf.float64), [-1, values.shape[-1]])
 
 
 def _sums(*rows: tf.Tensor) -> list[tf.Tensor]:
@@ -261,7 +265,7 @@ def _sums(*rows: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _same_steps(a: tf.TensorShape, b: tf.TensorShape) -> bool:
-    """Whether two shapes without heads fit each other; trailing ones do not count, they may be the single head."""
+    """Whether shapes without heads fit; trailing ones do not count, they may be the single head."""
     return _without_trailing_ones(a).is_compatible_with(_without_trailing_ones(b))
 
 
@@ -271,20 +275,24 @@ def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
     return shape
 
 
-def _require_finite(name: str, values: tf.Tensor) -> list[tf.Operation]:
-    """`_require` for [..., H], naming the first culprit."""
-    where = tf.where(~tf.math.is_finite(values))[:1]
-    culprit = (tf.gather_nd(values, where), "at step", where[:, :-1], "head", where[:, -1])
-    advice = "- mask the step out, or repair what produced it"
-    return _require(tf.equal(tf.size(where), 0), f"{name} must be finite; got", *culprit, advice)
-
-
-def _require(condition: tf.Tensor, *message: Any) -> list[tf.Operation]:
-    """What must run before the condition may be relied on: raises `tf.errors.InvalidArgumentError` if it is false."""
-    message = ("ReturnScaling:", *message)
+def _check_finite(name: str, values: tf.Tensor) -> list[tf.Operation]:
+    """What must run before [..., H] values may be relied on; raises with the first culprit."""
+    # Not `~(abs(x) < limit)`: TensorFlow rewrites that as `abs(x) >= limit`, which NaN passes.
+    culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= _LIMIT))
+    first = culprits[:1]
+    message = [
+        f"ReturnScaling: {name} must be finite; got",
+        tf.gather_nd(values, first),
+        "at step",
+        first[:, :-1],
+        "head",
+        first[:, -1],
+        "- mask the step out, or repair what produced it",
+    ]
+    none = tf.equal(tf.size(culprits), 0)
     if not tf.executing_eagerly():
-        return [tf.debugging.Assert(condition, message)]
-    if not condition:
+        return [tf.debugging.Assert(none, message)]
+    if not none:
         words = (str(np.squeeze(x)) if tf.is_tensor(x) else x for x in message)
         raise tf.errors.InvalidArgumentError(None, None, " ".join(words))
     return []

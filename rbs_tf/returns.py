@@ -11,19 +11,20 @@ from scipy.signal import lfilter
 def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
     """G_t = R_t + gamma_t G_{t+1}, where G after the last step is 0 (section 2: the return of each step).
 
-    Several episodes may follow one another: a discount of 0 ends one. Discounts that are constant over time, as
-    within one episode, cost about a quarter of arbitrary ones.
+    Several episodes may follow one another: a discount of 0 ends one. Discounts that are constant over time,
+    as within one episode, cost about a quarter of arbitrary ones.
 
     Args:
       rewards: [T] or [T, H], one row per step.
-      discounts: of the same shape; `discounts[t]` multiplies what follows step t: gamma inside an episode, 0 on
-        its terminal step. The last step's discount has nothing to multiply.
+      discounts: of the same shape; `discounts[t]` multiplies what follows step t: gamma inside an episode, 0
+        on its terminal step. The last step's discount has nothing to multiply.
 
     Returns:
       float64, in the shape of `rewards`.
 
     Raises:
-      ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or infinite.
+      ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or
+        infinite.
     """
     shape = np.shape(rewards)
     columns = finite_columns(rewards=rewards, discounts=discounts)
@@ -39,7 +40,7 @@ def _column_returns(rewards: np.ndarray, discounts: np.ndarray) -> np.ndarray:
     inner = discounts[:-1]
     if (inner == inner[0]).all():
         return lfilter([1.0], [1.0, -inner[0]], rewards[::-1])[::-1]
-    # G_t - gamma_t G_{t+1} = R_t is a bidiagonal system; back substitution is the recursion itself, in compiled code.
+    # G_t - gamma_t G_{t+1} = R_t is a bidiagonal system; back substitution is the recursion, compiled.
     diagonals = np.ones((2, len(rewards)))
     diagonals[0, 1:] = -inner
     return solve_banded((0, 1), diagonals, rewards, check_finite=False)

@@ -1,0 +1,128 @@
+"""Two replicas, each fed its share of the data, hold the statistics that one process finds in all of it.
+
+TensorFlow must hear of logical devices before it does anything else: these tests have a process of their own.
+"""
+
+import functools
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rbs_tf import ReturnMoments, ReturnScaling, batch_sigma, discounted_returns
+
+
+def two_cpus():
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
+@pytest.fixture(scope="module")
+def process():
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=two_cpus) as pool:
+        yield lambda function, *args: pool.submit(function, *args).result()
+
+
+def data(seed=0):
+    rewards = np.random.default_rng(seed).normal(1e4, 2.0, (8, 3))
+    discounts = np.full((8, 3), 0.9)
+    discounts[-1] = 0.0
+    return rewards, discounts, discounted_returns(rewards, discounts)
+
+
+@functools.cache
+def two_replicas():
+    """One per process: TensorFlow gives the collectives of different strategies the same keys."""
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def replicated():
+    strategy = two_replicas()
+    with strategy.scope():
+        return strategy, ReturnScaling(3)
+
+
+def run(strategy, function, arrays, in_graph, axis=0):
+    """Each replica gets its share of the arrays, unequally large; returns every replica's result."""
+
+    def share(array):
+        parts = np.split(array, [3], axis)
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(parts[context.replica_id_in_sync_group])
+        )
+
+    def step(*shares):
+        return strategy.run(function, shares)
+
+    result = (tf.function(step) if in_graph else step)(*map(share, arrays))
+    return [x.numpy() for x in strategy.experimental_local_results(result)]
+
+
+def check_statistics(in_graph):
+    strategy, layer = replicated()
+
+    def update(rewards, discounts, returns):
+        layer.update_state(rewards, discounts, tf.ones(tf.shape(rewards)[:1]))
+        layer.update_returns(returns)
+        return layer.sigma
+
+    for seed in (1, 2):
+        sigmas = run(strategy, update, data(seed), in_graph)
+    expected = ReturnMoments.merge(*(ReturnMoments.from_episode(*data(seed)[:2]) for seed in (1, 2)))
+    np.testing.assert_array_equal(*sigmas)
+    np.testing.assert_allclose(sigmas[0], expected.sigma, rtol=1e-12)
+    for copy in strategy.experimental_local_results(layer.statistics):
+        np.testing.assert_allclose(copy.numpy(), expected.to_array(), rtol=1e-12)
+
+
+def check_refusal(in_graph):
+    """One replica's NaN keeps the statistics of both as they were."""
+    strategy, layer = replicated()
+    rewards, discounts, _ = data()
+    rewards[6, 1] = np.nan
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rewards must be finite"):
+        run(strategy, lambda *x: layer.update_state(*x) or tf.constant(0), (rewards, discounts), in_graph)
+    for copy in strategy.experimental_local_results(layer.statistics):
+        np.testing.assert_array_equal(copy.numpy(), np.zeros((8, 3)))
+    run(strategy, lambda *x: layer.update_state(*x) or tf.constant(0), data()[:2], in_graph)
+    np.testing.assert_array_equal(layer.moments.count, [8.0] * 3)
+
+
+def check_other_contexts():
+    strategy, layer = replicated()
+    moments = ReturnMoments.from_episode(*data()[:2])
+
+    def merge():
+        layer.merge_state(moments)
+
+    def merge_across_replicas():
+        with strategy.scope():
+            merge()
+
+    for context in (merge, merge_across_replicas, lambda: strategy.run(merge)):
+        layer.reset_state()
+        context()
+        for copy in strategy.experimental_local_results(layer.statistics):
+            np.testing.assert_array_equal(copy.numpy(), moments.to_array())
+
+
+def check_batch_sigma(in_graph):
+    rng = np.random.default_rng(0)
+    rewards, discounts = rng.normal(size=(6, 5, 3)), rng.uniform(size=(6, 5, 3))
+    mask = rng.uniform(size=(6, 5)) < 0.7
+    strategy, _ = replicated()
+    first, second = run(strategy, batch_sigma, (rewards, discounts, mask), in_graph, axis=1)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, batch_sigma(rewards, discounts, mask), rtol=1e-12)
+
+
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("check", [check_statistics, check_refusal, check_batch_sigma])
+def test_replicas(process, check, in_graph):
+    process(check, in_graph)
+
+
+def test_moments_of_another_process_count_once_wherever_they_are_merged(process):
+    process(check_other_contexts)

@@ -1,0 +1,85 @@
+"""The layer survives Keras files, SavedModels, checkpoints and configurations, statistics included."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rbs_tf import ReturnScaling
+
+SIGMA_V = [0.1, 0.2, 30.0]
+ERRORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def layer():
+    """It has seen steps and returns, and its sigma_v has been measured since it was made."""
+    layer = ReturnScaling(3, sigma_v=0.5, name="scaling")
+    rng = np.random.default_rng(1)
+    layer.update_state(rng.normal(1e4, 2.0, (20, 3)), rng.uniform(size=(20, 3)))
+    layer.update_returns(rng.normal(size=(20, 3)))
+    layer.sigma_v.assign(SIGMA_V)
+    return layer
+
+
+@pytest.fixture
+def model(layer):
+    inputs = tf.keras.Input((3,))
+    return tf.keras.Model(inputs, layer(inputs))
+
+
+def assert_equal_state(restored, layer):
+    np.testing.assert_array_equal(restored.statistics, layer.statistics)
+    np.testing.assert_array_equal(restored.sigma_v, layer.sigma_v)
+
+
+@pytest.mark.parametrize("file", ["model.keras", "model.h5", "saved_model"])
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+def test_keras_models(model, layer, tmp_path, file):
+    model.save(tmp_path / file)
+    restored = tf.keras.models.load_model(tmp_path / file)
+    (scaling,) = (x for x in restored.layers if isinstance(x, ReturnScaling))
+    assert_equal_state(scaling, layer)
+    np.testing.assert_array_equal(restored(ERRORS), model(ERRORS))
+    scaling.update_state(np.eye(3), np.zeros((3, 3)))
+    np.testing.assert_array_equal(scaling.moments.count, [23.0] * 3)
+
+
+def test_saved_models_go_on_counting(layer, tmp_path):
+    module = tf.Module()
+    module.layer = layer
+    columns = tf.TensorSpec([None, 3])
+    module.update = tf.function(layer.update_state, input_signature=[columns, columns])
+    module.scale = tf.function(layer, input_signature=[columns])
+    tf.saved_model.save(module, str(tmp_path))
+    restored = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_array_equal(restored.scale(ERRORS), layer(ERRORS))
+    for update in (restored.update, layer.update_state):
+        update(1e6 * ERRORS, np.ones_like(ERRORS))
+    np.testing.assert_array_equal(restored.scale(ERRORS), layer(ERRORS))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rewards must be finite"):
+        restored.update(np.nan * ERRORS, np.ones_like(ERRORS))
+
+
+def test_checkpoints(layer, tmp_path):
+    path = tf.train.Checkpoint(scaling=layer).save(str(tmp_path / "checkpoint"))
+    restored = ReturnScaling(3)
+    tf.train.Checkpoint(scaling=restored).restore(path).assert_consumed()
+    assert_equal_state(restored, layer)
+
+
+@pytest.mark.parametrize("sigma_v", [0.5, [0.1, 0.2, 30.0]])
+def test_configurations(sigma_v):
+    layer = ReturnScaling(3, sigma_v=sigma_v, name="scaling", dtype="mixed_bfloat16")
+    config = layer.get_config()
+    copy = ReturnScaling.from_config(json.loads(json.dumps(config)))
+    assert copy.get_config() == config
+    assert (config["num_heads"], config["sigma_v"], copy.name) == (3, sigma_v, "scaling")
+    np.testing.assert_array_equal(copy.sigma_v, layer.sigma_v)
+
+
+def test_clones_of_a_model_start_afresh(model):
+    (scaling,) = (x for x in tf.keras.models.clone_model(model).layers if isinstance(x, ReturnScaling))
+    np.testing.assert_array_equal(scaling.statistics, np.zeros((8, 3)))
+    np.testing.assert_array_equal(scaling.sigma_v, [0.5] * 3)

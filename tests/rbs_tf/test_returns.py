@@ -1,0 +1,85 @@
+"""G_t = R_t + gamma_t G_{t+1}."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from rbs_tf import discounted_returns
+
+PAPER_DISCOUNTS = np.array([0.0, 0.9, 0.99, 0.999, 1.0])
+
+
+def recursion(rewards, discounts):
+    returns, later = np.zeros(np.shape(rewards)), 0.0
+    for t in reversed(range(len(rewards))):
+        returns[t] = later = rewards[t] + discounts[t] * later
+    return returns
+
+
+def test_three_steps_by_hand():
+    np.testing.assert_array_equal(discounted_returns([1, 2, 4], [0.5, 0.5, 0]), [3.0, 4.0, 4.0])
+
+
+def test_what_follows_the_last_step_is_worth_nothing_whatever_its_discount():
+    np.testing.assert_array_equal(
+        discounted_returns([1, 2, 4], [0.5, 0.5, 0.5]), discounted_returns([1, 2, 4], [0.5, 0.5, 0])
+    )
+
+
+def test_a_discount_of_zero_ends_an_episode():
+    np.testing.assert_array_equal(discounted_returns([1, 2, 4, 8], [1, 0, 1, 0]), [3.0, 2.0, 12.0, 8.0])
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (1,), (1, 3), (2, 1)])
+def test_the_shape_of_the_rewards_is_kept(shape):
+    returns = discounted_returns(np.ones(shape), np.zeros(shape))
+    np.testing.assert_array_equal(returns, np.ones(shape))
+    assert returns.dtype == np.float64
+
+
+@pytest.mark.parametrize("last", [0.0, 1.0])
+def test_columns_of_constant_discounts_equal_the_recursion(last):
+    rewards = np.random.default_rng(0).normal(size=(27000, 5))
+    discounts = np.tile(PAPER_DISCOUNTS, (27000, 1))
+    discounts[-1] *= last
+    np.testing.assert_allclose(
+        discounted_returns(rewards, discounts), recursion(rewards, discounts), rtol=1e-12, atol=1e-12
+    )
+
+
+@given(st.data(), st.integers(1, 30), st.integers(1, 3))
+def test_arbitrary_discounts_equal_the_recursion(data, steps, heads):
+    def draw(low, high):
+        return data.draw(arrays.arrays(np.float64, (steps, heads), elements=st.floats(low, high)))
+
+    rewards, discounts = draw(-1e6, 1e6), draw(0, 1) * (draw(0, 1) > 0.2)
+    np.testing.assert_allclose(
+        discounted_returns(rewards, discounts), recursion(rewards, discounts), rtol=1e-12, atol=1e-6
+    )
+
+
+def test_arguments_are_left_as_they_were():
+    rewards, discounts = np.arange(6.0).reshape(3, 2), np.full((3, 2), [0.9, 0.3])
+    before = rewards.copy(), discounts.copy()
+    for d in (discounts, discounts * np.arange(3)[:, None]):
+        discounted_returns(rewards, d)
+    np.testing.assert_array_equal((rewards, discounts), before)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["rewards", "discounts"])
+def test_what_is_not_finite_is_refused_by_name(name, value):
+    columns = {"rewards": np.ones((20, 3)), "discounts": np.ones((20, 3))}
+    columns[name][12, 2] = value
+    with pytest.raises(ValueError, match=rf"{name} must be finite; got {value} at step 12, head 2"):
+        discounted_returns(**columns)
+
+
+@pytest.mark.parametrize(
+    "rewards, discounts", [((3,), (4,)), ((3, 2), (3,)), ((3, 2), (3, 1)), ((), ()), ((2, 2, 2), (2, 2, 2))]
+)
+def test_shapes_that_do_not_fit_are_refused(rewards, discounts):
+    with pytest.raises(ValueError, match=r"must all be \[T\] or all be \[T, H\]"):
+        discounted_returns(np.ones(rewards), np.ones(discounts))
