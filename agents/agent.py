@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import gin
+import numpy as np
 import tensorflow as tf
 from tf_agents.agents import tf_agent
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import time_step as ts
 
 from agents.bandit import HeadBandit
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
 from agents.sequences import Sequence, SequenceShape, Steps
 from agents.targets import importance_weights, n_step_targets, sequence_priorities
-from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from networks.recurrent_q_network import RecurrentQNetwork
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings import ErrorContext, Scaling
 
 LAST = 2
 
@@ -61,11 +67,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def __init__(
         self,
-        time_step_spec,
-        action_spec,
+        time_step_spec: ts.TimeStep,
+        action_spec: tensor_spec.BoundedTensorSpec,
         heads: Heads,
-        network,
-        scaling,
+        network: RecurrentQNetwork,
+        scaling: Callable[[int], Scaling],
         shape: SequenceShape,
         train_step: tf.Variable,
         seed: int = 0,
@@ -118,11 +124,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _initialize(self):
         """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
 
-    def observe(self, moments) -> None:
+    def observe(self, moments: ReturnMoments) -> None:
         """Statistics of new steps and episodes, `rbs_tf.ReturnMoments`; call before the update that needs them."""
         self.scaling.observe(moments)
 
-    def update_bandit(self, heads, returns) -> None:
+    def update_bandit(self, heads: np.ndarray, returns: np.ndarray) -> None:
         """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""
         self.bandit.update(heads, returns)
         self.publish_bandit()
@@ -302,7 +308,7 @@ def _time_major(batch_major: tf.Tensor) -> tf.Tensor:
     return tf.transpose(batch_major, [1, 0, *range(2, batch_major.shape.rank)])
 
 
-def _sequence_spec(time_step_spec, state_spec) -> Sequence:
+def _sequence_spec(time_step_spec: ts.TimeStep, state_spec: tuple) -> Sequence:
     steps = Steps(
         step_type=tf.TensorSpec((), tf.int32),
         observation=time_step_spec.observation,

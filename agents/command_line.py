@@ -6,6 +6,7 @@ import argparse
 import copy
 import difflib
 import inspect
+import os
 import re
 import shlex
 import signal
@@ -78,8 +79,9 @@ def main(
         _check_environment(_parameter("env"))  # the flag is not the only place that can name it
         root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
         with run_folder.opened(root_dir, ["python", "train.py", *argv]) as folder:
+            tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
             print(
-                f"Run folder: {folder}\nTo watch it: tensorboard --logdir {shlex.quote(str(folder))}",
+                f"Run folder: {folder}\nTo watch it: {tensorboard} --logdir {shlex.quote(str(folder))}",
                 flush=True,
             )
             started = True

@@ -28,7 +28,7 @@ from agents.run_folder import write_operative_config
 from agents.sequences import SequenceShape
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments, scores
-from rbs_tf.scalings.return_based import ReturnBasedScaling
+from rbs_tf.scalings import ReturnBasedScaling
 
 ATARI_FRAMES_PER_STEP = 4
 
@@ -167,9 +167,28 @@ class EmbeddedRun:
                 self._evaluate(self._final_eval_rounds)
             self._save()
         self._progress.done()
+        self._progress.say(self._closing_words())
         return Result(
             self._learner.updates, self._collector.environment_steps, self._last_return, self._stopped_by
         )
+
+    def _closing_words(self) -> str:
+        words = (
+            f"{self._learner.updates:,} updates from {self._collector.environment_steps:,} environment steps."
+        )
+        if not np.isnan(self._last_return):
+            words += f" Last evaluation: {self._last_return:.4g} per episode, greedy, head {self._best_head}."
+        game = self._environment.game
+        if scores.has_score(game) and not np.isnan(self._last_return):
+            normalised = scores.human_normalised_score(game, self._last_return)
+            words += f" Human-normalised: {normalised:.3g} (0 is random, 1 is human)."
+        return words + (
+            "\nIn TensorBoard: episode/return; td_error/unscaled beside td_error/scaled; scaling/sigma; bandit."
+        )
+
+    @property
+    def _best_head(self) -> str:
+        return self._agent.heads.names[self._agent.bandit.best_head]
 
     def close(self) -> None:
         """Closes environments, writers and the replay server, in the order in which none can hang."""
@@ -224,14 +243,16 @@ class EmbeddedRun:
                 tf.summary.scalar("speed/updates_per_second", now.updates_per_second, updates)
 
     def _evaluate(self, rounds: int) -> None:
-        evaluation = self._evaluator.run(rounds)
+        evaluation = self._evaluator.run(rounds, lambda: self._stopped_by is not None)
+        if evaluation is None:
+            return
         returns = evaluation.returns / self._eval_environment.reward_multiplier
         self._last_return = float(np.mean(returns))
         updates = self._learner.updates
         with self._eval_writer.as_default():
             tf.summary.scalar("episode/return", self._last_return, updates)
             tf.summary.scalar("episode/length", np.mean(evaluation.lengths), updates)
-            tf.summary.scalar("episode/head", self._agent.bandit.best_head, updates)
+            tf.summary.scalar("episode/best_head", self._agent.bandit.best_head, updates)
             game = self._eval_environment.game
             if scores.has_score(game):
                 normalised = scores.human_normalised_score(game, self._last_return)

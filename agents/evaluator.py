@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +37,10 @@ class Evaluator:
         self._environment, self._policy, self._max_steps = environment, policy, max_steps
         self._act = tf.function(policy.action, autograph=False)
 
-    def run(self, episodes_per_environment: int = 1) -> Evaluation:
-        """Plays `episodes_per_environment` episodes in every environment of the batch."""
+    def run(
+        self, episodes_per_environment: int = 1, stopped: Callable[[], bool] = lambda: False
+    ) -> Evaluation | None:
+        """Plays `episodes_per_environment` episodes in every environment of the batch; None once `stopped()`."""
         batch = self._environment.batch_size
         time_step = self._environment.reset()
         policy_state = self._policy.get_initial_state(batch)
@@ -45,6 +48,8 @@ class Evaluator:
         to_play = np.full(batch, episodes_per_environment)
         score, steps = np.zeros(batch), np.zeros(batch, np.int64)
         while to_play.any():
+            if stopped():
+                return None
             result = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), policy_state)
             policy_state = result.state
             time_step = self._environment.step(result.action.numpy())

@@ -1,12 +1,16 @@
 """Epsilon-greedy acting with one of many heads, everything per episode decided on its first step."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import gin
 import numpy as np
 import tensorflow as tf
+from tf_agents.networks import network
 from tf_agents.policies import tf_policy
+from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import policy_step
+from tf_agents.trajectories import time_step as ts
 
 PAPER_EPSILONS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.4)
 
@@ -50,12 +54,12 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
 
     def __init__(
         self,
-        time_step_spec,
-        action_spec,
-        network,
+        time_step_spec: ts.TimeStep,
+        action_spec: tensor_spec.BoundedTensorSpec,
+        network: network.Network,
         num_heads: int,
         seed: int = 0,
-        epsilons: tuple = PAPER_EPSILONS,
+        epsilons: Sequence[float] = PAPER_EPSILONS,
     ):
         self._network = network
         self._epsilons = tf.constant(epsilons, tf.float32)
@@ -109,14 +113,14 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         info = PolicyInfo(core_state, previous_action, head, epsilon, taken, tf.reduce_max(values, axis=-1))
         return policy_step.PolicyStep(action, PolicyState(next_core_state, action, head, epsilon), info)
 
-    def _draw_heads(self, batch):
+    def _draw_heads(self, batch: tf.Tensor) -> tf.Tensor:
         cumulative = tf.cumsum(self.head_probabilities)
         draws = self._generator.uniform((batch,)) * cumulative[-1]
         return tf.minimum(
             tf.searchsorted(cumulative, draws, side="right"), self.head_probabilities.shape[0] - 1
         )
 
-    def _draw_epsilons(self, batch):
+    def _draw_epsilons(self, batch: tf.Tensor) -> tf.Tensor:
         return tf.gather(
             self._epsilons, self._generator.uniform((batch,), 0, self._epsilons.shape[0], tf.int32)
         )

@@ -12,8 +12,7 @@ from agents.sequences import Sequence, SequenceShape, Steps
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings.return_based import ReturnBasedScaling
-from rbs_tf.scalings.scaling import Scaling
+from rbs_tf.scalings import ReturnBasedScaling, Scaling
 from tests.agents import numpy_step
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
