@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import gin
 
 from agents import run_folder
+from agents.run_folder import UsageError
 
 CONFIGS = run_folder.REPOSITORY / "configs"
 
@@ -36,10 +37,6 @@ examples:
 The same command goes on where it was stopped. operative_config.gin in the run's folder lists the parameters
 that --gin_bindings can set, with their values.
 """
-
-
-class UsageError(Exception):
-    """The command line asks for what there is not; the message says what there is."""
 
 
 def main(

@@ -18,13 +18,12 @@ from tf_agents.specs import tensor_spec
 from agents.agent import RecurrentMultiHeadAgent
 from agents.checkpoint import Checkpointer
 from agents.collector import Collector
-from agents.command_line import UsageError
 from agents.evaluator import Evaluator
 from agents.heads import Heads
 from agents.learner import Learner
 from agents.progress import Progress
 from agents.replay import Replay
-from agents.run_folder import write_operative_config
+from agents.run_folder import UsageError, write_operative_config
 from agents.sequences import SequenceShape
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments, scores

@@ -18,6 +18,7 @@ import os
 import pathlib
 import platform
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 
@@ -32,6 +33,10 @@ _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
 _BEFORE_CONFIG = {_LOCK, _COMMAND, _VERSIONS, _CONFIG + _NEW, _VERSIONS + _NEW}
 
 
+class UsageError(Exception):
+    """What was asked for cannot be done; the message says what can."""
+
+
 class RunFolderError(RuntimeError):
     """The run folder cannot be used; the message names it and says what to do."""
 
@@ -42,6 +47,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
 
     The configuration of a folder is fixed by its first start, except for `train.updates`: a run may go on
     for longer. The lock is the kernel's (`flock`), so it is gone when the process is, however it died.
+    A `UsageError` from within leaves a new folder empty again, for the corrected command.
 
     Args:
       root_dir: created if it does not exist.
@@ -57,6 +63,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
         try:
             _make(folder)
             stack.enter_context(_locked(folder))
+            new = not (folder / _CONFIG).exists()
             _check_configuration(folder)
             _write(folder / _VERSIONS, versions())
             now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -68,7 +75,12 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
                 f"The run folder {folder} cannot be written: {error.strerror or error}. "
                 "Give a folder that can be with --root_dir=DIR."
             ) from error
-        yield folder
+        try:
+            yield folder
+        except UsageError:
+            if new:
+                _empty(folder)
+            raise
 
 
 def write_operative_config(root_dir: str | os.PathLike) -> None:
@@ -138,6 +150,15 @@ def _check_configuration(folder: pathlib.Path) -> None:
 def _fixed_lines(config: str) -> list[str]:
     lines = (line for line in config.splitlines() if line and not line.startswith("#"))
     return [line for line in lines if not line.startswith("train.updates = ")]
+
+
+def _empty(folder: pathlib.Path) -> None:
+    """Removes all but the lock; `_make` has seen to it that a new run's folder holds nobody else's files."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != _LOCK:
+            entry.unlink()
 
 
 def _commit() -> str:

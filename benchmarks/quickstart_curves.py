@@ -1,10 +1,11 @@
-"""Draws finished runs: returns over updates, and the error scale of each head with and without scaling.
+"""Draws finished runs: returns over updates, and the errors that each head learns from.
 
     for seed in 0 1 2; do make train ARGS="--seed=$seed"; make train ARGS="--seed=$seed --scaling=none"; done
     .venv/bin/python -m benchmarks.quickstart_curves runs/quickstart-* --output=docs/quickstart.png
 
-Which run is what is read from its saved configuration. Beside the figure it writes the numbers as CSV and prints the
-mean of each scaling's last evaluations with a 95% interval over seeds (Student's t).
+Which run is what is read from its saved configuration. Beside the figure it writes the numbers as CSV. For each
+scaling it prints the mean over seeds, with a 95% interval (Student's t), of training returns (epsilon-greedy) in the
+first and last fifth of the run, and of its last four evaluations (greedy).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  the backend has to be chosen first
 
 COLOURS = {"return_based": "tab:green", "none": "tab:red"}  # the paper's
-LAST_EVALUATIONS = 4  # one evaluation of eight episodes says little
+BINS = 25  # of updates, over which training returns are averaged
+RANDOM_RETURN = 2.75  # of MinAtar's Space Invaders with all six actions
 
 
 def scalars(folder: Path) -> dict[str, np.ndarray]:
@@ -33,11 +35,9 @@ def scalars(folder: Path) -> dict[str, np.ndarray]:
     events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
     events.Reload()
     return {
-        tag: np.array(
-            [(event.step, tensor_util.make_ndarray(event.tensor_proto)) for event in events.Tensors(tag)]
-        )
+        tag: np.array([(e.step, tensor_util.make_ndarray(e.tensor_proto)) for e in events.Tensors(tag)])
         for tag in events.Tags()["tensors"]
-        if tag != "episode/head"
+        if tag != "episode/head"  # a histogram
     }
 
 
@@ -46,10 +46,10 @@ def scaling_of(run: Path) -> str:
     return re.search(r"train\.scaling = @scalings\.(\w+)", (run / "config.gin").read_text())[1]
 
 
-def mean_and_interval(values: list[float]) -> tuple[float, float]:
-    """Mean and the half width of its 95% interval; the latter is NaN for a single value."""
+def mean_and_interval(values: list[float]) -> str:
+    """Mean and half width of its 95% interval over seeds."""
     half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else float("nan")
-    return float(np.mean(values)), float(half)
+    return f"{np.mean(values):.2f} +- {half:.2f}"
 
 
 def main() -> None:
@@ -66,54 +66,46 @@ def main() -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     rows = []
     for name, runs in sorted(groups.items(), reverse=True):
-        colour = COLOURS[name]
-        ends = []
-        for _, evaluation in runs:
-            steps, returns = evaluation["episode/return"].T
-            ends.append(returns[-LAST_EVALUATIONS:].mean())
-            left.plot(steps, returns, color=colour, alpha=0.3)
-            rows += [
-                (name, "evaluation return", int(step), value)
-                for step, value in zip(steps, returns, strict=True)
-            ]
-        curves = [evaluation["episode/return"][:, 1] for _, evaluation in runs]
-        shared = min(map(len, curves))
-        left.plot(
-            steps[:shared],
-            np.mean([curve[:shared] for curve in curves], axis=0),
-            color=colour,
-            lw=2,
-            label=name,
-        )
-        mean, half = mean_and_interval(ends)
+        colour, curves, final = COLOURS[name], [], []
+        for training, evaluation in runs:
+            updates, returns = training["episode/return"].T
+            edges = np.linspace(0, updates.max(), BINS + 1)
+            curve = stats.binned_statistic(updates, returns, "mean", edges)[0]
+            curves.append(curve)
+            final.append(evaluation["episode/return"][-4:, 1].mean())
+            left.plot(edges[1:], curve, color=colour, alpha=0.3)
+        left.plot(edges[1:], np.mean(curves, axis=0), color=colour, lw=2, label=name)
+        rows += [
+            (name, seed, "training return", round(edge), value)
+            for seed, curve in enumerate(curves)
+            for edge, value in zip(edges[1:], curve, strict=True)
+        ]
+        fifth = BINS // 5
         print(
-            f"{name}: {mean:.2f} +- {half:.2f} over the last {LAST_EVALUATIONS} evaluations, {len(runs)} seeds"
+            f"{name}, {len(runs)} seeds: training {mean_and_interval([c[:fifth].mean() for c in curves])} in the first "
+            f"fifth, {mean_and_interval([c[-fifth:].mean() for c in curves])} in the last; greedy "
+            f"{mean_and_interval(final)} ({', '.join(f'{value:.1f}' for value in final)})"
         )
 
-        heads = [
-            tag.removeprefix("td_error/scaled/") for tag in runs[0][0] if tag.startswith("td_error/scaled/")
+        tags = [tag for tag in runs[0][0] if tag.startswith("td_error/scaled/")]
+        heads = [tag.rsplit("/", 1)[1] for tag in tags]
+        errors = np.array([[training[tag][:, 1].mean() for tag in tags] for training, _ in runs])
+        means = errors.mean(axis=0)
+        right.plot(heads, means, "o-", color=colour, label=f"{name}: span {means.max() / means.min():.3g}")
+        rows += [
+            (name, seed, f"error {head}", "", value)
+            for seed, values in enumerate(errors)
+            for head, value in zip(heads, values, strict=True)
         ]
-        errors = [
-            np.mean([training[f"td_error/scaled/{head}"][:, 1].mean() for training, _ in runs])
-            for head in heads
-        ]
-        right.plot(
-            heads,
-            errors,
-            "o-",
-            color=colour,
-            label=f"{name}: largest / smallest {max(errors) / min(errors):.3g}",
-        )
-        rows += [(name, f"td error {head}", "", error) for head, error in zip(heads, errors, strict=True)]
-    left.axhline(2.75, color="gray", ls=":", label="random")
-    left.set(xlabel="learner updates", ylabel="greedy return per episode (original points)", ylim=(0, None))
-    right.set(ylabel="root mean squared error that is learned from", yscale="log")
+    left.axhline(RANDOM_RETURN, color="gray", ls=":", label="random")
+    left.set(xlabel="learner updates", ylabel="training return (original points)", ylim=(0, None))
+    right.set(xlabel="head: rewards and discount", ylabel="RMS TD error learned from", yscale="log")
     right.tick_params(axis="x", rotation=40)
     for axes in (left, right):
         axes.legend()
     figure.savefig(options.output, dpi=110)
     with options.output.with_suffix(".csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("scaling", "quantity", "update", "value"), *rows])
+        csv.writer(file).writerows([("scaling", "run", "quantity", "update", "value"), *rows])
 
 
 if __name__ == "__main__":

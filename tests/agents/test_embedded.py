@@ -202,6 +202,8 @@ def test_a_replay_that_memory_cannot_hold_is_refused_before_work_starts(tmp_path
     result = train(tmp_path / "run", bindings=("Replay.capacity = 1000000000000",))
     assert result.returncode == 2
     assert "Lower Replay.capacity" in result.stderr and "Traceback" not in result.stderr
+    # The corrected command finds the folder free.
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -133,3 +133,19 @@ def test_the_lock_is_released_when_the_run_fails(tmp_path):
     with pytest.raises(KeyError), opened(tmp_path, COMMAND):
         raise KeyError
     start(tmp_path)
+
+
+def test_what_is_refused_leaves_a_new_folder_free_and_an_old_one_whole(tmp_path):
+    folder = tmp_path / "run"
+
+    def refused():
+        with pytest.raises(run_folder.UsageError), run_folder.opened(folder, ["train.py"]) as root:
+            (root / "train").mkdir(exist_ok=True)
+            raise run_folder.UsageError("no")
+
+    refused()
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    with run_folder.opened(folder, ["train.py"]):
+        pass
+    refused()
+    assert {"config.gin", "command.txt", "train"} <= {path.name for path in folder.iterdir()}
