@@ -131,10 +131,6 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def update_bandit(self, heads: np.ndarray, returns: np.ndarray) -> None:
         """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""
         self.bandit.update(heads, returns)
-        self.publish_bandit()
-
-    def publish_bandit(self) -> None:
-        """Copies the bandit's preferences into the policies; needed after a checkpoint has been restored."""
         self.collect_policy.head_probabilities.assign(self.bandit.probabilities)
         self.policy.head_probabilities.assign(tf.one_hot(self.bandit.best_head, len(self.heads)))
 

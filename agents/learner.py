@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 from tf_agents.train import learner as tf_agents_learner
 
@@ -74,6 +75,16 @@ class Learner:
                 self._agent.update_bandit(report.episodes[:, 0].astype(int), report.episodes[:, 2])
 
     def update(self) -> tf.Tensor:
-        """Drains the statistics, then does one update; returns its loss (float32 scalar)."""
+        """Drains the statistics, then does one update; returns its loss (float32 scalar).
+
+        Raises:
+          FloatingPointError: the loss is NaN or infinite, and so are the weights now.
+        """
         self.drain_statistics()
-        return self._learner.run(iterations=1).loss
+        loss = self._learner.run(iterations=1).loss
+        if not np.isfinite(loss):
+            raise FloatingPointError(
+                f"The loss of update {self.updates} is {float(loss)}. The last checkpoint is from before; a smaller "
+                "RecurrentMultiHeadAgent.learning_rate may help, in a new folder"
+            )
+        return loss

@@ -198,6 +198,19 @@ def test_with_the_fifo_sampler_the_same_seed_gives_the_same_losses_bit_for_bit(t
     assert not np.array_equal(first, other)
 
 
+def test_weights_that_are_no_numbers_end_the_run_and_reach_no_checkpoint(tmp_path):
+    from agents.embedded import EmbeddedRun
+
+    with configured("train.updates = 10"), EmbeddedRun(tmp_path) as run:
+        run.run()
+        saved = sorted((tmp_path / "checkpoints").iterdir())
+        biases = run._agent.network.heads.bv  # before the last layer, relu would turn NaN into 0
+        biases.assign(biases * np.nan)
+        with pytest.raises(FloatingPointError, match="loss of update 11"):
+            run._learner.update()
+        assert sorted((tmp_path / "checkpoints").iterdir()) == saved
+
+
 def test_a_replay_that_memory_cannot_hold_is_refused_before_work_starts(tmp_path):
     result = train(tmp_path / "run", bindings=("Replay.capacity = 1000000000000",))
     assert result.returncode == 2
