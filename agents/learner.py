@@ -37,7 +37,9 @@ class Learner:
 
         def update_priorities(sample, loss_info):
             _, info = sample
-            replay.update_priorities(info.key, loss_info.extra.priorities)
+            priorities = loss_info.extra.priorities
+            # Reverb refuses NaN without saying where it comes from; `update` finds it in the loss.
+            replay.update_priorities(info.key, tf.where(tf.math.is_finite(priorities), priorities, 0.0))
 
         self._learner = tf_agents_learner.Learner(
             root_dir,
