@@ -148,8 +148,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
           float32 [k].
         """
         rows = slice(self.shape.burn_in, None)
-        bootstrap = self.scaling.values(_time_major(greedy_values)[rows])
-        errors = self._errors(steps, _time_major(taken_values)[rows], bootstrap)
+        greedy_values = self.scaling.values(_time_major(greedy_values)[rows])
+        errors = self._errors(
+            steps, _time_major(taken_values)[rows], greedy_values, greedy_values, greedy_values
+        )
         return sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
 
     def _train(self, experience: Sequence, weights=None):
@@ -173,13 +175,16 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return tf_agent.LossInfo(loss, LossExtra(priorities))
 
     def _update(self, sequence: Sequence):
+        self.scaling.before_update(self.network.heads, self.target_network.heads)
         with tf.GradientTape() as tape:
             errors = self.sequence_errors(sequence)
             weights = importance_weights(sequence.probability, sequence.table_size, self._importance_exponent)
             loss = self._loss_of(errors, weights)
         variables = self.network.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        self.scaling.after_update(errors.targets, errors.mask, self.network.heads, self.target_network.heads)
+        self.scaling.after_update(
+            errors.targets, errors.outputs, errors.mask, self.network.heads, self.target_network.heads
+        )
         return loss, errors, sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
 
     def _loss(self, experience: Sequence, weights=None, training=False):
@@ -218,39 +223,52 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         values, _ = self.network(*rows, state, training=True)
         values = _time_major(values)
 
+        greedy = tf.stop_gradient(tf.reduce_max(values, axis=-1))
+        target_greedy = self.scaling.values(tf.reduce_max(target_values, axis=-1), target=True)
+        bootstrap = target_greedy
         if self._double_q:
             chosen = tf.one_hot(tf.argmax(values, axis=-1), values.shape[-1])
-            bootstrap = tf.reduce_sum(target_values * chosen, axis=-1)
-        else:
-            bootstrap = tf.reduce_max(target_values, axis=-1)
-        bootstrap = tf.stop_gradient(self.scaling.values(bootstrap, target=True))
+            bootstrap = self.scaling.values(tf.reduce_sum(target_values * chosen, axis=-1), target=True)
 
         actions = tf.transpose(steps.previous_action)[burn_in + 1 : burn_in + length + 1]
         chosen = tf.one_hot(actions, values.shape[-1])[:, :, None, :]
         outputs = tf.reduce_sum(values[:length] * chosen, axis=-1)
-        tf.cond(self._initialised, lambda: None, lambda: self._initialise_scaling(values[:length], steps))
-        return self._errors(steps, outputs, bootstrap)
+        tf.cond(self._initialised, lambda: None, lambda: self._initialise_scaling(greedy[:length], steps))
+        return self._errors(steps, outputs, bootstrap, self.scaling.values(greedy), target_greedy)
 
-    def _errors(self, steps: Steps, outputs: tf.Tensor, bootstrap: tf.Tensor) -> Errors:
-        """From values [T >= length, B, H] and bootstrap values [burn-in's end to the last row, B, H] to errors."""
+    def _errors(
+        self,
+        steps: Steps,
+        outputs: tf.Tensor,
+        bootstrap: tf.Tensor,
+        online_values: tf.Tensor,
+        target_values: tf.Tensor,
+    ) -> Errors:
+        """Errors from values of the rows behind the burn-in, [T or more, B, H]; `bootstrap` needs all of these rows.
+
+        `outputs` are in network units, the rest in reward units.
+        """
         burn_in, length = self.shape.burn_in, self.shape.length
         rewards = self.scaling.rewards(self.heads.rewards(tf.transpose(steps.reward)[burn_in + 1 :]))
         discounts = self.heads.discounts(tf.transpose(steps.discount)[burn_in + 1 :])
         valid = tf.transpose(steps.step_type)[burn_in:-1] != LAST
         targets = n_step_targets(bootstrap, rewards, discounts, valid, self.shape.n_step)[:length]
         real = tf.cast(valid, tf.float32)
-        context = ErrorContext(rewards, discounts, real)
         mask = real[:length]
         # Whatever stands in padding, an infinity too, is cut off here and not merely multiplied by zero.
         keep = valid[:length, :, None]
-        outputs, targets = tf.where(keep, outputs[:length], 0.0), tf.where(keep, targets, 0.0)
+        outputs, targets, online_values, target_values = (
+            tf.where(keep, values[:length], 0.0)
+            for values in (outputs, targets, online_values, target_values)
+        )
+        targets = tf.stop_gradient(targets)
+        context = ErrorContext(rewards, discounts, real, online_values, target_values)
         scaled = tf.where(keep, self.scaling.errors(targets, outputs, context), 0.0)
         return Errors(scaled, outputs, targets, mask)
 
     def _initialise_scaling(self, values: tf.Tensor, steps: Steps) -> None:
         mask = tf.transpose(steps.step_type)[self.shape.burn_in :][: self.shape.length] != LAST
-        greedy = tf.stop_gradient(tf.reduce_max(values, axis=-1))
-        self.scaling.initialise(greedy, tf.cast(mask, tf.float32))
+        self.scaling.initialise(values, tf.cast(mask, tf.float32))
         self._initialised.assign(True)
 
     def _replace_target(self) -> None:

@@ -37,7 +37,8 @@ class ReturnBasedScaling(Scaling):
         self.layer.sigma_v.assign(tf.where(spread > 0.0, spread, self.layer.sigma_v))
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
-        return self.layer(targets - outputs, batch_sigma=batch_sigma(*context))
+        sigma_batch = batch_sigma(context.rewards, context.discounts, context.mask)
+        return self.layer(targets - outputs, batch_sigma=sigma_batch)
 
     def summaries(self) -> dict[str, tf.Tensor]:
         moments = self.layer.moments

@@ -11,11 +11,16 @@ from rbs_tf.moments import ReturnMoments
 
 
 class ErrorContext(NamedTuple):
-    """The transitions that a batch of TD errors comes from; time-major."""
+    """What a batch of TD errors comes from; time-major. No gradient flows into any of it.
+
+    Errors belong to the first rows of it, as many as they have themselves; the rest enters their targets.
+    """
 
     rewards: tf.Tensor  # float32 [T, B, H], every reward that enters a target: the whole n-step window
     discounts: tf.Tensor  # float32 [T, B, H]
     mask: tf.Tensor  # float32 [T, B], 1 for real transitions, 0 for padding
+    online_values: tf.Tensor  # float32 [T', B, H], reward units: each head's highest value, online network
+    target_values: tf.Tensor  # the same of the target network, on the same rows
 
 
 @gin.configurable("none", module="scalings")
@@ -23,8 +28,9 @@ class Scaling(tf.Module):
     """No scaling, and the hooks that a scaling may override.
 
     The agent calls, in this order: `observe` with all statistics that have arrived, before every update;
-    `initialise` once, on the first batch; inside the update `rewards`, `values` and `errors`; then `after_update`,
-    and `target_updated` when the target network has been replaced. Whatever a scaling remembers must be a
+    `before_update`, at the beginning of the update; inside it `initialise` once, on the first batch, then `rewards`,
+    `values` and `errors`, which may also be called on their own and must change nothing; `after_update`; and
+    `target_updated` when the target network has been replaced. Whatever a scaling remembers must be a
     `tf.Variable`, so that checkpoints hold it.
 
     "Network units" are what the heads put out, "reward units" what the environment pays. They differ for scalings
@@ -40,6 +46,10 @@ class Scaling(tf.Module):
 
     def observe(self, moments: ReturnMoments) -> None:
         """Takes in statistics (float64 [H] each) of new steps and finished episodes. Eager."""
+
+    def before_update(self, heads: Any, target_heads: Any) -> None:
+        """Before anything is computed, in graph; both networks' head layers, whose `rescale_outputs(ratio, shift)` a
+        scaling may call, for one when `observe` has changed its units."""
 
     def initialise(self, values: tf.Tensor, mask: tf.Tensor) -> None:
         """Sees the network's values at initialisation: float32 [T, B, H], mask float32 [T, B]. In graph, once."""
@@ -60,9 +70,11 @@ class Scaling(tf.Module):
         """
         return targets - outputs
 
-    def after_update(self, targets: tf.Tensor, mask: tf.Tensor, heads: Any, target_heads: Any) -> None:
-        """After the gradient step, in graph: targets [T, B, H] in reward units, and both networks' head layers,
-        whose `rescale_outputs(ratio, shift)` a scaling may call."""
+    def after_update(
+        self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: Any, target_heads: Any
+    ) -> None:
+        """After the gradient step, in graph: targets [T, B, H] in reward units, the outputs [T, B, H] in network
+        units that were compared with them, mask [T, B], and the head layers as in `before_update`."""
 
     def target_updated(self) -> None:
         """The target network has just become a copy of the online network. In graph."""

@@ -12,7 +12,7 @@ def context(rewards, discounts=None, mask=None):
     rewards = tf.constant(rewards, tf.float32)
     discounts = tf.ones_like(rewards) if discounts is None else tf.constant(discounts, tf.float32)
     mask = tf.ones(rewards.shape[:2]) if mask is None else tf.constant(mask, tf.float32)
-    return ErrorContext(rewards, discounts, mask)
+    return ErrorContext(rewards, discounts, mask, tf.zeros_like(rewards), tf.zeros_like(rewards))
 
 
 NO_REWARDS = context(np.zeros((4, 2, 2)))
@@ -73,7 +73,7 @@ def test_only_the_outputs_carry_gradients():
     rewards = tf.Variable(tf.random.normal((4, 2, 2)))
     outputs = tf.Variable(tf.zeros((4, 2, 2)))
     with tf.GradientTape() as tape:
-        batch = ErrorContext(rewards, tf.ones((4, 2, 2)), tf.ones((4, 2)))
+        batch = NO_REWARDS._replace(rewards=rewards)
         total = tf.reduce_sum(scaling.errors(tf.ones((4, 2, 2)), outputs, batch))
     into_rewards, into_outputs = tape.gradient(total, (rewards, outputs))
     assert into_rewards is None and np.all(into_outputs.numpy() < 0)
