@@ -76,7 +76,7 @@ def main() -> None:
             left.plot(edges[1:], curve, color=colour, alpha=0.3)
         left.plot(edges[1:], np.mean(curves, axis=0), color=colour, lw=2, label=name)
         rows += [
-            (name, seed, "training return", round(edge), value)
+            (name, seed, "training return", round(edge), f"{value:.4g}")
             for seed, curve in enumerate(curves)
             for edge, value in zip(edges[1:], curve, strict=True)
         ]
@@ -93,7 +93,7 @@ def main() -> None:
         means = errors.mean(axis=0)
         right.plot(heads, means, "o-", color=colour, label=f"{name}: span {means.max() / means.min():.3g}")
         rows += [
-            (name, seed, f"error {head}", "", value)
+            (name, seed, f"error {head}", "", f"{value:.4g}")
             for seed, values in enumerate(errors)
             for head, value in zip(heads, values, strict=True)
         ]
