@@ -14,7 +14,7 @@ from tf_agents.trajectories.time_step import StepType
 from networks.dueling_heads import DuelingHeads
 from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
-from networks.torsos import atari_torso
+from networks.torsos import torso_for
 
 
 @gin.configurable(module="networks")
@@ -37,6 +37,7 @@ class RecurrentQNetwork(network.Network):
       num_heads: H.
       torso: factory, called as `torso(seed=...)`, of a layer from observations [N, ...] to float32 [N, D];
         see `networks.torsos`. In gin: `RecurrentQNetwork.torso = @networks.small_torso`, without parentheses.
+        None chooses by the observation's shape, see `torso_for`.
       lstm_units: U.
       post_lstm_units: of the linear layer (relu) between core and heads.
       head_hidden: hidden units of each head's value and advantage stream.
@@ -57,7 +58,7 @@ class RecurrentQNetwork(network.Network):
         input_tensor_spec: tuple,
         num_actions: int,
         num_heads: int,
-        torso: Callable[..., tf.keras.layers.Layer] = atari_torso,
+        torso: Callable[..., tf.keras.layers.Layer] | None = None,
         lstm_units: int = 512,
         post_lstm_units: int = 256,
         head_hidden: int = 256,
@@ -81,7 +82,7 @@ class RecurrentQNetwork(network.Network):
         self.num_actions, self.num_heads = num_actions, num_heads
         self._observes_flags = _holds_flags(self.input_tensor_spec[0])
         torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
-        self._torso = torso(seed=torso_seed)
+        self._torso = (torso or torso_for(input_tensor_spec[0]))(seed=torso_seed)
         self._core = RecurrentCore(lstm_units, core_seed)
         self._linear = tf.keras.layers.Dense(
             post_lstm_units,

@@ -7,7 +7,7 @@ builds its own. `ConvTorso`, `MlpTorso`, `atari_torso` and `small_torso` are suc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import gin
 import tensorflow as tf
@@ -171,3 +171,12 @@ def small_torso(compute_dtype: str = "float32", seed: int | None = None) -> Conv
         seed=seed,
         name="small_torso",
     )
+
+
+def torso_for(observation_spec: tf.TensorSpec) -> Callable[..., Torso]:
+    """The torso that fits observations: `atari_torso` for images of 42 pixels and more in both directions,
+    `small_torso` for smaller ones [height, width, channels], `MlpTorso` for everything else."""
+    shape = observation_spec.shape
+    if shape.rank != 3:
+        return MlpTorso
+    return atari_torso if min(shape[0], shape[1]) >= 42 else small_torso

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from networks import ConvTorso, MlpTorso, atari_torso, small_torso
+from networks.torsos import torso_for
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +106,11 @@ def test_wrong_arguments_are_named():
         ConvTorso(channels=(1, 2), kernel_sizes=(3,), strides=(1,), units=4)
     with pytest.raises(ValueError, match=r"shape \(4,\).*MlpTorso"):
         small_torso()(tf.zeros((2, 4)))
+
+
+@pytest.mark.parametrize(
+    "shape, torso",
+    [((210, 160, 3), atari_torso), ((10, 10, 6), small_torso), ((4,), MlpTorso), ((), MlpTorso)],
+)
+def test_observations_choose_their_torso(shape, torso):
+    assert torso_for(tf.TensorSpec(shape, tf.uint8)) is torso

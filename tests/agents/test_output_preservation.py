@@ -1,0 +1,203 @@
+"""Scalings that rewrite the last layers: values survive every change of units, and learning does not know its units."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tf_agents.environments import py_environment
+from tf_agents.specs import array_spec
+from tf_agents.trajectories import time_step as ts
+
+from agents.collector import Collector
+from agents.sequences import FIRST, LAST, Block, Sequence, SequenceShape, Steps
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings.pop_art import PopArt
+from rbs_tf.scalings.return_based import ReturnBasedScaling
+from rbs_tf.scalings.return_out import ReturnOut
+from tests.agents.test_agent import ACTIONS, FEATURES, PAIRS, as_sequence, make_agent, random_windows, shake
+from tests.agents.test_scaling_interface import values_of
+
+SPIKE = 1e6
+TEN_UNCLIPPED = tuple((discount, False) for discount in (0.0, 0.9, 0.99, 0.999, 1.0) * 2)
+TEN = tuple((discount, clip) for clip in (True, False) for discount in (0.0, 0.9, 0.99, 0.999, 1.0))
+
+
+def observe_rewards(agent, windows):
+    """Statistics of the windows, each as an episode of its own."""
+    for rewards, discounts in zip(windows["reward"], windows["discount"], strict=True):
+        agent.observe(
+            ReturnMoments.from_episode(agent.heads.rewards(rewards), agent.heads.discounts(discounts))
+        )
+
+
+@pytest.mark.parametrize("scaling", [PopArt, ReturnOut])
+def test_values_of_both_networks_survive_1000_updates_with_spikes_of_a_million(scaling):
+    """To 1e-5 of the largest scale so far: below that, float32 outputs hold nothing that could be preserved."""
+    agent = make_agent(scaling=scaling, learning_rate=0.0, target_update_period=70)
+    shake(agent.network)
+    probe, warm_up = as_sequence(random_windows(seed=100)), random_windows(seed=101, reward_scale=0.1)
+    observe_rewards(agent, warm_up)
+    agent.train(as_sequence(warm_up))  # The first scale of return_out does not preserve outputs.
+    agent._replace_target()
+    online, target = values_of(agent, probe), values_of(agent, probe, target=True)
+    np.testing.assert_array_equal(online, target)
+    train, rng = tf.function(agent.train), np.random.default_rng(0)
+    first, largest = agent.scaling.online.scale.numpy(), np.abs(online).max(axis=(0, 1, 2))
+    for update in range(1000):
+        windows = random_windows(seed=update % 20, reward_scale=0.1)
+        if update % 100 == 30:
+            windows["reward"][0, 4 + update // 100 % 2] = rng.choice([-SPIKE, SPIKE])
+        observe_rewards(agent, windows)
+        train(as_sequence(windows))
+        largest = np.maximum(largest, agent.scaling.online.scale)
+        if update % 10 == 0 or update % 100 in (30, 31):
+            tolerance = 1e-5 * largest
+            assert (np.abs(values_of(agent, probe) - online) <= tolerance).all(), update
+            assert (np.abs(values_of(agent, probe, target=True) - target) <= tolerance).all(), update
+    unclipped = [not clip for _, clip in PAIRS]
+    assert (agent.scaling.online.scale / first > 100)[unclipped].all()
+
+
+class Match(py_environment.PyEnvironment):
+    """N games side by side: of three actions one pays 1, one -1, one 0, depending on three signs; `pays` times that.
+
+    Every step is the last with probability 0.05, and every second end is a time-out. What is shown and when games
+    end does not depend on the actions.
+    """
+
+    batched = True
+
+    def __init__(self, pays, games=20, seed=0):
+        super().__init__()
+        self._pays, self._games, self._rng = pays, games, np.random.default_rng(seed)
+        self._ended = np.ones(games, bool)
+
+    batch_size = property(lambda self: self._games)
+
+    def observation_spec(self):
+        return array_spec.ArraySpec((FEATURES,), np.float32)
+
+    def action_spec(self):
+        return array_spec.BoundedArraySpec((), np.int32, 0, ACTIONS - 1)
+
+    def _reset(self):
+        self._ended[:] = True
+        return self._next(np.zeros(self._games, np.int32))
+
+    def _step(self, action):
+        return self._next(action)
+
+    def _next(self, action):
+        first = self._ended
+        reward = np.zeros(self._games) if first.all() else self._paid(action)
+        self._signs = self._rng.choice([-1.0, 1.0], (self._games, FEATURES)).astype(np.float32)
+        ends, in_time = self._rng.uniform(size=self._games) < 0.05, self._rng.uniform(size=self._games) < 0.5
+        self._ended = ends & ~first
+        step_type = np.where(first, FIRST, np.where(self._ended, LAST, 1)).astype(np.int32)
+        reward = np.where(first, 0.0, reward).astype(np.float32)
+        discount = np.where(self._ended & in_time, 0.0, 1.0).astype(np.float32)
+        return ts.TimeStep(step_type, reward, discount, self._signs.copy())
+
+    def _paid(self, action):
+        right = (self._signs[:, :2] > 0).sum(axis=1)
+        return self._pays * np.array([0.0, 1.0, -1.0])[(action - right) % 3]
+
+
+class SeededReplay:
+    """Prioritised sequences whose draws repeat, which Reverb's do not; the collector's and the learner's side."""
+
+    def __init__(self, shape, batch_size=16, seed=0):
+        self._shape, self._batch_size, self._rng = shape, batch_size, np.random.default_rng(seed)
+        self.windows, self.priorities, self.reports = [], [], []
+
+    def put_statistics(self, report):
+        self.reports.append(ReturnMoments.from_array(report.moments))
+
+    def writer(self):
+        return SeededWriter(self)
+
+    def draw(self):
+        weights = np.array(self.priorities) ** 0.9
+        probability = weights / weights.sum()
+        chosen = self._rng.choice(len(self.windows), self._batch_size, p=probability)
+        steps, core_state = tf.nest.map_structure(
+            lambda *columns: tf.constant(np.stack(columns)), *(self.windows[i] for i in chosen)
+        )
+        size = np.full(self._batch_size, len(self.windows), np.int64)
+        sequence = Sequence(
+            steps, core_state, tf.constant(probability[chosen], tf.float32), tf.constant(size)
+        )
+        return chosen, sequence
+
+    def update(self, chosen, priorities):
+        for index, priority in zip(chosen, priorities, strict=True):
+            self.priorities[index] = priority
+
+
+class SeededWriter:
+    def __init__(self, replay):
+        self._replay, self._blocks = replay, []
+
+    def append(self, block: Block):
+        self._blocks = [*self._blocks, block][-self._replay._shape.blocks :]
+
+    def insert(self, priority):
+        steps = Steps(*map(np.concatenate, zip(*(block.steps for block in self._blocks), strict=True)))
+        self._replay.windows.append((steps, self._blocks[0].core_state))
+        self._replay.priorities.append(priority)
+
+    def flush(self):
+        pass
+
+    close = flush
+
+
+def actions_of(agent, pays, steps):
+    """Actions while the agent plays and learns, one array [10, N] after the other."""
+    replay, environment = SeededReplay(agent.shape), Match(pays)
+    played = []
+    collector = Collector(
+        environment, agent.collect_policy, agent.heads, replay, agent.shape, agent.initial_priorities
+    )
+    train = tf.function(agent.train)
+    step = environment.step
+    environment.step = lambda action: played.append(action) or step(action)
+    for _ in range(steps // (10 * environment.batch_size)):
+        collector.run(10)
+        for moments in replay.reports:
+            agent.observe(moments)
+        replay.reports.clear()
+        for _ in range(10 if len(replay.windows) > 50 else 0):
+            chosen, sequence = replay.draw()
+            replay.update(chosen, train(sequence).extra.priorities.numpy())
+        yield np.stack(played)
+        played.clear()
+
+
+def pair(scaling, pairs):
+    shape = SequenceShape(burn_in=1, length=4, period=2, n_step=3)
+    options = {"learning_rate": 2e-3, "target_update_period": 40, "seed": 3}
+    return [make_agent(pairs, scaling, shape, **options) for _ in range(2)]
+
+
+@pytest.mark.parametrize("pairs", [((0.99, False),), TEN_UNCLIPPED, TEN], ids=["one", "ten_unclipped", "ten"])
+def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pairs):
+    """Powers of two make float32 exact, and the network's own reward input is clipped: rewards are 0 or at least 1."""
+    plain, large = pair(ReturnOut, pairs)
+    steps = 20_000
+    for played, also in zip(actions_of(plain, 1.0, steps), actions_of(large, 1024.0, steps), strict=True):
+        np.testing.assert_array_equal(also, played)
+    for a, b in zip(plain.network.variables, large.network.variables, strict=True):
+        np.testing.assert_array_equal(b, a)
+    factors = np.array([1.0 if clip else 1024.0 for _, clip in pairs])
+    np.testing.assert_array_equal(large.scaling.online.scale, plain.scaling.online.scale * factors)
+    rounds = list(actions_of(plain, 1.0, 2000))
+    assert len(np.unique(np.concatenate(rounds))) == ACTIONS
+
+
+@pytest.mark.parametrize("scaling", [ReturnBasedScaling, PopArt])
+def test_other_scalings_act_differently_when_rewards_are_multiplied(scaling):
+    plain, large = pair(scaling, ((0.99, False),))
+    rounds = zip(actions_of(plain, 1.0, 8000), actions_of(large, 1024.0, 8000), strict=True)
+    assert any((a != b).any() for a, b in itertools.islice(rounds, 40))
