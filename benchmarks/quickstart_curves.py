@@ -5,7 +5,8 @@
 
 Which run is what is read from its saved configuration. Beside the figure it writes the numbers as CSV. For each
 scaling it prints the mean over seeds, with a 95% interval (Student's t), of training returns (epsilon-greedy) in the
-first and last fifth of the run, and of its last four evaluations (greedy).
+first and last fifth of the run, and of its last four evaluations (greedy). Given both scalings, it compares the final
+accuracy of each head: the ratio of their unscaled TD errors, with a 95% interval (Welch, on logarithms).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  the backend has to be chosen first
 
 COLOURS = {"return_based": "tab:green", "none": "tab:red"}  # the paper's
+LAST_SUMMARIES = 30  # of each run, for final accuracies
 BINS = 25  # of updates, over which training returns are averaged
 RANDOM_RETURN = 2.75  # of MinAtar's Space Invaders with all six actions
 
@@ -52,6 +54,16 @@ def mean_and_interval(values: list[float]) -> str:
     return f"{np.mean(values):.2f} +- {half:.2f}"
 
 
+def final_log_errors(runs: list, heads: list[str]) -> np.ndarray:
+    """Logarithm of each head's unscaled RMS TD error at the end: [seeds, H]."""
+    return np.log(
+        [
+            [training[f"td_error/unscaled/{head}"][-LAST_SUMMARIES:, 1].mean() for head in heads]
+            for training, _ in runs
+        ]
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -63,7 +75,7 @@ def main() -> None:
     for run in options.runs:
         groups[scaling_of(run)].append((scalars(run / "train"), scalars(run / "eval")))
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure, (left, right, accuracy) = plt.subplots(1, 3, figsize=(15, 4), layout="constrained")
     rows = []
     for name, runs in sorted(groups.items(), reverse=True):
         colour, curves, final = COLOURS[name], [], []
@@ -97,6 +109,16 @@ def main() -> None:
             for seed, values in enumerate(errors)
             for head, value in zip(heads, values, strict=True)
         ]
+    if len(groups) == 2 and min(map(len, groups.values())) > 1:
+        none, scaled = (final_log_errors(groups[name], heads) for name in ("none", "return_based"))
+        interval = stats.ttest_ind(none, scaled, equal_var=False).confidence_interval()
+        ratio, low, high = np.exp([none.mean(0) - scaled.mean(0), interval.low, interval.high])
+        accuracy.errorbar(heads, ratio, [ratio - low, high - ratio], fmt="o", color="tab:gray", capsize=3)
+        for head, *values in zip(heads, ratio, low, high, strict=True):
+            print("final error of {}, none / return_based: {:.2f} [{:.2f}, {:.2f}]".format(head, *values))
+    accuracy.axhline(1, color="gray", ls=":")
+    accuracy.set(xlabel="head: rewards and discount", ylabel="final value error, none / return_based")
+    accuracy.tick_params(axis="x", rotation=40)
     left.axhline(RANDOM_RETURN, color="gray", ls=":", label="random")
     left.set(xlabel="learner updates", ylabel="training return (original points)", ylim=(0, None))
     right.set(xlabel="head: rewards and discount", ylabel="RMS TD error learned from", yscale="log")
