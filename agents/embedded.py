@@ -49,6 +49,7 @@ class EmbeddedRun:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
       env: environment name, see `rbs_tf.environments`.
       updates: learner updates in total, those of earlier starts included.
+      environment_steps: ends the run before its updates are made, once so many have been collected; None: no limit.
       seed: of networks, environments, exploration and head choice.
       scaling: factory of a `rbs_tf.scalings` scaling, called with the number of heads.
       num_envs: environments that collect, stepped as one batch.
@@ -66,6 +67,7 @@ class EmbeddedRun:
         root_dir: str | os.PathLike,
         env: str = gin.REQUIRED,
         updates: int = gin.REQUIRED,
+        environment_steps: int | None = None,
         seed: int = 0,
         scaling: Callable = ReturnBasedScaling,
         num_envs: int = 32,
@@ -79,6 +81,7 @@ class EmbeddedRun:
     ):
         self._root = os.fspath(root_dir)
         self._total_updates, self._steps_per_round = updates, steps_per_round
+        self._total_steps = float("inf") if environment_steps is None else environment_steps
         self._eval_interval, self._final_eval_rounds = eval_interval, final_eval_rounds
         self._checkpoint_interval, self._summary_interval = checkpoint_interval, summary_interval
         self._stopped_by: int | None = None
@@ -159,7 +162,7 @@ class EmbeddedRun:
         if self.resumed:
             self._progress.say(f"Resumed at update {self._learner.updates:,}.")
         with self._stopping_on_signals():
-            while self._learner.updates < self._total_updates and self._stopped_by is None:
+            while not self._finished():
                 self._collect()
                 self._learn()
             if self._stopped_by is None and self._final_eval_rounds:
@@ -169,6 +172,13 @@ class EmbeddedRun:
         self._progress.say(self._closing_words())
         return Result(
             self._learner.updates, self._collector.environment_steps, self._last_return, self._stopped_by
+        )
+
+    def _finished(self) -> bool:
+        return (
+            self._stopped_by is not None
+            or self._learner.updates >= self._total_updates
+            or self._collector.environment_steps >= self._total_steps
         )
 
     def _closing_words(self) -> str:
