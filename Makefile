@@ -13,13 +13,19 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train test lint format lock clean help
+.PHONY: train test studies lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
 
 test: lint ## Check style and run the tests; ARGS="-m slow" runs the long ones
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile $(ARGS)
+
+studies: export TF_CPP_MIN_LOG_LEVEL := 3
+studies: $(INSTALLED) ## Draw the toy figures into studies/
+	@for study in intuitions derivation edge_cases noise_amplification adam spikes scores; do \
+	  $(PY) -m rbs_tf.studies.$$study $(ARGS) || exit 1; \
+	done
 
 lint: $(INSTALLED) ## Check style and format alone
 	$(PY) -m ruff check
