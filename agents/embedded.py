@@ -224,6 +224,8 @@ class EmbeddedRun:
 
     def _learn(self) -> None:
         """Makes the updates that the replay ratio allows for what has been collected."""
+        # Before the first update too: the collector's first priorities should know the scale.
+        self._learner.drain_statistics()
         while (
             self._learner.updates < self._total_updates
             and self._stopped_by is None

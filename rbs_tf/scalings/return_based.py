@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gin
+import numpy as np
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
@@ -17,17 +20,57 @@ class ReturnBasedScaling(Scaling):
     sigma comes from everything the agent has ever seen; sigma_v is measured on the first batch as the spread over
     states of each head's value; sigma_batch keeps the first large rewards harmless (section 3.2).
 
+    The options, all off by default, are what the paper's discussion and section 3.2 mention and leave out.
+
     Args:
       num_heads: H.
       sigma_v: the floor until the first batch has been seen, and for a head whose values do not vary at all.
+      target_network_term: sigma^2 = V[R] + V[gamma] (E[G^2] + mean (V' - V)^2), with the values V' of the target
+        network and V of the online network on the states of the batch at hand. Of each batch anew, not a running
+        mean: the gap falls to 0 whenever the target network is replaced, and an average would lag behind.
+      value_bias: adds E[G] to each head's output bias in both networks, once, from the first statistics that hold
+        returns; biases start at 0. A head of rewards far from 0 need not learn its offset.
+      half_life: environment steps after which statistics count half; None for all of them alike. What arrives
+        together ages together.
+
+    Raises:
+      ValueError: a half_life that is not positive.
     """
 
-    def __init__(self, num_heads: int, sigma_v: float = 1e-2):
+    def __init__(
+        self,
+        num_heads: int,
+        sigma_v: float = 1e-2,
+        target_network_term: bool = False,
+        value_bias: bool = False,
+        half_life: float | None = None,
+    ):
         super().__init__(num_heads)
+        if half_life is not None and not half_life > 0.0:
+            raise ValueError(
+                f"half_life is a number of environment steps above 0, or None to forget nothing; got {half_life}"
+            )
         self.layer = ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
+        self._target_network_term, self._half_life = target_network_term, half_life
+        # None when off, so that checkpoints hold what is used.
+        self.biased = None
+        if value_bias:
+            self.biased = tf.Variable(tf.zeros(num_heads, tf.bool), trainable=False, name="biased")
 
     def observe(self, moments: ReturnMoments) -> None:
+        if self._half_life is not None:
+            self._fade(moments.count)
         self.layer.merge_state(moments)
+
+    def before_update(self, heads: Any, target_heads: Any) -> None:
+        if self.biased is None:
+            return
+        moments = self.layer.moments
+        now = ~self.biased & (moments.return_count > 0.0)
+        shift = tf.where(now, moments.return_mean, 0.0)
+        for layer in (heads, target_heads):
+            layer.rescale_outputs(tf.ones_like(shift), shift)
+        self.biased.assign(self.biased | now)
 
     def initialise(self, values: tf.Tensor, mask: tf.Tensor) -> None:
         values, mask = tf.cast(values, tf.float64), tf.cast(mask, tf.float64)[..., None]
@@ -37,15 +80,45 @@ class ReturnBasedScaling(Scaling):
         self.layer.sigma_v.assign(tf.where(spread > 0.0, spread, self.layer.sigma_v))
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
-        sigma_batch = batch_sigma(context.rewards, context.discounts, context.mask)
-        return self.layer(targets - outputs, batch_sigma=sigma_batch)
+        floor = batch_sigma(context.rewards, context.discounts, context.mask)
+        if self._target_network_term:
+            floor = tf.maximum(floor, self._sigma_with_gap(context))
+        return self.layer(targets - outputs, batch_sigma=floor)
 
     def summaries(self) -> dict[str, tf.Tensor]:
         moments = self.layer.moments
+        biased = {} if self.biased is None else {"value_biased": tf.cast(self.biased, tf.float32)}
         return {
             "sigma": self.layer.sigma,
             "sigma_v": self.layer.sigma_v,
             "variance_of_rewards": moments.reward_variance,
             "variance_of_discounts": moments.discount_variance,
             "mean_square_return": moments.return_mean_square,
+            **biased,
         }
+
+    def _fade(self, new_steps: np.ndarray) -> None:
+        """Makes the statistics older by float64 [H] steps: counts and sums shrink, means are what they were."""
+        faded = 0.5 ** (new_steps / self._half_life)
+        same = np.ones_like(faded)
+        weights = ReturnMoments(
+            count=faded,
+            reward_mean=same,
+            reward_m2=faded,
+            discount_mean=same,
+            discount_m2=faded,
+            return_count=faded,
+            return_mean=same,
+            return_mean_square=same,
+        )
+        self.layer.statistics.assign(self.layer.statistics * weights.to_array())
+
+    def _sigma_with_gap(self, context: ErrorContext) -> tf.Tensor:
+        """sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)), float64 [H]: all-time moments, the gap of the batch."""
+        real = tf.cast(context.mask[: tf.shape(context.online_values)[0]], tf.bool)[..., None]
+        gaps = tf.cast(context.target_values, tf.float64) - tf.cast(context.online_values, tf.float64)
+        squares = tf.where(real, tf.square(gaps), 0.0)
+        count = tf.reduce_sum(tf.cast(real, tf.float64))
+        mean_square_gap = tf.math.divide_no_nan(tf.reduce_sum(squares, axis=(0, 1)), count)
+        moments = self.layer.moments
+        return tf.sqrt(moments.sigma_squared + moments.discount_variance * mean_square_gap)

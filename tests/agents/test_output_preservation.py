@@ -1,6 +1,6 @@
 """Scalings that rewrite the last layers: values survive every change of units, and learning does not know its units."""
 
-import itertools
+import functools
 
 import numpy as np
 import pytest
@@ -25,10 +25,9 @@ TEN = tuple((discount, clip) for clip in (True, False) for discount in (0.0, 0.9
 
 def observe_rewards(agent, windows):
     """Statistics of the windows, each as an episode of its own."""
-    for rewards, discounts in zip(windows["reward"], windows["discount"], strict=True):
-        agent.observe(
-            ReturnMoments.from_episode(agent.heads.rewards(rewards), agent.heads.discounts(discounts))
-        )
+    heads, columns = agent.heads, zip(windows["reward"], windows["discount"], strict=True)
+    episodes = (ReturnMoments.from_episode(heads.rewards(r), heads.discounts(d)) for r, d in columns)
+    agent.observe(functools.reduce(ReturnMoments.merge, episodes))
 
 
 @pytest.mark.parametrize("scaling", [PopArt, ReturnOut])
@@ -51,29 +50,38 @@ def test_values_of_both_networks_survive_1000_updates_with_spikes_of_a_million(s
         observe_rewards(agent, windows)
         train(as_sequence(windows))
         largest = np.maximum(largest, agent.scaling.online.scale)
-        if update % 10 == 0 or update % 100 in (30, 31):
+        if update % 25 == 0 or update % 100 in (30, 31):
             tolerance = 1e-5 * largest
             assert (np.abs(values_of(agent, probe) - online) <= tolerance).all(), update
             assert (np.abs(values_of(agent, probe, target=True) - target) <= tolerance).all(), update
-    unclipped = [not clip for _, clip in PAIRS]
-    assert (agent.scaling.online.scale / first > 100)[unclipped].all()
+    unclipped = np.array([not clip for _, clip in PAIRS])
+    assert (agent.scaling.online.scale.numpy() / first)[unclipped].min() > 100
+
+
+@pytest.mark.parametrize("scaling", [PopArt, ReturnOut])
+def test_the_update_compiles_with_xla_to_the_same_numbers(scaling):
+    plain, compiled = make_agent(scaling=scaling), make_agent(scaling=scaling, jit_compile=True)
+    for seed in range(3):
+        windows = random_windows(seed, reward_scale=10.0**seed)
+        for agent in (plain, compiled):
+            observe_rewards(agent, windows)
+        a, b = (agent.train(as_sequence(windows)) for agent in (plain, compiled))
+        np.testing.assert_allclose(b.loss, a.loss, rtol=1e-4)
+    for a, b in zip(plain.network.variables, compiled.network.variables, strict=True):
+        np.testing.assert_allclose(b, a, atol=1e-5)
 
 
 class Match(py_environment.PyEnvironment):
-    """N games side by side: of three actions one pays 1, one -1, one 0, depending on three signs; `pays` times that.
-
-    Every step is the last with probability 0.05, and every second end is a time-out. What is shown and when games
-    end does not depend on the actions.
-    """
+    """N games side by side: of three numbers, the action that points at the largest pays 1, at the smallest -1, else
+    0; `pays` times that. One step in twenty is the last, by a time-out as often as not, whatever the actions are."""
 
     batched = True
+    batch_size = 20
 
-    def __init__(self, pays, games=20, seed=0):
+    def __init__(self, pays, seed=0):
         super().__init__()
-        self._pays, self._games, self._rng = pays, games, np.random.default_rng(seed)
-        self._ended = np.ones(games, bool)
-
-    batch_size = property(lambda self: self._games)
+        self._pays, self._rng = pays, np.random.default_rng(seed)
+        self._shown, self._ended = None, np.ones(self.batch_size, bool)
 
     def observation_spec(self):
         return array_spec.ArraySpec((FEATURES,), np.float32)
@@ -82,26 +90,24 @@ class Match(py_environment.PyEnvironment):
         return array_spec.BoundedArraySpec((), np.int32, 0, ACTIONS - 1)
 
     def _reset(self):
-        self._ended[:] = True
-        return self._next(np.zeros(self._games, np.int32))
+        return self._show(np.zeros(self.batch_size))
 
     def _step(self, action):
-        return self._next(action)
+        numbers = self._shown[:, :ACTIONS]
+        right, wrong = action == numbers.argmax(axis=1), action == numbers.argmin(axis=1)
+        return self._show(self._pays * (1.0 * right - 1.0 * wrong))
 
-    def _next(self, action):
+    def _show(self, paid):
         first = self._ended
-        reward = np.zeros(self._games) if first.all() else self._paid(action)
-        self._signs = self._rng.choice([-1.0, 1.0], (self._games, FEATURES)).astype(np.float32)
-        ends, in_time = self._rng.uniform(size=self._games) < 0.05, self._rng.uniform(size=self._games) < 0.5
-        self._ended = ends & ~first
-        step_type = np.where(first, FIRST, np.where(self._ended, LAST, 1)).astype(np.int32)
-        reward = np.where(first, 0.0, reward).astype(np.float32)
-        discount = np.where(self._ended & in_time, 0.0, 1.0).astype(np.float32)
-        return ts.TimeStep(step_type, reward, discount, self._signs.copy())
-
-    def _paid(self, action):
-        right = (self._signs[:, :2] > 0).sum(axis=1)
-        return self._pays * np.array([0.0, 1.0, -1.0])[(action - right) % 3]
+        self._shown = self._rng.normal(size=(self.batch_size, FEATURES)).astype(np.float32)
+        draw = self._rng.uniform(size=self.batch_size)
+        self._ended = ~first & (draw < 0.05)
+        return ts.TimeStep(
+            np.where(first, FIRST, np.where(self._ended, LAST, 1)).astype(np.int32),
+            np.where(first, 0.0, paid).astype(np.float32),
+            np.where(self._ended & (draw < 0.025), 0.0, 1.0).astype(np.float32),
+            self._shown,
+        )
 
 
 class SeededReplay:
@@ -181,23 +187,28 @@ def pair(scaling, pairs):
     return [make_agent(pairs, scaling, shape, **options) for _ in range(2)]
 
 
-@pytest.mark.parametrize("pairs", [((0.99, False),), TEN_UNCLIPPED, TEN], ids=["one", "ten_unclipped", "ten"])
-def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pairs):
+@pytest.mark.parametrize(
+    "pairs, steps",
+    [(((0.99, False),), 20_000), (TEN_UNCLIPPED, 20_000), (TEN, 4_000)],
+    ids=["one", "ten_unclipped", "ten"],
+)
+def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pairs, steps):
     """Powers of two make float32 exact, and the network's own reward input is clipped: rewards are 0 or at least 1."""
     plain, large = pair(ReturnOut, pairs)
-    steps = 20_000
-    for played, also in zip(actions_of(plain, 1.0, steps), actions_of(large, 1024.0, steps), strict=True):
-        np.testing.assert_array_equal(also, played)
+    played = []
+    for actions, also in zip(actions_of(plain, 1.0, steps), actions_of(large, 1024.0, steps), strict=True):
+        np.testing.assert_array_equal(also, actions)
+        played.append(actions)
     for a, b in zip(plain.network.variables, large.network.variables, strict=True):
         np.testing.assert_array_equal(b, a)
     factors = np.array([1.0 if clip else 1024.0 for _, clip in pairs])
     np.testing.assert_array_equal(large.scaling.online.scale, plain.scaling.online.scale * factors)
-    rounds = list(actions_of(plain, 1.0, 2000))
-    assert len(np.unique(np.concatenate(rounds))) == ACTIONS
+    shares = np.bincount(np.concatenate(played[-20:]).ravel(), minlength=ACTIONS) / (20 * played[0].size)
+    assert shares.max() < 0.6, "the policy goes by what it is shown"
 
 
 @pytest.mark.parametrize("scaling", [ReturnBasedScaling, PopArt])
 def test_other_scalings_act_differently_when_rewards_are_multiplied(scaling):
     plain, large = pair(scaling, ((0.99, False),))
-    rounds = zip(actions_of(plain, 1.0, 8000), actions_of(large, 1024.0, 8000), strict=True)
-    assert any((a != b).any() for a, b in itertools.islice(rounds, 40))
+    rounds = zip(actions_of(plain, 1.0, 4000), actions_of(large, 1024.0, 4000), strict=True)
+    assert any((a != b).any() for a, b in rounds)

@@ -1,0 +1,37 @@
+"""Normalisation of TD errors as in MEME (Kapturowski et al. 2022)."""
+
+from __future__ import annotations
+
+import gin
+import tensorflow as tf
+
+from rbs_tf.scalings.error import ErrorBasedScaling, batch_moments, deviation, pooled
+from rbs_tf.scalings.scaling import ErrorContext
+
+
+@gin.configurable("cross_head", module="scalings")
+class CrossHeadScaling(ErrorBasedScaling):
+    """TD errors of each head divided by max(running deviation, deviation in the batch, 0.01).
+
+    Source: Kapturowski et al. 2022, "Human-level Atari 200x faster", loss and priority normalisation: heads of many
+    discounts share a network, and none shall dominate it. Unlike plain error-based scaling it is bounded from below,
+    so noise is amplified so far and no further, but in reward units: it depends on the size of rewards there.
+
+    The running deviation is an exponential average over the batches before this one.
+
+    Args:
+      num_heads: H.
+      step: of that average, in (0, 1]; the first batch sets it.
+      min_scale: lower bound of the scale, reward units.
+
+    Raises:
+      ValueError: options outside these ranges.
+    """
+
+    def __init__(self, num_heads: int, step: float = 1e-3, min_scale: float = 1e-2):
+        super().__init__(num_heads, step=step, window=None, min_scale=min_scale)
+
+    def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
+        errors = targets - self.values(outputs)
+        of_batch = deviation(batch_moments(errors, context.mask[: tf.shape(errors)[0]]))
+        return self._divided(errors, tf.maximum(deviation(pooled(self.recent)), of_batch))

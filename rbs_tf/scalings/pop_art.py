@@ -1,0 +1,138 @@
+"""Pop-Art (van Hasselt et al. 2016), and the part of it that preserves outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gin
+import tensorflow as tf
+
+from rbs_tf.scalings.scaling import ErrorContext, Scaling
+
+# Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
+_SMALLEST_CHANGE = 1e-4
+
+
+class OutputUnits(tf.Module):
+    """The units in which one network's last layers are written: value = scale * output + shift, head by head.
+
+    Both numbers are what has been applied to the float32 weights, to the last bit of what was multiplied and
+    added there, not what somebody would like them to be; so they may trail what `rewrite` was asked for by 1e-4.
+
+    Args:
+      num_heads: H.
+
+    Attributes:
+      scale, shift: float64 [H] variables, 1 and 0 at first.
+    """
+
+    def __init__(self, num_heads: int):
+        super().__init__()
+        self.scale = tf.Variable(tf.ones(num_heads, tf.float64), trainable=False, name="scale")
+        self.shift = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="shift")
+
+    def values(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Network units -> reward units, float32 [..., H]."""
+        return tf.cast(self.scale, outputs.dtype) * outputs + tf.cast(self.shift, outputs.dtype)
+
+    def rewrite(self, heads: Any, scale: tf.Tensor, shift: tf.Tensor) -> None:
+        """Changes the units and, through `heads.rescale_outputs`, the last layers, such that no value changes.
+
+        Args:
+          heads: the head layer whose units these are.
+          scale, shift: float64 [H], the wanted ones; scale is positive, but where it was 0, which stays.
+        """
+        divide = tf.math.divide_no_nan
+        moves = tf.maximum(tf.abs(scale - self.scale), tf.abs(shift - self.shift))
+        changes = divide(moves, self.scale) > _SMALLEST_CHANGE
+        ratio = tf.where(changes, tf.cast(divide(self.scale, scale), tf.float32), 1.0)
+        new_scale = self.scale / tf.cast(ratio, tf.float64)
+        offset = tf.where(changes, tf.cast(divide(self.shift - shift, new_scale), tf.float32), 0.0)
+        new_shift = self.shift - new_scale * tf.cast(offset, tf.float64)
+        heads.rescale_outputs(ratio, offset)
+        self.scale.assign(new_scale)
+        self.shift.assign(new_shift)
+
+    def assign(self, other: OutputUnits) -> None:
+        """Becomes the units of another network, together with whose weights they are taken over."""
+        self.scale.assign(other.scale)
+        self.shift.assign(other.shift)
+
+
+@gin.configurable("pop_art", module="scalings")
+class PopArt(Scaling):
+    """Targets normalised by running moments of recent targets, outputs preserved whenever these change.
+
+    Source: van Hasselt et al. 2016, "Learning values across many orders of magnitude", algorithm 1, for each head
+    on its own (Hessel et al. 2018), with the settings of the paper's appendix "Pop-Art experiments".
+
+    One step of size `step_size` per update, towards the mean over the batch of the targets and of their squares
+    (a step per target would sum up to several times the way). Statistics come first and the gradient second:
+    errors of a batch are already divided by the scale that the batch itself leads to, so that no outlier is larger
+    than about sqrt(batch / step_size) when it is first seen. The moments start at 0 and 1, the identity, and are
+    not debiased: the step size is fixed in the paper, and first batches without any reward would otherwise put the
+    scale on its lower bound.
+
+    The target network keeps the units that it was copied with.
+
+    Args:
+      num_heads: H.
+      step_size: of the moments, in (0, 1].
+      min_scale, max_scale: bounds of the scale; 0 < min_scale <= 1 <= max_scale, which may be infinite.
+
+    Raises:
+      ValueError: options outside these ranges.
+    """
+
+    def __init__(
+        self, num_heads: int, step_size: float = 1e-3, min_scale: float = 1e-3, max_scale: float = 1e3
+    ):
+        super().__init__(num_heads)
+        if not 0.0 < step_size <= 1.0:
+            raise ValueError(f"step_size must lie in (0, 1], got {step_size}. The paper's is 0.001")
+        if not 0.0 < min_scale <= 1.0 <= max_scale:
+            raise ValueError(
+                f"the scale starts at 1 and its bounds must lie around that, 0 < min_scale <= 1 <= max_scale; "
+                f"got {min_scale} and {max_scale}. The paper's are 0.001 and 1000"
+            )
+        self._step_size, self._min_scale, self._max_scale = step_size, min_scale, max_scale
+        self.mean = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="mean")
+        self.mean_square = tf.Variable(tf.ones(num_heads, tf.float64), trainable=False, name="mean_square")
+        self.online, self.target = OutputUnits(num_heads), OutputUnits(num_heads)
+
+    def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
+        return (self.target if target else self.online).values(outputs)
+
+    def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
+        moments = self._moments_after(targets, context.mask[: tf.shape(targets)[0]])
+        return (targets - self.values(outputs)) / tf.cast(self._scale(*moments), targets.dtype)
+
+    def after_update(
+        self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: Any, target_heads: Any
+    ) -> None:
+        mean, mean_square = self._moments_after(targets, mask)
+        self.mean.assign(mean)
+        self.mean_square.assign(mean_square)
+        self.online.rewrite(heads, self._scale(mean, mean_square), mean)
+
+    def target_updated(self) -> None:
+        self.target.assign(self.online)
+
+    def summaries(self) -> dict[str, tf.Tensor]:
+        return {"scale": self.online.scale, "shift": self.online.shift}
+
+    def _moments_after(self, targets: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and mean square, float64 [H], after a step towards those of targets [T, B, H] under mask [T, B]."""
+        keep, targets = tf.cast(mask, tf.float64)[..., None], tf.cast(targets, tf.float64)
+        count = tf.reduce_sum(keep)
+        step = tf.where(count > 0.0, tf.constant(self._step_size, tf.float64), 0.0)
+
+        def stepped(moment: tf.Variable, samples: tf.Tensor) -> tf.Tensor:
+            batch_mean = tf.reduce_sum(keep * samples, axis=(0, 1)) / tf.maximum(count, 1.0)
+            return moment + step * (batch_mean - moment)
+
+        return stepped(self.mean, targets), stepped(self.mean_square, tf.square(targets))
+
+    def _scale(self, mean: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
+        variance = tf.maximum(mean_square - tf.square(mean), 0.0)
+        return tf.clip_by_value(tf.sqrt(variance), self._min_scale, self._max_scale)

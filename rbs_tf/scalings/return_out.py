@@ -1,0 +1,66 @@
+"""Return-based scaling of errors on outputs that are written in units of the return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gin
+import tensorflow as tf
+
+from rbs_tf.return_scaling import batch_sigma
+from rbs_tf.scalings.pop_art import OutputUnits
+from rbs_tf.scalings.return_based import ReturnBasedScaling
+from rbs_tf.scalings.scaling import ErrorContext
+
+
+@gin.configurable("return_out", module="scalings")
+class ReturnOut(ReturnBasedScaling):
+    """Return-based scaling whose networks put out values in units of s = sqrt(max(E[G^2], E[R^2])), per head.
+
+    Beyond the paper: it divides errors by sigma, but values still have to grow to their size by steps of the learning
+    rate. Here Q = s q with s from the same all-time statistics, and changes of s preserve Q as in Pop-Art (van Hasselt
+    et al. 2016), so that learning is the same, action by action, whatever all rewards are multiplied with.
+
+    Errors are divided by max(sigma, sigma_v s, sigma_batch), where sigma_v, the spread over states of each head's
+    outputs, is measured in network units: a floor in reward units would break the invariance. A head that has seen
+    no reward but 0 has s = 0, and all its values are 0. The first s is taken over as it is, in both networks, for
+    outputs preserved from before would be of a size that has nothing to do with the rewards; later the target network
+    keeps the s that it was copied with.
+
+    Args:
+      num_heads: H.
+      sigma_v: the floor in network units until the first batch has been seen, and for a head whose outputs do
+        not vary at all.
+    """
+
+    def __init__(self, num_heads: int, sigma_v: float = 1e-2):
+        super().__init__(num_heads, sigma_v)
+        self.online, self.target = OutputUnits(num_heads), OutputUnits(num_heads)
+        for units in (self.online, self.target):
+            units.scale.assign(tf.zeros_like(units.scale))
+
+    def before_update(self, heads: Any, target_heads: Any) -> None:
+        moments = self.layer.moments
+        mean_square_reward = moments.reward_variance + tf.square(moments.reward_mean)
+        wanted = tf.sqrt(tf.maximum(moments.return_mean_square, mean_square_reward))
+        for units in (self.online, self.target):
+            units.scale.assign(tf.where(units.scale > 0.0, units.scale, wanted))
+        self.online.rewrite(heads, wanted, tf.zeros_like(wanted))
+
+    def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
+        return (self.target if target else self.online).values(outputs)
+
+    def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
+        sigma_batch = batch_sigma(context.rewards, context.discounts, context.mask)
+        # First priorities are asked for before any statistics are in: there the batch has to say what its units are.
+        of_batch = tf.where(sigma_batch > 0.0, sigma_batch, 1.0)
+        scale = tf.where(self.online.scale > 0.0, self.online.scale, of_batch)
+        sigma = tf.maximum(self.layer.sigma, tf.maximum(self.layer.sigma_v * scale, sigma_batch))
+        scale, sigma = tf.cast(scale, outputs.dtype), tf.cast(sigma, outputs.dtype)
+        return (targets - scale * outputs) / sigma
+
+    def target_updated(self) -> None:
+        self.target.assign(self.online)
+
+    def summaries(self) -> dict[str, tf.Tensor]:
+        return super().summaries() | {"output_scale": self.online.scale}
