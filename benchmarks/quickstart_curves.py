@@ -17,11 +17,15 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-import matplotlib
-import numpy as np
-from scipy import stats
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.util import tensor_util
+from rbs_tf.startup import quiet
+
+quiet()  # before TensorBoard imports TensorFlow
+
+import matplotlib  # noqa: E402
+import numpy as np  # noqa: E402
+from scipy import stats  # noqa: E402
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+from tensorboard.util import tensor_util  # noqa: E402
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  the backend has to be chosen first

@@ -1,18 +1,30 @@
 """What an agent may do to its TD errors, each choice in a file of its own behind one interface."""
 
+from rbs_tf.scalings.clip import ClippedRewards
 from rbs_tf.scalings.cross_head import CrossHeadScaling
 from rbs_tf.scalings.error import ErrorBasedScaling
+from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
+from rbs_tf.scalings.horizon import Horizon
 from rbs_tf.scalings.pop_art import PopArt
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.return_out import ReturnOut
+from rbs_tf.scalings.return_std import ReturnStd
+from rbs_tf.scalings.reward_std import RewardStd
 from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic
 
 __all__ = [
+    "ClippedRewards",
     "CrossHeadScaling",
-    "ErrorContext",
     "ErrorBasedScaling",
+    "ErrorContext",
+    "GymnasiumNormalise",
+    "Horizon",
     "PopArt",
     "ReturnBasedScaling",
     "ReturnOut",
+    "ReturnStd",
+    "RewardStd",
     "Scaling",
+    "SignedHyperbolic",
 ]

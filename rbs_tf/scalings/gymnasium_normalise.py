@@ -1,0 +1,70 @@
+"""Rewards divided by the deviation of returns, as Gymnasium's wrapper NormalizeReward does."""
+
+from __future__ import annotations
+
+import gin
+import tensorflow as tf
+
+from rbs_tf.moments import ReturnMoments
+from rbs_tf.return_scaling import ReturnScaling
+from rbs_tf.scalings.return_std import return_variance
+from rbs_tf.scalings.scaling import Scaling
+
+# What Gymnasium's running variance starts with: so many samples of mean 0 and variance 1.
+_PRIOR_COUNT = 1e-4
+
+
+@gin.configurable("gymnasium", module="scalings")
+class GymnasiumNormalise(Scaling):
+    """Rewards divided by sqrt(V[G] + epsilon) for learning, per head; their mean is not subtracted.
+
+    Source: `gymnasium.wrappers.NormalizeReward`, with its epsilon and the start of its running variance.
+
+    "Reward units" are those of the normalised rewards throughout: the network learns values in them and bootstraps
+    with them, `values` is the identity, and all rewards of a target are divided by the same number. When that number
+    changes, values that were right before are not any more, and have to be learned anew, as with the wrapper.
+
+    What differs from the wrapper: it takes the variance of forward sums A_t = R_t + gamma_t A_(t-1), with a gamma of
+    its own, where this takes that of returns G_t = R_t + gamma_t G_(t+1), which the statistics hold, with the
+    gamma_t of each head. That is the same sum in reversed time: equal for constant rewards in episodes of equal
+    length, not for rewards that fall in one part of an episode. A_t holds a reward as soon as it is paid, G_t is
+    known at an episode's end; so the variance is at least V[R], which keeps the first large rewards from being
+    divided by next to nothing. Replayed rewards are divided by today's deviation, not by that of their day.
+
+    Args:
+      num_heads: H.
+      epsilon: added to the variance, squared reward units.
+
+    Raises:
+      ValueError: an epsilon that is not positive.
+    """
+
+    def __init__(self, num_heads: int, epsilon: float = 1e-8):
+        super().__init__(num_heads)
+        if not epsilon > 0.0:
+            raise ValueError(f"epsilon must be positive, got {epsilon}. Gymnasium's is 1e-8")
+        self._epsilon = epsilon
+        self.layer = ReturnScaling(num_heads=num_heads)
+
+    def observe(self, moments: ReturnMoments) -> None:
+        self.layer.merge_state(moments)
+
+    def rewards(self, rewards: tf.Tensor) -> tf.Tensor:
+        return rewards / tf.cast(self.scale, rewards.dtype)
+
+    def summaries(self) -> dict[str, tf.Tensor]:
+        return {"reward_scale": self.scale}
+
+    @property
+    def scale(self) -> tf.Tensor:
+        """What rewards are divided by, float64 [H]; about 1 before the first step."""
+        moments = self.layer.moments
+        of_returns = _running_variance(moments.return_count, moments.return_mean, return_variance(moments))
+        of_rewards = _running_variance(moments.count, moments.reward_mean, moments.reward_variance)
+        return tf.sqrt(tf.maximum(of_returns, of_rewards) + self._epsilon)
+
+
+def _running_variance(count: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    """The variance of so many samples, float64 [H] each, and of those that Gymnasium starts with."""
+    share = _PRIOR_COUNT / (count + _PRIOR_COUNT)
+    return share + (1.0 - share) * (variance + share * tf.square(mean))

@@ -1,0 +1,109 @@
+"""The squashing function, its inverse, and the fixed point of learning in its space."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.targets import n_step_targets
+from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic, squash, unsquash
+from tests.agents.test_agent import as_sequence, make_agent, random_windows
+from tests.rbs_tf.scalings.test_false_friends import NOTHING, SHAPE
+
+# Between the denormal numbers and the overflow of the inverse.
+MAGNITUDES = st.floats(-37, 37).map(lambda exponent: np.float32(10.0**exponent))
+NUMBERS = st.builds(lambda magnitude, sign: magnitude * sign, MAGNITUDES, st.sampled_from([-1, 1]))
+
+
+def exact(x):
+    """f in NumPy's widest float, as the paper writes it."""
+    x = np.longdouble(x)
+    return np.sign(x) * (np.sqrt(np.abs(x) + 1) - 1)
+
+
+@pytest.mark.parametrize(
+    "x, y", [(0.0, 0.0), (3.0, 1.0), (-3.0, -1.0), (8.0, 2.0), (99.0, 9.0), (-1e4 + 1, -99.0)]
+)
+def test_exact_numbers(x, y):
+    assert squash(tf.constant(x)).numpy() == pytest.approx(y, rel=1e-7)
+    assert unsquash(tf.constant(y)).numpy() == pytest.approx(x, rel=1e-7)
+
+
+@given(NUMBERS)
+def test_it_is_accurate_to_float32_however_small_or_large(x):
+    # Below 1e-6 the paper's form cancels even in the widest float; there f(x) = x / 2 (1 - x / 4 + ...).
+    expected = exact(x) if abs(x) > 1e-6 else x / 2
+    np.testing.assert_allclose(squash(tf.constant(x)).numpy(), expected, rtol=5e-7)
+
+
+@given(NUMBERS)
+def test_round_trips(x):
+    np.testing.assert_allclose(unsquash(squash(tf.constant(x))).numpy(), x, rtol=1e-6)
+    y = x if abs(x) < 1e18 else x / np.float32(1e20)
+    np.testing.assert_allclose(squash(unsquash(tf.constant(y))).numpy(), y, rtol=1e-6)
+
+
+@given(NUMBERS)
+def test_both_are_odd_and_squashing_shrinks(x):
+    squashed, back = squash(tf.constant(x)).numpy(), unsquash(tf.constant(x / np.float32(1e20))).numpy()
+    assert squash(tf.constant(-x)).numpy() == -squashed
+    assert unsquash(tf.constant(-x / np.float32(1e20))).numpy() == -back
+    assert abs(squashed) <= 0.5 * abs(x)
+
+
+@given(NUMBERS, NUMBERS)
+def test_the_order_of_values_is_that_of_outputs_so_that_greedy_actions_agree(a, b):
+    low, high = sorted((a / np.float32(1e20), b / np.float32(1e20)))
+    values = SignedHyperbolic(1).values(tf.constant([low, high]))
+    assert values[0] <= values[1]
+
+
+def test_it_is_not_homogeneous_and_squashes_large_errors_more():
+    scaling = SignedHyperbolic(2)
+    sizes = np.array([0.01, 1e6], np.float32)
+    errors = [scaling.errors(tf.fill(SHAPE, size), tf.zeros(SHAPE), NOTHING)[0, 0, 0] for size in sizes]
+    np.testing.assert_allclose(errors / sizes, [0.5, 1e-3], rtol=0.01)
+
+
+def test_targets_are_summed_in_reward_units_so_outputs_of_true_values_have_no_error():
+    """A cycle of rewards with discount 0.9 and n = 3: squashed sums would not have this fixed point."""
+    scaling, rewards = SignedHyperbolic(1), np.tile([0.0, 100.0, -7.0, 3000.0], 5)[:, None, None]
+    values = np.zeros((21, 1, 1))
+    for _ in range(200):
+        values[-1] = values[0]
+        for t in reversed(range(20)):
+            values[t] = rewards[t] + 0.9 * values[t + 1]
+    outputs = tf.constant(exact(values).astype(np.float32))
+    targets = n_step_targets(
+        scaling.values(outputs, target=True),
+        tf.constant(rewards, tf.float32),
+        tf.fill((20, 1, 1), 0.9),
+        tf.ones((20, 1), tf.bool),
+        3,
+    )
+    np.testing.assert_allclose(targets, values[:-1], rtol=1e-5)
+    np.testing.assert_allclose(scaling.errors(targets, outputs[:-1], NOTHING), 0.0, atol=1e-4)
+
+
+def test_gradients_flow_into_outputs_alone_and_are_those_of_a_plain_difference():
+    outputs = tf.Variable(tf.zeros(SHAPE))
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(SignedHyperbolic(2).errors(tf.fill(SHAPE, 1e30), outputs, NOTHING))
+    np.testing.assert_array_equal(tape.gradient(total, outputs), -tf.ones(SHAPE))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_an_agent_stays_finite_with_rewards_of_any_size(jit_compile):
+    agent = make_agent(scaling=SignedHyperbolic, jit_compile=jit_compile)
+    for reward_scale in (1e-20, 1.0, 1e20):
+        loss = agent.train(as_sequence(random_windows(reward_scale=reward_scale)))
+        assert np.isfinite(loss.loss.numpy()) and np.isfinite(loss.extra.priorities.numpy()).all()
+
+
+def test_xla_equals_eager_and_there_is_no_state():
+    scaling = SignedHyperbolic(2)
+    targets, outputs = 1e3 * tf.random.normal(SHAPE, seed=1), tf.random.normal(SHAPE, seed=2)
+    compiled = tf.function(scaling.errors, jit_compile=True)(targets, outputs, NOTHING)
+    np.testing.assert_allclose(compiled, scaling.errors(targets, outputs, NOTHING), rtol=1e-6, atol=1e-6)
+    assert scaling.summaries() == {} and scaling.variables == ()
