@@ -46,7 +46,7 @@ class Command:
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
+def command(no_train, tmp_path, monkeypatch, capsys):
     configs = tmp_path / "repository" / "configs"
     (configs / "scaling").mkdir(parents=True)
     for name, text in {
@@ -64,20 +64,13 @@ def command(tmp_path, monkeypatch, capsys):
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
 
-    registry = gin.config._REGISTRY.copy()
-    for other in registry.matching_selectors("train"):
-        registry.pop(other)
-    monkeypatch.setattr(gin.config, "_REGISTRY", registry)
-    gin.clear_config()
-
     @gin.configurable(module="command_line_test")
     def train(root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1):
         started.calls.append(Call(root_dir, env, updates, seed, rate))
         return Result()
 
     started = Command(train, configs, capsys)
-    yield started
-    gin.clear_config()
+    return started
 
 
 def test_without_arguments_the_quickstart_runs(command, tmp_path, capsys):

@@ -11,20 +11,14 @@ COMMAND = ["python", "train.py", "--gin_bindings=seed = 1"]
 
 
 @pytest.fixture(autouse=True)
-def configuration(monkeypatch):
+def configuration(no_train):
     """Sets gin up with one configurable, `train`, and nothing bound."""
-    registry = gin.config._REGISTRY.copy()
-    for other in registry.matching_selectors("train"):
-        registry.pop(other)
-    monkeypatch.setattr(gin.config, "_REGISTRY", registry)
 
     @gin.configurable(module="run_folder_test")
     def train(updates=1, seed=0, rate=0.5):
         return updates, seed, rate
 
-    gin.clear_config()
-    yield train
-    gin.clear_config()
+    return train
 
 
 def start(folder, *bindings):
