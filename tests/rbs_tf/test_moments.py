@@ -103,7 +103,8 @@ def test_sigma_is_homogeneous_of_degree_one_in_the_rewards(rewards, gamma, facto
     np.testing.assert_allclose(scaled.mean_return, sign * factor * plain.mean_return, rtol=1e-9, atol=1e-9)
 
 
-@given(values(20), st.floats(0, 1), st.integers(-20, 20))
+# A gamma whose square is denormal would be rounded: nothing is exact there.
+@given(values(20), st.just(0.0) | st.floats(1e-6, 1), st.integers(-20, 20))
 def test_and_exactly_so_for_powers_of_two(rewards, gamma, exponent):
     plain = ReturnMoments.from_episode(*episode(rewards, gamma))
     scaled = ReturnMoments.from_episode(*episode(rewards * 2.0**exponent, gamma))
