@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
@@ -21,11 +23,14 @@ class FalseFriend(Scaling):
       sigma_v: positive floor of the scale, reward units, so that nothing is ever divided by 0.
 
     Attributes:
+      scale_of: what a subclass defines: the statistic, ReturnMoments -> float64 [H], without the floor.
       layer: holds the statistics and the floor, float64; its own sigma is not used.
 
     Raises:
       ValueError: a sigma_v that is not positive.
     """
+
+    scale_of: Callable[[ReturnMoments], tf.Tensor]
 
     def __init__(self, num_heads: int, sigma_v: float = 1e-2):
         super().__init__(num_heads)
@@ -44,8 +49,3 @@ class FalseFriend(Scaling):
     def scale(self) -> tf.Tensor:
         """What errors are divided by, float64 [H]."""
         return tf.maximum(self.scale_of(self.layer.moments), self.layer.sigma_v)
-
-    @staticmethod
-    def scale_of(moments: ReturnMoments) -> tf.Tensor:
-        """The statistic, float64 [H], without the floor."""
-        raise NotImplementedError("a false friend defines scale_of(moments)")
