@@ -3,14 +3,16 @@
     .venv/bin/python -m benchmarks.minatar_scaling --minutes=60
 
 Works through a grid of games, reward multipliers, heads, scalings, learning rates and seeds, most telling part first,
-two processes of one thread each. Every finished run is one line of docs/results/minatar_scaling.csv; runs that have
-theirs are not repeated, so the same command goes on where it stopped, on any machine. Run folders are deleted.
+in two processes of one thread each. Every finished run is one line of docs/results/minatar_scaling.csv and one per head
+of docs/results/minatar_scaling_heads.csv; runs that have theirs are not repeated, so the same command goes on where it
+stopped, on any machine. Run folders are deleted.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import shutil
 import subprocess
@@ -21,18 +23,37 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
+from rbs_tf.startup import quiet
 
-from benchmarks.quickstart_curves import scalars
+quiet()  # before TensorFlow is imported
+
+import gin  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import rbs_tf.scalings  # noqa: E402, F401  gin names
+from agents.embedded import EmbeddedRun  # noqa: E402
+from benchmarks.quickstart_curves import scalars  # noqa: E402
+from rbs_tf import discounted_returns  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results/minatar_scaling.csv"
+HEAD_RESULTS = RESULTS.with_name("minatar_scaling_heads.csv")
 STEPS = 50_000
 ONE_HEAD = "Heads.pairs = ((0.997, False),)"
+RATES = ("2e-4", "6e-4")
+AT_100 = [(10, name) for name in ("none", "return", "pop_art", "return_out")]
+AT_100 += [(1, name) for name in ("none", "return", "clip", "signed_hyperbolic", "pop_art", "return_out")]
+ELSEWHERE = [(10, name) for name in ("none", "return", "pop_art", "return_out")]
+# Where values outgrow Pop-Art's largest scale of 1e3, its clamp makes a smaller learning rate of it.
+FREE_POP_ART = (10, "pop_art_free")
+DIAGNOSED_BATCHES = 20  # of sequences, for the torso's gradients
+MEASURED_EPISODES = 4  # in each of the evaluator's environments, for value accuracies
+MEASURED_STEPS = 2_000  # at most, of each environment
 
 
 class Run(NamedTuple):
-    """One cell of the grid, and the key of its line in the results."""
+    """One cell of the grid, and the key of its lines in the results."""
 
     game: str
     multiplier: int
@@ -43,25 +64,125 @@ class Run(NamedTuple):
 
 
 def grid() -> list[Run]:
-    """All runs, most telling first: Space Invaders times 100, one seed of everything before the next seed."""
-    at_100 = [(10, name) for name in ("none", "return", "pop_art", "return_out")]
-    at_100 += [(1, name) for name in ("none", "return", "clip", "signed_hyperbolic", "pop_art", "return_out")]
-    elsewhere = [(10, name) for name in ("none", "return", "pop_art", "return_out")]
-    runs = []
-    for game, multipliers, variants, seeds in (
-        ("space_invaders", (100,), at_100, 5),
-        ("space_invaders", (1, 10, 1000), elsewhere, 3),
-        ("breakout", (100,), at_100, 3),
-        ("breakout", (1, 10, 1000), elsewhere, 3),
-    ):
-        runs += [
-            Run(game, multiplier, heads, name, rate, seed)
-            for seed in range(seeds)
-            for rate in ("2e-4", "6e-4")
-            for multiplier in multipliers
-            for heads, name in variants
-        ]
-    return runs
+    """All runs, most telling first; one seed of everything in a part before the next seed."""
+    parts = (
+        ("space_invaders", (100,), AT_100, range(3)),
+        ("space_invaders", (1, 10, 1000), ELSEWHERE, range(3)),
+        ("space_invaders", (1000,), [FREE_POP_ART], range(3)),
+        ("breakout", (100,), AT_100, range(3)),
+        ("space_invaders", (100,), AT_100, range(3, 5)),
+        ("breakout", (1, 10, 1000), ELSEWHERE, range(3)),
+        ("breakout", (1000,), [FREE_POP_ART], range(3)),
+    )
+    return [
+        Run(game, multiplier, heads, name, rate, seed)
+        for game, multipliers, variants, seeds in parts
+        for seed in seeds
+        for rate in RATES
+        for multiplier in multipliers
+        for heads, name in variants
+    ]
+
+
+def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
+    """Trains once in this process; returns the lines for both tables, the keys left out."""
+    scaling = run.scaling.removesuffix("_free")
+    bindings = [
+        f'train.env = "minatar/{run.game}"',
+        f"train.seed = {run.seed}",
+        f"environments.make.reward_multiplier = {run.multiplier}.0",
+        f"RecurrentMultiHeadAgent.learning_rate = {run.learning_rate}",
+        f"train.environment_steps = {STEPS}",
+        "train.updates = 1000000",
+        "train.eval_interval = 0",
+        "train.checkpoint_interval = 1000000",
+        *([ONE_HEAD] if run.heads == 1 else []),
+        *(["scalings.pop_art.max_scale = 1e12"] if run.scaling == "pop_art_free" else []),
+    ]
+    start = time.monotonic()
+    gin.parse_config_files_and_bindings(["configs/minatar.gin", f"configs/scaling/{scaling}.gin"], bindings)
+    with EmbeddedRun(folder) as embedded:
+        result = embedded.run()
+        heads = embedded._agent.heads.names
+        gradients = torso_gradients(embedded)
+        accuracies = relative_value_errors(embedded)
+    training = scalars(folder / "train")
+    returns = training["episode/return"][:, 1]
+
+    def over_time(tag: str) -> np.ndarray:
+        """A tag's mean over the run for every head."""
+        return np.array([training[f"{tag}/{head}"][:, 1].mean() for head in heads])
+
+    scaled, losses = over_time("td_error/scaled"), over_time("loss")
+    per_head = {
+        "error": over_time("td_error/unscaled"),
+        "scaled_error": scaled,
+        "loss_share": losses / losses.sum(),
+        "gradient_share": gradients / gradients.sum(),
+        "relative_value_error": accuracies,
+    }
+    line = {
+        "mean_return": f"{returns.mean():.4g}",
+        "last_fifth": f"{returns[-len(returns) // 5 :].mean():.4g}",
+        "greedy": f"{result.final_return:.4g}",
+        "updates": str(result.updates),
+        "span": f"{scaled.max() / scaled.min():.3g}",
+        "minutes": f"{(time.monotonic() - start) / 60:.1f}",
+    }
+    head_lines = [
+        {"head": head} | {name: f"{values[index]:.4g}" for name, values in per_head.items()}
+        for index, head in enumerate(heads)
+    ]
+    return {"run": [line], "heads": head_lines}
+
+
+def torso_gradients(embedded: EmbeddedRun) -> np.ndarray:
+    """Root mean square over batches of each head's gradient norm in the shared weights, at the end: float64 [H]."""
+    agent = embedded._agent
+    norms = tf.function(agent.shared_gradient_norms, autograph=False)
+    batches = embedded._replay.dataset(8).take(DIAGNOSED_BATCHES)
+    return np.sqrt(np.mean([np.square(norms(sequence).numpy()) for sequence, _ in batches], axis=0))
+
+
+def relative_value_errors(embedded: EmbeddedRun) -> np.ndarray:
+    """RMSE of each head's values against the returns that followed, over the standard deviation of these: [H].
+
+    Greedy episodes of the best-rated head at the end; Q(s, a) of the actions that were taken. A head's values are those
+    of its own greedy policy, so another policy's returns are off for all but the acting head, as in the paper.
+    """
+    agent, environment = embedded._agent, embedded._eval_environment
+    act = tf.function(agent.policy.action, autograph=False)
+    time_step, state = environment.reset(), agent.policy.get_initial_state(environment.batch_size)
+    rows = []
+    for _ in range(MEASURED_STEPS):
+        result = act(tf.nest.map_structure(tf.convert_to_tensor, time_step), state)
+        values = agent.scaling.values(result.info.taken_values).numpy()
+        rows.append((time_step.step_type, time_step.reward, time_step.discount, values))
+        state, time_step = result.state, environment.step(result.action.numpy())
+    step_type, reward, discount, values = (np.stack(column) for column in zip(*rows, strict=True))
+    pairs = []
+    for index in range(environment.batch_size):
+        ends = np.flatnonzero(step_type[:, index] == 2)[:MEASURED_EPISODES]
+        for first, last in zip([0, *ends[:-1] + 1], ends, strict=True):
+            arrived = slice(first + 1, last + 1)
+            returns = discounted_returns(
+                agent.heads.rewards(reward[arrived, index]), agent.heads.discounts(discount[arrived, index])
+            )
+            pairs.append((values[first:last, index], returns))
+    values, returns = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    return np.sqrt(np.mean(np.square(values - returns), axis=0)) / np.std(returns, axis=0)
+
+
+def in_own_process(run: Run) -> dict[str, list[dict[str, str]]]:
+    """`measure` in a process of one thread; what it prints is thrown away."""
+    folder = Path(tempfile.mkdtemp(prefix="minatar_scaling_"))
+    command = [sys.executable, "-m", "benchmarks.minatar_scaling", "--measure", json.dumps(run), str(folder)]
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    try:
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, env=os.environ | threads)
+        return json.loads((folder / "lines.json").read_text())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def finished() -> set[tuple[str, ...]]:
@@ -72,38 +193,14 @@ def finished() -> set[tuple[str, ...]]:
         return {tuple(row[field] for field in Run._fields) for row in csv.DictReader(file)}
 
 
-def measure(run: Run) -> dict[str, str]:
-    """Trains once; returns the line."""
-    folder = Path(tempfile.mkdtemp(prefix="minatar_scaling_"))
-    bindings = [
-        f"environments.make.reward_multiplier = {run.multiplier}.0",
-        f"RecurrentMultiHeadAgent.learning_rate = {run.learning_rate}",
-        f"train.environment_steps = {STEPS}",
-        "train.updates = 1000000",
-        "train.eval_interval = 0",
-        "train.checkpoint_interval = 1000000",
-        *([ONE_HEAD] if run.heads == 1 else []),
-    ]
-    flags = [f"--env=minatar/{run.game}", f"--scaling={run.scaling}", f"--seed={run.seed}"]
-    command = [sys.executable, "train.py", *flags, f"--root_dir={folder / 'run'}"]
-    command += [f"--gin_bindings={binding}" for binding in bindings]
-    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    start = time.monotonic()
-    try:
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, env=os.environ | threads)
-        training, evaluation = scalars(folder / "run/train"), scalars(folder / "run/eval")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    returns = training["episode/return"][:, 1]
-    errors = [values[:, 1].mean() for tag, values in training.items() if tag.startswith("td_error/scaled/")]
-    return dict(zip(Run._fields, map(str, run), strict=True)) | {
-        "mean_return": f"{returns.mean():.4g}",
-        "last_fifth": f"{returns[-len(returns) // 5 :].mean():.4g}",
-        "greedy": f"{evaluation['episode/return'][-1, 1]:.4g}",
-        "updates": str(int(training["loss"][-1, 0])),
-        "span": f"{np.max(errors) / np.min(errors):.3g}",
-        "minutes": f"{(time.monotonic() - start) / 60:.1f}",
-    }
+def append(path: Path, run: Run, lines: list[dict[str, str]]) -> None:
+    """Adds a run's lines to a table."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, [*Run._fields, *lines[0]], lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(run._asdict() | line for line in lines)
 
 
 def main() -> None:
@@ -112,27 +209,32 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after so long")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--measure", nargs=2, metavar=("RUN", "FOLDER"), help="one run alone, in this process"
+    )
     options = parser.parse_args()
+    if options.measure:
+        key, folder = options.measure
+        lines = measure(Run(*json.loads(key)), Path(folder) / "run")
+        (Path(folder) / "lines.json").write_text(json.dumps(lines))
+        return
     end = time.monotonic() + 60 * options.minutes
     done = finished()
     waiting = [run for run in grid() if tuple(map(str, run)) not in done]
     print(f"{len(done)} runs are done, {len(waiting)} to go.", flush=True)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
 
-    def attempt(run: Run) -> dict[str, str] | None:
-        return measure(run) if time.monotonic() < end else None
+    def attempt(run: Run) -> dict[str, list[dict[str, str]]] | None:
+        return in_own_process(run) if time.monotonic() < end else None
 
     with ThreadPoolExecutor(options.processes) as pool:
-        for run, line in zip(waiting, pool.map(attempt, waiting), strict=True):
-            if line is None:
+        for run, lines in zip(waiting, pool.map(attempt, waiting), strict=True):
+            if lines is None:
                 break
-            new = not RESULTS.exists()
-            with RESULTS.open("a", newline="") as file:
-                writer = csv.DictWriter(file, line)
-                if new:
-                    writer.writeheader()
-                writer.writerow(line)
-            print(*run, line["mean_return"], f"({line['minutes']} minutes)", flush=True)
+            # The heads first: the run counts as finished once it has its own line.
+            append(HEAD_RESULTS, run, lines["heads"])
+            append(RESULTS, run, lines["run"])
+            print(*run, lines["run"][0]["mean_return"], f"({lines['run'][0]['minutes']} minutes)", flush=True)
 
 
 if __name__ == "__main__":
