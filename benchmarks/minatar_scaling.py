@@ -40,11 +40,10 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results/minatar_scaling.csv"
 HEAD_RESULTS = RESULTS.with_name("minatar_scaling_heads.csv")
 STEPS = 50_000
-ONE_HEAD = "Heads.pairs = ((0.997, False),)"
+ONE_PAIR = "Heads.pairs = ((0.997, False),)"
 RATES = ("2e-4", "6e-4")
-AT_100 = [(10, name) for name in ("none", "return", "pop_art", "return_out")]
-AT_100 += [(1, name) for name in ("none", "return", "clip", "signed_hyperbolic", "pop_art", "return_out")]
-ELSEWHERE = [(10, name) for name in ("none", "return", "pop_art", "return_out")]
+TEN_HEADS = [(10, name) for name in ("none", "return", "pop_art", "return_out")]
+ONE_HEAD = [(1, name) for name in ("none", "return", "clip", "signed_hyperbolic", "pop_art", "return_out")]
 # Where values outgrow Pop-Art's largest scale of 1e3, its clamp makes a smaller learning rate of it.
 FREE_POP_ART = (10, "pop_art_free")
 DIAGNOSED_BATCHES = 20  # of sequences, for the torso's gradients
@@ -66,15 +65,18 @@ class Run(NamedTuple):
 def grid() -> list[Run]:
     """All runs, most telling first; one seed of everything in a part before the next seed."""
     parts = (
-        ("space_invaders", (100,), AT_100, range(3)),
-        ("space_invaders", (1, 10, 1000), ELSEWHERE, range(3)),
+        ("space_invaders", (100,), TEN_HEADS, range(3)),
+        ("space_invaders", (1, 1000), TEN_HEADS, range(1)),
+        ("space_invaders", (100,), ONE_HEAD, range(3)),
+        ("breakout", (100,), TEN_HEADS, range(3)),
+        ("space_invaders", (1, 10, 1000), TEN_HEADS, range(3)),
         ("space_invaders", (1000,), [FREE_POP_ART], range(3)),
-        ("breakout", (100,), AT_100, range(3)),
-        ("space_invaders", (100,), AT_100, range(3, 5)),
-        ("breakout", (1, 10, 1000), ELSEWHERE, range(3)),
+        ("breakout", (100,), ONE_HEAD, range(3)),
+        ("space_invaders", (100,), TEN_HEADS + ONE_HEAD, range(3, 5)),
+        ("breakout", (1, 10, 1000), TEN_HEADS, range(3)),
         ("breakout", (1000,), [FREE_POP_ART], range(3)),
     )
-    return [
+    runs = [
         Run(game, multiplier, heads, name, rate, seed)
         for game, multipliers, variants, seeds in parts
         for seed in seeds
@@ -82,6 +84,7 @@ def grid() -> list[Run]:
         for multiplier in multipliers
         for heads, name in variants
     ]
+    return list(dict.fromkeys(runs))
 
 
 def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
@@ -96,7 +99,7 @@ def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
         "train.updates = 1000000",
         "train.eval_interval = 0",
         "train.checkpoint_interval = 1000000",
-        *([ONE_HEAD] if run.heads == 1 else []),
+        *([ONE_PAIR] if run.heads == 1 else []),
         *(["scalings.pop_art.max_scale = 1e12"] if run.scaling == "pop_art_free" else []),
     ]
     start = time.monotonic()
