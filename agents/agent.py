@@ -19,6 +19,7 @@ from agents.sequences import Sequence, SequenceShape, Steps
 from agents.targets import importance_weights, n_step_targets, sequence_priorities
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import ReturnMoments
+from rbs_tf.joint_moments import JointMoments
 from rbs_tf.scalings import ErrorContext, Scaling
 
 LAST = 2
@@ -124,9 +125,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _initialize(self):
         """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
 
-    def observe(self, moments: ReturnMoments) -> None:
-        """Statistics of new steps and episodes, `rbs_tf.ReturnMoments`; call before the update that needs them."""
-        self.scaling.observe(moments)
+    def observe(
+        self,
+        moments: ReturnMoments,
+        *,
+        n_step: ReturnMoments | None = None,
+        joint: JointMoments | None = None,
+    ) -> None:
+        """Statistics of new steps and episodes, see `Scaling.observe`; call before the update that needs them."""
+        self.scaling.observe(moments, n_step=n_step, joint=joint)
 
     def update_bandit(self, heads: np.ndarray, returns: np.ndarray) -> None:
         """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""
@@ -262,7 +269,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             for values in (outputs, targets, online_values, target_values)
         )
         targets = tf.stop_gradient(targets)
-        context = ErrorContext(rewards, discounts, real, online_values, target_values)
+        context = ErrorContext(
+            rewards, discounts, real, online_values, target_values, n_step=self.shape.n_step
+        )
         scaled = tf.where(keep, self.scaling.errors(targets, outputs, context), 0.0)
         return Errors(scaled, outputs, targets, mask)
 

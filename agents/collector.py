@@ -16,6 +16,8 @@ from agents.heads import Heads
 from agents.replay import Replay, StatisticsReport
 from agents.sequences import FIRST, LAST, Block, Rows, SequenceCutter, SequenceShape, Steps, Window
 from rbs_tf import ReturnMoments, discounted_returns
+from rbs_tf.joint_moments import JointMoments
+from rbs_tf.returns import n_step_sums
 
 
 class Episode(NamedTuple):
@@ -33,7 +35,7 @@ class Collector:
 
     Of each environment the policy's state is kept between runs; an episode that is unfinished when the
     collector is closed has its complete windows in the replay and its steps in the statistics, but no
-    returns.
+    returns and not the n-step transitions of its last n - 1 steps.
 
     Args:
       environment: batched; reset by the first run, closed by whoever made it.
@@ -44,7 +46,8 @@ class Collector:
       priorities: `(steps [k, L], taken_values [k, L, H], greedy_values [k, L, H]) -> float32 [k]` for new
         windows; `steps.observation` is None. Traced once.
       max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
-        on as if a new one began: otherwise an environment that never ends would never report any.
+        on as if a new one began: otherwise an environment that never ends would never report any. n-step
+        transitions are not cut.
 
     Attributes:
       environment_steps: transitions so far, all environments together; may be set, for a resumed run.
@@ -74,6 +77,7 @@ class Collector:
         self._rounds_steps = 0  # of each environment, in rounds before this one
         self._cutters = [SequenceCutter(shape) for _ in range(environment.batch_size)]
         self._stretches = [_Stretch(max_report_steps) for _ in range(environment.batch_size)]
+        self._n_step = _NStepTransitions(shape.n_step, environment.batch_size)
         self._writers = [replay.writer() for _ in range(environment.batch_size)]
 
     def run(self, num_steps: int) -> list[Episode]:
@@ -142,11 +146,21 @@ class Collector:
                 if ended:
                     head, epsilon = record.head[rows[-1], index], record.epsilon[rows[-1], index]
                     episodes.append(Episode(*stretch.finish(), int(head), float(epsilon)))
-        moments = ReturnMoments.from_steps(heads.rewards(reward[arrived]), heads.discounts(discount[arrived]))
+        steps = heads.rewards(reward[arrived]), heads.discounts(discount[arrived])
+        moments, joint = (kind.from_steps(*steps) for kind in (ReturnMoments, JointMoments))
         if returns:
-            moments = ReturnMoments.merge(moments, ReturnMoments.from_returns(np.concatenate(returns)))
+            known = np.concatenate(returns)
+            moments, joint = (each.merge(each, each.from_returns(known)) for each in (moments, joint))
+        n_step = ReturnMoments.from_steps(*self._n_step.extend(reward, discount, step_type, heads))
         rows = [(e.head, e.epsilon, e.episode_return, e.length) for e in episodes]
-        self._replay.put_statistics(StatisticsReport(moments.to_array(), np.array(rows).reshape(-1, 4)))
+        self._replay.put_statistics(
+            StatisticsReport(
+                moments=moments.to_array(),
+                n_step=n_step.to_array(),
+                joint=joint.to_array(),
+                episodes=np.array(rows).reshape(-1, 4),
+            )
+        )
         return episodes
 
     def _insert(self, streams: list[list[Block | Window]]) -> None:
@@ -248,6 +262,37 @@ class _Stretch:
         finished = float(self._episode_return), self._episode_length
         self._episode_return, self._episode_length = 0.0, 0
         return finished
+
+
+class _NStepTransitions:
+    """The n-step transitions of N environments, each handed out as soon as its last step has happened."""
+
+    def __init__(self, n: int, num_envs: int):
+        self._n = n
+        # The last n - 1 rows, and which of their transitions still wait for steps to come.
+        self._rewards, self._discounts = np.zeros((2, n - 1, num_envs), np.float32)
+        self._waiting = np.zeros((n - 1, num_envs), bool)
+
+    def extend(
+        self, rewards: np.ndarray, discounts: np.ndarray, step_type: np.ndarray, heads: Heads
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Takes the next rows, [K, N] each; returns rewards and discounts, float64 [M, H], of what is complete."""
+        rewards = np.concatenate([self._rewards, rewards])
+        discounts = np.concatenate([self._discounts, discounts])
+        # What waits is behind the last end of its environment: earlier rows need not tell theirs.
+        ends = np.concatenate([np.zeros_like(self._waiting), step_type == LAST])
+        waiting = np.concatenate([self._waiting, step_type != FIRST])
+        complete = waiting & np.logical_or.accumulate(ends[::-1])[::-1]
+        kept = len(step_type)
+        complete[:kept] = waiting[:kept]
+
+        ends[-1] = True  # One environment after the other makes a single column.
+        columns = (heads.rewards(rewards.T.ravel()), heads.discounts(discounts.T.ravel()))
+        sums = n_step_sums(*columns, self._n, ends=ends.T.ravel())
+        self._rewards, self._discounts = rewards[kept:], discounts[kept:]
+        self._waiting = (waiting & ~complete)[kept:]
+        shape = (*rewards.T.shape, len(heads))
+        return tuple(values.reshape(shape).swapaxes(0, 1)[complete] for values in sums)
 
 
 def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:

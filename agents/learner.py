@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 from tf_agents.train import learner as tf_agents_learner
@@ -9,6 +11,7 @@ from tf_agents.train import learner as tf_agents_learner
 from agents.agent import RecurrentMultiHeadAgent
 from agents.replay import Replay
 from rbs_tf import ReturnMoments
+from rbs_tf.joint_moments import JointMoments
 
 
 class Learner:
@@ -68,10 +71,15 @@ class Learner:
         reports = self._replay.drain_statistics()
         if not reports:
             return
-        moments = ReturnMoments.from_array(reports[0].moments)
-        for report in reports[1:]:
-            moments = ReturnMoments.merge(moments, ReturnMoments.from_array(report.moments))
-        self._agent.observe(moments)
+        moments, n_step, joint = (
+            functools.reduce(kind.merge, map(kind.from_array, arrays))
+            for kind, arrays in (
+                (ReturnMoments, [report.moments for report in reports]),
+                (ReturnMoments, [report.n_step for report in reports]),
+                (JointMoments, [report.joint for report in reports]),
+            )
+        )
+        self._agent.observe(moments, n_step=n_step, joint=joint)
         for report in reports:
             if len(report.episodes):
                 self._agent.update_bandit(report.episodes[:, 0].astype(int), report.episodes[:, 2])

@@ -40,6 +40,8 @@ class StatisticsReport(NamedTuple):
     """What one round of collecting adds to the statistics; every step and every episode is reported once."""
 
     moments: np.ndarray  # float64 [8, H], `rbs_tf.ReturnMoments.to_array()`
+    n_step: np.ndarray  # the same of n-step transitions that are complete now, without returns
+    joint: np.ndarray  # float64 [4 + 3H, H], `rbs_tf.joint_moments.JointMoments.to_array()`
     episodes: (
         np.ndarray
     )  # float64 [E, 4], finished episodes: head, epsilon, raw return, length in steps; E may be 0
@@ -139,6 +141,8 @@ class Replay:
             max_size=_MOST_STATISTICS,
             signature={
                 "moments": tf.TensorSpec((8, num_heads), tf.float64, "moments"),
+                "n_step": tf.TensorSpec((8, num_heads), tf.float64, "n_step"),
+                "joint": tf.TensorSpec((4 + 3 * num_heads, num_heads), tf.float64, "joint"),
                 "episodes": tf.TensorSpec((None, 4), tf.float64, "episodes"),
             },
         )
@@ -149,7 +153,8 @@ class Replay:
         self._tf_client = reverb.TFClient(self.address)
         self._check_restored(wanted)
         self._reports = self._client.trajectory_writer(num_keep_alive_refs=_MOST_EPISODES)
-        self._reports.configure(("moments",), num_keep_alive_refs=1, max_chunk_length=1)
+        for column in ("moments", "n_step", "joint"):
+            self._reports.configure((column,), num_keep_alive_refs=1, max_chunk_length=1)
         self._reports.configure(("episodes",), num_keep_alive_refs=_MOST_EPISODES, max_chunk_length=64)
 
     @property
@@ -230,12 +235,13 @@ class Replay:
         for episode in report.episodes:
             self._reports.append({"episodes": np.asarray(episode, np.float64)})
         # Reverb has no empty columns: a row of nothing follows the episodes.
-        self._reports.append({"moments": np.asarray(report.moments, np.float64), "episodes": np.zeros(4)})
+        *moments, episodes = (np.asarray(array, np.float64) for array in report)
+        last = StatisticsReport(*moments, np.zeros(4))._asdict()
+        self._reports.append(last)
         history = self._reports.history
-        rows = len(report.episodes) + 1
-        self._reports.create_item(
-            STATISTICS, 1.0, {"moments": history["moments"][-1], "episodes": history["episodes"][-rows:]}
-        )
+        item = {column: history[column][-1] for column in last}
+        item["episodes"] = history["episodes"][-len(episodes) - 1 :]
+        self._reports.create_item(STATISTICS, 1.0, item)
         self._flush(self._reports)
         self._reports.end_episode(timeout_ms=_POLL_MS)
 
@@ -245,7 +251,8 @@ class Replay:
         if size == 0:
             return []
         samples = self._client.sample(STATISTICS, size, emit_timesteps=False, unpack_as_table_signature=True)
-        return [StatisticsReport(sample.data["moments"], sample.data["episodes"][:-1]) for sample in samples]
+        reports = [StatisticsReport(**sample.data) for sample in samples]
+        return [report._replace(episodes=report.episodes[:-1]) for report in reports]
 
     def checkpoint(self) -> str:
         """Writes a checkpoint through the checkpointer; returns its folder."""

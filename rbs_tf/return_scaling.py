@@ -203,7 +203,7 @@ class ReturnScaling(tf.keras.layers.Layer):
             )
 
 
-def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
+def batch_sigma(rewards: Any, discounts: Any, mask: Any, n_step: int = 1) -> tf.Tensor:
     """sigma of a sampled batch alone (section 3.2), to be handed to `ReturnScaling` with the batch's errors.
 
     sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under
@@ -214,6 +214,8 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
       rewards: [T, B, H], every reward that enters a target.
       discounts: [T, B, H], what multiplies the future after each step.
       mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
+      n_step: takes R and gamma of n-step transitions, `rbs_tf.returns.n_step_sums`, which have fewer terms where
+        padding cuts them; those of the last n - 1 rows are incomplete and do not count. G is what it is.
 
     Returns:
       float64 [H]; 0 for a batch without real steps. No gradient flows through it.
@@ -228,7 +230,14 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
         initializer=tf.zeros_like(rewards[0]),
         reverse=True,
     )
-    moments = ReturnMoments(*_step_fields(rewards, discounts, keep), *_return_fields(returns, keep))
+    # Beyond a cut there is nothing: no reward, and no discount either.
+    sums, products = rewards, tf.where(keep[..., None], discounts, 1.0)
+    for _ in range(n_step - 1):
+        sums = rewards + discounts * tf.concat([sums[1:], tf.zeros_like(sums[:1])], axis=0)
+        longer = discounts * tf.concat([products[1:], tf.ones_like(products[:1])], axis=0)
+        products = tf.where(keep[..., None], longer, 1.0)
+    complete = keep & (tf.range(tf.shape(keep)[0]) <= tf.maximum(tf.shape(keep)[0] - n_step, 0))[:, None]
+    moments = ReturnMoments(*_step_fields(sums, products, complete), *_return_fields(returns, keep))
     return tf.sqrt(moments.sigma_squared)
 
 

@@ -39,8 +39,8 @@ def n_step_sums(
 ) -> tuple[np.ndarray, np.ndarray]:
     """R^(n)_t = R_t + gamma_t R_{t+1} + ... of n terms, and gamma^(n)_t = gamma_t ... gamma_{t+n-1}.
 
-    These are the reward and the discount of the transition that an n-step target makes (section 4.1). Where fewer
-    steps follow, there are fewer terms and factors: an n-step target bootstraps then from what it has reached.
+    Reward and discount of the transitions that n-step targets take (the paper's loss: 5 steps). Where fewer steps
+    follow, there are fewer terms and factors, as such a target bootstraps from what it can reach.
 
     Args:
       rewards: [T] or [T, H], one row per step.

@@ -5,6 +5,7 @@ from rbs_tf.scalings.cross_head import CrossHeadScaling
 from rbs_tf.scalings.error import ErrorBasedScaling
 from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
 from rbs_tf.scalings.horizon import Horizon
+from rbs_tf.scalings.joint import JointScaling
 from rbs_tf.scalings.pop_art import PopArt
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.return_out import ReturnOut
@@ -20,6 +21,7 @@ __all__ = [
     "ErrorContext",
     "GymnasiumNormalise",
     "Horizon",
+    "JointScaling",
     "PopArt",
     "ReturnBasedScaling",
     "ReturnOut",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -36,7 +37,7 @@ class FalseFriend(Scaling):
         super().__init__(num_heads)
         self.layer = ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
 
-    def observe(self, moments: ReturnMoments) -> None:
+    def observe(self, moments: ReturnMoments, **others: Any) -> None:
         self.layer.merge_state(moments)
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gin
@@ -32,9 +33,12 @@ class ReturnBasedScaling(Scaling):
         returns; biases start at 0. A head of rewards far from 0 need not learn its offset.
       half_life: environment steps after which statistics count half; None for all of them alike. What arrives
         together ages together.
+      n_step: sigma^2 = V[R^(n)] + V[gamma^(n)] E[G^2], and sigma_batch likewise, of the n-step transitions that the
+        targets are made of: what a target adds up in n steps varies more than one reward. Heads of gamma = 0, for
+        which nothing changes, weigh like the others then.
 
     Raises:
-      ValueError: a half_life that is not positive.
+      ValueError: a half_life that is not positive; statistics without n-step transitions where these are wanted.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class ReturnBasedScaling(Scaling):
         target_network_term: bool = False,
         value_bias: bool = False,
         half_life: float | None = None,
+        n_step: bool = False,
     ):
         super().__init__(num_heads)
         if half_life is not None and not half_life > 0.0:
@@ -51,15 +56,17 @@ class ReturnBasedScaling(Scaling):
                 f"half_life is a number of environment steps above 0, or None to forget nothing; got {half_life}"
             )
         self.layer = ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
-        self._target_network_term, self._half_life = target_network_term, half_life
+        self._target_network_term, self._half_life, self._n_step = target_network_term, half_life, n_step
         # None when off, so that checkpoints hold what is used.
         self.biased = None
         if value_bias:
             self.biased = tf.Variable(tf.zeros(num_heads, tf.bool), trainable=False, name="biased")
 
-    def observe(self, moments: ReturnMoments) -> None:
+    def observe(self, moments: ReturnMoments, *, n_step: ReturnMoments | None = None, **others: Any) -> None:
         if self._half_life is not None:
             self._fade(moments.count)
+        if self._n_step:
+            moments = _with_returns_of(moments, n_step)
         self.layer.merge_state(moments)
 
     def before_update(self, heads: Any, target_heads: Any) -> None:
@@ -80,7 +87,8 @@ class ReturnBasedScaling(Scaling):
         self.layer.sigma_v.assign(tf.where(spread > 0.0, spread, self.layer.sigma_v))
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
-        floor = batch_sigma(context.rewards, context.discounts, context.mask)
+        n_step = context.n_step if self._n_step else 1
+        floor = batch_sigma(context.rewards, context.discounts, context.mask, n_step)
         if self._target_network_term:
             floor = tf.maximum(floor, self._sigma_with_gap(context))
         return self.layer(targets - outputs, batch_sigma=floor)
@@ -122,3 +130,18 @@ class ReturnBasedScaling(Scaling):
         mean_square_gap = tf.math.divide_no_nan(tf.reduce_sum(squares, axis=(0, 1)), count)
         moments = self.layer.moments
         return tf.sqrt(moments.sigma_squared + moments.discount_variance * mean_square_gap)
+
+
+def _with_returns_of(moments: ReturnMoments, n_step: ReturnMoments | None) -> ReturnMoments:
+    """n-step transitions with the returns of `moments`."""
+    if n_step is None:
+        raise ValueError(
+            "return_based.n_step needs the moments of n-step transitions; write observe(moments, n_step=...) with "
+            "ReturnMoments.from_steps(*rbs_tf.returns.n_step_sums(rewards, discounts, n)), or n_step = False"
+        )
+    return replace(
+        n_step,
+        return_count=moments.return_count,
+        return_mean=moments.return_mean,
+        return_mean_square=moments.return_mean_square,
+    )

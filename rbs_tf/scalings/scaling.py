@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import gin
 import tensorflow as tf
 
+from rbs_tf.joint_moments import JointMoments
 from rbs_tf.moments import ReturnMoments
 
 
@@ -21,6 +22,7 @@ class ErrorContext(NamedTuple):
     mask: tf.Tensor  # float32 [T, B], 1 for real transitions, 0 for padding
     online_values: tf.Tensor  # float32 [T', B, H], reward units: each head's highest value, online network
     target_values: tf.Tensor  # the same of the target network, on the same rows
+    n_step: int = 1  # the n of the targets
 
 
 @gin.configurable("none", module="scalings")
@@ -44,8 +46,23 @@ class Scaling(tf.Module):
         super().__init__(name=type(self).__name__.lower())
         self.num_heads = num_heads
 
-    def observe(self, moments: ReturnMoments) -> None:
-        """Takes in statistics (float64 [H] each) of new steps and finished episodes. Eager."""
+    def observe(
+        self,
+        moments: ReturnMoments,
+        *,
+        n_step: ReturnMoments | None = None,
+        joint: JointMoments | None = None,
+    ) -> None:
+        """Takes in statistics of new steps and finished episodes. Eager.
+
+        An override names what it uses and takes the rest as `**others`; the agent passes everything.
+
+        Args:
+          moments: of steps, and of returns once their episode has ended; float64 [H] each.
+          n_step: rewards and discounts of n-step transitions (`rbs_tf.returns.n_step_sums`), each as soon as its
+            last step has happened; without returns, for those of `moments` serve.
+          joint: the same steps and returns as in `moments`, across heads.
+        """
 
     def before_update(self, heads: Any, target_heads: Any) -> None:
         """Before anything is computed, in graph; both networks' head layers, whose `rescale_outputs(ratio, shift)` a

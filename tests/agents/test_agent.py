@@ -299,6 +299,24 @@ def test_rewards_and_values_times_1000_leave_errors_priorities_and_loss_as_they_
     np.testing.assert_allclose(second.extra.priorities, first.extra.priorities, rtol=1e-5)
 
 
+def test_the_scaling_is_told_how_many_steps_targets_have_and_all_statistics():
+    told = []
+
+    class Listening(Scaling):
+        def observe(self, moments, **others):
+            told.append((moments, others))
+
+        def errors(self, targets, outputs, context):
+            told.append(context.n_step)
+            return super().errors(targets, outputs, context)
+
+    agent = make_agent(scaling=Listening)
+    moments, n_step, joint = object(), object(), object()
+    agent.observe(moments, n_step=n_step, joint=joint)
+    agent.loss(as_sequence(random_windows()))
+    assert told == [(moments, {"n_step": n_step, "joint": joint}), SHAPE.n_step]
+
+
 def test_the_target_network_is_replaced_every_period():
     agent = make_agent(target_update_period=3)
     sequence = as_sequence(random_windows())

@@ -1,6 +1,7 @@
 """The collector against a real replay: scripted episodes go in, every step of them is accounted for."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from agents.heads import Heads
 from agents.policy import MultiHeadPolicy, PolicyInfo
 from agents.replay import Replay
 from agents.sequences import FIRST, LAST, SequenceShape
+from agents.targets import n_step_targets
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
-from rbs_tf import ReturnMoments
+from rbs_tf import ReturnMoments, discounted_returns
+from rbs_tf.joint_moments import JointMoments
 
 PAPER = SequenceShape()
 SMALL = SequenceShape(burn_in=2, length=4, period=2, n_step=2)
@@ -146,18 +149,33 @@ def stored(replay: Replay):
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
 
 
-def merged(reports) -> ReturnMoments:
-    moments = ReturnMoments.from_array(reports[0].moments)
-    for report in reports[1:]:
-        moments = ReturnMoments.merge(moments, ReturnMoments.from_array(report.moments))
-    return moments
+def merged(reports, name="moments", kind=ReturnMoments):
+    return functools.reduce(kind.merge, (kind.from_array(getattr(report, name)) for report in reports))
+
+
+def scripted_steps(
+    index: int, episode: int, length: int, ended: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the heads see of the first `length` transitions: rewards and discounts, [length, H] each."""
+    rewards = np.array([reward_of(index, episode, t) for t in range(1, length + 1)])
+    discounts = np.ones(length)
+    if ended:
+        discounts[-1] = episode % 2
+    return HEADS.rewards(rewards), HEADS.discounts(discounts)
 
 
 def scripted_episode(index: int, episode: int, length: int) -> ReturnMoments:
-    rewards = np.array([reward_of(index, episode, t) for t in range(1, length + 1)])
-    discounts = np.ones(length)
-    discounts[-1] = episode % 2
-    return ReturnMoments.from_episode(HEADS.rewards(rewards), HEADS.discounts(discounts))
+    return ReturnMoments.from_episode(*scripted_steps(index, episode, length))
+
+
+def played(scripts: list[list[int]], rows: int):
+    """Environment, episode, transitions and whether it has ended, of all that was begun in so many rows of each."""
+    for index, script in enumerate(scripts):
+        left, episode = rows, 0
+        while left > 0:
+            length = script[episode % len(script)]
+            yield index, episode, min(length, left - 1), left > length
+            left, episode = left - length - 1, episode + 1
 
 
 @pytest.mark.parametrize("round_size", [7, 60])
@@ -215,6 +233,70 @@ def test_every_transition_and_every_return_enters_the_statistics_once(start):
         expected = ReturnMoments.merge(expected, episode)
     found = merged(replay.drain_statistics())
     np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-12)
+    assert found.count.tolist() == [collector.environment_steps] * 2
+
+
+N_STEP_SCRIPTS = [[3, 5, 1], [17, 2], [40], [1_000_000]]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 12])
+def test_every_n_step_transition_enters_the_statistics_once_and_as_a_target_takes_it(start, n):
+    """Rounds shorter and longer than n; terminal ends and time-outs; episodes shorter than n; a limit on returns."""
+    shape = SequenceShape(burn_in=2, length=4, period=2, n_step=n)
+    collector, replay = start(ScriptedEnvironment(N_STEP_SCRIPTS), shape=shape, max_report_steps=7)
+    rounds = [1, 2, 30, 1, 1, 7, 3, 20]
+    for rows in rounds:
+        collector.run(rows)
+    transitions, waiting = [], 0
+    for index, episode, length, ended in played(N_STEP_SCRIPTS, sum(rounds)):
+        rewards, discounts = (tf.constant(x[:, None]) for x in scripted_steps(index, episode, length, ended))
+        valid, nothing = tf.ones((length, 1), tf.bool), tf.zeros((length + 1, 1, len(HEADS)), tf.float64)
+        sums = n_step_targets(nothing, rewards, discounts, valid, n)
+        products = n_step_targets(nothing + 1.0, rewards, discounts, valid, n) - sums
+        complete = length if ended else max(length - n + 1, 0)
+        waiting += length - complete
+        transitions.append(np.stack([sums, products])[:, :complete, 0])
+    expected = ReturnMoments.from_steps(*np.concatenate(transitions, axis=1))
+    found = merged(replay.drain_statistics(), "n_step")
+    assert waiting > n - 2
+    np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9, atol=1e-9)
+    assert found.count.tolist() == [collector.environment_steps - waiting] * 2
+
+
+def test_an_n_step_transition_is_reported_as_soon_as_its_last_step_has_happened(start):
+    shape = SequenceShape(burn_in=2, length=4, period=2, n_step=4)
+    collector, replay = start(ScriptedEnvironment([[10], [1_000_000]]), shape=shape)
+    counts = []
+    for _ in range(7):
+        collector.run(2)
+        counts.append(merged(replay.drain_statistics(), "n_step").count[0])
+    # After 1, 3, 5, 7, 9 and, with one new episode, 10 + 0 and 10 + 2 transitions; the other environment goes on.
+    reported = np.array([[0, 0, 2, 4, 6, 10, 10], [0, 0, 2, 4, 6, 8, 10]])
+    np.testing.assert_array_equal(np.cumsum(counts), reported.sum(axis=0))
+
+
+def test_n_step_transitions_of_one_step_are_the_steps_bit_for_bit(start):
+    collector, replay = start(ScriptedEnvironment([[3, 5], [17]]), shape=SequenceShape(n_step=1))
+    for _ in range(9):
+        collector.run(4)
+    for report in replay.drain_statistics():
+        np.testing.assert_array_equal(report.n_step[:5], report.moments[:5])
+        np.testing.assert_array_equal(report.n_step[5:], 0.0)
+
+
+def test_steps_and_returns_are_reported_across_heads_too(start):
+    scripts = [[3, 5], [17]]
+    collector, replay = start(ScriptedEnvironment(scripts))
+    for _ in range(9):
+        collector.run(4)
+    expected = JointMoments.empty(len(HEADS))
+    for index, episode, length, ended in played(scripts, 36):
+        steps = scripted_steps(index, episode, length, ended)
+        expected = JointMoments.merge(expected, JointMoments.from_steps(*steps))
+        if ended:
+            expected = JointMoments.merge(expected, JointMoments.from_returns(discounted_returns(*steps)))
+    found = merged(replay.drain_statistics(), "joint", JointMoments)
+    np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9)
     assert found.count.tolist() == [collector.environment_steps] * 2
 
 

@@ -217,10 +217,25 @@ def test_a_priority_that_reverb_would_choke_on_is_refused(make, priority):
         Stream(make()).insert(1, priority)
 
 
+def report_of(value: float, episodes: int) -> StatisticsReport:
+    shapes = {
+        "moments": (8, HEADS),
+        "n_step": (8, HEADS),
+        "joint": (4 + 3 * HEADS, HEADS),
+        "episodes": (episodes, 4),
+    }
+    return StatisticsReport(
+        **{
+            name: value * (index + np.arange(np.prod(shape)).reshape(shape))
+            for index, (name, shape) in enumerate(shapes.items(), start=1)
+        }
+    )
+
+
 def test_statistics_leave_the_queue_in_order_and_once(make):
     replay = make()
     reports = [
-        StatisticsReport(np.full((8, HEADS), value, np.float64), np.full((episodes, 4), value, np.float64))
+        report_of(value, episodes)
         for value, episodes in ((1.0 / 3.0, 0), (2.0, 2), (3.0, 1), (4.0, 0), (5.0, 300))
     ]
     assert replay.drain_statistics() == []
@@ -229,9 +244,9 @@ def test_statistics_leave_the_queue_in_order_and_once(make):
     drained = replay.drain_statistics()
     assert len(drained) == 5 and replay.drain_statistics() == []
     for report, got in zip(reports, drained, strict=True):
-        np.testing.assert_array_equal(got.moments, report.moments)
-        np.testing.assert_array_equal(got.episodes, report.episodes)
-        assert got.episodes.shape == report.episodes.shape and got.moments.dtype == np.float64
+        for name, values in report._asdict().items():
+            assert getattr(got, name).dtype == np.float64
+            np.testing.assert_array_equal(getattr(got, name), values, strict=True, err_msg=name)
 
 
 def checkpointer(path: pathlib.Path) -> reverb.checkpointers.CheckpointerBase:
@@ -243,7 +258,7 @@ def test_a_checkpoint_brings_everything_back(make, tmp_path):
     replay = make(checkpointer=checkpointer(tmp_path), **settings)
     Stream(replay).insert(6)
     next(iter(replay.dataset(4)))
-    replay.put_statistics(StatisticsReport(np.ones((8, HEADS)), np.ones((1, 4))))
+    replay.put_statistics(report_of(1.0, 1))
     replay.checkpoint()
     replay.stop()
 

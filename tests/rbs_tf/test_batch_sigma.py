@@ -6,7 +6,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbs_tf import ReturnMoments, batch_sigma
+from rbs_tf import ReturnMoments, batch_sigma, discounted_returns
+from rbs_tf.returns import n_step_sums
 
 
 def batch(seed, steps=9, sequences=4, heads=3):
@@ -18,14 +19,20 @@ def batch(seed, steps=9, sequences=4, heads=3):
     return rewards, discounts, rng.uniform(size=(steps, sequences)) < 0.8
 
 
-def in_numpy(rewards, discounts, mask):
+def in_numpy(rewards, discounts, mask, n_step=1):
     """The same, one stretch of real steps after the other."""
     total = ReturnMoments.empty(rewards.shape[-1])
+    complete = max(len(rewards) - n_step + 1, 1)
     for b in range(rewards.shape[1]):
         edges = np.flatnonzero(np.diff(np.concatenate([[0], mask[:, b].astype(int), [0]])))
         for start, end in edges.reshape(-1, 2):
-            stretch = ReturnMoments.from_episode(rewards[start:end, b], discounts[start:end, b])
-            total = ReturnMoments.merge(total, stretch)
+            stretch = rewards[start:end, b], discounts[start:end, b]
+            counted = max(complete - start, 0)
+            for moments in (
+                ReturnMoments.from_steps(*(sums[:counted] for sums in n_step_sums(*stretch, n_step))),
+                ReturnMoments.from_returns(discounted_returns(*stretch)),
+            ):
+                total = ReturnMoments.merge(total, moments)
     return total.sigma
 
 
@@ -35,11 +42,18 @@ def test_it_is_the_formula_over_all_real_steps_with_returns_cut_at_padding(seed)
     np.testing.assert_allclose(batch_sigma(*arrays), in_numpy(*arrays), rtol=1e-12)
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12))
+def test_n_step_transitions_are_cut_at_padding_and_do_not_count_at_the_end(seed, n_step):
+    arrays = batch(seed)
+    np.testing.assert_allclose(batch_sigma(*arrays, n_step), in_numpy(*arrays, n_step), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_step", [1, 5])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_in_graphs_it_is_the_same(jit_compile):
+def test_in_graphs_it_is_the_same(jit_compile, n_step):
     arrays = batch(0)
-    found = tf.function(batch_sigma, jit_compile=jit_compile)(*map(tf.constant, arrays))
-    np.testing.assert_allclose(found, in_numpy(*arrays), rtol=1e-12)
+    found = tf.function(batch_sigma, jit_compile=jit_compile)(*map(tf.constant, arrays), n_step=n_step)
+    np.testing.assert_allclose(found, in_numpy(*arrays, n_step), rtol=1e-12)
 
 
 def test_the_number_of_steps_may_be_unknown_to_the_graph():
@@ -55,7 +69,9 @@ def test_the_number_of_steps_may_be_unknown_to_the_graph():
 def test_padding_may_hold_anything():
     rewards, discounts, mask = batch(2)
     garbage = [np.where(mask[..., None], x, value) for x, value in ((rewards, np.inf), (discounts, np.nan))]
-    np.testing.assert_array_equal(batch_sigma(*garbage, mask), batch_sigma(rewards, discounts, mask))
+    for n_step in (1, 3):
+        found = batch_sigma(*garbage, mask, n_step)
+        np.testing.assert_array_equal(found, batch_sigma(rewards, discounts, mask, n_step))
 
 
 def test_a_batch_of_nothing_but_padding_has_no_scale():
@@ -75,3 +91,8 @@ def test_no_gradient_flows_through_it():
     with tf.GradientTape() as tape:
         sigma = batch_sigma(rewards, discounts, mask)
     assert tape.gradient(sigma, rewards) is None
+
+
+def test_n_step_transitions_of_constant_rewards_do_not_vary():
+    rewards, discounts = np.ones((24, 3, 1)), np.full((24, 3, 1), 0.9)
+    np.testing.assert_allclose(batch_sigma(rewards, discounts, np.ones((24, 3)), 5), 0.0, atol=1e-12)
