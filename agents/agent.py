@@ -122,6 +122,12 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
         self._replace_target()
 
+    @property
+    def acting_variables(self) -> list[tf.Variable]:
+        """What a copy of this agent needs in order to act and to set first priorities as this one would."""
+        heads = [self.collect_policy.head_probabilities, self.policy.head_probabilities]
+        return [*self.network.variables, *heads, *self.scaling.variables]
+
     def _initialize(self):
         """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
 

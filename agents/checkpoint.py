@@ -66,6 +66,11 @@ class Checkpointer:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._tidy()
 
+    @property
+    def oldest(self) -> int:
+        """Step of the oldest checkpoint that is kept, 0 without any."""
+        return int(self._saved()[-1].name) if self._saved() else 0
+
     def replay_checkpointer(self) -> reverb.checkpointers.DefaultCheckpointer:
         """Returns what to start the Reverb server with, so that it begins with the replay of `restore`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ from agents.sequences import FIRST, LAST, Block, Rows, SequenceCutter, SequenceS
 from rbs_tf import ReturnMoments, discounted_returns
 from rbs_tf.joint_moments import JointMoments
 from rbs_tf.returns import n_step_sums
+
+
+class EnvironmentFault(RuntimeError):
+    """An environment did what it must not; the message names it, the step and the collector."""
 
 
 class Episode(NamedTuple):
@@ -48,10 +53,13 @@ class Collector:
       max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
         on as if a new one began: otherwise an environment that never ends would never report any. n-step
         transitions are not cut.
+      name: of this collector, in messages.
 
     Attributes:
       environment_steps: transitions so far, all environments together; may be set, for a resumed run.
       episodes: finished episodes so far; likewise.
+      activity: ("environment", "acting" or "writing", since when on the monotonic clock), for whoever supervises it.
+      waited: seconds in which inserting waited for the replay.
     """
 
     def __init__(
@@ -63,11 +71,14 @@ class Collector:
         shape: SequenceShape,
         priorities: Callable[[Steps, tf.Tensor, tf.Tensor], tf.Tensor],
         max_report_steps: int = 27_000,
+        name: str = "collector",
     ):
         if max_report_steps < 1:
             raise ValueError(f"Collector.max_report_steps must be at least 1, got {max_report_steps}")
         self.environment_steps = 0
         self.episodes = 0
+        self.activity, self.waited = ("acting", time.monotonic()), 0.0
+        self._name, self._spec = name, environment.observation_spec()
         self._environment, self._heads, self._replay = environment, heads, replay
         self._act = tf.function(policy.action, autograph=False)
         self._priorities = _traced_once(priorities, shape.rows, len(heads))
@@ -88,12 +99,16 @@ class Collector:
         reproducible.
 
         Raises:
-          ValueError: a reward is NaN or infinite. Nothing of this round has been written.
+          EnvironmentFault: the environment raised something, or gave a reward or observation that is NaN or infinite,
+            or observations of another shape or dtype than its spec's. Nothing of this round has been written.
           FloatingPointError: a first priority is NaN or infinite: the network's values are.
           ReplayStopped, TimeoutError: see `SequenceWriter.flush`.
         """
         record = self._collect(num_steps)
-        self._check_finite(record.steps.reward)
+        self._check_finite("reward", record.steps.reward)
+        if np.issubdtype(self._spec.dtype, np.floating):
+            self._check_finite("observation", record.steps.observation)
+        self.activity = "writing", time.monotonic()
         episodes = self._report(record)
         self._insert([cutter.cut(record.stream(index)) for index, cutter in enumerate(self._cutters)])
         self._rounds_steps += num_steps
@@ -108,7 +123,7 @@ class Collector:
 
     def _collect(self, num_steps: int) -> _Record:
         if self._time_step is None:
-            self._time_step = self._environment.reset()
+            self._time_step = self._from_environment(0, self._environment.reset)
         for row in range(num_steps):
             time_step = self._time_step
             action = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), self._policy_state)
@@ -117,16 +132,34 @@ class Collector:
                 self._record = _Record.allocate(num_steps, time_step, info)
             self._record.write(row, time_step, info)
             self._policy_state = action.state
-            self._time_step = self._environment.step(action.action.numpy())
+            actions = action.action.numpy()
+            self._time_step = self._from_environment(row + 1, self._environment.step, actions)
         return self._record
 
-    def _check_finite(self, rewards: np.ndarray) -> None:
-        finite = np.isfinite(rewards)
-        if not finite.all():
-            row, index = np.argwhere(~finite)[0]
-            raise ValueError(
-                f"Environment {index} gave reward {rewards[row, index]} at step {self._rounds_steps + row}; "
-                "rewards must be finite. Repair the environment, or clip there what it pays"
+    def _from_environment(self, row: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
+        """What the environment gives at a step of this round, checked against its spec."""
+        self.activity = "environment", time.monotonic()
+        where = f"{self._name}, environments' step {self._rounds_steps + row}"
+        try:
+            time_step = call(*args)
+        except Exception as error:
+            raise EnvironmentFault(f"{where}: {type(error).__name__}: {error}") from error
+        observation = np.asarray(time_step.observation)
+        expected = (self._environment.batch_size, *self._spec.shape)
+        if observation.shape != expected or observation.dtype != self._spec.dtype:
+            raise EnvironmentFault(
+                f"{where}: observations are {observation.dtype} {observation.shape}, and the environment's spec says "
+                f"{np.dtype(self._spec.dtype)} {expected}"
+            )
+        self.activity = "acting", time.monotonic()
+        return time_step
+
+    def _check_finite(self, what: str, values: np.ndarray) -> None:
+        if not np.isfinite(values).all():
+            row, index, *rest = np.argwhere(~np.isfinite(values))[0]
+            raise EnvironmentFault(
+                f"{self._name}, environment {index}: {what} {values[(row, index, *rest)]} at its step "
+                f"{self._rounds_steps + row}; it must be finite. Repair the environment, or clip there what it gives"
             )
 
     def _report(self, record: _Record) -> list[Episode]:
@@ -173,7 +206,9 @@ class Collector:
                 else:
                     writer.insert(next(priorities))
             if any(isinstance(piece, Window) for piece in pieces):
+                start = time.monotonic()
                 writer.flush()
+                self.waited += time.monotonic() - start
 
     def _first_priorities(self, windows: list[Window]) -> list[float]:
         if not windows:

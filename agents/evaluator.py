@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_agents.environments import py_environment
 
 from agents.policy import MultiHeadPolicy
+from rbs_tf import scores
 
 
 class Evaluation(NamedTuple):
@@ -61,3 +62,23 @@ class Evaluator:
             lengths.extend(steps[finished])
             to_play = np.where(cut, 0, to_play - finished)
         return Evaluation(np.array(returns), np.array(lengths))
+
+
+def write_summary(
+    writer: tf.summary.SummaryWriter,
+    step: int,
+    evaluation: Evaluation,
+    environment: py_environment.PyEnvironment,
+    policy: MultiHeadPolicy,
+) -> float:
+    """Writes an evaluation of update `step` to TensorBoard; returns its mean return without the reward multiplier."""
+    mean_return = float(np.mean(evaluation.returns / environment.reward_multiplier))
+    with writer.as_default(step=step):
+        tf.summary.scalar("episode/return", mean_return)
+        tf.summary.scalar("episode/length", np.mean(evaluation.lengths))
+        tf.summary.scalar("episode/best_head", int(np.argmax(policy.head_probabilities.numpy())))
+        if scores.has_score(environment.game):
+            normalised = scores.human_normalised_score(environment.game, mean_return)
+            tf.summary.scalar("episode/human_normalised_score", normalised)
+    writer.flush()
+    return mean_return

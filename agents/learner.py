@@ -1,29 +1,41 @@
-"""Runs the agent's update under TF-Agents' own `Learner`: sample, update, hand back priorities."""
+"""Runs the agent's update under TF-Agents' own `Learner`: statistics, then sample, update, hand back priorities."""
 
 from __future__ import annotations
 
 import functools
+import time
 
 import numpy as np
 import tensorflow as tf
 from tf_agents.train import learner as tf_agents_learner
 
 from agents.agent import RecurrentMultiHeadAgent
-from agents.replay import Replay
+from agents.checkpoint import Checkpointer
+from agents.replay import Replay, StatisticsReport
+from agents.statistics_log import StatisticsLog
 from rbs_tf import ReturnMoments
 from rbs_tf.joint_moments import JointMoments
 
 
 class Learner:
-    """One update at a time, each after every statistic that has arrived.
+    """One update at a time, each after every statistic that has arrived; owns the counters of the run.
+
+    The newest checkpoint is restored on construction, and with it every statistic that was taken in after it.
 
     Args:
-      root_dir: TensorBoard files go into its `train` folder.
+      root_dir: TensorBoard files go into its `train` folder, drained statistics into `statistics`.
       agent: updated in place.
       replay: source of sequences and statistics.
       batch_size: sequences per update.
       summary_interval: in updates; 0 writes none.
+      checkpointer: of the agent and the replay; None: nothing is restored, and `save` must not be called.
+      reward_multiplier: of the environments; returns are shown without it.
       strategy: a `tf.distribute.Strategy`, or None for the current one.
+
+    Attributes:
+      resumed: whether there was a checkpoint.
+      environment_steps: transitions that statistics have told of, all collectors and earlier starts together.
+      episodes: finished episodes, likewise.
     """
 
     def __init__(
@@ -33,9 +45,12 @@ class Learner:
         replay: Replay,
         batch_size: int,
         summary_interval: int,
+        checkpointer: Checkpointer | None = None,
+        reward_multiplier: float = 1.0,
         strategy: tf.distribute.Strategy | None = None,
     ):
-        self._agent, self._replay = agent, replay
+        self._agent, self._replay, self._checkpointer = agent, replay, checkpointer
+        self._reward_multiplier, self._summary_interval = reward_multiplier, summary_interval
         self.batch_size = batch_size
 
         def update_priorities(sample, loss_info):
@@ -55,6 +70,13 @@ class Learner:
             summary_interval=summary_interval,
             strategy=strategy,
         )
+        restored = checkpointer.restore() if checkpointer else None
+        self.resumed = restored is not None
+        _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})
+        self.environment_steps, self.episodes = extra["environment_steps"], extra["episodes"]
+        self._log = StatisticsLog(root_dir, extra["statistics_log"])
+        self._take_in([StatisticsReport(*arrays) for arrays in self._log.kept()])
+        self._mark = time.monotonic(), self.updates, self.environment_steps
 
     @property
     def summary_writer(self) -> tf.summary.SummaryWriter:
@@ -66,11 +88,53 @@ class Learner:
         """Updates so far, of this run and of those it resumed."""
         return int(self._agent.train_step_counter.numpy())
 
-    def drain_statistics(self) -> None:
-        """Takes everything that waits in the statistics queue into the scaling and the bandit."""
-        reports = self._replay.drain_statistics()
+    def drain_statistics(self) -> list[float]:
+        """Takes everything that waits in the statistics queue into the scaling and the bandit.
+
+        Each report is on disk before it is used and leaves the queue after that: it counts once, wherever this process
+        is killed, as long as its run folder survives.
+
+        Returns:
+          raw returns of the episodes that have finished, without the reward multiplier.
+        """
+        reports = []
+        for key, report in self._replay.statistics():
+            if key not in self._log.keys:
+                self._log.append(key, report)
+                reports.append(report)
+        return self._take_in(reports)
+
+    def update(self) -> tf.Tensor:
+        """One update; returns its loss (float32 scalar). To be called after `drain_statistics`.
+
+        Raises:
+          FloatingPointError: the loss is NaN or infinite, and so are the weights now.
+        """
+        loss = self._learner.run(iterations=1).loss
+        if not np.isfinite(loss):
+            raise FloatingPointError(
+                f"The loss of update {self.updates} is {float(loss)}. The last checkpoint is from before; a smaller "
+                "RecurrentMultiHeadAgent.learning_rate may help, in a new folder"
+            )
+        if self._summary_interval and self.updates % self._summary_interval == 0:
+            self._summarise_rates()
+        return loss
+
+    def save(self) -> None:
+        """Writes a checkpoint of everything that has arrived."""
+        self.drain_statistics()
+        self.summary_writer.flush()
+        counters = {
+            "environment_steps": self.environment_steps,
+            "episodes": self.episodes,
+            "statistics_log": self._log.position,
+        }
+        self._checkpointer.save(self.updates, counters)
+        self._log.saved(self.updates, self._checkpointer.oldest)
+
+    def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
         if not reports:
-            return
+            return []
         moments, n_step, joint = (
             functools.reduce(kind.merge, map(kind.from_array, arrays))
             for kind, arrays in (
@@ -80,21 +144,30 @@ class Learner:
             )
         )
         self._agent.observe(moments, n_step=n_step, joint=joint)
-        for report in reports:
-            if len(report.episodes):
-                self._agent.update_bandit(report.episodes[:, 0].astype(int), report.episodes[:, 2])
+        self.environment_steps += int(moments.count[0])
+        episodes = np.concatenate([report.episodes for report in reports])
+        self.episodes += len(episodes)
+        if not len(episodes):
+            return []
+        heads, epsilons, raw_returns, lengths = episodes.T
+        returns = raw_returns / self._reward_multiplier
+        self._agent.update_bandit(heads.astype(int), raw_returns)
+        if self._summary_interval:
+            with self.summary_writer.as_default(step=self.updates):
+                tf.summary.scalar("episode/return", np.mean(returns))
+                tf.summary.scalar("episode/length", np.mean(lengths))
+                tf.summary.scalar("episode/epsilon", np.mean(epsilons))
+                tf.summary.histogram("episode/head", heads)
+        return returns.tolist()
 
-    def update(self) -> tf.Tensor:
-        """Drains the statistics, then does one update; returns its loss (float32 scalar).
-
-        Raises:
-          FloatingPointError: the loss is NaN or infinite, and so are the weights now.
-        """
-        self.drain_statistics()
-        loss = self._learner.run(iterations=1).loss
-        if not np.isfinite(loss):
-            raise FloatingPointError(
-                f"The loss of update {self.updates} is {float(loss)}. The last checkpoint is from before; a smaller "
-                "RecurrentMultiHeadAgent.learning_rate may help, in a new folder"
+    def _summarise_rates(self) -> None:
+        then, updates, steps = self._mark
+        self._mark = now, *_ = time.monotonic(), self.updates, self.environment_steps
+        with self.summary_writer.as_default(step=self.updates):
+            tf.summary.scalar("environment_steps", self.environment_steps)
+            tf.summary.scalar("replay/sequences", self._replay.size)
+            tf.summary.scalar("replay/ratio", self.updates * self.batch_size / self._replay.inserted)
+            tf.summary.scalar(
+                "speed/environment_steps_per_second", (self.environment_steps - steps) / (now - then)
             )
-        return loss
+            tf.summary.scalar("speed/updates_per_second", (self.updates - updates) / (now - then))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
+
+from rbs_tf import scores
 
 RATE_WINDOW = (
     60.0  # seconds; long enough to hold evaluations and checkpoints, short enough to follow a change
@@ -150,6 +153,19 @@ class Progress:
         self._marks.append((now, self._steps, self._updates))
         while len(self._marks) > 1 and now - self._marks[1][0] >= RATE_WINDOW:
             self._marks.popleft()
+
+
+def closing_words(
+    updates: int, steps: int, final_return: float, head: str | None = None, game: str | None = None
+) -> str:
+    """How a run went, in words; `final_return` is NaN if nothing was evaluated."""
+    words = f"{updates:,} updates from {steps:,} environment steps."
+    if not math.isnan(final_return):
+        words += f" Last evaluation: {final_return:.4g} per episode, greedy, head {head}."
+        if scores.has_score(game):
+            normalised = scores.human_normalised_score(game, final_return)
+            words += f" Human-normalised: {normalised:.3g} (0 is random, 1 is human)."
+    return f"{words}\nIn TensorBoard: episode/return; td_error/unscaled beside td_error/scaled; scaling/sigma; bandit."
 
 
 def _number(value: float | None) -> str:

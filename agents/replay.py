@@ -1,4 +1,4 @@
-"""Replay of sequences, and a queue of statistics, in a Reverb server that this process hosts.
+"""Replay of sequences, a queue of statistics and the newest weights, in a Reverb server of this process or another.
 
 What Reverb stores differs from what its users see. Rows are appended in blocks, the four scalars of a row
 share one float32 column, and a window refers to its blocks and to one core state: each column and each append
@@ -10,17 +10,19 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gin
 import numpy as np
 import reverb
 import tensorflow as tf
+from reverb.cc import schema_pb2
 
 from agents.replay_memory import check_memory
 from agents.sequences import Block, Sequence, SequenceShape, Steps
 
-SEQUENCES, STATISTICS = "sequences", "statistics"
+SEQUENCES, STATISTICS, WEIGHTS = "sequences", "statistics", "weights"
 _SAMPLERS = {
     "prioritized": reverb.selectors.Prioritized,
     "uniform": lambda _: reverb.selectors.Uniform(),
@@ -28,6 +30,7 @@ _SAMPLERS = {
 }
 _CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 _POLL_MS = 200  # How often whoever waits looks whether the replay has been stopped.
+_SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
 _MOST_STATISTICS = 1_000_000
 _MOST_EPISODES = 1_000_000
 
@@ -49,9 +52,10 @@ class StatisticsReport(NamedTuple):
 
 @gin.configurable(module="agents")
 class Replay:
-    """A Reverb server with a table of sequences and a queue of statistics.
+    """A Reverb server with a table of sequences, a queue of statistics and the newest weights; or a client of one.
 
-    The server listens on all interfaces and knows no passwords: Reverb has no setting for either.
+    The server listens on all interfaces and knows no passwords: Reverb has no setting for either. Nothing but Reverb's
+    tables is shared between clients, which may be in other processes and on other machines.
 
     Args:
       shape: layout of the sequences.
@@ -70,8 +74,13 @@ class Replay:
       read_ahead: batches drawn before they are asked for. Drawn early, they miss the newest priorities; worth
         it where an accelerator would wait for decompression.
       patience: seconds that a write waits for readers before it fails.
+      address: "host:port" of a server that is there already, made with the same settings; None starts one.
       port: of the server; a free one by default.
       checkpointer: `reverb.checkpointers` object; the server starts with its newest checkpoint.
+
+    Attributes:
+      address: "host:port", for clients.
+      memory_note: what the server will need, in words; empty for a client.
 
     Raises:
       ValueError: settings that cannot be, that the machine's memory cannot hold, or other than the
@@ -92,6 +101,7 @@ class Replay:
         priority_exponent: float = 0.9,
         read_ahead: int = 0,
         patience: float = 300.0,
+        address: str | None = None,
         port: int | None = None,
         checkpointer: reverb.checkpointers.CheckpointerBase | None = None,
     ):
@@ -109,7 +119,7 @@ class Replay:
                 f"Replay.replay_ratio must be positive and Replay.error_buffer at least as large, and 1; got "
                 f"{replay_ratio} and {error_buffer}"
             )
-        self.memory_note = check_memory(observation_spec, state_spec, shape, capacity)
+        self.memory_note = "" if address else check_memory(observation_spec, state_spec, shape, capacity)
         self.sampler, self.replay_ratio, self.min_sequences = sampler, replay_ratio, min_sequences
         self._shape, self._observation_spec, self._state_spec = shape, observation_spec, state_spec
         self._error_buffer, self._read_ahead, self._patience = error_buffer, read_ahead, patience
@@ -117,6 +127,8 @@ class Replay:
         # The same once more, for datasets: their graphs cannot see an event.
         self._stopped = tf.Variable(False, trainable=False, name="replay_stopped")
         self._has_dataset = False
+        self._weights_seen = -1
+        self._closed = False
 
         self._signature = {
             "observation": tf.TensorSpec(
@@ -136,9 +148,13 @@ class Replay:
             max_times_sampled=math.ceil(replay_ratio) if sampler == "fifo" else 0,
             signature=self._signature,
         )
-        statistics = reverb.Table.queue(
+        # Not `Table.queue`: reading must not remove what the reader may not live to use.
+        statistics = reverb.Table(
             STATISTICS,
+            sampler=reverb.selectors.Fifo(),
+            remover=reverb.selectors.Fifo(),
             max_size=_MOST_STATISTICS,
+            rate_limiter=reverb.rate_limiters.MinSize(1),
             signature={
                 "moments": tf.TensorSpec((8, num_heads), tf.float64, "moments"),
                 "n_step": tf.TensorSpec((8, num_heads), tf.float64, "n_step"),
@@ -146,12 +162,29 @@ class Replay:
                 "episodes": tf.TensorSpec((None, 4), tf.float64, "episodes"),
             },
         )
-        wanted = {table.name: _settings(table.info) for table in (sequences, statistics)}
-        self._server = reverb.Server([sequences, statistics], port=port, checkpointer=checkpointer)
-        self.address = f"localhost:{self._server.port}"
-        self._client = reverb.Client(self.address)
-        self._tf_client = reverb.TFClient(self.address)
-        self._check_restored(wanted)
+        weights = reverb.Table(
+            WEIGHTS,
+            sampler=reverb.selectors.Fifo(),
+            remover=reverb.selectors.Fifo(),
+            max_size=1,
+            rate_limiter=reverb.rate_limiters.MinSize(1),
+            signature={
+                "step": tf.TensorSpec((), tf.int64, "step"),
+                "data": tf.TensorSpec((None,), tf.uint8, "data"),
+            },
+        )
+        tables = [sequences, statistics, weights]
+        wanted = {table.name: _settings(table.info) for table in tables}
+        self._server = None
+        if address is None:
+            self._server = reverb.Server(tables, port=port, checkpointer=checkpointer)
+            address = f"localhost:{self._server.port}"
+        self.address = address
+        self._client = reverb.Client(address)
+        self._tf_client = reverb.TFClient(address)
+        # `reverb.Client.server_info` also decodes the signatures of all tables, which takes far longer than to ask.
+        self._counters = reverb.pybind.Client(address)
+        self._check_settings(wanted)
         self._reports = self._client.trajectory_writer(num_keep_alive_refs=_MOST_EPISODES)
         for column in ("moments", "n_step", "joint"):
             self._reports.configure((column,), num_keep_alive_refs=1, max_chunk_length=1)
@@ -160,7 +193,7 @@ class Replay:
     @property
     def size(self) -> int:
         """Sequences in the table."""
-        return self._client.server_info()[SEQUENCES].current_size
+        return self._info(SEQUENCES).current_size
 
     @property
     def inserted(self) -> int:
@@ -245,30 +278,69 @@ class Replay:
         self._flush(self._reports)
         self._reports.end_episode(timeout_ms=_POLL_MS)
 
-    def drain_statistics(self) -> list[StatisticsReport]:
-        """Takes everything out of the queue that is there now, oldest first; never waits."""
-        size = self._client.server_info()[STATISTICS].current_size
-        if size == 0:
-            return []
-        samples = self._client.sample(STATISTICS, size, emit_timesteps=False, unpack_as_table_signature=True)
-        reports = [StatisticsReport(**sample.data) for sample in samples]
-        return [report._replace(episodes=report.episodes[:-1]) for report in reports]
+    def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
+        """Everything that is in the queue now, oldest first, by key; never waits.
+
+        A report leaves the queue when the next one is asked for, or the end: it is still there for whoever comes after
+        a reader that died over it. It has kept its key then. One reader at a time.
+        """
+        for _ in range(self._info(STATISTICS).current_size):
+            (sample,) = self._client.sample(
+                STATISTICS, 1, emit_timesteps=False, unpack_as_table_signature=True
+            )
+            report = StatisticsReport(**sample.data)
+            yield sample.info.key, report._replace(episodes=report.episodes[:-1])
+            self._client.mutate_priorities(STATISTICS, deletes=[sample.info.key])
+
+    def publish(self, step: int, data: np.ndarray) -> None:
+        """Replaces the weights; `data` is uint8 [bytes], see `agents.weights`."""
+        writer = self._client.trajectory_writer(num_keep_alive_refs=1)
+        try:
+            writer.append({"step": np.int64(step), "data": data})
+            history = writer.history
+            writer.create_item(WEIGHTS, 1.0, {name: history[name][-1] for name in ("step", "data")})
+            self._flush(writer)
+        finally:
+            writer.close()
+
+    def weights(self, newer_than: int = -1) -> tuple[int, np.ndarray] | None:
+        """The newest weights as `publish` got them; None if there are none of a later step, never waits for them.
+
+        Raises:
+          reverb.errors.ReverbError: the server is gone.
+        """
+        info = self._info(WEIGHTS)
+        if info.current_size == 0:
+            return None
+        inserted = info.rate_limiter_info.insert_stats.completed
+        if inserted == self._weights_seen:
+            return None
+        (sample,) = self._client.sample(WEIGHTS, 1, emit_timesteps=False, unpack_as_table_signature=True)
+        self._weights_seen = inserted
+        step = int(sample.data["step"])
+        return (step, sample.data["data"]) if step > newer_than else None
 
     def checkpoint(self) -> str:
         """Writes a checkpoint through the checkpointer; returns its folder."""
         return self._client.checkpoint()
 
-    def stop(self) -> None:
-        """Ends datasets and waiting writers, then the server. May be called again."""
-        if self._stopping.is_set():
-            return
+    def end_waits(self) -> None:
+        """Lets datasets end and writers that wait raise `ReplayStopped`; from any thread."""
         self._stopping.set()
         self._stopped.assign(True)
+
+    def stop(self) -> None:
+        """Ends datasets and waiting writers, then the server if it is ours. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        self.end_waits()
         if self._has_dataset:
             # A draw that is cut off by the server's end is an error, one that finds out by itself is not.
             time.sleep(1.5 * _POLL_MS / 1000)
         self._reports.close()
-        self._server.stop()
+        if self._server is not None:
+            self._server.stop()
 
     def _chunk_blocks(self) -> int:
         """Blocks per chunk; it divides the windows' distance, as inserting a window closes the open chunk."""
@@ -280,8 +352,12 @@ class Replay:
     def _state_sizes(self) -> list[int]:
         return [spec.shape.num_elements() for spec in tf.nest.flatten(self._state_spec)]
 
-    def _limiter(self):
-        return self._client.server_info()[SEQUENCES].rate_limiter_info
+    def _limiter(self) -> schema_pb2.RateLimiterInfo:
+        return self._info(SEQUENCES).rate_limiter_info
+
+    def _info(self, table: str) -> schema_pb2.TableInfo:
+        infos = map(schema_pb2.TableInfo.FromString, self._counters.ServerInfo(_SERVER_SECONDS))
+        return next(info for info in infos if info.name == table)
 
     def _flush(self, writer: reverb.TrajectoryWriter) -> None:
         """Waits until the server has every item of `writer`."""
@@ -321,14 +397,19 @@ class Replay:
             probability = tf.zeros_like(probability)
         return Sequence(steps, core_state, probability, info.table_size), info
 
-    def _check_restored(self, wanted: dict[str, dict[str, Any]]) -> None:
+    def _check_settings(self, wanted: dict[str, dict[str, Any]]) -> None:
         """A checkpoint brings its own settings, which Reverb prefers to new ones without a word."""
-        for name, info in self._client.server_info().items():
-            found = _settings(info)
-            different = [setting for setting in found if found[setting] != wanted[name][setting]]
+        infos = self._client.server_info()
+        for name, settings in wanted.items():
+            found = _settings(infos[name])
+            different = [setting for setting in found if found[setting] != settings[setting]]
             if different:
+                listed = "; ".join(f"{key}: {found[key]} then, {settings[key]} now" for key in different)
+                if self._server is None:
+                    raise ValueError(
+                        f"The replay server at {self.address} has other settings of its {name} ({listed})"
+                    )
                 self._server.stop()
-                listed = "; ".join(f"{key}: {found[key]} then, {wanted[name][key]} now" for key in different)
                 raise ValueError(
                     f"The replay's checkpoint was written with other settings of its {name} ({listed}). "
                     "Repeat the settings of SequenceShape, Replay and the network that it was written with, "

@@ -29,32 +29,33 @@ class StatisticsLog:
 
     Args:
       root_dir: the run folder.
-      step: of the checkpoint that was restored, 0 for none. Records since then are `kept`; those of later checkpoints
-        that were found damaged are among them.
+      position: `position` when the restored checkpoint was written; (0, 0) without one.
 
     Attributes:
-      keys: of all records since the last checkpoint.
+      keys: of all records since that position.
     """
 
-    def __init__(self, root_dir: str | os.PathLike, step: int):
+    def __init__(self, root_dir: str | os.PathLike, position: tuple[int, int] = (0, 0)):
         self._folder = pathlib.Path(root_dir) / "statistics"
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._since = step
+        self._since = tuple(position)
         self.keys: set[int] = set()
         for path in self._files():
-            whole = 0
-            for key, _, end in _records(path):
-                self.keys.add(key)
-                whole = end
-            # A record that was cut off in writing hides whatever would be appended to it. Its report is still queued.
-            os.truncate(path, whole)
-        self._file = open(self._path(step), "ab")  # noqa: SIM115  as long as the run
+            # A record that was cut off in writing would hide what is appended to it. Its report is still queued.
+            os.truncate(path, max((end for *_, end in _records(path)), default=0))
+        self.keys.update(key for key, _ in self._kept())
+        files = self._files()
+        self._open(_step(files[-1]) if files else self._since[0])
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Where the log ends now, for the checkpoint that holds everything appended so far."""
+        return self._step, self._file.tell()
 
     def kept(self) -> Iterator[list[np.ndarray]]:
-        """Arrays of every report since the restored checkpoint, in order; the checkpoint does not hold them."""
-        for path in self._files():
-            for _, arrays, _ in _records(path):
-                yield arrays
+        """Arrays of every report since the position that was given, in order."""
+        for _, arrays in self._kept():
+            yield arrays
 
     def append(self, key: int, arrays: Sequence[np.ndarray]) -> None:
         """Writes a report down; returns when the operating system has it."""
@@ -68,23 +69,35 @@ class StatisticsLog:
 
     def saved(self, step: int, oldest: int) -> None:
         """A checkpoint of `step` holds everything appended so far; the oldest that is kept is that of `oldest`."""
-        self._file.close()
-        self._file = open(self._path(step), "ab")  # noqa: SIM115
         self.keys.clear()
-        for path in self._folder.glob("*" + _SUFFIX):
-            if int(path.stem) < oldest:
+        if step > self._step:  # not if a checkpoint is repeated: its position is in the file at hand
+            self._file.close()
+            self._open(step)
+        for path in self._files():
+            if _step(path) < oldest:
                 path.unlink()
 
     def close(self) -> None:
         """Nothing is lost if this is never called."""
         self._file.close()
 
-    def _files(self) -> list[pathlib.Path]:
-        paths = [path for path in self._folder.glob("*" + _SUFFIX) if int(path.stem) >= self._since]
-        return sorted(paths, key=lambda path: int(path.stem))
+    def _open(self, step: int) -> None:
+        self._step = step
+        self._file = open(self._folder / f"{step}{_SUFFIX}", "ab")  # noqa: SIM115  as long as the run
 
-    def _path(self, step: int) -> pathlib.Path:
-        return self._folder / f"{step}{_SUFFIX}"
+    def _files(self) -> list[pathlib.Path]:
+        paths = [path for path in self._folder.glob("*" + _SUFFIX) if _step(path) >= self._since[0]]
+        return sorted(paths, key=_step)
+
+    def _kept(self) -> Iterator[tuple[int, list[np.ndarray]]]:
+        for path in self._files():
+            for key, arrays, end in _records(path):
+                if (_step(path), end) > self._since:
+                    yield key, arrays
+
+
+def _step(path: pathlib.Path) -> int:
+    return int(path.stem)
 
 
 def _records(path: pathlib.Path) -> Iterator[tuple[int, list[np.ndarray], int]]:

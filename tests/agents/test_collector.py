@@ -11,7 +11,7 @@ from tf_agents.specs import array_spec, tensor_spec
 from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
 
-from agents.collector import Collector
+from agents.collector import Collector, EnvironmentFault
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy, PolicyInfo
 from agents.replay import Replay
@@ -21,6 +21,7 @@ from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
 from rbs_tf import ReturnMoments, discounted_returns
 from rbs_tf.joint_moments import JointMoments
+from tests.agents.queue import drained
 
 PAPER = SequenceShape()
 SMALL = SequenceShape(burn_in=2, length=4, period=2, n_step=2)
@@ -231,7 +232,7 @@ def test_every_transition_and_every_return_enters_the_statistics_once(start):
     expected = ReturnMoments.from_steps(HEADS.rewards(begun), HEADS.discounts(np.ones(1)))
     for episode in finished:
         expected = ReturnMoments.merge(expected, episode)
-    found = merged(replay.drain_statistics())
+    found = merged(drained(replay))
     np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-12)
     assert found.count.tolist() == [collector.environment_steps] * 2
 
@@ -257,7 +258,7 @@ def test_every_n_step_transition_enters_the_statistics_once_and_as_a_target_take
         waiting += length - complete
         transitions.append(np.stack([sums, products])[:, :complete, 0])
     expected = ReturnMoments.from_steps(*np.concatenate(transitions, axis=1))
-    found = merged(replay.drain_statistics(), "n_step")
+    found = merged(drained(replay), "n_step")
     assert waiting > n - 2
     np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9, atol=1e-9)
     assert found.count.tolist() == [collector.environment_steps - waiting] * 2
@@ -269,7 +270,7 @@ def test_an_n_step_transition_is_reported_as_soon_as_its_last_step_has_happened(
     counts = []
     for _ in range(7):
         collector.run(2)
-        counts.append(merged(replay.drain_statistics(), "n_step").count[0])
+        counts.append(merged(drained(replay), "n_step").count[0])
     # After 1, 3, 5, 7, 9 and, with one new episode, 10 + 0 and 10 + 2 transitions; the other environment goes on.
     reported = np.array([[0, 0, 2, 4, 6, 10, 10], [0, 0, 2, 4, 6, 8, 10]])
     np.testing.assert_array_equal(np.cumsum(counts), reported.sum(axis=0))
@@ -279,7 +280,7 @@ def test_n_step_transitions_of_one_step_are_the_steps_bit_for_bit(start):
     collector, replay = start(ScriptedEnvironment([[3, 5], [17]]), shape=SequenceShape(n_step=1))
     for _ in range(9):
         collector.run(4)
-    for report in replay.drain_statistics():
+    for report in drained(replay):
         np.testing.assert_array_equal(report.n_step[:5], report.moments[:5])
         np.testing.assert_array_equal(report.n_step[5:], 0.0)
 
@@ -295,7 +296,7 @@ def test_steps_and_returns_are_reported_across_heads_too(start):
         expected = JointMoments.merge(expected, JointMoments.from_steps(*steps))
         if ended:
             expected = JointMoments.merge(expected, JointMoments.from_returns(discounted_returns(*steps)))
-    found = merged(replay.drain_statistics(), "joint", JointMoments)
+    found = merged(drained(replay), "joint", JointMoments)
     np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9)
     assert found.count.tolist() == [collector.environment_steps] * 2
 
@@ -309,7 +310,7 @@ def test_finished_episodes_are_returned_and_reported(start):
     assert collector.episodes == len(episodes) == 9
     first = sum(np.float64(reward_of(0, 0, t)) for t in range(1, 4))
     assert episodes[0].episode_return == pytest.approx(first, rel=1e-12)
-    reported = np.concatenate([report.episodes for report in replay.drain_statistics()])
+    reported = np.concatenate([report.episodes for report in drained(replay)])
     np.testing.assert_array_equal(
         reported, [(e.head, e.epsilon, e.episode_return, e.length) for e in episodes]
     )
@@ -320,7 +321,7 @@ def test_an_environment_that_never_ends_reports_returns_cut_at_the_limit(start, 
     collector, replay = start(ScriptedEnvironment([[1_000_000]]), max_report_steps=20)
     for _ in range(rounds):
         collector.run(round_size)
-    found = merged(replay.drain_statistics())
+    found = merged(drained(replay))
     assert (found.count.tolist(), found.return_count.tolist()) == ([59, 59], [40, 40])
     rewards = np.array([reward_of(0, 0, t) for t in range(1, 60)])
     stretches = [
@@ -337,7 +338,7 @@ def test_statistics_are_there_before_the_sequences_that_they_scale(start):
     with pytest.raises(TimeoutError):
         collector.run(40)
     assert replay.size < 8
-    assert merged(replay.drain_statistics()).count.tolist() == [collector_rows(40, 8) * 4] * 2
+    assert merged(drained(replay)).count.tolist() == [collector_rows(40, 8) * 4] * 2
 
 
 def collector_rows(rows: int, length: int) -> int:
@@ -349,11 +350,11 @@ def collector_rows(rows: int, length: int) -> int:
 def test_a_reward_that_is_no_number_is_refused_before_anything_is_written(start, value):
     collector, replay = start(ScriptedEnvironment([[8]] * 3, bad_reward=(13, 2, value)), shape=SMALL)
     collector.run(9)
-    replay.drain_statistics()
+    drained(replay)
     size = replay.size
-    with pytest.raises(ValueError, match=f"Environment 2 gave reward {value} at step 13"):
+    with pytest.raises(EnvironmentFault, match=f"collector, environment 2: reward {value} at its step 13"):
         collector.run(9)
-    assert (replay.drain_statistics(), replay.size) == ([], size)
+    assert (drained(replay), replay.size) == ([], size)
 
 
 def test_values_that_are_no_numbers_are_refused_as_priorities(start):
@@ -437,3 +438,47 @@ def test_unrolling_the_network_from_the_stored_state_gives_the_values_seen_while
 def test_a_report_limit_below_one_step_is_refused(start):
     with pytest.raises(ValueError, match="max_report_steps"):
         start(ScriptedEnvironment([[3]]), max_report_steps=0)
+
+
+class FaultyEnvironment(ScriptedEnvironment):
+    """Goes wrong at its step 12."""
+
+    def __init__(self, fault):
+        super().__init__([[8]] * 2)
+        self._fault = fault
+
+    def _step(self, action):
+        time_step = super()._step(action)
+        return self._fault(time_step) if self._steps == 12 else time_step
+
+
+def raising(time_step):
+    raise KeyError("left")
+
+
+@pytest.mark.parametrize(
+    "fault, message",
+    [
+        (raising, "environments' step 12: KeyError: 'left'"),
+        (
+            lambda t: t._replace(observation=t.observation[:, :2]),
+            r"step 12: observations are float32 \(2, 2\)",
+        ),
+        (
+            lambda t: t._replace(observation=t.observation.astype(float)),
+            r"float64 \(2, 3\), .* float32 \(2, 3\)",
+        ),
+        (
+            lambda t: t._replace(observation=np.where([[0], [1]], np.nan, t.observation).astype(np.float32)),
+            "environment 1: observation nan at its step 12",
+        ),
+    ],
+)
+def test_what_an_environment_does_wrong_is_named_and_nothing_of_the_round_is_written(start, fault, message):
+    collector, replay = start(FaultyEnvironment(fault), shape=SMALL)
+    collector.run(9)
+    drained(replay)
+    size = replay.size
+    with pytest.raises(EnvironmentFault, match=message):
+        collector.run(9)
+    assert (drained(replay), replay.size) == ([], size)

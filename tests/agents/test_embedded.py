@@ -136,7 +136,7 @@ def test_a_resumed_run_has_the_replay_the_statistics_and_the_bandit(tmp_path):
             run.run()
             before = state_of(run)
         with EmbeddedRun(tmp_path) as run:
-            assert run.resumed[0] == 12
+            assert run._learner.resumed and run._learner.updates == 12
             after = state_of(run)
     assert before.keys() == after.keys()
     for name, values in before.items():
@@ -164,8 +164,8 @@ def state_of(run):
             "statistics": agent.scaling.layer.statistics.numpy(),
             "bandit": agent.bandit.ratings,
             "head probabilities": agent.collect_policy.head_probabilities.numpy(),
-            "steps": run._collector.environment_steps,
-            "episodes": run._collector.episodes,
+            "steps": run._learner.environment_steps,
+            "episodes": run._learner.episodes,
         }
     )
 

@@ -22,7 +22,7 @@ def test_it_trains_and_goes_on_from_its_checkpoint(name, tmp_path):
 
     embedded, _, saved, _ = run(200)
     resumed, restored, _, result = run(210)
-    assert result.environment_steps >= 2_000 and resumed.resumed[0] == 200
+    assert result.environment_steps >= 2_000 and resumed._learner.resumed
     for key, value in saved.items():
         np.testing.assert_array_equal(restored[key], value, err_msg=key)
     for variable in resumed._agent.variables:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from agents import replay_memory
 from agents.replay import Replay, ReplayStopped, StatisticsReport
 from agents.sequences import Block, SequenceShape, Steps
+from tests.agents.queue import drained
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=2)  # 8 rows, blocks of 2
 OBSERVATION = tf.TensorSpec((3,), tf.uint8)
@@ -238,12 +239,12 @@ def test_statistics_leave_the_queue_in_order_and_once(make):
         report_of(value, episodes)
         for value, episodes in ((1.0 / 3.0, 0), (2.0, 2), (3.0, 1), (4.0, 0), (5.0, 300))
     ]
-    assert replay.drain_statistics() == []
+    assert drained(replay) == []
     for report in reports:
         replay.put_statistics(report)
-    drained = replay.drain_statistics()
-    assert len(drained) == 5 and replay.drain_statistics() == []
-    for report, got in zip(reports, drained, strict=True):
+    found = drained(replay)
+    assert len(found) == 5 and drained(replay) == []
+    for report, got in zip(reports, found, strict=True):
         for name, values in report._asdict().items():
             assert getattr(got, name).dtype == np.float64
             np.testing.assert_array_equal(getattr(got, name), values, strict=True, err_msg=name)
@@ -264,7 +265,7 @@ def test_a_checkpoint_brings_everything_back(make, tmp_path):
 
     resumed = make(checkpointer=checkpointer(tmp_path), **settings)
     assert (resumed.size, resumed.inserted, resumed.sampled) == (4, 6, 4)
-    assert len(resumed.drain_statistics()) == 1
+    assert len(drained(resumed)) == 1
     assert first_rows(next(iter(resumed.dataset(4)))[0]) == [4, 4, 6, 6]
 
 

@@ -1,0 +1,354 @@
+"""Places the roles of a distributed run with Ray, restarts what dies, and shows how the run goes.
+
+Ray starts processes and calls methods; observations, statistics and weights never pass through it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rbs_tf.startup import quiet
+
+quiet()  # in Ray's workers this module is the first of ours
+
+import gin  # noqa: E402
+
+from agents.progress import Progress, closing_words  # noqa: E402
+from agents.run_folder import REPOSITORY, RunFolderError, UsageError  # noqa: E402
+
+_INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
+_STOP_SECONDS = 8.0  # until a run that is asked to stop has written its checkpoint
+_POLL = 0.5  # seconds between two looks at all processes
+# Ray's own settings, unless the caller has made other ones.
+_RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+class Result(NamedTuple):
+    """How a distributed run ended; as `agents.embedded.Result`."""
+
+    updates: int
+    environment_steps: int
+    final_return: float
+    stopped_by: int | None
+
+
+class Host:
+    """The Ray actor: one process with one role in it, which it builds anew whenever it is told to `work`."""
+
+    def __init__(self, config: str):
+        # The terminal's Ctrl-C reaches the whole process group; only the driver shall act on it.
+        os.setpgid(0, 0)
+        self._role = None
+        with gin.unlock_config():
+            import agents.cluster.roles  # noqa: F401  registers what the configuration names
+
+            gin.parse_config(config)
+
+    def work(self, role: str, *args: Any) -> Any:
+        """Builds `agents.cluster.roles.<role>(*args)` and returns what its `run` does."""
+        from agents.cluster import roles
+
+        self._role = None
+        with getattr(roles, role)(*args) as self._role:
+            try:
+                return self._role.run()
+            finally:
+                self._last_status = self._role.status()
+
+    def status(self) -> dict[str, Any]:
+        """The role's status, empty while it is being built; and the process."""
+        return {"pid": os.getpid()} | (self._role.status() if self._role is not None else {})
+
+    def tell(self, method: str) -> None:
+        """Calls a method of the role without arguments, if there is one already."""
+        if self._role is not None:
+            getattr(self._role, method)()
+
+
+class Member:
+    """One process of the run, through all its restarts."""
+
+    def __init__(self, name: str, role: str, host: Any):
+        self.name, self.role, self.host = name, role, host
+        self.task: Any = None
+        self.starts = 0
+        self.status: dict[str, Any] = {}
+        self._asked: Any = None
+        self._asked_at = 0.0
+
+    def begin(self, *args: Any) -> None:
+        """Lets the process work, for the first time or again."""
+        self.task = self.host.work.remote(self.role, *args)
+        self.status, self._asked = {}, None
+        self.starts += 1
+
+    def look(self) -> float:
+        """Asks for the status without waiting for it; returns for how many seconds there has been no answer."""
+        import ray
+
+        if self._asked is not None and ray.wait([self._asked], timeout=0)[0]:
+            with contextlib.suppress(ray.exceptions.RayError):
+                self.status = ray.get(self._asked)
+            self._asked = None
+        if self._asked is None:
+            self._asked, self._asked_at = self.host.status.remote(), time.monotonic()
+        return time.monotonic() - self._asked_at
+
+
+class ClusterRun:
+    """A distributed run; build it, `run` it, `close` it.
+
+    Args:
+      root_dir: the run folder, on a disk that all machines share if there are several.
+      collectors: how many processes collect, each in `train.num_envs` environments.
+      cluster: address of a Ray cluster to join; None starts one on this machine.
+
+    Raises:
+      UsageError: Ray is not installed, or the cluster cannot be reached.
+    """
+
+    def __init__(self, root_dir: str, collectors: int, cluster: str | None = None):
+        self._root, self._stopped_by = os.path.abspath(root_dir), None
+        self._ray = _connected(collectors, cluster)
+        from agents.training import Training
+
+        self._training = Training()
+        config = gin.config_str()
+        self._faults = 0
+        gpus = int(self._ray.cluster_resources().get("GPU", 0) >= 1)
+        self._host_name = self._ray.util.get_node_ip_address() if cluster else "127.0.0.1"
+
+        def member(name: str, role: str, **resources: Any) -> Member:
+            actor = self._ray.remote(Host).options(
+                max_restarts=-1, max_concurrency=4, scheduling_strategy="SPREAD", **resources
+            )
+            return Member(name, role, actor.remote(config))
+
+        self._replay = member("replay", "ReplayServer")
+        self._learner = member("learner", "LearnerRole", num_gpus=gpus)
+        self._evaluator = member("evaluator", "EvaluatorRole")
+        self._collectors = [member(f"collector {i}", "CollectorRole", num_cpus=1) for i in range(collectors)]
+
+    @property
+    def _members(self) -> list[Member]:
+        return [self._replay, self._learner, self._evaluator, *self._collectors]
+
+    def run(self) -> Result:
+        """Trains to the end, or until SIGINT or SIGTERM; then evaluates, and says how it went.
+
+        Raises:
+          RunFolderError: a process failed in a way that a restart would repeat, or too often.
+        """
+        with _signals(self._stop):
+            self._begin_all()
+            self._progress = self._first_progress()
+            while self._stopped_by is None and not self._ended(self._learner):
+                self._look_after_all()
+            result = self._finish()
+        self._progress.done()
+        return result
+
+    def close(self) -> None:
+        """Ends every process of the run."""
+        for member in self._members:
+            self._ray.kill(member.host, no_restart=True)
+        self._ray.shutdown()
+
+    def _stop(self, number: int) -> None:
+        self._stopped_by = number
+
+    def _begin(self, member: Member) -> None:
+        """Lets a member work with the arguments of its role."""
+        address = self._replay.status.get("address")
+        if member is self._replay:
+            member.begin(self._root, self._host_name)
+        elif member in self._collectors:
+            member.begin(address, self._collectors.index(member), member.starts)
+        else:
+            member.begin(self._root, address)
+
+    def _begin_all(self) -> None:
+        """The replay first: the others need its address, and the learner what it has restored."""
+        self._begin(self._replay)
+        while "address" not in self._replay.status and self._stopped_by is None:
+            if self._ended(self._replay):
+                self._ray.get(self._replay.task)
+            self._replay.look()
+            time.sleep(0.05)
+        for member in self._members[1:]:
+            self._begin(member)
+
+    def _restart_all(self) -> None:
+        """After the replay's end: what the others hold refers to a server that is gone."""
+        self._progress.say("The replay's process died; everything goes on from the last checkpoint.")
+        for member in self._members[1:]:
+            self._ray.kill(member.host, no_restart=False)
+        self._begin_all()
+
+    def _ended(self, member: Member) -> bool:
+        return bool(self._ray.wait([member.task], timeout=0)[0])
+
+    def _look_after_all(self) -> None:
+        """One round of supervision: restarts, stuck environments, the terminal."""
+        self._ray.wait([member.task for member in self._members], timeout=_POLL)
+        if self._ended(self._replay):
+            return self._restart_all()
+        for member in self._members[1:]:
+            if self._ended(member) and not self._succeeded(member):
+                # Whoever fails because the replay is gone may be noticed before the replay is.
+                self._ray.wait([self._replay.task], timeout=1.0)
+                if self._ended(self._replay):
+                    return self._restart_all()
+                self._begin(member)
+        for member in self._members:
+            silent = member.look()
+            stuck = member.status.get("activity") == "environment" and member.status["seconds"] + silent
+            if stuck and stuck > self._training.step_timeout:
+                self._count_fault(
+                    f"{member.name}: a step of its environments, after {member.status['steps']:,} of all together, has "
+                    f"not returned for {stuck:.0f} s"
+                )
+                self._ray.kill(member.host, no_restart=False)
+                member.status = {}
+        self._show()
+
+    def _succeeded(self, member: Member) -> bool:
+        """Whether an ended member did what it was to do; says why not otherwise."""
+        errors = self._ray.exceptions
+        try:
+            self._ray.get(member.task)
+            return member is self._learner
+        except errors.RayTaskError as error:
+            cause = error.cause
+            if member is self._learner or isinstance(cause, UsageError):
+                raise RunFolderError(f"{member.name}: {cause}") from error
+            self._count_fault(f"{member.name}: {type(cause).__name__}: {cause}")
+        except errors.RayActorError:
+            if member.status:  # the first news of it; calls keep failing until its next process is there
+                self._progress.say(f"{member.name}: its process died; it starts again.")
+        return False
+
+    def _count_fault(self, what: str) -> None:
+        self._faults += 1
+        if self._faults > self._training.max_faults:
+            raise RunFolderError(
+                f"{what}\nThat was fault {self._faults} of this start, and train.max_faults is "
+                f"{self._training.max_faults}. The same command goes on from the last checkpoint"
+            )
+        self._progress.say(f"{what}; it starts again (fault {self._faults} of {self._training.max_faults}).")
+
+    def _first_progress(self) -> Progress:
+        while "updates" not in self._learner.status and not self._ended(self._learner):
+            if self._stopped_by is not None:
+                break
+            self._learner.look()
+            time.sleep(0.05)
+        status = self._learner.status
+        progress = Progress(
+            self._training.updates,
+            updates=status.get("updates", 0),
+            steps=status.get("steps", 0),
+            frames_per_step=status.get("frames_per_step"),
+        )
+        progress.say(self._replay.status.get("note", ""))
+        if status.get("updates"):
+            progress.say(f"Resumed at update {status['updates']:,}.")
+        return progress
+
+    def _show(self) -> None:
+        learner = self._learner.status
+        if "updates" not in learner:
+            return
+        self._progress.update(
+            learner["updates"],
+            learner["steps"],
+            learner.pop("returns", ()),
+            eval_return=self._evaluator.status.get("eval_return"),
+        )
+
+    def _finish(self) -> Result:
+        """Lets everybody stop; the evaluator plays its last episodes if the run came to its own end."""
+        for member in self._collectors:
+            member.host.tell.remote("stop")
+        if self._stopped_by is not None:
+            for member in (self._learner, self._evaluator):
+                member.host.tell.remote("stop")
+            self._ray.wait([self._learner.task], timeout=_STOP_SECONDS)
+        else:
+            self._evaluator.host.tell.remote("finish")
+            while self._stopped_by is None and not self._ray.wait([self._evaluator.task], timeout=_POLL)[0]:
+                pass
+        learner, evaluator = (self._outcome(member) for member in (self._learner, self._evaluator))
+        updates, steps = learner.get("updates", 0), learner.get("steps", 0)
+        self._progress.update(updates, steps, learner.get("returns", ()), evaluator.get("eval_return"))
+        final = evaluator.get("eval_return", float("nan"))
+        words = closing_words(updates, steps, final, evaluator.get("head"), evaluator.get("game"))
+        self._progress.say(words)
+        return Result(updates, steps, final, self._stopped_by)
+
+    def _outcome(self, member: Member) -> dict[str, Any]:
+        """What a member's work came to, or else its last status."""
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            return self._ray.get(member.task, timeout=0)
+        return member.status
+
+
+def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
+    """Trains as gin configures `train` in `root_dir`, distributed over processes; see `ClusterRun`."""
+    run = ClusterRun(root_dir, collectors, cluster)
+    try:
+        return run.run()
+    finally:
+        run.close()
+
+
+def _connected(collectors: int, cluster: str | None):
+    """Ray, joined to `cluster`, or with a small one of its own on this machine; the module."""
+    for name, value in _RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(_INSTALL) from error
+    quiet_options = {"log_to_driver": False, "configure_logging": False}
+    if cluster is not None:
+        # Workers get the clone shipped: only rbs_tf is an installed package.
+        shipped = {"working_dir": str(REPOSITORY), "excludes": [".git", ".venv", "runs", "docs", "tests"]}
+        try:
+            ray.init(address=cluster, runtime_env=shipped, **quiet_options)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise UsageError(f"--cluster={cluster} cannot be reached: {error}") from error
+        return ray
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    ray.init(
+        address="local",
+        # A number of slots, not of cores: the operating system shares the cores out.
+        num_cpus=collectors,
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        object_store_memory=80 * 2**20,  # the smallest that Ray accepts; nothing goes through it
+        **quiet_options,
+    )
+    return ray
+
+
+@contextlib.contextmanager
+def _signals(stop) -> Iterator[None]:
+    """Calls `stop` with the first SIGINT or SIGTERM; a second one ends the process at once."""
+
+    def handle(number, _):
+        signal.signal(number, signal.SIG_DFL)
+        stop(number)
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,107 @@
+"""What a run is made of, as gin configures it, and the parts that every process of it builds alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import gin
+import numpy as np
+import tensorflow as tf
+from tf_agents.environments import py_environment
+from tf_agents.specs import tensor_spec
+
+from agents.agent import RecurrentMultiHeadAgent
+from agents.heads import Heads
+from agents.replay import Replay
+from agents.sequences import SequenceShape
+from networks.recurrent_q_network import RecurrentQNetwork
+from rbs_tf import environments
+from rbs_tf.scalings import ReturnBasedScaling
+
+
+@gin.configurable("train", module="agents")
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """Settings of a run, whichever processes it is spread over.
+
+    Args:
+      env: environment name, see `rbs_tf.environments`.
+      updates: learner updates in total, those of earlier starts included.
+      environment_steps: ends the run before its updates are made, once so many have been collected; None: no limit.
+      seed: of networks, environments, exploration and head choice.
+      scaling: factory of a `rbs_tf.scalings` scaling, called with the number of heads.
+      num_envs: environments that a collector steps as one batch.
+      batch_size: sequences per update.
+      steps_per_round: steps of every environment between two looks at the replay ratio.
+      eval_interval: updates between evaluations; 0 evaluates at the end alone.
+      eval_envs: episodes per evaluation, played side by side.
+      final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
+      checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
+      summary_interval: updates between TensorBoard entries; 0 writes none.
+      publish_interval: distributed: updates between publications of the weights.
+      weights_interval: distributed: environment steps of a collector between looks for newer weights (paper: 400).
+      step_timeout: distributed: seconds after which a step of the environments counts as stuck.
+      max_faults: distributed: failures of environments after which a run ends instead of restarting its collector.
+    """
+
+    env: str = gin.REQUIRED
+    updates: int = gin.REQUIRED
+    environment_steps: int | None = None
+    seed: int = 0
+    scaling: Callable = ReturnBasedScaling
+    num_envs: int = 32
+    batch_size: int = 32
+    steps_per_round: int = 10
+    eval_interval: int = 1000
+    eval_envs: int = 8
+    final_eval_rounds: int = 4
+    checkpoint_interval: int = 1000
+    summary_interval: int = 100
+    publish_interval: int = 100
+    weights_interval: int = 400
+    step_timeout: float = 120.0
+    max_faults: int = 10
+
+    def reached(self, updates: int, steps: int) -> bool:
+        """Whether the run has come to its end."""
+        limit = self.environment_steps
+        return updates >= self.updates or (limit is not None and steps >= limit)
+
+    def environment(self, num_envs: int, *purpose: int) -> py_environment.PyEnvironment:
+        """A batch of the run's environments, seeded for its purpose."""
+        return environments.make(self.env, num_envs=num_envs, seed=self.derived_seed(*purpose))
+
+    def agent(self, environment: py_environment.PyEnvironment, *purpose: int) -> RecurrentMultiHeadAgent:
+        """The agent for such an environment. Weights depend on `seed` alone, its acting on the purpose, too."""
+        tf.random.set_seed(self.seed)
+        return RecurrentMultiHeadAgent(
+            tensor_spec.from_spec(environment.time_step_spec()),
+            tensor_spec.from_spec(environment.action_spec()),
+            Heads(),
+            self._network(environment),
+            self.scaling,
+            SequenceShape(),
+            tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step"),
+            seed=self.derived_seed(*purpose) if purpose else self.seed,
+        )
+
+    def replay(self, environment: py_environment.PyEnvironment, **connection: Any) -> Replay:
+        """The replay for such an environment; `connection`: `address`, or what a server of one's own needs."""
+        observation_spec = tensor_spec.from_spec(environment.time_step_spec()).observation
+        state_spec = self._network(environment).state_spec
+        return Replay(SequenceShape(), observation_spec, state_spec, len(Heads()), **connection)
+
+    def _network(self, environment: py_environment.PyEnvironment) -> RecurrentQNetwork:
+        time_step_spec = tensor_spec.from_spec(environment.time_step_spec())
+        return RecurrentQNetwork(
+            (time_step_spec.observation, tf.TensorSpec((), tf.int32), time_step_spec.reward),
+            num_actions=environment.num_actions,
+            num_heads=len(Heads()),
+            seed=self.seed,
+        )
+
+    def derived_seed(self, *purpose: int) -> int:
+        """A seed of its own for every purpose, so that no two parts of a run see the same random numbers."""
+        return int(np.random.SeedSequence([self.seed, *purpose]).generate_state(1)[0] >> 1)
