@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import difflib
+import functools
 import inspect
 import os
 import re
@@ -31,6 +32,8 @@ examples:
       the paper's ten-head network on real frames
   python train.py --config=atari --env=breakout --scaling=none --seed=1
       the paper's one-head setup, unscaled
+  python train.py --collectors=4
+      the same with four collecting processes beside learner, evaluator and replay
   python train.py --env=minatar/breakout --gin_bindings='train.num_envs = 8'
       another environment (any of gymnasium's, too), any gin parameter
 
@@ -71,7 +74,7 @@ def main(
         if options.env:
             _check_environment(options.env)
         if run is None:
-            from agents.embedded import train as run
+            run = _mode(options)
         scaling = _configure(options, configs)
         _check_environment(_parameter("env"))  # the flag is not the only place that can name it
         root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
@@ -92,6 +95,19 @@ def main(
         return 0
     print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
     return 128 + stopped_by
+
+
+def _mode(options: argparse.Namespace) -> Callable[..., Any]:
+    """What trains: everything in this process, or processes that Ray places."""
+    if options.collectors is None and options.cluster is None:
+        from agents.embedded import train
+
+        return train
+    from agents.cluster.run import DEFAULT_COLLECTORS, require_ray, train
+
+    require_ray()
+    collectors = options.collectors or DEFAULT_COLLECTORS
+    return functools.partial(train, collectors=collectors, cluster=options.cluster)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -120,6 +136,13 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag("--scaling", metavar="NAME", help=f"{_listed(scalings)}, or a .gin file (the config's own)")
     flag("--updates", type=_count(1), metavar="N", help="learner updates in total (sets train.updates)")
     flag("--seed", type=_count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
+    flag(
+        "--collectors",
+        type=_count(1),
+        metavar="N",
+        help="distributed: N processes collect, others learn, evaluate and hold the replay",
+    )
+    flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine alone")
     flag("--root_dir", metavar="DIR", help="the run's folder (runs/CONFIG-ENV-SCALING-seedN)")
     flag(
         "--gin_bindings",

@@ -6,6 +6,7 @@ Ray starts processes and calls methods; observations, statistics and weights nev
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import time
@@ -21,6 +22,7 @@ import gin  # noqa: E402
 from agents.progress import Progress, closing_words  # noqa: E402
 from agents.run_folder import REPOSITORY, RunFolderError, UsageError  # noqa: E402
 
+DEFAULT_COLLECTORS = 4
 _INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
 _STOP_SECONDS = 8.0  # until a run that is asked to stop has written its checkpoint
 _POLL = 0.5  # seconds between two looks at all processes
@@ -307,14 +309,19 @@ def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
         run.close()
 
 
+def require_ray() -> None:
+    """Raises UsageError if Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError(_INSTALL)
+
+
 def _connected(collectors: int, cluster: str | None):
     """Ray, joined to `cluster`, or with a small one of its own on this machine; the module."""
+    require_ray()
     for name, value in _RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError as error:
-        raise UsageError(_INSTALL) from error
+    import ray
+
     quiet_options = {"log_to_driver": False, "configure_logging": False}
     if cluster is not None:
         # Workers get the clone shipped: only rbs_tf is an installed package.
