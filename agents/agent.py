@@ -16,11 +16,12 @@ from agents.bandit import HeadBandit
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
 from agents.sequences import Sequence, SequenceShape, Steps
-from agents.targets import importance_weights, n_step_targets, sequence_priorities
+from agents.targets import importance_weights, n_step_targets, of_all_replicas, sequence_priorities
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import ReturnMoments
 from rbs_tf.joint_moments import JointMoments
 from rbs_tf.scalings import ErrorContext, Scaling
+from rbs_tf.scalings.scaling import summed_over_replicas
 
 LAST = 2
 
@@ -49,6 +50,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     environment's discount times its own, its own maximum for the bootstrap, and a target network that is replaced
     every `target_update_period` updates. Both networks burn in from the stored state; no gradient flows there.
 
+    Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`; together they make the
+    update of the whole batch, and their losses add up to its loss. What only acts and observes stays outside of it
+    (`policy`, `collect_policy`, `initial_priorities`, `observe`, `update_bandit`) and sees the first replica's weights.
+
     Args:
       time_step_spec: unbatched TF-Agents time step spec.
       action_spec: unbatched, scalar int32 from 0.
@@ -56,14 +61,19 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       network: recurrent Q-network (`networks.RecurrentQNetwork`), not yet built or built.
       scaling: factory called with H: a class of `rbs_tf.scalings`.
       shape: the layout of a window: burn_in + length + n_step rows.
-      train_step: int64 variable that counts updates.
+      train_step: int64 variable that counts updates, created under the strategy's scope.
       seed: of exploration and head choice.
       learning_rate, adam_epsilon: of Adam (Table 1: 2e-4 and 1e-6; no gradient clipping, no Huber loss).
       target_update_period: in updates.
       double_q: the online network chooses the bootstrap action (van Hasselt 2016); off in the paper.
       priority_eta: weight of the maximum in a sequence's priority (R2D2: 0.9).
       importance_exponent: beta of the importance weights.
-      jit_compile: compile the update with XLA. Slower on CPUs, see docs.
+      jit_compile: compile the update with XLA. Slower on CPUs, and not with MirroredStrategy on CPUs, where TensorFlow
+        2.15 compiles no update in which replicas meet.
+      strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
+
+    Raises:
+      ValueError: options outside these ranges.
     """
 
     def __init__(
@@ -83,6 +93,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         priority_eta: float = 0.9,
         importance_exponent: float = 0.6,
         jit_compile: bool = False,
+        strategy: tf.distribute.Strategy | None = None,
     ):
         tf.Module.__init__(self, name="recurrent_multi_head_agent")
         if not 0.0 <= priority_eta <= 1.0:
@@ -91,20 +102,28 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             raise ValueError(
                 f"target_update_period counts updates and must be at least 1, got {target_update_period}"
             )
+        self.strategy = strategy or tf.distribute.get_strategy()
+        if jit_compile and _mirrors_cpus(self.strategy):
+            raise ValueError(
+                "RecurrentMultiHeadAgent.jit_compile does not go with train.strategy = 'mirrored' on CPUs: TensorFlow "
+                "compiles no exchange between them. Leave out one of the two"
+            )
         self.heads, self.shape = heads, shape
-        self.network = network
-        self.network.create_variables()
-        self.target_network = network.copy(name="target_network")
-        self.target_network.create_variables()
-        self.scaling: Scaling = scaling(len(heads))
         self.bandit = HeadBandit(len(heads))
-        self.optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
-        self.optimizer.build(self.network.trainable_variables)
+        self.network = network
+        # Policies have no part in this: under a scope, their random generators would work in `strategy.run` alone.
+        with self.strategy.scope():
+            self.network.create_variables()
+            self.target_network = network.copy(name="target_network")
+            self.target_network.create_variables()
+            self.scaling: Scaling = scaling(len(heads))
+            self.optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
+            self.optimizer.build(self.network.trainable_variables)
+            self._initialised = tf.Variable(False, trainable=False, name="initialised")
         self._target_update_period = target_update_period
         self._double_q = double_q
         self._priority_eta = priority_eta
         self._importance_exponent = importance_exponent
-        self._initialised = tf.Variable(False, trainable=False, name="initialised")
         if jit_compile:
             self._update = tf.function(self._update, jit_compile=True)
         collect_policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed)
@@ -180,9 +199,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             lambda: None,
         )
         if self.summaries_enabled:
+            means = self._means(loss, errors, priorities)
             tf.cond(
                 tf.summary.should_record_summaries(),
-                lambda: self._summarise(loss, errors, priorities),
+                lambda: self._summarise(*means),
                 lambda: None,
             )
         return tf_agent.LossInfo(loss, LossExtra(priorities))
@@ -211,8 +231,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def _loss_of(self, errors: Errors, weights: tf.Tensor) -> tf.Tensor:
         per_step = 0.5 * tf.reduce_sum(tf.square(errors.scaled), axis=-1) * errors.mask * weights
-        # A constant divisor, not the number of unmasked steps: padding then changes nothing, on any replica.
-        return tf.reduce_sum(per_step) / tf.cast(tf.size(errors.mask), tf.float32)
+        # A constant divisor, not the number of unmasked steps: padding then changes nothing, on any replica. Replicas'
+        # losses and gradients are added up.
+        replica = tf.distribute.get_replica_context()
+        replicas = 1 if replica is None else replica.num_replicas_in_sync
+        return tf.reduce_sum(per_step) / tf.cast(replicas * tf.size(errors.mask), tf.float32)
 
     def sequence_errors(self, sequence: Sequence) -> Errors:
         """Scaled TD errors of the training region of each window; gradients flow into the online network alone."""
@@ -246,7 +269,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         actions = tf.transpose(steps.previous_action)[burn_in + 1 : burn_in + length + 1]
         chosen = tf.one_hot(actions, values.shape[-1])[:, :, None, :]
         outputs = tf.reduce_sum(values[:length] * chosen, axis=-1)
-        tf.cond(self._initialised, lambda: None, lambda: self._initialise_scaling(greedy[:length], steps))
+        real = tf.transpose(steps.step_type)[burn_in:][:length] != LAST
+        self.scaling.initialise(greedy[:length], tf.cast(real, tf.float32), ~self._initialised)
+        self._initialised.assign(True)
         return self._errors(steps, outputs, bootstrap, self.scaling.values(greedy), target_greedy)
 
     def _errors(
@@ -281,11 +306,6 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         scaled = tf.where(keep, self.scaling.errors(targets, outputs, context), 0.0)
         return Errors(scaled, outputs, targets, mask)
 
-    def _initialise_scaling(self, values: tf.Tensor, steps: Steps) -> None:
-        mask = tf.transpose(steps.step_type)[self.shape.burn_in :][: self.shape.length] != LAST
-        self.scaling.initialise(values, tf.cast(mask, tf.float32))
-        self._initialised.assign(True)
-
     def _replace_target(self) -> None:
         for variable, source in zip(self.target_network.variables, self.network.variables, strict=True):
             variable.assign(source)
@@ -305,32 +325,51 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             norms.append(tf.linalg.global_norm(tape.gradient(loss, shared)))
         return tf.stack(norms)
 
-    def _summarise(self, loss: tf.Tensor, errors: Errors, priorities: tf.Tensor) -> None:
-        step = self.train_step_counter
-        count = tf.maximum(tf.reduce_sum(errors.mask), 1.0)
-        raw = errors.targets - self.scaling.values(errors.outputs)
-
-        def mean(values):
-            return tf.reduce_sum(values, axis=(0, 1)) / count
-
+    def _means(self, loss: tf.Tensor, errors: Errors, priorities: tf.Tensor) -> tuple[dict, dict]:
+        """What summaries show of a batch, of all replicas: name -> [H], and name -> scalar."""
+        values = self.scaling.values(errors.outputs)
+        per_step = tf.stack(
+            [tf.square(errors.scaled), tf.square(errors.targets - values), values, errors.targets]
+        )
+        loss, real, steps, sums = summed_over_replicas(
+            loss,
+            tf.reduce_sum(errors.mask),
+            tf.cast(tf.size(errors.mask), tf.float32),
+            tf.reduce_sum(per_step, axis=(1, 2)),
+        )
+        scaled, raw, value, target = tf.unstack(sums / tf.maximum(real, 1.0))
         per_head = {
-            "loss": 0.5 * mean(tf.square(errors.scaled)),
-            "td_error/unscaled": tf.sqrt(mean(tf.square(raw))),
-            "td_error/scaled": tf.sqrt(mean(tf.square(errors.scaled))),
-            "value": mean(self.scaling.values(errors.outputs)),
-            "target": mean(errors.targets),
-            "bandit/probability": self.collect_policy.head_probabilities,
+            "loss": 0.5 * scaled,
+            "td_error/unscaled": tf.sqrt(raw),
+            "td_error/scaled": tf.sqrt(scaled),
+            "value": value,
+            "target": target,
         }
+        priorities = of_all_replicas(priorities)
+        scalars = {
+            "loss": loss,
+            "priority/mean": tf.reduce_mean(priorities),
+            "priority/max": tf.reduce_max(priorities),
+            "masked_fraction": 1.0 - real / steps,
+        }
+        return per_head, scalars
+
+    def _summarise(self, per_head: dict[str, tf.Tensor], scalars: dict[str, tf.Tensor]) -> None:
+        step = self.train_step_counter
+        per_head = per_head | {"bandit/probability": self.collect_policy.head_probabilities}
         per_head |= {f"scaling/{name}": value for name, value in self.scaling.summaries().items()}
         # A tag begins with the name scope of where it is written, which is that of a branch here.
         with tf.name_scope(""):
             for tag, values in per_head.items():
                 for name, value in zip(self.heads.names, tf.unstack(values), strict=True):
                     tf.summary.scalar(f"{tag}/{name}", value, step)
-            tf.summary.scalar("loss", loss, step)
-            tf.summary.scalar("priority/mean", tf.reduce_mean(priorities), step)
-            tf.summary.scalar("priority/max", tf.reduce_max(priorities), step)
-            tf.summary.scalar("masked_fraction", 1.0 - tf.reduce_mean(errors.mask), step)
+            for tag, value in scalars.items():
+                tf.summary.scalar(tag, value, step)
+
+
+def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
+    return mirrored and any("CPU" in device for device in strategy.extended.worker_devices)
 
 
 def _time_major(batch_major: tf.Tensor) -> tf.Tensor:

@@ -137,6 +137,11 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag("--updates", type=_count(1), metavar="N", help="learner updates in total (sets train.updates)")
     flag("--seed", type=_count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
     flag(
+        "--strategy",
+        choices=("default", "mirrored", "tpu"),
+        help="updates on one device, on all GPUs, or on a TPU (sets train.strategy)",
+    )
+    flag(
         "--collectors",
         type=_count(1),
         metavar="N",
@@ -197,7 +202,7 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 def _configure(options: argparse.Namespace, configs: Path) -> str | None:
     """Parses the gin configuration; returns the name of the last scaling file in it."""
     files = [options.config, options.scaling] if options.scaling else [options.config]
-    flags = {"env": options.env, "updates": options.updates, "seed": options.seed}
+    flags = {name: getattr(options, name) for name in ("env", "updates", "seed", "strategy")}
     bindings = [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
     gin.clear_config()
     _search_in(configs.parent)

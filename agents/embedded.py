@@ -18,9 +18,7 @@ from agents.learner import Learner
 from agents.progress import Progress, closing_words
 from agents.run_folder import UsageError, write_operative_config
 from agents.sequences import SequenceShape
-from agents.training import Training
-
-ATARI_FRAMES_PER_STEP = 4
+from agents.training import ATARI_FRAMES_PER_STEP, Training
 
 
 class Result(NamedTuple):
@@ -54,7 +52,7 @@ class EmbeddedRun:
     def _build(self) -> None:
         training = self._training
         self._eval_environment = self._open(training.environment(training.eval_envs, 1))
-        self._agent = training.agent(self._eval_environment)
+        self._agent = training.agent(self._eval_environment, strategy=training.distribution())
         trackables = {"agent": self._agent, "train_step": self._agent.train_step_counter}
         checkpointer = Checkpointer(self._root, trackables, lambda: self._replay.checkpoint())
         self._replay = training.replay(

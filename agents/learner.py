@@ -24,18 +24,20 @@ class Learner:
 
     Args:
       root_dir: TensorBoard files go into its `train` folder, drained statistics into `statistics`.
-      agent: updated in place.
+      agent: updated in place, on all replicas of its strategy.
       replay: source of sequences and statistics.
-      batch_size: sequences per update.
+      batch_size: sequences per update, of all replicas together.
       summary_interval: in updates; 0 writes none.
       checkpointer: of the agent and the replay; None: nothing is restored, and `save` must not be called.
       reward_multiplier: of the environments; returns are shown without it.
-      strategy: a `tf.distribute.Strategy`, or None for the current one.
 
     Attributes:
       resumed: whether there was a checkpoint.
       environment_steps: transitions that statistics have told of, all collectors and earlier starts together.
       episodes: finished episodes, likewise.
+
+    Raises:
+      ValueError: a batch that cannot be shared out equally among the replicas.
     """
 
     def __init__(
@@ -47,12 +49,18 @@ class Learner:
         summary_interval: int,
         checkpointer: Checkpointer | None = None,
         reward_multiplier: float = 1.0,
-        strategy: tf.distribute.Strategy | None = None,
     ):
+        replicas = agent.strategy.num_replicas_in_sync
+        if batch_size % replicas:
+            raise ValueError(
+                f"train.batch_size = {batch_size} sequences cannot be shared out equally among {replicas} replicas; "
+                f"write a multiple of {replicas}"
+            )
         self._agent, self._replay, self._checkpointer = agent, replay, checkpointer
         self._reward_multiplier, self._summary_interval = reward_multiplier, summary_interval
         self.batch_size = batch_size
 
+        # Every replica calls this with its own share: each key is written once.
         def update_priorities(sample, loss_info):
             _, info = sample
             priorities = loss_info.extra.priorities
@@ -63,12 +71,17 @@ class Learner:
             root_dir,
             agent.train_step_counter,
             agent,
-            experience_dataset_fn=lambda: replay.dataset(batch_size),
+            experience_dataset_fn=lambda: replay.dataset(batch_size // replicas),
+            # Otherwise draws would be made ahead, and would miss the newest priorities.
+            experience_dataset_options=tf.distribute.InputOptions(
+                experimental_fetch_to_device=False,
+                experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
+            ),
             after_train_strategy_step_fn=update_priorities,
             # Checkpoints span learner, replay and collector; the Learner's own would hold only one of the three.
             checkpoint_interval=2**62,
             summary_interval=summary_interval,
-            strategy=strategy,
+            strategy=agent.strategy,
         )
         restored = checkpointer.restore() if checkpointer else None
         self.resumed = restored is not None

@@ -23,7 +23,8 @@ class Snapshot:
     """What one line shows; None is what is not known yet, or does not apply.
 
     `updates`, `total_updates` count learner updates, `steps` environment steps over all environments,
-    `frames` what the emulator drew in them; `elapsed` and `left` are seconds.
+    `frames` what the emulator drew in them; `waits` the shares of time in which the learner waits for collectors, and
+    they for it, in a distributed run; `elapsed` and `left` are seconds.
     """
 
     updates: int
@@ -34,6 +35,7 @@ class Snapshot:
     eval_return: float | None = None
     steps_per_second: float | None = None
     updates_per_second: float | None = None
+    waits: tuple[float, float] | None = None
     elapsed: float = 0.0
     left: float | None = None
 
@@ -50,6 +52,7 @@ def format_line(snapshot: Snapshot) -> str:
         f"eval {_number(s.eval_return)}",
         f"{_number(s.steps_per_second)} steps/s",
         f"{_number(s.updates_per_second)} updates/s",
+        *([f"waiting: learner {s.waits[0]:.0%}, collectors {s.waits[1]:.0%}"] if s.waits else []),
         f"elapsed {_duration(s.elapsed)}",
         f"left {_duration(s.left)}",
     ]
@@ -86,6 +89,7 @@ class Progress:
         self._frames_per_step = frames_per_step
         self._returns: collections.deque[float] = collections.deque(maxlen=last_episodes)
         self._eval_return: float | None = None
+        self._waits: tuple[float, float] | None = None
         self._stream = sys.stdout if stream is None else stream
         self._refreshed = self._stream.isatty()
         self._interval = interval if interval is not None else 0.5 if self._refreshed else 10.0
@@ -94,13 +98,19 @@ class Progress:
         self._marks = collections.deque([(self._start, steps, updates)])  # what the rates are taken from
 
     def update(
-        self, updates: int, steps: int, returns: Iterable[float] = (), eval_return: float | None = None
+        self,
+        updates: int,
+        steps: int,
+        returns: Iterable[float] = (),
+        eval_return: float | None = None,
+        waits: tuple[float, float] | None = None,
     ) -> None:
-        """Takes the current counts, and what has finished since the last call: episodes, an evaluation."""
+        """Takes the current counts, and what is new since the last call: episodes, an evaluation, shares of waiting."""
         self._updates, self._steps = updates, steps
         self._returns.extend(returns)
         if eval_return is not None:
             self._eval_return = eval_return
+        self._waits = waits or self._waits
         now = self._clock()
         if now - self._drawn >= self._interval:
             self._draw(now)
@@ -136,6 +146,7 @@ class Progress:
             eval_return=self._eval_return,
             steps_per_second=rates[0],
             updates_per_second=rates[1],
+            waits=self._waits,
             elapsed=now - self._start,
             left=max(self._total_updates - self._updates, 0) / rates[1] if rates[1] else None,
         )

@@ -5,6 +5,7 @@ operative_config.gin   every value that the constructed program uses, defaults i
 command.txt            one line per start: time and command line
 versions.txt           what the latest start ran on
 lock                   held while a process works in the folder
+processes.txt          of a distributed run: the number of each process on its machine
 """
 
 from __future__ import annotations
@@ -65,11 +66,11 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
             stack.enter_context(_locked(folder))
             new = not (folder / _CONFIG).exists()
             _check_configuration(folder)
-            _write(folder / _VERSIONS, versions())
+            write(folder / _VERSIONS, versions())
             now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
             with open(folder / _COMMAND, "a") as lines:
                 lines.write(f"{now}  {shlex.join(command)}\n")
-            _write(folder / _CONFIG, gin.config_str())
+            write(folder / _CONFIG, gin.config_str())
         except OSError as error:
             raise RunFolderError(
                 f"The run folder {folder} cannot be written: {error.strerror or error}. "
@@ -85,7 +86,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
 
 def write_operative_config(root_dir: str | os.PathLike) -> None:
     """Saves every gin value in use, defaults included. To be called once everything has been constructed."""
-    _write(pathlib.Path(root_dir) / _OPERATIVE, gin.operative_config_str())
+    write(pathlib.Path(root_dir) / _OPERATIVE, gin.operative_config_str())
 
 
 def versions() -> str:
@@ -174,8 +175,9 @@ def _commit() -> str:
     return commit + (" with changes" if changes else "")
 
 
-def _write(path: pathlib.Path, text: str) -> None:
+def write(path: str | os.PathLike, text: str) -> None:
     """Replaces a file as a whole: a reader sees the old text or the new one, never half of it."""
+    path = pathlib.Path(path)
     new = path.with_name(path.name + _NEW)
     new.write_text(text)
     new.replace(path)

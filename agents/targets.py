@@ -54,9 +54,24 @@ def sequence_priorities(errors: tf.Tensor, mask: tf.Tensor, eta: float) -> tf.Te
 
 
 def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: float) -> tf.Tensor:
-    """(N P)^-beta, divided by the largest of the batch (Schaul et al. 2016, section 3.4); [B] -> float32 [B]."""
-    # A FIFO draw reports no probability of its own (zero): then every sequence counts alike.
-    uniform = tf.reduce_all(probability <= 0.0)
+    """(N P)^-beta, divided by the largest of the batch (Schaul et al. 2016, section 3.4); [B] -> float32 [B].
+
+    Under `tf.distribute` the batch is that of all replicas.
+    """
     scaled = tf.cast(table_size, tf.float32) * tf.cast(probability, tf.float32)
-    weights = tf.where(uniform, tf.ones_like(scaled), tf.pow(tf.maximum(scaled, 1e-12), -exponent))
-    return weights / tf.reduce_max(weights)
+    of_all = of_all_replicas(scaled)
+    # A FIFO draw reports no probability of its own (zero): then every sequence counts alike.
+    uniform = tf.reduce_all(of_all <= 0.0)
+
+    def weight(scaled: tf.Tensor) -> tf.Tensor:
+        return tf.where(uniform, tf.ones_like(scaled), tf.pow(tf.maximum(scaled, 1e-12), -exponent))
+
+    return weight(scaled) / tf.reduce_max(weight(of_all))
+
+
+def of_all_replicas(values: tf.Tensor) -> tf.Tensor:
+    """What all replicas of a strategy hold, one behind the other: [B] -> [all B]. Not in `tf.cond`."""
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return values
+    return replica.all_gather(values, axis=0)

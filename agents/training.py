@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +12,19 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
 from tf_agents.specs import tensor_spec
+from tf_agents.train.utils import strategy_utils
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.replay import Replay
+from agents.run_folder import UsageError
 from agents.sequences import SequenceShape
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.scalings import ReturnBasedScaling
+
+ATARI_FRAMES_PER_STEP = 4
+STRATEGIES = ("default", "mirrored", "tpu")
 
 
 @gin.configurable("train", module="agents")
@@ -31,6 +37,8 @@ class Training:
       updates: learner updates in total, those of earlier starts included.
       environment_steps: ends the run before its updates are made, once so many have been collected; None: no limit.
       seed: of networks, environments, exploration and head choice.
+      strategy: where updates are computed: "default" on one device, "mirrored" on all GPUs of the learner's machine (on
+        its CPU if it has none), each with an equal share of the batch, or "tpu", which nobody has run yet.
       scaling: factory of a `rbs_tf.scalings` scaling, called with the number of heads.
       num_envs: environments that a collector steps as one batch.
       batch_size: sequences per update.
@@ -44,12 +52,16 @@ class Training:
       weights_interval: distributed: environment steps of a collector between looks for newer weights (paper: 400).
       step_timeout: distributed: seconds after which a step of the environments counts as stuck.
       max_faults: distributed: failures of environments after which a run ends instead of restarting its collector.
+
+    Raises:
+      UsageError: an unknown strategy.
     """
 
     env: str = gin.REQUIRED
     updates: int = gin.REQUIRED
     environment_steps: int | None = None
     seed: int = 0
+    strategy: str = "default"
     scaling: Callable = ReturnBasedScaling
     num_envs: int = 32
     batch_size: int = 32
@@ -64,6 +76,12 @@ class Training:
     step_timeout: float = 120.0
     max_faults: int = 10
 
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise UsageError(
+                f"train.strategy is {self.strategy!r}; write one of {', '.join(map(repr, STRATEGIES))}"
+            )
+
     def reached(self, updates: int, steps: int) -> bool:
         """Whether the run has come to its end."""
         limit = self.environment_steps
@@ -73,9 +91,39 @@ class Training:
         """A batch of the run's environments, seeded for its purpose."""
         return environments.make(self.env, num_envs=num_envs, seed=self.derived_seed(*purpose))
 
-    def agent(self, environment: py_environment.PyEnvironment, *purpose: int) -> RecurrentMultiHeadAgent:
-        """The agent for such an environment. Weights depend on `seed` alone, its acting on the purpose, too."""
+    def distribution(self) -> tf.distribute.Strategy:
+        """The strategy for the agent that learns.
+
+        Raises:
+          ValueError: there is no TPU, or it does not answer.
+        """
+        if self.strategy != "tpu":
+            return strategy_utils.get_strategy(tpu=None, use_gpu=self.strategy == "mirrored")
+        name = os.environ.get("TPU_NAME", "local")
+        try:
+            if name == "local" and not tf.config.list_physical_devices("TPU"):
+                raise ValueError("TensorFlow sees no TPU device on this machine")
+            return strategy_utils.get_strategy(tpu=name, use_gpu=False)
+        except (ValueError, RuntimeError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"train.strategy is 'tpu', but {error}. It takes a TPU virtual machine with libtpu and the TensorFlow "
+                "built for it, or the name or grpc:// address of a TPU in the environment variable TPU_NAME"
+            ) from error
+
+    def agent(
+        self,
+        environment: py_environment.PyEnvironment,
+        *purpose: int,
+        strategy: tf.distribute.Strategy | None = None,
+    ) -> RecurrentMultiHeadAgent:
+        """The agent for such an environment. Weights depend on `seed` alone, its acting on the purpose, too.
+
+        The one that learns needs a strategy, see `distribution`; None for those that only act.
+        """
+        strategy = strategy or tf.distribute.get_strategy()
         tf.random.set_seed(self.seed)
+        with strategy.scope():
+            train_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step")
         return RecurrentMultiHeadAgent(
             tensor_spec.from_spec(environment.time_step_spec()),
             tensor_spec.from_spec(environment.action_spec()),
@@ -83,8 +131,9 @@ class Training:
             self._network(environment),
             self.scaling,
             SequenceShape(),
-            tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step"),
+            train_step,
             seed=self.derived_seed(*purpose) if purpose else self.seed,
+            strategy=strategy,
         )
 
     def replay(self, environment: py_environment.PyEnvironment, **connection: Any) -> Replay:

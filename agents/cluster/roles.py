@@ -21,7 +21,7 @@ from agents.evaluator import Evaluator, write_summary
 from agents.learner import Learner
 from agents.run_folder import write_operative_config
 from agents.sequences import SequenceShape
-from agents.training import Training
+from agents.training import ATARI_FRAMES_PER_STEP, Training
 from agents.weights import Publisher, assign
 
 _POLL = 0.05  # seconds between two looks of whoever has nothing to do
@@ -91,7 +91,7 @@ class LearnerRole(Role):
     def __init__(self, root_dir: str, address: str):
         super().__init__()
         environment = self._environment(1, 1)
-        agent = self.training.agent(environment)
+        agent = self.training.agent(environment, strategy=self.training.distribution())
         self._replay_client = self._replay(environment, address=address)
         checkpointer = Checkpointer(
             root_dir, {"agent": agent, "train_step": agent.train_step_counter}, self._replay_client.checkpoint
@@ -109,6 +109,7 @@ class LearnerRole(Role):
         self._closing.callback(self._publisher.close)
         self._publisher.publish(self._learner.updates)
         self._waited = 0.0
+        self._frames_per_step = None if environment.game is None else ATARI_FRAMES_PER_STEP
         self._new_returns: list[float] = []
         self._returns_lock = threading.Lock()
         write_operative_config(root_dir)
@@ -142,8 +143,14 @@ class LearnerRole(Role):
             "steps": self._learner.environment_steps,
             "returns": returns,
             "waited": self._waited,
-            "finished": self._finished(),
+            "frames_per_step": self._frames_per_step,
         }
+
+    def note_waits(self, learner: float, collectors: float) -> None:
+        """For TensorBoard: shares of the last seconds in which either side waited for the other."""
+        with self._learner.summary_writer.as_default(step=self._learner.updates):
+            tf.summary.scalar("waits/learner", learner)
+            tf.summary.scalar("waits/collectors", collectors)
 
     def _finished(self) -> bool:
         return self.training.reached(self._learner.updates, self._learner.environment_steps)
@@ -270,7 +277,7 @@ class EvaluatorRole(Acting):
     def status(self) -> dict[str, Any]:
         head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
         return {
-            "eval_return": self._last_return,
+            "eval_return": None if np.isnan(self._last_return) else self._last_return,
             "head": self._agent.heads.names[head],
             "game": self._own_environment.game,
         }

@@ -19,12 +19,16 @@ quiet()  # in Ray's workers this module is the first of ours
 
 import gin  # noqa: E402
 
+from agents.cluster import roles  # noqa: E402
+from agents.collector import EnvironmentFault  # noqa: E402
 from agents.progress import Progress, closing_words  # noqa: E402
-from agents.run_folder import REPOSITORY, RunFolderError, UsageError  # noqa: E402
+from agents.run_folder import REPOSITORY, RunFolderError, UsageError, write  # noqa: E402
+from agents.training import Training  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
 _INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
 _STOP_SECONDS = 8.0  # until a run that is asked to stop has written its checkpoint
+_WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _POLL = 0.5  # seconds between two looks at all processes
 # Ray's own settings, unless the caller has made other ones.
 _RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -47,29 +51,22 @@ class Host:
         os.setpgid(0, 0)
         self._role = None
         with gin.unlock_config():
-            import agents.cluster.roles  # noqa: F401  registers what the configuration names
-
             gin.parse_config(config)
 
     def work(self, role: str, *args: Any) -> Any:
         """Builds `agents.cluster.roles.<role>(*args)` and returns what its `run` does."""
-        from agents.cluster import roles
-
         self._role = None
         with getattr(roles, role)(*args) as self._role:
-            try:
-                return self._role.run()
-            finally:
-                self._last_status = self._role.status()
+            return self._role.run()
 
     def status(self) -> dict[str, Any]:
         """The role's status, empty while it is being built; and the process."""
         return {"pid": os.getpid()} | (self._role.status() if self._role is not None else {})
 
-    def tell(self, method: str) -> None:
-        """Calls a method of the role without arguments, if there is one already."""
+    def tell(self, method: str, *args: Any) -> None:
+        """Calls a method of the role, if there is one already."""
         if self._role is not None:
-            getattr(self._role, method)()
+            getattr(self._role, method)(*args)
 
 
 class Member:
@@ -117,24 +114,22 @@ class ClusterRun:
     def __init__(self, root_dir: str, collectors: int, cluster: str | None = None):
         self._root, self._stopped_by = os.path.abspath(root_dir), None
         self._ray = _connected(collectors, cluster)
-        from agents.training import Training
-
-        self._training = Training()
+        self._training, self._processes = Training(), ""
         config = gin.config_str()
-        self._faults = 0
+        self._faults, self._waits_mark = 0, (time.monotonic(), {})
         gpus = int(self._ray.cluster_resources().get("GPU", 0) >= 1)
         self._host_name = self._ray.util.get_node_ip_address() if cluster else "127.0.0.1"
 
         def member(name: str, role: str, **resources: Any) -> Member:
             actor = self._ray.remote(Host).options(
-                max_restarts=-1, max_concurrency=4, scheduling_strategy="SPREAD", **resources
+                max_restarts=-1, max_concurrency=4, num_cpus=1, scheduling_strategy="SPREAD", **resources
             )
             return Member(name, role, actor.remote(config))
 
         self._replay = member("replay", "ReplayServer")
         self._learner = member("learner", "LearnerRole", num_gpus=gpus)
         self._evaluator = member("evaluator", "EvaluatorRole")
-        self._collectors = [member(f"collector {i}", "CollectorRole", num_cpus=1) for i in range(collectors)]
+        self._collectors = [member(f"collector {i}", "CollectorRole") for i in range(collectors)]
 
     @property
     def _members(self) -> list[Member]:
@@ -151,9 +146,7 @@ class ClusterRun:
             self._progress = self._first_progress()
             while self._stopped_by is None and not self._ended(self._learner):
                 self._look_after_all()
-            result = self._finish()
-        self._progress.done()
-        return result
+            return self._finish()
 
     def close(self) -> None:
         """Ends every process of the run."""
@@ -179,11 +172,22 @@ class ClusterRun:
         self._begin(self._replay)
         while "address" not in self._replay.status and self._stopped_by is None:
             if self._ended(self._replay):
-                self._ray.get(self._replay.task)
+                self._explain_failed_start()
             self._replay.look()
             time.sleep(0.05)
         for member in self._members[1:]:
             self._begin(member)
+
+    def _explain_failed_start(self) -> None:
+        """The replay has failed while it was built: by what it was told, or by its machine."""
+        try:
+            self._ray.get(self._replay.task)
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, ValueError | UsageError):
+                raise UsageError(str(error.cause)) from error
+            raise RunFolderError(f"The replay cannot be started: {error.cause}") from error
+        except self._ray.exceptions.RayActorError:
+            self._begin(self._replay)
 
     def _restart_all(self) -> None:
         """After the replay's end: what the others hold refers to a server that is gone."""
@@ -229,7 +233,8 @@ class ClusterRun:
             cause = error.cause
             if member is self._learner or isinstance(cause, UsageError):
                 raise RunFolderError(f"{member.name}: {cause}") from error
-            self._count_fault(f"{member.name}: {type(cause).__name__}: {cause}")
+            named = isinstance(cause, EnvironmentFault)
+            self._count_fault(str(cause) if named else f"{member.name}: {type(cause).__name__}: {cause}")
         except errors.RayActorError:
             if member.status:  # the first news of it; calls keep failing until its next process is there
                 self._progress.say(f"{member.name}: its process died; it starts again.")
@@ -266,12 +271,34 @@ class ClusterRun:
         learner = self._learner.status
         if "updates" not in learner:
             return
-        self._progress.update(
-            learner["updates"],
-            learner["steps"],
-            learner.pop("returns", ()),
-            eval_return=self._evaluator.status.get("eval_return"),
-        )
+        counts = learner["updates"], learner["steps"]
+        eval_return = self._evaluator.status.get("eval_return")
+        waits = self._waits()
+        if waits is not None:
+            self._learner.host.tell.remote("note_waits", *waits)
+        self._progress.update(*counts, learner.pop("returns", ()), eval_return, waits)
+        self._write_processes()
+
+    def _waits(self) -> tuple[float, float] | None:
+        """Shares of the last seconds in which the learner waited for data, and collectors for the learner."""
+        then, before = self._waits_mark
+        seconds = time.monotonic() - then
+        if seconds < _WAITS_WINDOW:
+            return None
+        now = {member: member.status["waited"] for member in self._members if "waited" in member.status}
+        self._waits_mark = time.monotonic(), now
+        shares = {m: max(0.0, now[m] - before[m]) / seconds for m in now if m in before}
+        of_collectors = [shares[member] for member in self._collectors if member in shares]
+        if self._learner not in shares or not of_collectors:
+            return None
+        return min(1.0, shares[self._learner]), min(1.0, sum(of_collectors) / len(of_collectors))
+
+    def _write_processes(self) -> None:
+        """Says in the run folder which process is which."""
+        lines = "".join(f"{member.name}: {member.status.get('pid', '-')}\n" for member in self._members)
+        if lines != self._processes:
+            self._processes = lines
+            write(os.path.join(self._root, "processes.txt"), lines)
 
     def _finish(self) -> Result:
         """Lets everybody stop; the evaluator plays its last episodes if the run came to its own end."""
@@ -287,10 +314,11 @@ class ClusterRun:
                 pass
         learner, evaluator = (self._outcome(member) for member in (self._learner, self._evaluator))
         updates, steps = learner.get("updates", 0), learner.get("steps", 0)
-        self._progress.update(updates, steps, learner.get("returns", ()), evaluator.get("eval_return"))
-        final = evaluator.get("eval_return", float("nan"))
-        words = closing_words(updates, steps, final, evaluator.get("head"), evaluator.get("game"))
-        self._progress.say(words)
+        eval_return = evaluator.get("eval_return")
+        self._progress.update(updates, steps, learner.get("returns", ()), eval_return)
+        self._progress.done()
+        final = float("nan") if eval_return is None else eval_return
+        self._progress.say(closing_words(updates, steps, final, evaluator.get("head"), evaluator.get("game")))
         return Result(updates, steps, final, self._stopped_by)
 
     def _outcome(self, member: Member) -> dict[str, Any]:
@@ -336,7 +364,7 @@ def _connected(collectors: int, cluster: str | None):
     ray.init(
         address="local",
         # A number of slots, not of cores: the operating system shares the cores out.
-        num_cpus=collectors,
+        num_cpus=collectors + 3,
         include_dashboard=False,
         _node_ip_address="127.0.0.1",
         object_store_memory=80 * 2**20,  # the smallest that Ray accepts; nothing goes through it
