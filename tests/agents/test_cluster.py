@@ -66,9 +66,9 @@ class Started:
         )
 
     def pid(self, name):
-        """Number of the process that plays a role, as the run folder says."""
-        text = (self.root / "processes.txt").read_text()
-        return int(re.search(rf"^{name}: (\d+)$", text, re.MULTILINE)[1])
+        """Number of the process that plays a role, as the run folder says; None while it is being started."""
+        found = re.search(rf"^{name}: (\d+)$", (self.root / "processes.txt").read_text(), re.MULTILINE)
+        return found and int(found[1])
 
     def wait_for(self, condition):
         end = time.monotonic() + PATIENCE
@@ -112,7 +112,7 @@ def survivor(tmp_path_factory):
         for name in ("collector 0", "evaluator", "learner", "replay"):
             killed = run.pid(name)
             os.kill(killed, signal.SIGKILL)
-            run.wait_for(lambda name=name, killed=killed: run.pid(name) != killed)
+            run.wait_for(lambda name=name, killed=killed: run.pid(name) not in (killed, None))
             run.wait_for_more_updates()
         run.process.kill()
         run.assert_nothing_left()
