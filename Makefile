@@ -23,7 +23,7 @@ test: lint ## Check style and run the tests; ARGS="-m slow" runs the long ones
 
 studies: export TF_CPP_MIN_LOG_LEVEL := 3
 studies: $(INSTALLED) ## Draw the toy figures into studies/
-	@for study in intuitions derivation edge_cases noise_amplification adam spikes scores; do \
+	@for study in intuitions derivation edge_cases noise_amplification adam spikes skiing scores; do \
 	  $(PY) -m rbs_tf.studies.$$study $(ARGS) || exit 1; \
 	done
 

@@ -179,7 +179,7 @@ class Learner:
         with self.summary_writer.as_default(step=self.updates):
             tf.summary.scalar("environment_steps", self.environment_steps)
             tf.summary.scalar("replay/sequences", self._replay.size)
-            tf.summary.scalar("replay/ratio", self.updates * self.batch_size / self._replay.inserted)
+            tf.summary.scalar("replay/ratio", self._replay.sampled / self._replay.inserted)
             tf.summary.scalar(
                 "speed/environment_steps_per_second", (self.environment_steps - steps) / (now - then)
             )

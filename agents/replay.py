@@ -214,6 +214,16 @@ class Replay:
         inserted_since_start = self.inserted - self.min_sequences
         return (updates + 1) * batch_size <= inserted_since_start * self.replay_ratio
 
+    def batch_due(self, batch_size: int) -> bool:
+        """Whether one more batch keeps to the replay ratio, by the server's own count of samples.
+
+        Unlike a learner's count of updates it survives the learner: one that has lost some does not wait for
+        samples that the server will not give.
+        """
+        info = self._limiter()
+        earned = (info.insert_stats.completed - self.min_sequences) * self.replay_ratio
+        return info.sample_stats.completed + batch_size <= earned
+
     def writer(self) -> SequenceWriter:
         """Returns a new writer, for the stream of one environment."""
         writer = self._client.trajectory_writer(num_keep_alive_refs=self._shape.blocks)

@@ -49,7 +49,7 @@ class Training:
       checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
       summary_interval: updates between TensorBoard entries; 0 writes none.
       publish_interval: distributed: updates between publications of the weights.
-      weights_interval: distributed: environment steps of a collector between looks for newer weights (paper: 400).
+      weights_interval: distributed: steps of each environment between two looks for newer weights (paper: 400).
       step_timeout: distributed: seconds after which a step of the environments counts as stuck.
       max_faults: distributed: failures of environments after which a run ends instead of restarting its collector.
 
@@ -97,8 +97,13 @@ class Training:
         Raises:
           ValueError: there is no TPU, or it does not answer.
         """
-        if self.strategy != "tpu":
-            return strategy_utils.get_strategy(tpu=None, use_gpu=self.strategy == "mirrored")
+        if self.strategy == "default":
+            return tf.distribute.get_strategy()
+        if self.strategy == "mirrored":
+            on_gpus = tf.config.list_physical_devices("GPU")
+            # On CPUs the default, collectives, waits for ever inside TF-Agents' `Learner`.
+            reduction = None if on_gpus else tf.distribute.ReductionToOneDevice()
+            return tf.distribute.MirroredStrategy(cross_device_ops=reduction)
         name = os.environ.get("TPU_NAME", "local")
         try:
             if name == "local" and not tf.config.list_physical_devices("TPU"):

@@ -120,7 +120,7 @@ def test_what_the_packages_import_is_declared(project):
         name for name in python_files if name.startswith(("rbs_tf/", "networks/", "agents/", "train.py"))
     }
     extras = project["optional-dependencies"]
-    declared = names(project["dependencies"] + extras["minatar"] + extras["plots"])
+    declared = names(project["dependencies"] + extras["minatar"] + extras["plots"] + extras["cluster"])
     assert imported_distributions(shipped) <= declared
     assert imported_distributions(python_files) <= declared | names(extras["dev"])
 

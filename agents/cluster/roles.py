@@ -119,11 +119,14 @@ class LearnerRole(Role):
         training, learner = self.training, self._learner
         while not (self._stopping.is_set() or self._finished()):
             self._take_in_statistics()
-            if not self._replay_client.updates_due(learner.updates, learner.batch_size):
+            if not self._replay_client.batch_due(learner.batch_size):
                 self._waited += _POLL
                 self._stopping.wait(_POLL)
                 continue
-            learner.update()
+            try:
+                learner.update()
+            except (StopIteration, tf.errors.OutOfRangeError):  # stopped while it waited for sequences
+                break
             if self._publisher.error is not None:
                 raise self._publisher.error
             if learner.updates % training.publish_interval == 0:
@@ -134,6 +137,10 @@ class LearnerRole(Role):
         self._publisher.publish(learner.updates)
         self._publisher.close()
         return self.status()
+
+    def stop(self) -> None:
+        super().stop()
+        self._replay_client.end_waits()
 
     def status(self) -> dict[str, Any]:
         with self._returns_lock:
@@ -218,7 +225,7 @@ class CollectorRole(Acting):
         pulled_at = 0
         while not self._stopping.is_set():
             steps = self._collector.environment_steps
-            if steps - pulled_at >= self.training.weights_interval:
+            if steps - pulled_at >= self.training.weights_interval * self._own_environment.batch_size:
                 self._pull()
                 pulled_at = steps
             self._collector.run(self.training.steps_per_round)

@@ -205,12 +205,14 @@ class ClusterRun:
         if self._ended(self._replay):
             return self._restart_all()
         for member in self._members[1:]:
-            if self._ended(member) and not self._succeeded(member):
-                # Whoever fails because the replay is gone may be noticed before the replay is.
-                self._ray.wait([self._replay.task], timeout=1.0)
-                if self._ended(self._replay):
-                    return self._restart_all()
-                self._begin(member)
+            error = self._failure(member) if self._ended(member) else None
+            if error is None:
+                continue
+            # Whoever fails because the replay is gone may be noticed before the replay is.
+            if self._ray.wait([self._replay.task], timeout=2.0)[0]:
+                return self._restart_all()
+            self._explain(member, error)
+            self._begin(member)
         for member in self._members:
             silent = member.look()
             stuck = member.status.get("activity") == "environment" and member.status["seconds"] + silent
@@ -223,22 +225,29 @@ class ClusterRun:
                 member.status = {}
         self._show()
 
-    def _succeeded(self, member: Member) -> bool:
-        """Whether an ended member did what it was to do; says why not otherwise."""
-        errors = self._ray.exceptions
+    def _failure(self, member: Member) -> Exception | None:
+        """What ended a member's work; None for a learner that is done."""
         try:
             self._ray.get(member.task)
-            return member is self._learner
-        except errors.RayTaskError as error:
-            cause = error.cause
-            if member is self._learner or isinstance(cause, UsageError):
-                raise RunFolderError(f"{member.name}: {cause}") from error
-            named = isinstance(cause, EnvironmentFault)
-            self._count_fault(str(cause) if named else f"{member.name}: {type(cause).__name__}: {cause}")
-        except errors.RayActorError:
+        except self._ray.exceptions.RayError as error:
+            return error
+        return None if member is self._learner else RuntimeError("it ended without being asked to")
+
+    def _explain(self, member: Member, error: Exception) -> None:
+        """Says why a member has to begin again.
+
+        Raises:
+          RunFolderError: it would fail again in the same way.
+        """
+        if isinstance(error, self._ray.exceptions.RayActorError):
             if member.status:  # the first news of it; calls keep failing until its next process is there
                 self._progress.say(f"{member.name}: its process died; it starts again.")
-        return False
+            return
+        cause = getattr(error, "cause", error)
+        if member is self._learner or isinstance(cause, UsageError):
+            raise RunFolderError(f"{member.name}: {cause}") from error
+        named = isinstance(cause, EnvironmentFault)
+        self._count_fault(str(cause) if named else f"{member.name}: {type(cause).__name__}: {cause}")
 
     def _count_fault(self, what: str) -> None:
         self._faults += 1

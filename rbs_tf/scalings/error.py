@@ -7,7 +7,7 @@ from typing import Any
 import gin
 import tensorflow as tf
 
-from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from rbs_tf.scalings.scaling import ErrorContext, Scaling, summed_over_replicas
 
 
 @gin.configurable("error_based", module="scalings")
@@ -80,13 +80,19 @@ class ErrorBasedScaling(Scaling):
 
 
 def batch_moments(errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Count, mean and variance of errors [T, B, H] where the mask [T, B] is not 0: float64 [3, H], no gradient."""
+    """Count, mean and variance of errors [T, B, H] where the mask [T, B] is not 0: float64 [3, H], no gradient.
+
+    Under `tf.distribute`, those of the errors of all replicas.
+    """
     keep = tf.cast(mask, tf.bool)[..., None]
     errors = tf.where(keep, tf.cast(tf.stop_gradient(errors), tf.float64), 0.0)
-    count = tf.reduce_sum(tf.cast(keep, tf.float64))
-    mean = tf.math.divide_no_nan(tf.reduce_sum(errors, axis=(0, 1)), count)
+    count, total = summed_over_replicas(
+        tf.reduce_sum(tf.cast(keep, tf.float64)), tf.reduce_sum(errors, axis=(0, 1))
+    )
+    mean = tf.math.divide_no_nan(total, count)
     squares = tf.where(keep, tf.square(errors - mean), 0.0)
-    variance = tf.math.divide_no_nan(tf.reduce_sum(squares, axis=(0, 1)), count)
+    (total_square,) = summed_over_replicas(tf.reduce_sum(squares, axis=(0, 1)))
+    variance = tf.math.divide_no_nan(total_square, count)
     return tf.stack([tf.fill(tf.shape(mean), count), mean, variance])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import gin
 import tensorflow as tf
 
-from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from rbs_tf.scalings.scaling import ErrorContext, Scaling, summed_over_replicas
 
 # Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
 _SMALLEST_CHANGE = 1e-4
@@ -124,14 +124,16 @@ class PopArt(Scaling):
     def _moments_after(self, targets: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and mean square, float64 [H], after a step towards those of targets [T, B, H] under mask [T, B]."""
         keep, targets = tf.cast(mask, tf.float64)[..., None], tf.cast(targets, tf.float64)
-        count = tf.reduce_sum(keep)
+        count, total, total_square = summed_over_replicas(
+            tf.reduce_sum(keep),
+            *(tf.reduce_sum(keep * x, axis=(0, 1)) for x in (targets, tf.square(targets))),
+        )
         step = tf.where(count > 0.0, tf.constant(self._step_size, tf.float64), 0.0)
 
-        def stepped(moment: tf.Variable, samples: tf.Tensor) -> tf.Tensor:
-            batch_mean = tf.reduce_sum(keep * samples, axis=(0, 1)) / tf.maximum(count, 1.0)
-            return moment + step * (batch_mean - moment)
+        def stepped(moment: tf.Variable, total: tf.Tensor) -> tf.Tensor:
+            return moment + step * (total / tf.maximum(count, 1.0) - moment)
 
-        return stepped(self.mean, targets), stepped(self.mean_square, tf.square(targets))
+        return stepped(self.mean, total), stepped(self.mean_square, total_square)
 
     def _scale(self, mean: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
         variance = tf.maximum(mean_square - tf.square(mean), 0.0)

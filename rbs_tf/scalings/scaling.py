@@ -25,15 +25,27 @@ class ErrorContext(NamedTuple):
     n_step: int = 1  # the n of the targets
 
 
+def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
+    """Sums over a replica's share of a batch -> those over the whole batch; any shapes, float. Not in `tf.cond`."""
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return list(sums)
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, list(sums))
+
+
 @gin.configurable("none", module="scalings")
 class Scaling(tf.Module):
     """No scaling, and the hooks that a scaling may override.
 
     The agent calls, in this order: `observe` with all statistics that have arrived, before every update;
-    `before_update`, at the beginning of the update; inside it `initialise` once, on the first batch, then `rewards`,
-    `values` and `errors`, which may also be called on their own and must change nothing; `after_update`; and
-    `target_updated` when the target network has been replaced. Whatever a scaling remembers must be a
-    `tf.Variable`, so that checkpoints hold it.
+    `before_update`, at the beginning of the update; inside it `initialise`, then `rewards`, `values` and `errors`,
+    which may also be called on their own and must change nothing; `after_update`; and `target_updated` when the
+    target network has been replaced. Whatever a scaling remembers must be a `tf.Variable`, so that checkpoints
+    hold it.
+
+    Under `tf.distribute` every replica calls the hooks of an update with its share of the batch, and each holds
+    variables of its own. These stay equal only if all assign the same: what is taken from a batch must be summed
+    with `summed_over_replicas`, outside of `tf.cond`.
 
     "Network units" are what the heads put out, "reward units" what the environment pays. They differ for scalings
     that normalise the outputs; for the others `values` is the identity.
@@ -68,8 +80,12 @@ class Scaling(tf.Module):
         """Before anything is computed, in graph; both networks' head layers, whose `rescale_outputs(ratio, shift)` a
         scaling may call, for one when `observe` has changed its units."""
 
-    def initialise(self, values: tf.Tensor, mask: tf.Tensor) -> None:
-        """Sees the network's values at initialisation: float32 [T, B, H], mask float32 [T, B]. In graph, once."""
+    def initialise(self, values: tf.Tensor, mask: tf.Tensor, first: bool | tf.Tensor = True) -> None:
+        """Sees the network's values on a batch, float32 [T, B, H], mask float32 [T, B]. In graph, in every update.
+
+        Only where `first` is true, on the agent's first batch, are they those at initialisation and to be remembered.
+        It is no `tf.cond` around the call, because replicas could not meet in there.
+        """
 
     def rewards(self, rewards: tf.Tensor) -> tf.Tensor:
         """Rewards to learn from, float32 [T, B, H] -> the same shape."""

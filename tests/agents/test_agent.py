@@ -20,7 +20,7 @@ PAIRS = ((0.0, True), (0.9, False), (1.0, False))
 ACTIONS, FEATURES = 3, 4
 
 
-def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, **options):
+def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, train_step=None, **options):
     time_step_spec = ts.time_step_spec(tf.TensorSpec((FEATURES,), tf.float32))
     action_spec = tensor_spec.BoundedTensorSpec((), tf.int32, 0, ACTIONS - 1)
     network = RecurrentQNetwork(
@@ -33,9 +33,10 @@ def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, **o
         head_hidden=3,
         seed=seed,
     )
-    step = tf.Variable(0, dtype=tf.int64)
+    if train_step is None:
+        train_step = tf.Variable(0, dtype=tf.int64)
     return RecurrentMultiHeadAgent(
-        time_step_spec, action_spec, Heads(pairs), network, scaling, shape, step, **options
+        time_step_spec, action_spec, Heads(pairs), network, scaling, shape, train_step, **options
     )
 
 

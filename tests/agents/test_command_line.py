@@ -8,6 +8,7 @@ import pytest
 
 from agents.command_line import main
 from agents.run_folder import REPOSITORY, RunFolderError
+from agents.training import STRATEGIES
 
 
 class Call(NamedTuple):
@@ -16,6 +17,7 @@ class Call(NamedTuple):
     updates: int
     seed: int
     rate: float
+    strategy: str = "default"
 
 
 class Result(NamedTuple):
@@ -65,8 +67,8 @@ def command(no_train, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(elsewhere)
 
     @gin.configurable(module="command_line_test")
-    def train(root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1):
-        started.calls.append(Call(root_dir, env, updates, seed, rate))
+    def train(root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1, strategy="default"):
+        started.calls.append(Call(root_dir, env, updates, seed, rate, strategy))
         return Result()
 
     started = Command(train, configs, capsys)
@@ -151,6 +153,7 @@ def test_another_configuration_in_the_same_folder_is_refused_with_the_difference
         ("--updates=1e6", "argument --updates: must be a whole number of at least 1, not '1e6'."),
         ("--seed=-1", "argument --seed: must be a whole number of at least 0, not '-1'."),
         ("--seed", "argument --seed: expected one argument"),
+        ("--strategy=both", "invalid choice: 'both' (choose from 'default', 'mirrored', 'tpu')"),
         ("--gin_bindings=train.raet = 1", "doesn't have a parameter named 'raet'"),
         ("--gin_bindings=train.raet = 1", "Did you mean rate?"),
         ("--gin_bindings=trian.rate = 1", "No configurable matching 'trian'.\n"),
@@ -170,6 +173,12 @@ def test_another_configuration_in_the_same_folder_is_refused_with_the_difference
 )
 def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command, argument, answer):
     assert answer in command.refusal(argument)
+
+
+def test_the_strategies_are_those_of_the_training(command):
+    for strategy in STRATEGIES:
+        command(f"--strategy={strategy}")
+        assert command.calls.pop().strategy == strategy
 
 
 def test_a_mistake_in_a_file_is_refused_with_file_and_line(command, tmp_path):
