@@ -134,11 +134,10 @@ class ReturnBasedScaling(Scaling):
 
     def _sigma_with_gap(self, context: ErrorContext) -> tf.Tensor:
         """sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)), float64 [H]: all-time moments, the gap of the batch."""
-        real = tf.cast(context.mask[: tf.shape(context.online_values)[0]], tf.bool)[..., None]
+        mask = context.mask[: tf.shape(context.online_values)[0]]
         gaps = tf.cast(context.target_values, tf.float64) - tf.cast(context.online_values, tf.float64)
-        squares = tf.where(real, tf.square(gaps), 0.0)
-        count = tf.reduce_sum(tf.cast(real, tf.float64))
-        mean_square_gap = tf.math.divide_no_nan(tf.reduce_sum(squares, axis=(0, 1)), count)
+        _, mean, variance = tf.unstack(batch_moments(gaps, mask))
+        mean_square_gap = variance + tf.square(mean)
         moments = self.layer.moments
         return tf.sqrt(moments.sigma_squared + moments.discount_variance * mean_square_gap)
 

@@ -1,0 +1,200 @@
+"""Two replicas that share a batch make the update that one device makes of all of it.
+
+TensorFlow must hear of logical devices before it does anything else, and the collectives of two strategies in one
+process clash: each strategy has a process of its own here.
+"""
+
+import contextlib
+import functools
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents.embedded import EmbeddedRun
+from agents.learner import Learner
+from agents.replay import SEQUENCES, Replay
+from agents.run_folder import UsageError
+from agents.sequences import Block, Steps
+from agents.training import Training
+from rbs_tf import scalings
+from tests.agents.test_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows, some_moments
+from tests.agents.test_embedded import configured
+from tests.rbs_tf.test_distribution import two_cpus
+
+SCALINGS = {
+    "none": scalings.Scaling,
+    "return": scalings.ReturnBasedScaling,
+    # Larger steps than usual, so that every update changes the units.
+    "pop_art": functools.partial(scalings.PopArt, step_size=0.3),
+    "return_out": scalings.ReturnOut,
+    "error_based": functools.partial(scalings.ErrorBasedScaling, step=0.3),
+}
+UPDATES = 3
+
+
+@contextlib.contextmanager
+def fresh_process():
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=two_cpus)
+    with pool:
+        yield lambda function, *args: pool.submit(function, *args).result()
+
+
+@pytest.fixture(scope="module")
+def process():
+    with fresh_process() as run:
+        yield run
+
+
+@functools.cache
+def mirrored():
+    strategy = Training(env="any", updates=1, strategy="mirrored").distribution()
+    assert strategy.num_replicas_in_sync == 2
+    return strategy
+
+
+def agent_under(strategy, scaling, **options):
+    with strategy.scope():
+        train_step = tf.Variable(0, dtype=tf.int64)
+    return make_agent(scaling=scaling, strategy=strategy, train_step=train_step, **options)
+
+
+def shared_out(strategy, windows):
+    """Each replica gets two of the four windows; they differ in how much of them is padding."""
+
+    def share(array):
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(np.split(array, 2)[context.replica_id_in_sync_group])
+        )
+
+    return tf.nest.map_structure(share, tf.nest.map_structure(lambda x: x.numpy(), as_sequence(windows)))
+
+
+def check_updates(name, in_graph=False):
+    one, strategy = make_agent(scaling=SCALINGS[name], target_update_period=2), mirrored()
+    two = agent_under(strategy, SCALINGS[name], target_update_period=2)
+
+    def train_shares(shares):
+        return strategy.run(two.train, (shares,))
+
+    if in_graph:
+        train_shares = tf.function(train_shares)
+    for update in range(UPDATES):
+        windows = random_windows(seed=update)
+        for agent in (one, two):
+            agent.observe(some_moments(seed=update))
+        expected, found = one.train(as_sequence(windows)), train_shares(shared_out(strategy, windows))
+        priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)
+        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)
+        np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
+        np.testing.assert_allclose(priorities, expected.extra.priorities, rtol=1e-5)
+        assert two.train_step_counter.numpy() == update + 1
+        for part in ("network", "target_network", "scaling", "optimizer"):
+            compare(strategy, getattr(one, part).variables, getattr(two, part).variables, part)
+
+
+def compare(strategy, expected, found, part):
+    for variable, other in zip(expected, found, strict=True):
+        first, second = (copy.numpy() for copy in strategy.experimental_local_results(other))
+        np.testing.assert_array_equal(first, second, err_msg=f"replicas of {part}: {variable.name}")
+        np.testing.assert_allclose(
+            first, variable.numpy(), rtol=1e-5, atol=1e-5, err_msg=f"{part}: {variable.name}"
+        )
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_two_replicas_make_the_update_of_one_device(process, name):
+    """In a graph only once, for tracing it takes three times as long as the updates."""
+    process(check_updates, name, name == "return")
+
+
+def check_learner(root_dir):
+    strategy = mirrored()
+    agent = agent_under(strategy, scalings.Scaling)
+    replay = Replay(
+        SHAPE,
+        agent.time_step_spec.observation,
+        agent.network.state_spec,
+        len(PAIRS),
+        capacity=100,
+        min_sequences=1,
+    )
+    windows = random_windows()
+    for index in range(4):
+        writer = replay.writer()
+        state = (windows["h"][index], windows["c"][index])
+        for row in range(SHAPE.rows):
+            steps = Steps(*(windows[name][index, row : row + 1] for name in Steps._fields))
+            writer.append(Block(steps, state))
+        writer.insert(100.0 + index)
+        writer.flush()
+    with pytest.raises(ValueError, match="multiple of 2"):
+        Learner(root_dir, agent, replay, batch_size=5, summary_interval=0)
+    learner = Learner(root_dir, agent, replay, batch_size=6, summary_interval=1)
+    # Unscaled, with weights all alike, a window's priority does not depend on the others'.
+    expected = make_agent(scaling=scalings.Scaling).loss(as_sequence(windows)).extra.priorities.numpy()
+    learner.update()
+    assert replay.sampled == 6, "nothing is drawn ahead"
+    drawn = 0
+    for sample in replay._client.sample(SEQUENCES, 64, emit_timesteps=False, unpack_as_table_signature=True):
+        (index,) = (i for i in range(4) if sample.data["scalars"][0, 0, 2] == windows["reward"][i, 0])
+        if sample.info.priority >= 100.0:
+            assert sample.info.priority == 100.0 + index
+        else:
+            np.testing.assert_allclose(sample.info.priority, expected[index], rtol=1e-5)
+            drawn += 1
+    assert drawn and learner.updates == 1
+    replay.stop()
+
+
+def test_priorities_of_all_replicas_reach_their_sequences(tmp_path):
+    with fresh_process() as process:
+        process(check_learner, str(tmp_path))
+
+
+def run_embedded(root_dir, updates):
+    """Returns whether it resumed, its updates and steps, and the weights at its start and at its end."""
+    one_head = "Heads.pairs = ((0.99, False),)"  # tracing takes its time, once per replica and head
+    bindings = (one_head, "train.strategy = 'mirrored'", f"train.updates = {updates}")
+    with configured(*bindings), EmbeddedRun(root_dir) as run:
+        assert run._agent.strategy.num_replicas_in_sync == 2
+        network = run._agent.network
+        before = [variable.numpy() for variable in network.variables]
+        result = run.run()
+        after = [variable.numpy() for variable in network.variables]
+        priorities = [
+            sample.info.priority for sample in run._replay._client.sample(SEQUENCES, 20, emit_timesteps=False)
+        ]
+        return run._learner.resumed, result, before, after, priorities
+
+
+def test_the_embedded_mode_trains_on_two_replicas_and_goes_on_from_its_checkpoint(tmp_path):
+    runs = []
+    for updates in (6, 8):
+        with fresh_process() as process:
+            runs.append(process(run_embedded, str(tmp_path), updates))
+    (resumed, first, initial, saved, _), (resumed_again, second, restored, _, _) = runs
+    assert (resumed, first.updates, resumed_again, second.updates) == (False, 6, True, 8)
+    assert second.environment_steps > first.environment_steps > 0
+    for variable, before in zip(saved, restored, strict=True):
+        np.testing.assert_array_equal(variable, before)
+    assert any(not np.array_equal(a, b) for a, b in zip(initial, saved, strict=True))
+
+
+def check_xla_refusal():
+    with pytest.raises(ValueError, match=r"jit_compile does not go with train.strategy = 'mirrored' on CPUs"):
+        agent_under(mirrored(), scalings.Scaling, jit_compile=True)
+
+
+def test_xla_with_replicas_on_cpus_is_refused(process):
+    process(check_xla_refusal)
+
+
+def test_a_strategy_that_there_is_not_is_refused(monkeypatch):
+    with pytest.raises(UsageError, match="write one of 'default', 'mirrored', 'tpu'"):
+        Training(env="any", updates=1, strategy="both")
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with pytest.raises(ValueError, match="no TPU device on this machine.*TPU_NAME"):
+        Training(env="any", updates=1, strategy="tpu").distribution()
