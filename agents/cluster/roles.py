@@ -125,8 +125,10 @@ class LearnerRole(Role):
                 continue
             try:
                 learner.update()
-            except (StopIteration, tf.errors.OutOfRangeError):  # stopped while it waited for sequences
-                break
+            except Exception:
+                if self._stopping.is_set():  # it was waiting for sequences, and the dataset has ended
+                    break
+                raise
             if self._publisher.error is not None:
                 raise self._publisher.error
             if learner.updates % training.publish_interval == 0:

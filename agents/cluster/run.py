@@ -27,7 +27,7 @@ from agents.training import Training  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
 _INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
-_STOP_SECONDS = 8.0  # until a run that is asked to stop has written its checkpoint
+_STOP_SECONDS = 60.0  # within which a run that is asked to stop has to have written its checkpoint
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _POLL = 0.5  # seconds between two looks at all processes
 # Ray's own settings, unless the caller has made other ones.
@@ -316,7 +316,8 @@ class ClusterRun:
         if self._stopped_by is not None:
             for member in (self._learner, self._evaluator):
                 member.host.tell.remote("stop")
-            self._ray.wait([self._learner.task], timeout=_STOP_SECONDS)
+            if "updates" in self._learner.status:  # otherwise it has not begun, and has nothing to save
+                self._ray.wait([self._learner.task], timeout=_STOP_SECONDS)
         else:
             self._evaluator.host.tell.remote("finish")
             while self._stopped_by is None and not self._ray.wait([self._evaluator.task], timeout=_POLL)[0]:

@@ -88,7 +88,7 @@ def test_flags_are_shorthands_for_bindings_and_name_the_folder(command):
     assert command("--config=atari", "--env=breakout", "--scaling=none", "--updates=7", "--seed=3") == 0
     (call,) = command.calls
     assert call.root_dir.endswith("/runs/atari-breakout-none-seed3")
-    assert call[1:] == ("breakout", 7, 3, 0.0)
+    assert call[1:] == ("breakout", 7, 3, 0.0, "default")
 
 
 def test_the_folder_is_named_after_what_gin_says_not_after_flags_alone(command):
@@ -177,7 +177,7 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command,
 
 def test_the_strategies_are_those_of_the_training(command):
     for strategy in STRATEGIES:
-        command(f"--strategy={strategy}")
+        assert command(f"--strategy={strategy}", f"--root_dir={strategy}") == 0
         assert command.calls.pop().strategy == strategy
 
 
