@@ -93,7 +93,8 @@ class Started:
             with contextlib.suppress(OSError):
                 state, _, _, session = stat.read_text().rsplit(")", 1)[1].split()[:4]
                 alive = int(session) == self.process.pid != int(stat.parent.name) and state != "Z"
-                agent = b"Agent" in (stat.parent / "cmdline").read_bytes()
+                line = (stat.parent / "cmdline").read_bytes()
+                agent = any(name in line for name in (b"Agent", b"agent.py", b"agent/main.py"))
                 if alive and (agents or not agent):
                     found.append(int(stat.parent.name))
         return found
@@ -101,7 +102,8 @@ class Started:
     def assert_nothing_left(self, agents=True):
         end = time.monotonic() + 30
         while left := self.others(agents):
-            assert time.monotonic() < end, left
+            lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
+            assert time.monotonic() < end, lines
             time.sleep(0.1)
 
 
