@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import threading
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -18,16 +14,8 @@ from agents.learner import Learner
 from agents.progress import Progress, closing_words
 from agents.run_folder import UsageError, write_operative_config
 from agents.sequences import SequenceShape
-from agents.training import ATARI_FRAMES_PER_STEP, Training
-
-
-class Result(NamedTuple):
-    """How a run ended."""
-
-    updates: int
-    environment_steps: int
-    final_return: float  # mean greedy return of the last evaluation, reward units of the environment; or NaN
-    stopped_by: int | None  # the signal that ended it early, after a checkpoint had been written
+from agents.stopping import on_first_signal
+from agents.training import ATARI_FRAMES_PER_STEP, Result, Training
 
 
 class EmbeddedRun:
@@ -99,7 +87,7 @@ class EmbeddedRun:
         self._progress.say(self._replay.memory_note)
         if learner.resumed:
             self._progress.say(f"Resumed at update {learner.updates:,}.")
-        with self._stopping_on_signals():
+        with on_first_signal(self._stop):
             while not self._finished():
                 self._collector.run(self._training.steps_per_round)
                 self._learn()
@@ -156,23 +144,9 @@ class EmbeddedRun:
         )
         self._progress.update(updates, self._learner.environment_steps, eval_return=self._last_return)
 
-    @contextlib.contextmanager
-    def _stopping_on_signals(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM lets the update in progress finish; a second one ends the process at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(number, _):
-            self._stopped_by = number
-            signal.signal(number, signal.SIG_DFL)
-
-        previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def _stop(self, number: int) -> None:
+        """Lets the update in progress finish."""
+        self._stopped_by = number
 
 
 def train(root_dir: str | os.PathLike) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gin
 import numpy as np
@@ -25,6 +25,15 @@ from rbs_tf.scalings import ReturnBasedScaling
 
 ATARI_FRAMES_PER_STEP = 4
 STRATEGIES = ("default", "mirrored", "tpu")
+
+
+class Result(NamedTuple):
+    """How a run ended."""
+
+    updates: int
+    environment_steps: int
+    final_return: float  # mean greedy return of the last evaluation, reward units of the environment; or NaN
+    stopped_by: int | None  # the signal that ended it early, after a checkpoint had been written
 
 
 @gin.configurable("train", module="agents")

@@ -125,6 +125,8 @@ class LearnerRole(Role):
                 continue
             try:
                 learner.update()
+            except FloatingPointError:  # weights that must not reach a checkpoint
+                raise
             except Exception:
                 if self._stopping.is_set():  # it was waiting for sequences, and the dataset has ended
                     break

@@ -8,10 +8,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import signal
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from rbs_tf.startup import quiet
 
@@ -23,7 +21,8 @@ from agents.cluster import roles  # noqa: E402
 from agents.collector import EnvironmentFault  # noqa: E402
 from agents.progress import Progress, closing_words  # noqa: E402
 from agents.run_folder import REPOSITORY, RunFolderError, UsageError, write  # noqa: E402
-from agents.training import Training  # noqa: E402
+from agents.stopping import on_first_signal  # noqa: E402
+from agents.training import Result, Training  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
 _INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
@@ -32,15 +31,6 @@ _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _POLL = 0.5  # seconds between two looks at all processes
 # Ray's own settings, unless the caller has made other ones.
 _RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-
-
-class Result(NamedTuple):
-    """How a distributed run ended; as `agents.embedded.Result`."""
-
-    updates: int
-    environment_steps: int
-    final_return: float
-    stopped_by: int | None
 
 
 class Host:
@@ -141,10 +131,10 @@ class ClusterRun:
         Raises:
           RunFolderError: a process failed in a way that a restart would repeat, or too often.
         """
-        with _signals(self._stop):
+        with on_first_signal(self._stop):
             self._begin_all()
             self._progress = self._first_progress()
-            while self._stopped_by is None and not self._ended(self._learner):
+            while self._stopped_by is None and not self._done():
                 self._look_after_all()
             return self._finish()
 
@@ -175,8 +165,9 @@ class ClusterRun:
                 self._explain_failed_start()
             self._replay.look()
             time.sleep(0.05)
-        for member in self._members[1:]:
-            self._begin(member)
+        if self._stopped_by is None:
+            for member in self._members[1:]:
+                self._begin(member)
 
     def _explain_failed_start(self) -> None:
         """The replay has failed while it was built: by what it was told, or by its machine."""
@@ -197,7 +188,12 @@ class ClusterRun:
         self._begin_all()
 
     def _ended(self, member: Member) -> bool:
-        return bool(self._ray.wait([member.task], timeout=0)[0])
+        """Whether a member that has begun works no more, for whatever reason."""
+        return member.task is not None and bool(self._ray.wait([member.task], timeout=0)[0])
+
+    def _done(self) -> bool:
+        """Whether the learner has made the updates that it was to make; one that died has ended, and is not done."""
+        return self._ended(self._learner) and self._failure(self._learner) is None
 
     def _look_after_all(self) -> None:
         """One round of supervision: restarts, stuck environments, the terminal."""
@@ -319,9 +315,10 @@ class ClusterRun:
             if "updates" in self._learner.status:  # otherwise it has not begun, and has nothing to save
                 self._ray.wait([self._learner.task], timeout=_STOP_SECONDS)
         else:
-            self._evaluator.host.tell.remote("finish")
-            while self._stopped_by is None and not self._ray.wait([self._evaluator.task], timeout=_POLL)[0]:
-                pass
+            while self._stopped_by is None and not self._ended(self._evaluator):
+                # Again and again, for it may still be starting.
+                self._evaluator.host.tell.remote("finish")
+                self._ray.wait([self._evaluator.task], timeout=_POLL)
         learner, evaluator = (self._outcome(member) for member in (self._learner, self._evaluator))
         updates, steps = learner.get("updates", 0), learner.get("steps", 0)
         eval_return = evaluator.get("eval_return")
@@ -333,8 +330,9 @@ class ClusterRun:
 
     def _outcome(self, member: Member) -> dict[str, Any]:
         """What a member's work came to, or else its last status."""
-        with contextlib.suppress(self._ray.exceptions.RayError):
-            return self._ray.get(member.task, timeout=0)
+        if self._ended(member):
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                return self._ray.get(member.task)
         return member.status
 
 
@@ -381,19 +379,3 @@ def _connected(collectors: int, cluster: str | None):
         **quiet_options,
     )
     return ray
-
-
-@contextlib.contextmanager
-def _signals(stop) -> Iterator[None]:
-    """Calls `stop` with the first SIGINT or SIGTERM; a second one ends the process at once."""
-
-    def handle(number, _):
-        signal.signal(number, signal.SIG_DFL)
-        stop(number)
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
