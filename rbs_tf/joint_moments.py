@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rbs_tf.moments import merged_fields
 from rbs_tf.returns import finite_columns
 
 
@@ -98,30 +99,11 @@ class JointMoments:
         Raises:
           ValueError: different numbers of heads.
         """
-        if a.num_heads != b.num_heads:
-            raise ValueError(
-                f"only moments of equally many heads merge; got {a.num_heads} and {b.num_heads}. "
-                "Pass [T, H] arrays with the same H everywhere"
-            )
-        steps = b.count / np.maximum(a.count + b.count, 1.0)
-        returns = b.return_count / np.maximum(a.return_count + b.return_count, 1.0)
-        reward_shift = b.reward_mean - a.reward_mean
-        discount_shift = b.discount_mean - a.discount_mean
-        between = a.count * steps
-        return JointMoments(
-            count=a.count + b.count,
-            reward_mean=a.reward_mean + reward_shift * steps,
-            discount_mean=a.discount_mean + discount_shift * steps,
-            return_count=a.return_count + b.return_count,
-            reward_comoment=a.reward_comoment
-            + b.reward_comoment
-            + np.outer(reward_shift, reward_shift) * between,
-            discount_comoment=a.discount_comoment
-            + b.discount_comoment
-            + np.outer(discount_shift, discount_shift) * between,
-            return_mean_product=a.return_mean_product
-            + (b.return_mean_product - a.return_mean_product) * returns,
+        spreads = {"reward_mean": "reward_comoment", "discount_mean": "discount_comoment"}
+        fields_of_both = merged_fields(
+            a, b, spreads, ("return_mean_product",), square=lambda shift: np.outer(shift, shift)
         )
+        return JointMoments(**fields_of_both)
 
     def to_array(self) -> np.ndarray:
         """float64 [4 + 3 H, H], the fields in their order: for queues, checkpoints and `from_array`."""
