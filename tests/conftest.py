@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 from rbs_tf.startup import quiet
@@ -15,3 +16,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """--dist=loadfile, but tests that share nothing with their file go to whichever worker is free, after the files."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid if "test_every_scaling.py" in nodeid else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)

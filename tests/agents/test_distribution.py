@@ -19,20 +19,23 @@ from agents.replay import SEQUENCES, Replay
 from agents.run_folder import UsageError
 from agents.sequences import Block, Steps
 from agents.training import Training
-from rbs_tf import scalings
-from tests.agents.test_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows, some_moments
-from tests.agents.test_embedded import configured
+from rbs_tf import ReturnMoments, discounted_returns
+from rbs_tf.joint_moments import JointMoments
+from rbs_tf.returns import n_step_sums
+from rbs_tf.scalings import Scaling
+from tests.agents.test_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows
+from tests.agents.test_embedded import REPOSITORY, configured
 from tests.rbs_tf.test_distribution import two_cpus
 
-SCALINGS = {
-    "none": scalings.Scaling,
-    "return": scalings.ReturnBasedScaling,
-    # Larger steps than usual, so that every update changes the units.
-    "pop_art": functools.partial(scalings.PopArt, step_size=0.3),
-    "return_out": scalings.ReturnOut,
-    "error_based": functools.partial(scalings.ErrorBasedScaling, step=0.3),
+SCALINGS = {path.stem: () for path in sorted((REPOSITORY / "configs/scaling").glob("*.gin"))}
+# Larger steps than usual, so that every update changes the units.
+SCALINGS |= {
+    "cross_head": ("scalings.cross_head.step = 0.3",),
+    "error": ("scalings.error_based.step = 0.3",),
+    "pop_art": ("scalings.pop_art.step_size = 0.3",),
+    "return_half_life": ("scalings.return_based.half_life = 40",),
 }
-UPDATES = 3
+UPDATES = 2  # the second from targets that lag behind; after it they are replaced
 
 
 @contextlib.contextmanager
@@ -72,9 +75,26 @@ def shared_out(strategy, windows):
     return tf.nest.map_structure(share, tf.nest.map_structure(lambda x: x.numpy(), as_sequence(windows)))
 
 
+def statistics(seed):
+    """Of one episode: what `observe` takes."""
+    rng = np.random.default_rng(seed)
+    rewards = rng.normal(0.5, 2.0, size=(30, len(PAIRS)))
+    discounts = np.array([discount for discount, _ in PAIRS]) * (np.arange(30) < 29)[:, None]
+    moments, joint = (
+        kind.merge(
+            kind.from_steps(rewards, discounts), kind.from_returns(discounted_returns(rewards, discounts))
+        )
+        for kind in (ReturnMoments, JointMoments)
+    )
+    n_step = ReturnMoments.from_steps(*n_step_sums(rewards, discounts, SHAPE.n_step))
+    return moments, {"n_step": n_step, "joint": joint}
+
+
 def check_updates(name, in_graph=False):
-    one, strategy = make_agent(scaling=SCALINGS[name], target_update_period=2), mirrored()
-    two = agent_under(strategy, SCALINGS[name], target_update_period=2)
+    with configured(f'include "configs/scaling/{name}.gin"', *SCALINGS[name]):
+        one, strategy = make_agent(scaling=Training().scaling, target_update_period=2), mirrored()
+        two = agent_under(strategy, Training().scaling, target_update_period=2)
+    assert {variable.dtype for variable in two.scaling.variables} <= {tf.float64, tf.bool}
 
     def train_shares(shares):
         return strategy.run(two.train, (shares,))
@@ -83,8 +103,9 @@ def check_updates(name, in_graph=False):
         train_shares = tf.function(train_shares)
     for update in range(UPDATES):
         windows = random_windows(seed=update)
+        moments, others = statistics(seed=update)
         for agent in (one, two):
-            agent.observe(some_moments(seed=update))
+            agent.observe(moments, **others)
         expected, found = one.train(as_sequence(windows)), train_shares(shared_out(strategy, windows))
         priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)
         loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)
@@ -112,7 +133,7 @@ def test_two_replicas_make_the_update_of_one_device(process, name):
 
 def check_learner(root_dir):
     strategy = mirrored()
-    agent = agent_under(strategy, scalings.Scaling)
+    agent = agent_under(strategy, Scaling)
     replay = Replay(
         SHAPE,
         agent.time_step_spec.observation,
@@ -134,7 +155,7 @@ def check_learner(root_dir):
         Learner(root_dir, agent, replay, batch_size=5, summary_interval=0)
     learner = Learner(root_dir, agent, replay, batch_size=6, summary_interval=1)
     # Unscaled, with weights all alike, a window's priority does not depend on the others'.
-    expected = make_agent(scaling=scalings.Scaling).loss(as_sequence(windows)).extra.priorities.numpy()
+    expected = make_agent(scaling=Scaling).loss(as_sequence(windows)).extra.priorities.numpy()
     learner.update()
     assert replay.sampled == 6, "nothing is drawn ahead"
     drawn = 0
@@ -185,7 +206,7 @@ def test_the_embedded_mode_trains_on_two_replicas_and_goes_on_from_its_checkpoin
 
 def check_xla_refusal():
     with pytest.raises(ValueError, match=r"jit_compile does not go with train.strategy = 'mirrored' on CPUs"):
-        agent_under(mirrored(), scalings.Scaling, jit_compile=True)
+        agent_under(mirrored(), Scaling, jit_compile=True)
 
 
 def test_xla_with_replicas_on_cpus_is_refused(process):
