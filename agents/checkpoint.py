@@ -4,6 +4,7 @@
     checkpoints/<step>/extra.json       counters and states of random number generators
     checkpoints/<step>/variables.*      written by `tf.train.Checkpoint`
     checkpoints/<step>/replay/          written by the Reverb server
+    checkpoints/<step>/<other>          files that `save` was given
 
 A checkpoint is built beside its final place, forced to the disk and renamed, so `checkpoints/<step>` is whole
 or absent; the manifest notices what happens to it afterwards.
@@ -86,13 +87,16 @@ class Checkpointer:
             str(self._root / _REPLAY), fallback_checkpoint_path=saved
         )
 
-    def save(self, step: int, extra: Mapping[str, Any] | None = None) -> str:
+    def save(
+        self, step: int, extra: Mapping[str, Any] | None = None, files: Mapping[str, bytes] | None = None
+    ) -> str:
         """Writes a checkpoint and removes the oldest.
 
         Args:
           step: its number, at least 0; a checkpoint of the same step is replaced.
           extra: numbers, strings, lists, dictionaries with string keys, and numpy arrays; numpy scalars and
             tuples come back as Python scalars and lists.
+          files: what else belongs to it, by file name.
         Returns:
           the folder of the checkpoint.
         Raises:
@@ -105,6 +109,8 @@ class Checkpointer:
                 unfinished.mkdir()
                 self._checkpoint.write(str(unfinished / _VARIABLES))
                 (unfinished / _EXTRA).write_text(json.dumps(dict(extra or {}), default=_encode))
+                for name, content in (files or {}).items():
+                    (unfinished / name).write_bytes(content)
                 if self._replay_checkpoint is not None:
                     # A rename, not a copy: both are in the run folder.
                     os.rename(self._replay_checkpoint(), unfinished / _REPLAY)
@@ -137,7 +143,19 @@ class Checkpointer:
                 f"The checkpoint {newest} comes from a different version of this program: {error}\n"
                 "Go on with that version, or start again in another folder with --root_dir=DIR."
             ) from error
+        return self.newest()
+
+    def newest(self) -> tuple[int, dict[str, Any]] | None:
+        """What `restore` returns; restores nothing."""
+        newest = self._newest_whole()
+        if newest is None:
+            return None
         return int(newest.name), json.loads((newest / _EXTRA).read_text(), object_hook=_decode)
+
+    def file(self, name: str) -> bytes | None:
+        """A file that the newest whole checkpoint was given; None if there is none of that name."""
+        newest = self._newest_whole()
+        return (newest / name).read_bytes() if newest and (newest / name).exists() else None
 
     def _newest_whole(self) -> pathlib.Path | None:
         """Sets damaged checkpoints aside: left in place, they would be kept instead of whole ones."""

@@ -14,24 +14,15 @@ from tf_agents.policies import tf_policy
 from tf_agents.trajectories import time_step as ts
 
 from agents.heads import Heads
-from agents.replay import Replay, StatisticsReport
-from agents.sequences import FIRST, LAST, Block, Rows, SequenceCutter, SequenceShape, Steps, Window
-from rbs_tf import ReturnMoments, discounted_returns
-from rbs_tf.joint_moments import JointMoments
-from rbs_tf.returns import n_step_sums
+from agents.replay import Replay
+from agents.reports import Acted, Episode, Reports
+from agents.sequence_writer import SequenceWriter
+from agents.sequences import FIRST, Block, Rows, SequenceCutter, SequenceShape, Steps, Window
+from agents.state import State, joined, numbered, part
 
 
 class EnvironmentFault(RuntimeError):
     """An environment did what it must not; the message names it, the step and the collector."""
-
-
-class Episode(NamedTuple):
-    """A finished episode."""
-
-    episode_return: float  # raw: undiscounted, unclipped rewards
-    length: int  # transitions
-    head: int  # that acted
-    epsilon: float  # of its exploration
 
 
 @gin.configurable(module="agents")
@@ -40,7 +31,7 @@ class Collector:
 
     Of each environment the policy's state is kept between runs; an episode that is unfinished when the
     collector is closed has its complete windows in the replay and its steps in the statistics, but no
-    returns and not the n-step transitions of its last n - 1 steps.
+    returns and not the n-step transitions of its last n - 1 steps; unless another collector takes over its `state`.
 
     Args:
       environment: batched; reset by the first run, closed by whoever made it.
@@ -79,7 +70,7 @@ class Collector:
         self.episodes = 0
         self.activity, self.waited = ("acting", time.monotonic()), 0.0
         self._name, self._spec = name, environment.observation_spec()
-        self._environment, self._heads, self._replay = environment, heads, replay
+        self._environment, self._replay = environment, replay
         self._act = tf.function(policy.action, autograph=False)
         self._priorities = _traced_once(priorities, shape.rows, len(heads))
         self._policy_state = policy.get_initial_state(environment.batch_size)
@@ -87,8 +78,7 @@ class Collector:
         self._record: _Record | None = None
         self._rounds_steps = 0  # of each environment, in rounds before this one
         self._cutters = [SequenceCutter(shape) for _ in range(environment.batch_size)]
-        self._stretches = [_Stretch(max_report_steps) for _ in range(environment.batch_size)]
-        self._n_step = _NStepTransitions(shape.n_step, environment.batch_size)
+        self._reports = Reports(heads, environment.batch_size, shape.n_step, max_report_steps)
         self._writers = [replay.writer() for _ in range(environment.batch_size)]
 
     def run(self, num_steps: int) -> list[Episode]:
@@ -109,12 +99,48 @@ class Collector:
         if np.issubdtype(self._spec.dtype, np.floating):
             self._check_finite("observation", record.steps.observation)
         self.activity = "writing", time.monotonic()
-        episodes = self._report(record)
+        step_type, _, _, reward, discount = record.steps
+        report, episodes = self._reports.report(
+            Acted(step_type, reward, discount, record.head, record.epsilon)
+        )
+        self._replay.put_statistics(report)
         self._insert([cutter.cut(record.stream(index)) for index, cutter in enumerate(self._cutters)])
         self._rounds_steps += num_steps
-        self.environment_steps += np.count_nonzero(record.steps.step_type != FIRST)
+        self.environment_steps += int(np.count_nonzero(step_type != FIRST))
         self.episodes += len(episodes)
         return episodes
+
+    def state(self) -> State | None:
+        """What `restore` needs, together with the environment's own state; None before the first run."""
+        if self._time_step is None:
+            return None
+        counts = self.environment_steps, self.episodes, self._rounds_steps
+        return joined(
+            {
+                "counts": numbered(map(np.int64, counts)),
+                "time_step": numbered(self._time_step),
+                "policy": numbered(tf.nest.flatten(self._policy_state)),
+                "reports": self._reports.state(),
+                "cutters": _joined(self._cutters),
+                "writers": _joined(self._writers),
+            }
+        )
+
+    def restore(self, state: State) -> None:
+        """Goes on where another collector was, before the first run; the environment has been restored already.
+
+        What that one had handed to the replay is not written again: it is in the replay's own checkpoint.
+        """
+        counts = part(state, "counts").values()
+        self.environment_steps, self.episodes, self._rounds_steps = map(int, counts)
+        self._time_step = ts.TimeStep(*part(state, "time_step").values())
+        policy_state = map(tf.constant, part(state, "policy").values())
+        self._policy_state = tf.nest.pack_sequence_as(self._policy_state, list(policy_state))
+        self._reports.restore(part(state, "reports"))
+        for name, parts in (("cutters", self._cutters), ("writers", self._writers)):
+            states = part(state, name)
+            for index, one in enumerate(parts):
+                one.restore(part(states, str(index)))
 
     def close(self) -> None:
         """Closes the writers; never waits. Windows that are not complete are lost."""
@@ -162,40 +188,6 @@ class Collector:
                 f"{self._rounds_steps + row}; it must be finite. Repair the environment, or clip there what it gives"
             )
 
-    def _report(self, record: _Record) -> list[Episode]:
-        """Puts the statistics of the round into the queue."""
-        step_type, _, _, reward, discount = record.steps
-        arrived = step_type != FIRST
-        heads, episodes, returns = self._heads, [], []
-        for index, stretch in enumerate(self._stretches):
-            ends = np.flatnonzero(step_type[:, index] == LAST)
-            for rows in np.split(np.arange(len(step_type)), ends + 1):
-                rows = rows[arrived[rows, index]]
-                if not len(rows):
-                    continue
-                ended = step_type[rows[-1], index] == LAST
-                for rewards, discounts in stretch.extend(reward[rows, index], discount[rows, index], ended):
-                    returns.append(discounted_returns(heads.rewards(rewards), heads.discounts(discounts)))
-                if ended:
-                    head, epsilon = record.head[rows[-1], index], record.epsilon[rows[-1], index]
-                    episodes.append(Episode(*stretch.finish(), int(head), float(epsilon)))
-        steps = heads.rewards(reward[arrived]), heads.discounts(discount[arrived])
-        moments, joint = (kind.from_steps(*steps) for kind in (ReturnMoments, JointMoments))
-        if returns:
-            known = np.concatenate(returns)
-            moments, joint = (each.merge(each, each.from_returns(known)) for each in (moments, joint))
-        n_step = ReturnMoments.from_steps(*self._n_step.extend(reward, discount, step_type, heads))
-        rows = [(e.head, e.epsilon, e.episode_return, e.length) for e in episodes]
-        self._replay.put_statistics(
-            StatisticsReport(
-                moments=moments.to_array(),
-                n_step=n_step.to_array(),
-                joint=joint.to_array(),
-                episodes=np.array(rows).reshape(-1, 4),
-            )
-        )
-        return episodes
-
     def _insert(self, streams: list[list[Block | Window]]) -> None:
         windows = [piece for pieces in streams for piece in pieces if isinstance(piece, Window)]
         priorities = iter(self._first_priorities(windows))
@@ -218,6 +210,10 @@ class Collector:
         )
         columns = (step_type, previous_action, reward, discount, *list(zip(*windows, strict=True))[1:])
         return self._priorities(*map(np.stack, columns)).numpy().tolist()
+
+
+def _joined(parts: list[SequenceCutter] | list[SequenceWriter]) -> State:
+    return joined({str(index): each.state() for index, each in enumerate(parts)})
 
 
 class _Record(NamedTuple):
@@ -265,69 +261,6 @@ class _Record(NamedTuple):
         return cls(
             steps, tuple(info.core_state), info.taken_values, info.greedy_values, info.head, info.epsilon
         )
-
-
-class _Stretch:
-    """Raw rewards and discounts of one environment since the returns before them were reported."""
-
-    def __init__(self, max_steps: int):
-        self._max_steps = max_steps
-        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
-        self._steps = 0
-        self._episode_return, self._episode_length = 0.0, 0
-
-    def extend(
-        self, rewards: np.ndarray, discounts: np.ndarray, ended: bool
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Takes the next steps of an episode, perhaps its last; returns stretches whose returns are due."""
-        self._parts.append((rewards.copy(), discounts.copy()))
-        self._steps += len(rewards)
-        self._episode_return += rewards.sum(dtype=np.float64)
-        self._episode_length += len(rewards)
-        if not ended and self._steps < self._max_steps:
-            return []
-        rewards, discounts = (np.concatenate(column) for column in zip(*self._parts, strict=True))
-        whole = self._steps if ended else self._steps - self._steps % self._max_steps
-        self._parts, self._steps = [(rewards[whole:], discounts[whole:])], self._steps - whole
-        cuts = range(self._max_steps, whole, self._max_steps)
-        return list(zip(np.split(rewards[:whole], cuts), np.split(discounts[:whole], cuts), strict=True))
-
-    def finish(self) -> tuple[float, int]:
-        """Raw return and length of the episode that has just ended; the next one begins."""
-        finished = float(self._episode_return), self._episode_length
-        self._episode_return, self._episode_length = 0.0, 0
-        return finished
-
-
-class _NStepTransitions:
-    """The n-step transitions of N environments, each handed out as soon as its last step has happened."""
-
-    def __init__(self, n: int, num_envs: int):
-        self._n = n
-        # The last n - 1 rows, and which of their transitions still wait for steps to come.
-        self._rewards, self._discounts = np.zeros((2, n - 1, num_envs), np.float32)
-        self._waiting = np.zeros((n - 1, num_envs), bool)
-
-    def extend(
-        self, rewards: np.ndarray, discounts: np.ndarray, step_type: np.ndarray, heads: Heads
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Takes the next rows, [K, N] each; returns rewards and discounts, float64 [M, H], of what is complete."""
-        rewards = np.concatenate([self._rewards, rewards])
-        discounts = np.concatenate([self._discounts, discounts])
-        # What waits is behind the last end of its environment: earlier rows need not tell theirs.
-        ends = np.concatenate([np.zeros_like(self._waiting), step_type == LAST])
-        waiting = np.concatenate([self._waiting, step_type != FIRST])
-        complete = waiting & np.logical_or.accumulate(ends[::-1])[::-1]
-        kept = len(step_type)
-        complete[:kept] = waiting[:kept]
-
-        ends[-1] = True  # One environment after the other makes a single column.
-        columns = (heads.rewards(rewards.T.ravel()), heads.discounts(discounts.T.ravel()))
-        sums = n_step_sums(*columns, self._n, ends=ends.T.ravel())
-        self._rewards, self._discounts = rewards[kept:], discounts[kept:]
-        self._waiting = (waiting & ~complete)[kept:]
-        shape = (*rewards.T.shape, len(heads))
-        return tuple(values.reshape(shape).swapaxes(0, 1)[complete] for values in sums)
 
 
 def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:

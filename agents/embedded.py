@@ -1,4 +1,9 @@
-"""The embedded mode: collecting, learning and evaluating take turns in one process."""
+"""The embedded mode: collecting, learning and evaluating take turns in one process.
+
+A resumed run goes on as if it had never ended: the same episodes, statistics and exploration and, with the "fifo"
+sampler and nothing read ahead, the same batches and weights, bit for bit. That takes environments that can be restored
+(see `GymnasiumVectorEnvironment.state`); with others, ALE's above all, it starts new episodes and says so.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,12 @@ from agents.learner import Learner
 from agents.progress import Progress, closing_words
 from agents.run_folder import UsageError, write_operative_config
 from agents.sequences import SequenceShape
+from agents.state import State, from_bytes, to_bytes
+from agents.statistics_log import forget_after
 from agents.stopping import on_first_signal
 from agents.training import ATARI_FRAMES_PER_STEP, Result, Training
+
+_ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
 
 
 class EmbeddedRun:
@@ -47,6 +56,14 @@ class EmbeddedRun:
             self._eval_environment, checkpointer=checkpointer.replay_checkpointer()
         )
         self._closing.callback(self._replay.stop)
+        newest = checkpointer.newest()
+        step, extra = newest or (0, {"statistics_log": (0, 0)})
+        # Where a resumed run starts new episodes, they should not be those that it began with.
+        self._environment = self._open(training.environment(training.num_envs, 0, step))
+        collector_state = self._restored_environment(checkpointer)
+        if newest is None or collector_state is not None:
+            # It will be collected once more.
+            forget_after(self._root, extra["statistics_log"])
         self._learner = Learner(
             self._root,
             self._agent,
@@ -56,8 +73,6 @@ class EmbeddedRun:
             checkpointer,
             self._eval_environment.reward_multiplier,
         )
-        # Emulators cannot be resumed: a resumed run starts new episodes, and not the ones it began with.
-        self._environment = self._open(training.environment(training.num_envs, 0, self._learner.updates))
         self._collector = Collector(
             self._environment,
             self._agent.collect_policy,
@@ -67,9 +82,25 @@ class EmbeddedRun:
             self._agent.initial_priorities,
         )
         self._closing.callback(self._collector.close)
+        if collector_state is not None:
+            self._collector.restore(collector_state)
         self._evaluator = Evaluator(self._eval_environment, self._agent.policy)
         self._eval_writer = self._open(tf.summary.create_file_writer(os.path.join(self._root, "eval")))
         write_operative_config(self._root)
+
+    def _restored_environment(self, checkpointer: Checkpointer) -> State | None:
+        """The state of the collector that goes with the restored environment; None if it starts new episodes."""
+        self._why_new_episodes = f"the checkpoint does not hold the state of {self._environment.name}"
+        environments, collector = map(checkpointer.file, (_ENVIRONMENTS, _COLLECTOR))
+        if environments is None or collector is None:
+            return None
+        try:
+            self._environment.restore(environments)
+        except ValueError as error:
+            self._why_new_episodes = str(error)
+            return None
+        self._why_new_episodes = ""
+        return from_bytes(collector)
 
     def _open(self, closeable):
         self._closing.callback(closeable.close)
@@ -86,14 +117,17 @@ class EmbeddedRun:
         )
         self._progress.say(self._replay.memory_note)
         if learner.resumed:
-            self._progress.say(f"Resumed at update {learner.updates:,}.")
+            new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""
+            self._progress.say(f"Resumed at update {learner.updates:,}.{new}")
         with on_first_signal(self._stop):
+            # A checkpoint may have been written with updates still due. There are none at a fresh start.
+            self._learn()
             while not self._finished():
                 self._collector.run(self._training.steps_per_round)
                 self._learn()
             if self._stopped_by is None and self._training.final_eval_rounds:
                 self._evaluate(self._training.final_eval_rounds)
-            learner.save()
+            self._save()
         self._progress.done()
         head = self._agent.heads.names[self._agent.bandit.best_head]
         counts = learner.updates, learner.environment_steps
@@ -132,7 +166,13 @@ class EmbeddedRun:
             if training.eval_interval and updates % training.eval_interval == 0:
                 self._evaluate(1)
             if updates % training.checkpoint_interval == 0:
-                learner.save()
+                self._save()
+
+    def _save(self) -> None:
+        """Writes a checkpoint; the collector's state is of no use without the environment's."""
+        environments, collector = self._environment.state(), self._collector.state()
+        whole = environments is not None and collector is not None
+        self._learner.save({_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)} if whole else {})
 
     def _evaluate(self, rounds: int) -> None:
         evaluation = self._evaluator.run(rounds, lambda: self._stopped_by is not None)

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
+import os
 import time
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
+from tf_agents.agents import tf_agent
 from tf_agents.train import learner as tf_agents_learner
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.checkpoint import Checkpointer
 from agents.replay import Replay, StatisticsReport
+from agents.run_folder import RunFolderError
 from agents.statistics_log import StatisticsLog
 from rbs_tf import ReturnMoments
 from rbs_tf.joint_moments import JointMoments
+
+
+class _SingleUpdates(tf_agents_learner.Learner):
+    """TF-Agents' learner, but for tracing the update once, not thrice, which is most of what a start takes.
+
+    TF-Agents traces it for the optimizer's variables, which exist here, for the first of several iterations, and for
+    the others.
+    """
+
+    def __init__(self, *args, **kwargs):
+        logger = logging.getLogger("absl")
+        level = logger.level
+        logger.setLevel(logging.ERROR)  # it advises against what is right for whoever has made the variables
+        try:
+            super().__init__(*args, run_optimizer_variable_init=False, **kwargs)
+        finally:
+            logger.setLevel(level)
+
+    @tf.function(autograph=False)
+    def _train(self, iterations, iterator, parallel_iterations):
+        loss = self.single_train_step(iterator).loss
+        return tf_agent.LossInfo(self.strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None), ())
 
 
 class Learner:
@@ -58,6 +86,7 @@ class Learner:
             )
         self._agent, self._replay, self._checkpointer = agent, replay, checkpointer
         self._reward_multiplier, self._summary_interval = reward_multiplier, summary_interval
+        self._events = os.path.join(root_dir, "train")
         self.batch_size = batch_size
 
         # Every replica calls this with its own share: each key is written once.
@@ -67,7 +96,7 @@ class Learner:
             # Reverb refuses NaN without saying where it comes from; `update` finds it in the loss.
             replay.update_priorities(info.key, tf.where(tf.math.is_finite(priorities), priorities, 0.0))
 
-        self._learner = tf_agents_learner.Learner(
+        self._learner = _SingleUpdates(
             root_dir,
             agent.train_step_counter,
             agent,
@@ -122,8 +151,10 @@ class Learner:
 
         Raises:
           FloatingPointError: the loss is NaN or infinite, and so are the weights now.
+          RunFolderError: the disk does not take what TensorBoard is to show.
         """
-        loss = self._learner.run(iterations=1).loss
+        with self._events_written():
+            loss = self._learner.run(iterations=1).loss
         if not np.isfinite(loss):
             raise FloatingPointError(
                 f"The loss of update {self.updates} is {float(loss)}. The last checkpoint is from before; a smaller "
@@ -133,17 +164,30 @@ class Learner:
             self._summarise_rates()
         return loss
 
-    def save(self) -> None:
-        """Writes a checkpoint of everything that has arrived."""
+    def save(self, files: Mapping[str, bytes] | None = None) -> None:
+        """Writes a checkpoint of everything that has arrived, with these files beside it, by name."""
         self.drain_statistics()
-        self.summary_writer.flush()
+        with self._events_written():
+            self.summary_writer.flush()
         counters = {
             "environment_steps": self.environment_steps,
             "episodes": self.episodes,
             "statistics_log": self._log.position,
         }
-        self._checkpointer.save(self.updates, counters)
+        self._checkpointer.save(self.updates, counters, files)
         self._log.saved(self.updates, self._checkpointer.oldest)
+
+    @contextlib.contextmanager
+    def _events_written(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.InternalError as error:
+            if "events file" not in error.message:
+                raise
+            raise RunFolderError(
+                f"Cannot write to {self._events}: {error.message.splitlines()[0]}. "
+                "Free space on that disk or make the folder writable, then repeat the command."
+            ) from error
 
     def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
         if not reports:
@@ -176,10 +220,12 @@ class Learner:
     def _summarise_rates(self) -> None:
         then, updates, steps = self._mark
         self._mark = now, *_ = time.monotonic(), self.updates, self.environment_steps
+        # What was there before the first sample earns none; it would hide for long whether the ratio is kept.
+        earning = max(self._replay.inserted - self._replay.min_sequences, 1)
         with self.summary_writer.as_default(step=self.updates):
             tf.summary.scalar("environment_steps", self.environment_steps)
             tf.summary.scalar("replay/sequences", self._replay.size)
-            tf.summary.scalar("replay/ratio", self._replay.sampled / self._replay.inserted)
+            tf.summary.scalar("replay/ratio", self._replay.sampled / earning)
             tf.summary.scalar(
                 "speed/environment_steps_per_second", (self.environment_steps - steps) / (now - then)
             )

@@ -7,7 +7,6 @@ has a price.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator
@@ -20,18 +19,21 @@ import tensorflow as tf
 from reverb.cc import schema_pb2
 
 from agents.replay_memory import check_memory
-from agents.sequences import Block, Sequence, SequenceShape, Steps
+from agents.replay_tables import (
+    SAMPLERS,
+    SEQUENCES,
+    STATISTICS,
+    WEIGHTS,
+    sequences_table,
+    settings,
+    statistics_table,
+    weights_table,
+)
+from agents.sequence_writer import SequenceWriter
+from agents.sequences import Sequence, SequenceShape, Steps
 
-SEQUENCES, STATISTICS, WEIGHTS = "sequences", "statistics", "weights"
-_SAMPLERS = {
-    "prioritized": reverb.selectors.Prioritized,
-    "uniform": lambda _: reverb.selectors.Uniform(),
-    "fifo": lambda _: reverb.selectors.Fifo(),
-}
-_CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 _POLL_MS = 200  # How often whoever waits looks whether the replay has been stopped.
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
-_MOST_STATISTICS = 1_000_000
 _MOST_EPISODES = 1_000_000
 
 
@@ -71,8 +73,9 @@ class Replay:
       sampler: "prioritized", "uniform", or "fifo": each sequence `replay_ratio` times (rounded up), in order
         of insertion, for tests and for hunting regressions. Reverb's random draws cannot be seeded.
       priority_exponent: of the prioritised draw (paper: 0.9).
-      read_ahead: batches drawn before they are asked for. Drawn early, they miss the newest priorities; worth
-        it where an accelerator would wait for decompression.
+      read_ahead: batches drawn before they are asked for, so that drawing and decompression overlap the update. Drawn
+        early, they miss the newest priorities. None: one for a client, whose process does nothing else meanwhile; none
+        beside an own server, where collecting and learning take turns and draws shall be reproducible.
       patience: seconds that a write waits for readers before it fails.
       address: "host:port" of a server that is there already, made with the same settings; None starts one.
       port: of the server; a free one by default.
@@ -99,15 +102,15 @@ class Replay:
         error_buffer: float = 10_000,
         sampler: str = "prioritized",
         priority_exponent: float = 0.9,
-        read_ahead: int = 0,
+        read_ahead: int | None = None,
         patience: float = 300.0,
         address: str | None = None,
         port: int | None = None,
         checkpointer: reverb.checkpointers.CheckpointerBase | None = None,
     ):
         max_size = capacity // shape.period
-        if sampler not in _SAMPLERS:
-            raise ValueError(f"Replay.sampler is {sampler!r}; write one of {', '.join(map(repr, _SAMPLERS))}")
+        if sampler not in SAMPLERS:
+            raise ValueError(f"Replay.sampler is {sampler!r}; write one of {', '.join(map(repr, SAMPLERS))}")
         if not 1 <= min_sequences <= max_size:
             raise ValueError(
                 f"Replay.min_sequences is {min_sequences}, but Replay.capacity = {capacity} observations "
@@ -122,7 +125,8 @@ class Replay:
         self.memory_note = "" if address else check_memory(observation_spec, state_spec, shape, capacity)
         self.sampler, self.replay_ratio, self.min_sequences = sampler, replay_ratio, min_sequences
         self._shape, self._observation_spec, self._state_spec = shape, observation_spec, state_spec
-        self._error_buffer, self._read_ahead, self._patience = error_buffer, read_ahead, patience
+        self._error_buffer, self._patience = error_buffer, patience
+        self._read_ahead = int(address is not None) if read_ahead is None else read_ahead
         self._stopping = threading.Event()
         # The same once more, for datasets: their graphs cannot see an event.
         self._stopped = tf.Variable(False, trainable=False, name="replay_stopped")
@@ -137,44 +141,20 @@ class Replay:
             "scalars": tf.TensorSpec((shape.blocks, shape.block, 4), tf.float32, "scalars"),
             "core_state": tf.TensorSpec((sum(self._state_sizes),), tf.float32, "core_state"),
         }
-        sequences = reverb.Table(
-            SEQUENCES,
-            sampler=_SAMPLERS[sampler](priority_exponent),
-            remover=reverb.selectors.Fifo(),
-            max_size=max_size,
-            rate_limiter=reverb.rate_limiters.SampleToInsertRatio(
-                replay_ratio, min_sequences, float(error_buffer)
+        tables = [
+            sequences_table(
+                self._signature,
+                sampler,
+                priority_exponent,
+                max_size,
+                replay_ratio,
+                min_sequences,
+                error_buffer,
             ),
-            max_times_sampled=math.ceil(replay_ratio) if sampler == "fifo" else 0,
-            signature=self._signature,
-        )
-        # Not `Table.queue`: reading must not remove what the reader may not live to use.
-        statistics = reverb.Table(
-            STATISTICS,
-            sampler=reverb.selectors.Fifo(),
-            remover=reverb.selectors.Fifo(),
-            max_size=_MOST_STATISTICS,
-            rate_limiter=reverb.rate_limiters.MinSize(1),
-            signature={
-                "moments": tf.TensorSpec((8, num_heads), tf.float64, "moments"),
-                "n_step": tf.TensorSpec((8, num_heads), tf.float64, "n_step"),
-                "joint": tf.TensorSpec((4 + 3 * num_heads, num_heads), tf.float64, "joint"),
-                "episodes": tf.TensorSpec((None, 4), tf.float64, "episodes"),
-            },
-        )
-        weights = reverb.Table(
-            WEIGHTS,
-            sampler=reverb.selectors.Fifo(),
-            remover=reverb.selectors.Fifo(),
-            max_size=1,
-            rate_limiter=reverb.rate_limiters.MinSize(1),
-            signature={
-                "step": tf.TensorSpec((), tf.int64, "step"),
-                "data": tf.TensorSpec((None,), tf.uint8, "data"),
-            },
-        )
-        tables = [sequences, statistics, weights]
-        wanted = {table.name: _settings(table.info) for table in tables}
+            statistics_table(num_heads),
+            weights_table(),
+        ]
+        wanted = {table.name: settings(table.info) for table in tables}
         self._server = None
         if address is None:
             self._server = reverb.Server(tables, port=port, checkpointer=checkpointer)
@@ -226,11 +206,7 @@ class Replay:
 
     def writer(self) -> SequenceWriter:
         """Returns a new writer, for the stream of one environment."""
-        writer = self._client.trajectory_writer(num_keep_alive_refs=self._shape.blocks)
-        chunk = self._chunk_blocks()
-        for column, length in (("observation", chunk), ("scalars", chunk), ("core_state", 1)):
-            writer.configure((column,), num_keep_alive_refs=self._shape.blocks, max_chunk_length=length)
-        return SequenceWriter(writer, self._shape.blocks, self._flush)
+        return SequenceWriter(self._client, self._shape, self._flush)
 
     def dataset(self, batch_size: int) -> tf.data.Dataset:
         """Batches without end, until the replay is stopped: `(Sequence, reverb.SampleInfo)`, info per
@@ -331,8 +307,15 @@ class Replay:
         return (step, sample.data["data"]) if step > newer_than else None
 
     def checkpoint(self) -> str:
-        """Writes a checkpoint through the checkpointer; returns its folder."""
-        return self._client.checkpoint()
+        """Writes a checkpoint through the checkpointer; returns its folder.
+
+        Raises:
+          OSError: the disk does not take it.
+        """
+        try:
+            return self._client.checkpoint()
+        except IndexError as error:  # what Reverb makes of a full disk
+            raise OSError(str(error)) from error
 
     def end_waits(self) -> None:
         """Lets datasets end and writers that wait raise `ReplayStopped`; from any thread."""
@@ -351,12 +334,6 @@ class Replay:
         self._reports.close()
         if self._server is not None:
             self._server.stop()
-
-    def _chunk_blocks(self) -> int:
-        """Blocks per chunk; it divides the windows' distance, as inserting a window closes the open chunk."""
-        distance, block = self._shape.period // self._shape.block, self._shape.block
-        fitting = (n for n in range(1, distance + 1) if distance % n == 0 and n * block <= _CHUNK_ROWS)
-        return max(fitting, default=1)
 
     @property
     def _state_sizes(self) -> list[int]:
@@ -410,11 +387,11 @@ class Replay:
     def _check_settings(self, wanted: dict[str, dict[str, Any]]) -> None:
         """A checkpoint brings its own settings, which Reverb prefers to new ones without a word."""
         infos = self._client.server_info()
-        for name, settings in wanted.items():
-            found = _settings(infos[name])
-            different = [setting for setting in found if found[setting] != settings[setting]]
+        for name, now in wanted.items():
+            then = settings(infos[name])
+            different = [setting for setting in then if then[setting] != now[setting]]
             if different:
-                listed = "; ".join(f"{key}: {found[key]} then, {settings[key]} now" for key in different)
+                listed = "; ".join(f"{key}: {then[key]} then, {now[key]} now" for key in different)
                 if self._server is None:
                     raise ValueError(
                         f"The replay server at {self.address} has other settings of its {name} ({listed})"
@@ -425,63 +402,3 @@ class Replay:
                     "Repeat the settings of SequenceShape, Replay and the network that it was written with, "
                     "or start without it"
                 )
-
-
-class SequenceWriter:
-    """Writes one environment's stream; made by `Replay.writer`."""
-
-    def __init__(self, writer: reverb.TrajectoryWriter, blocks: int, flush):
-        self._writer, self._blocks, self._flush = writer, blocks, flush
-
-    def append(self, block: Block) -> None:
-        """Appends the next rows."""
-        steps = block.steps
-        scalars = (steps.step_type, steps.previous_action, steps.reward, steps.discount)
-        # Step types and actions are small enough for float32 to hold them exactly.
-        row = {"observation": steps.observation, "scalars": np.stack(scalars, axis=-1).astype(np.float32)}
-        if block.core_state is not None:
-            row["core_state"] = np.concatenate([state.ravel() for state in block.core_state])
-        self._writer.append(row)
-
-    def insert(self, priority: float) -> None:
-        """Inserts the window that ends with the last block.
-
-        Raises:
-          FloatingPointError: the priority is NaN, infinite or negative; Reverb would wait for ever.
-        """
-        if not 0.0 <= priority < math.inf:
-            raise FloatingPointError(
-                f"A priority must be finite and not negative, got {priority}; have the values diverged?"
-            )
-        history = self._writer.history
-        window = {name: history[name][-self._blocks :] for name in ("observation", "scalars")}
-        self._writer.create_item(
-            SEQUENCES, priority, window | {"core_state": history["core_state"][-self._blocks]}
-        )
-
-    def flush(self) -> None:
-        """Waits until everything inserted is in the table.
-
-        Raises:
-          ReplayStopped: the replay was stopped meanwhile.
-          TimeoutError: the rate limiter let nothing in for `Replay.patience` seconds.
-        """
-        self._flush(self._writer)
-
-    def close(self) -> None:
-        """Drops what is not in the table yet. Never waits."""
-        self._writer.close()
-
-
-def _settings(info: reverb.reverb_types.TableInfo) -> dict[str, Any]:
-    """What a checkpoint would override."""
-    limiter = info.rate_limiter_info
-    return {
-        "capacity in sequences": info.max_size,
-        "replay_ratio": limiter.samples_per_insert,
-        "min_sequences": limiter.min_size_to_sample,
-        "error_buffer": (limiter.min_diff, limiter.max_diff),
-        "max_times_sampled": info.max_times_sampled,
-        "sampler": str(info.sampler_options).replace("\n", " ").strip(),
-        "signature": {name: (tuple(spec.shape), spec.dtype.name) for name, spec in info.signature.items()},
-    }

@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 import gin
 import numpy as np
 
+from agents.state import State, joined, numbered, part
+
 FIRST, LAST = 0, 2
 
 
@@ -147,6 +149,21 @@ class SequenceCutter:
             if start < end:
                 pieces += self._extend([column[start:end] for column in columns])
         return pieces
+
+    def state(self) -> State:
+        """What `restore` needs in order to go on with the stream."""
+        pending = numbered(self._pending or [])
+        recent = numbered(map(np.stack, zip(*self._recent, strict=True)))
+        blocks = numbered([np.int64(self._blocks)])
+        return joined({"blocks": blocks, "pending": pending, "recent": recent})
+
+    def restore(self, state: State) -> None:
+        """Goes on where another cutter of the same shape was."""
+        self._blocks = int(state["blocks/0"])
+        self._pending = list(part(state, "pending").values()) or None
+        recent = part(state, "recent").values()
+        self._recent.clear()
+        self._recent.extend(list(columns) for columns in zip(*recent, strict=True))
 
     def _extend(self, columns: list[np.ndarray]) -> list[Block | Window]:
         """Takes rows of one episode; the last row may be its end."""

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from agents.run_folder import RunFolderError
+
 _HEADER = struct.Struct("<QII")  # key, bytes of the payload, their CRC-32
 _SUFFIX = ".log"
 
@@ -58,13 +60,23 @@ class StatisticsLog:
             yield arrays
 
     def append(self, key: int, arrays: Sequence[np.ndarray]) -> None:
-        """Writes a report down; returns when the operating system has it."""
+        """Writes a report down; returns when the operating system has it.
+
+        Raises:
+          RunFolderError: it does not take it (disk full, for one). The report must not be used then.
+        """
         payload = io.BytesIO()
         for array in arrays:
             np.save(payload, array, allow_pickle=False)
         data = payload.getvalue()
-        self._file.write(_HEADER.pack(key, len(data), zlib.crc32(data)) + data)
-        self._file.flush()
+        try:
+            self._file.write(_HEADER.pack(key, len(data), zlib.crc32(data)) + data)
+            self._file.flush()
+        except OSError as error:
+            raise RunFolderError(
+                f"Cannot write to {self._folder}: {error}. Nothing is lost. "
+                "Free space on that disk or make the folder writable, then repeat the command."
+            ) from error
         self.keys.add(key)
 
     def saved(self, step: int, oldest: int) -> None:
@@ -94,6 +106,19 @@ class StatisticsLog:
             for key, arrays, end in _records(path):
                 if (_step(path), end) > self._since:
                     yield key, arrays
+
+
+def forget_after(root_dir: str | os.PathLike, position: tuple[int, int]) -> None:
+    """Removes what came after a checkpoint from the log of a run that goes on from exactly there.
+
+    Such a run collects the same steps again, which must not count twice.
+    """
+    step, end = position
+    for path in (pathlib.Path(root_dir) / "statistics").glob("*" + _SUFFIX):
+        if _step(path) > step:
+            path.unlink()
+        elif _step(path) == step:
+            os.truncate(path, end)
 
 
 def _step(path: pathlib.Path) -> int:

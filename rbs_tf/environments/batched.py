@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import pickle
+
 import gymnasium
 import numpy as np
 from tf_agents.environments import py_environment
@@ -86,6 +89,46 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     def action_spec(self) -> array_spec.BoundedArraySpec:
         return self._action_spec
 
+    def state(self) -> bytes | None:
+        """Everything that the streams to come depend on; None where it cannot be had.
+
+        It can where the environments live in Python alone: MinAtar, CartPole. ALE keeps its state to itself, and
+        `gymnasium.utils.EzPickle` makes an environment anew instead of restoring it. Of an environment that draws from
+        generators other than its own (`np.random.rand`), those are not in it.
+        """
+        if type(self._vector_env) is not gymnasium.vector.SyncVectorEnv:
+            return None
+        stream = io.BytesIO()
+        own = self._seeds, self._ended, self._current_time_step
+        try:
+            _Pickler(stream).dump((gymnasium.__version__, self._vector_env, *own))
+        except Exception:  # whatever the classes of an environment raise that were not made for this
+            return None
+        return stream.getvalue()
+
+    def restore(self, state: bytes) -> None:
+        """Goes on where an environment of the same kind was when it gave its `state`.
+
+        It is a pickle, and loading a pickle runs whatever code its writer put there: trust it as you trust them.
+
+        Raises:
+          ValueError: it does not load, or is another environment's; everything is as before.
+        """
+        try:
+            version, vector_env, *own = pickle.loads(state)
+        except Exception as error:  # of a version whose classes were different, for one
+            raise ValueError(
+                f"the state of {self.name} does not load: {type(error).__name__}: {error}"
+            ) from error
+        if version != gymnasium.__version__:
+            raise ValueError(f"the state of {self.name} was written with Gymnasium {version}")
+        fits = ("num_envs", "single_action_space", "single_observation_space", "metadata")
+        if any(getattr(vector_env, name) != getattr(self._vector_env, name) for name in fits):
+            raise ValueError(f"{self.name} is no longer the environment whose state was written")
+        self._vector_env.close()
+        self._vector_env = vector_env
+        self._seeds, self._ended, self._current_time_step = own
+
     def close(self) -> None:
         """Ends the environments and their threads; nothing but `close` may be called afterwards."""
         if self._vector_env is not None:
@@ -132,6 +175,15 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
                 f" expected 0 to {self.num_actions - 1}"
             )
         return action
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses what would be made anew, wherever it is."""
+
+    def reducer_override(self, obj):
+        if isinstance(obj, gymnasium.utils.EzPickle):
+            raise pickle.PicklingError(f"{type(obj).__name__} is an EzPickle")
+        return NotImplemented
 
 
 def _check_fit(vector_env: gymnasium.vector.VectorEnv, name: str) -> None:

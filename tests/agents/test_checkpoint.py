@@ -114,6 +114,26 @@ def flip_a_bit(path: pathlib.Path) -> None:
     path.write_bytes(content)
 
 
+def test_files_are_kept_in_the_checkpoint_that_they_belong_to(tmp_path):
+    checkpointer = Checkpointer(tmp_path, {})
+    assert checkpointer.newest() is None and checkpointer.file("state") is None
+    checkpointer.save(1, {"a": 2}, {"state": b"\x00 one", "other": b""})
+    assert checkpointer.newest() == checkpointer.restore() == (1, {"a": 2})
+    assert (checkpointer.file("state"), checkpointer.file("other")) == (b"\x00 one", b"")
+    checkpointer.save(2)
+    again = Checkpointer(tmp_path, {})
+    assert again.newest()[0] == 2 and again.file("state") is None
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, pathlib.Path.unlink])
+def test_a_damaged_file_makes_the_checkpoint_before_it_the_newest(tmp_path, damage):
+    for step in (1, 2):
+        Checkpointer(tmp_path, {}).save(step, files={"state": b"state of %d" % step})
+    damage(tmp_path / "checkpoints/2/state")
+    checkpointer = Checkpointer(tmp_path, {})
+    assert checkpointer.file("state") == b"state of 1" and checkpointer.newest()[0] == 1
+
+
 @pytest.mark.parametrize("damage", [truncate, flip_a_bit, pathlib.Path.unlink])
 @pytest.mark.parametrize(
     "file",

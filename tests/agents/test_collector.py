@@ -1,182 +1,47 @@
 """The collector against a real replay: scripted episodes go in, every step of them is accounted for."""
 
 import collections
-import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.environments import py_environment
-from tf_agents.specs import array_spec, tensor_spec
-from tf_agents.trajectories import policy_step
-from tf_agents.trajectories import time_step as ts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tf_agents.specs import tensor_spec
 
 from agents.collector import Collector, EnvironmentFault
-from agents.heads import Heads
-from agents.policy import MultiHeadPolicy, PolicyInfo
+from agents.policy import MultiHeadPolicy
 from agents.replay import Replay
-from agents.sequences import FIRST, LAST, SequenceShape
-from agents.targets import n_step_targets
+from agents.sequences import FIRST, LAST
+from agents.state import from_bytes, to_bytes
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
-from rbs_tf import ReturnMoments, discounted_returns
-from rbs_tf.joint_moments import JointMoments
 from tests.agents.queue import drained
+from tests.agents.scripted import (
+    HEADS,
+    PAPER,
+    SMALL,
+    ScriptedEnvironment,
+    ScriptedPolicy,
+    collecting,
+    constant_priorities,
+    merged,
+    reward_of,
+)
 
-PAPER = SequenceShape()
-SMALL = SequenceShape(burn_in=2, length=4, period=2, n_step=2)
-HEADS = Heads(((0.9, True), (1.0, False)))
-STATE = (tf.TensorSpec((2,), tf.float32), tf.TensorSpec((2,), tf.float32))
 LENGTHS = [1, 2, 39, 40, 41, 79, 80, 81, 200]
-
-
-def reward_of(index: int, episode: int, t: int) -> np.float32:
-    """Reward that arrives with row t."""
-    return np.float32(0 if t == 0 else 100 * index + 10 * episode + np.sin(t))
-
-
-class ScriptedEnvironment(py_environment.PyEnvironment):
-    """Environment i plays episodes of the lengths scripts[i] over and over; odd ones end by a time-out.
-
-    Observations are (environment, episode, row), float32, in a buffer that every step overwrites.
-    """
-
-    def __init__(self, scripts: list[list[int]], bad_reward: tuple[int, int, float] | None = None):
-        super().__init__()
-        self._scripts, self._bad_reward = scripts, bad_reward
-        self._episode, self._t = [0] * len(scripts), [0] * len(scripts)
-        self._observation = np.zeros((len(scripts), 3), np.float32)
-        self._steps = 0
-
-    batched = True
-    batch_size = property(lambda self: len(self._scripts))
-
-    def observation_spec(self):
-        return array_spec.ArraySpec((3,), np.float32)
-
-    def action_spec(self):
-        return array_spec.BoundedArraySpec((), np.int32, 0, 4)
-
-    def length(self, index: int) -> int:
-        script = self._scripts[index]
-        return script[self._episode[index] % len(script)]
-
-    def _reset(self):
-        return self._time_step()
-
-    def _step(self, action):
-        self._steps += 1
-        for index in range(self.batch_size):
-            if self._t[index] == self.length(index):
-                self._episode[index], self._t[index] = self._episode[index] + 1, 0
-            else:
-                self._t[index] += 1
-        return self._time_step()
-
-    def _time_step(self):
-        step_type, reward, discount = [], [], []
-        for index, (episode, t) in enumerate(zip(self._episode, self._t, strict=True)):
-            last = t == self.length(index)
-            step_type.append(FIRST if t == 0 else LAST if last else 1)
-            reward.append(reward_of(index, episode, t))
-            discount.append(0.0 if last and episode % 2 == 0 else 1.0)
-            self._observation[index] = index, episode, t
-        if self._bad_reward is not None and self._steps == self._bad_reward[0]:
-            reward[self._bad_reward[1]] = self._bad_reward[2]
-        return ts.TimeStep(
-            np.array(step_type, np.int32),
-            np.array(reward, np.float32),
-            np.array(discount, np.float32),
-            self._observation,
-        )
-
-
-class ScriptedPolicy:
-    """Takes action t mod 5 in row t; its state counts the rows since the episode's start."""
-
-    def __init__(self, values: float = 1.0):
-        self._values = values
-
-    def get_initial_state(self, batch_size):
-        return tf.fill((batch_size, 2), -7.0), tf.fill((batch_size,), -7)
-
-    def action(self, time_step, policy_state):
-        rows, previous_action = policy_state
-        first = time_step.is_first()
-        rows = tf.where(first[:, None], 0.0, rows)
-        t = tf.cast(time_step.observation[:, 2], tf.int32)
-        values = self._values * tf.stack([rows[:, 0], -rows[:, 0]], axis=1)
-        info = PolicyInfo(
-            core_state=(rows, -rows),
-            previous_action=tf.where(first, -1, previous_action),
-            head=tf.cast(time_step.observation[:, 1], tf.int32),
-            epsilon=tf.fill(tf.shape(t), 0.25),
-            taken_values=values,
-            greedy_values=values + 1.0,
-        )
-        return policy_step.PolicyStep(t % 5, (rows + 1.0, t % 5), info)
-
-
-def constant_priorities(steps, taken_values, greedy_values):
-    return tf.ones_like(steps.reward[:, 0])
 
 
 @pytest.fixture
 def start():
-    """Makes a collector and its replay, and closes both."""
-    made = []
-
-    def start(
-        environment, policy=None, shape=PAPER, priorities=constant_priorities, heads=HEADS, state=STATE,
-        max_report_steps=27_000, **settings,
-    ):  # fmt: skip
-        defaults = {"capacity": 100_000, "min_sequences": 1, "sampler": "fifo", "patience": 0.5}
-        observation = tensor_spec.from_spec(environment.observation_spec())
-        replay = Replay(shape, observation, state, len(heads), **(defaults | settings))
-        made.append(replay.stop)
-        policy = policy or ScriptedPolicy()
-        collector = Collector(environment, policy, heads, replay, shape, priorities, max_report_steps)
-        made.append(collector.close)
-        return collector, replay
-
-    yield start
-    for end in reversed(made):
-        end()
+    with collecting() as start:
+        yield start
 
 
 def stored(replay: Replay):
     """Everything in the table, in order of insertion, as one batch of numpy arrays."""
     batch = next(iter(replay.dataset(batch_size=replay.size)))
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
-
-
-def merged(reports, name="moments", kind=ReturnMoments):
-    return functools.reduce(kind.merge, (kind.from_array(getattr(report, name)) for report in reports))
-
-
-def scripted_steps(
-    index: int, episode: int, length: int, ended: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """What the heads see of the first `length` transitions: rewards and discounts, [length, H] each."""
-    rewards = np.array([reward_of(index, episode, t) for t in range(1, length + 1)])
-    discounts = np.ones(length)
-    if ended:
-        discounts[-1] = episode % 2
-    return HEADS.rewards(rewards), HEADS.discounts(discounts)
-
-
-def scripted_episode(index: int, episode: int, length: int) -> ReturnMoments:
-    return ReturnMoments.from_episode(*scripted_steps(index, episode, length))
-
-
-def played(scripts: list[list[int]], rows: int):
-    """Environment, episode, transitions and whether it has ended, of all that was begun in so many rows of each."""
-    for index, script in enumerate(scripts):
-        left, episode = rows, 0
-        while left > 0:
-            length = script[episode % len(script)]
-            yield index, episode, min(length, left - 1), left > length
-            left, episode = left - length - 1, episode + 1
 
 
 @pytest.mark.parametrize("round_size", [7, 60])
@@ -218,119 +83,6 @@ def test_no_transition_is_lost_or_trained_too_often(start, round_size):
     assert set(trained) == transitions
     assert set(trained.values()) == {1, 2}
     assert collector.environment_steps == len(transitions)
-
-
-def test_every_transition_and_every_return_enters_the_statistics_once(start):
-    scripts = [[3, 5], [17]]
-    collector, replay = start(ScriptedEnvironment(scripts))
-    for _ in range(9):
-        collector.run(4)
-    # In 36 rows the first environment plays 7 episodes of 4 or 6 rows and begins one, the second 2 of 18.
-    finished = [scripted_episode(0, episode, scripts[0][episode % 2]) for episode in range(7)]
-    finished += [scripted_episode(1, episode, 17) for episode in range(2)]
-    begun = np.array([reward_of(0, 7, t) for t in range(1, 2)])
-    expected = ReturnMoments.from_steps(HEADS.rewards(begun), HEADS.discounts(np.ones(1)))
-    for episode in finished:
-        expected = ReturnMoments.merge(expected, episode)
-    found = merged(drained(replay))
-    np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-12)
-    assert found.count.tolist() == [collector.environment_steps] * 2
-
-
-N_STEP_SCRIPTS = [[3, 5, 1], [17, 2], [40], [1_000_000]]
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 12])
-def test_every_n_step_transition_enters_the_statistics_once_and_as_a_target_takes_it(start, n):
-    """Rounds shorter and longer than n; terminal ends and time-outs; episodes shorter than n; a limit on returns."""
-    shape = SequenceShape(burn_in=2, length=4, period=2, n_step=n)
-    collector, replay = start(ScriptedEnvironment(N_STEP_SCRIPTS), shape=shape, max_report_steps=7)
-    rounds = [1, 2, 30, 1, 1, 7, 3, 20]
-    for rows in rounds:
-        collector.run(rows)
-    transitions, waiting = [], 0
-    for index, episode, length, ended in played(N_STEP_SCRIPTS, sum(rounds)):
-        rewards, discounts = (tf.constant(x[:, None]) for x in scripted_steps(index, episode, length, ended))
-        valid, nothing = tf.ones((length, 1), tf.bool), tf.zeros((length + 1, 1, len(HEADS)), tf.float64)
-        sums = n_step_targets(nothing, rewards, discounts, valid, n)
-        products = n_step_targets(nothing + 1.0, rewards, discounts, valid, n) - sums
-        complete = length if ended else max(length - n + 1, 0)
-        waiting += length - complete
-        transitions.append(np.stack([sums, products])[:, :complete, 0])
-    expected = ReturnMoments.from_steps(*np.concatenate(transitions, axis=1))
-    found = merged(drained(replay), "n_step")
-    assert waiting > n - 2
-    np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9, atol=1e-9)
-    assert found.count.tolist() == [collector.environment_steps - waiting] * 2
-
-
-def test_an_n_step_transition_is_reported_as_soon_as_its_last_step_has_happened(start):
-    shape = SequenceShape(burn_in=2, length=4, period=2, n_step=4)
-    collector, replay = start(ScriptedEnvironment([[10], [1_000_000]]), shape=shape)
-    counts = []
-    for _ in range(7):
-        collector.run(2)
-        counts.append(merged(drained(replay), "n_step").count[0])
-    # After 1, 3, 5, 7, 9 and, with one new episode, 10 + 0 and 10 + 2 transitions; the other environment goes on.
-    reported = np.array([[0, 0, 2, 4, 6, 10, 10], [0, 0, 2, 4, 6, 8, 10]])
-    np.testing.assert_array_equal(np.cumsum(counts), reported.sum(axis=0))
-
-
-def test_n_step_transitions_of_one_step_are_the_steps_bit_for_bit(start):
-    collector, replay = start(ScriptedEnvironment([[3, 5], [17]]), shape=SequenceShape(n_step=1))
-    for _ in range(9):
-        collector.run(4)
-    for report in drained(replay):
-        np.testing.assert_array_equal(report.n_step[:5], report.moments[:5])
-        np.testing.assert_array_equal(report.n_step[5:], 0.0)
-
-
-def test_steps_and_returns_are_reported_across_heads_too(start):
-    scripts = [[3, 5], [17]]
-    collector, replay = start(ScriptedEnvironment(scripts))
-    for _ in range(9):
-        collector.run(4)
-    expected = JointMoments.empty(len(HEADS))
-    for index, episode, length, ended in played(scripts, 36):
-        steps = scripted_steps(index, episode, length, ended)
-        expected = JointMoments.merge(expected, JointMoments.from_steps(*steps))
-        if ended:
-            expected = JointMoments.merge(expected, JointMoments.from_returns(discounted_returns(*steps)))
-    found = merged(drained(replay), "joint", JointMoments)
-    np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9)
-    assert found.count.tolist() == [collector.environment_steps] * 2
-
-
-def test_finished_episodes_are_returned_and_reported(start):
-    collector, replay = start(ScriptedEnvironment([[3, 5], [17]]))
-    episodes = [episode for _ in range(9) for episode in collector.run(4)]
-    assert [(e.length, e.head, e.epsilon) for e in episodes if e.length < 17] == [
-        (3 + 2 * (episode % 2), episode, 0.25) for episode in range(7)
-    ]
-    assert collector.episodes == len(episodes) == 9
-    first = sum(np.float64(reward_of(0, 0, t)) for t in range(1, 4))
-    assert episodes[0].episode_return == pytest.approx(first, rel=1e-12)
-    reported = np.concatenate([report.episodes for report in drained(replay)])
-    np.testing.assert_array_equal(
-        reported, [(e.head, e.epsilon, e.episode_return, e.length) for e in episodes]
-    )
-
-
-@pytest.mark.parametrize(("round_size", "rounds"), [(5, 12), (60, 1)])
-def test_an_environment_that_never_ends_reports_returns_cut_at_the_limit(start, round_size, rounds):
-    collector, replay = start(ScriptedEnvironment([[1_000_000]]), max_report_steps=20)
-    for _ in range(rounds):
-        collector.run(round_size)
-    found = merged(drained(replay))
-    assert (found.count.tolist(), found.return_count.tolist()) == ([59, 59], [40, 40])
-    rewards = np.array([reward_of(0, 0, t) for t in range(1, 60)])
-    stretches = [
-        ReturnMoments.from_episode(HEADS.rewards(part), HEADS.discounts(np.ones(20)))
-        for part in (rewards[:20], rewards[20:40])
-    ]
-    expected = ReturnMoments.merge(*stretches)
-    np.testing.assert_allclose(found.return_mean, expected.return_mean, rtol=1e-12)
-    np.testing.assert_allclose(found.return_mean_square, expected.return_mean_square, rtol=1e-12)
 
 
 def test_statistics_are_there_before_the_sequences_that_they_scale(start):
@@ -435,11 +187,6 @@ def test_unrolling_the_network_from_the_stored_state_gives_the_values_seen_while
     np.testing.assert_allclose(unrolled, info.priority, rtol=1e-5)
 
 
-def test_a_report_limit_below_one_step_is_refused(start):
-    with pytest.raises(ValueError, match="max_report_steps"):
-        start(ScriptedEnvironment([[3]]), max_report_steps=0)
-
-
 class FaultyEnvironment(ScriptedEnvironment):
     """Goes wrong at its step 12."""
 
@@ -482,3 +229,47 @@ def test_what_an_environment_does_wrong_is_named_and_nothing_of_the_round_is_wri
     with pytest.raises(EnvironmentFault, match=message):
         collector.run(9)
     assert (drained(replay), replay.size) == ([], size)
+
+
+@given(
+    scripts=st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=3), min_size=1, max_size=2),
+    rounds=st.lists(st.integers(1, 15), min_size=2, max_size=6),
+    cut=st.integers(0, 5),
+)
+@settings(max_examples=8, deadline=None)
+def test_a_collector_goes_on_where_another_was(scripts, rounds, cut):
+    """Together they put into the table and into the statistics what one collector puts there."""
+    environment, policy = ScriptedEnvironment(scripts), ScriptedPolicy()
+    with collecting() as start:
+        whole, other = start(ScriptedEnvironment(scripts), shape=SMALL, max_report_steps=9)
+        first, replay = start(environment, policy, shape=SMALL, max_report_steps=9)
+        second = None
+        for index, rows in enumerate(rounds):
+            if index == max(1, cut % len(rounds)):
+                second = Collector(
+                    environment, policy, HEADS, replay, SMALL, constant_priorities, max_report_steps=9
+                )
+                second.restore(from_bytes(to_bytes(first.state())))
+                first.close()
+            whole.run(rows)
+            (second or first).run(rows)
+        for a, b in zip(drained(other), drained(replay), strict=True):
+            for column, same in zip(a, b, strict=True):
+                np.testing.assert_array_equal(column, same)
+        assert other.inserted == replay.inserted
+        if replay.size:
+            (a, _), (b, _) = stored(other), stored(replay)
+            for column, same in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
+                np.testing.assert_array_equal(column, same)
+        state, same = whole.state(), second.state()
+        assert state.keys() == same.keys()
+        for name, array in state.items():
+            np.testing.assert_array_equal(same[name], array, err_msg=name)
+        second.close()
+
+
+def test_a_collector_that_has_not_begun_has_no_state(start):
+    collector, _ = start(ScriptedEnvironment([[3]]))
+    assert collector.state() is None
+    collector.run(1)
+    assert collector.state() is not None

@@ -13,6 +13,7 @@ import tensorflow as tf
 from agents import replay_memory
 from agents.replay import Replay, ReplayStopped, StatisticsReport
 from agents.sequences import Block, SequenceShape, Steps
+from agents.state import from_bytes, to_bytes
 from tests.agents.queue import drained
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=2)  # 8 rows, blocks of 2
@@ -350,3 +351,44 @@ def machine(folder: pathlib.Path, groups: str, files: dict[str, str]) -> pathlib
 )
 def test_available_memory_is_what_the_tightest_limit_leaves(tmp_path, groups, files, available):
     assert replay_memory.available_memory(machine(tmp_path, groups, files)) == available
+
+
+@pytest.mark.parametrize("appended", [0, 1, 3, 7, 8])
+def test_a_writer_goes_on_where_another_was_and_inserts_nothing_twice(make, appended):
+    """Windows refer to blocks that the first writer had appended; observations and core states come from there."""
+    tables = []
+    for handed_over in (False, True):
+        replay = make(sampler="fifo")
+        stream = Stream(replay)
+        for block in range(12):
+            if handed_over and block == appended:
+                stream.writer.flush()  # as collectors do at the end of every round
+                state = from_bytes(to_bytes(stream.writer.state()))
+                stream.writer.close()
+                stream.writer = replay.writer()
+                stream.writer.restore(state)
+                assert len(state["starts"]) == min(appended, SHAPE.blocks - 1)
+            stream.append()
+            if stream.row >= SHAPE.rows:
+                stream.writer.insert(1.0)
+        stream.writer.flush()
+        assert replay.size == 9
+        tables.append(next(iter(replay.dataset(batch_size=9)))[0])
+    for a, b in zip(*map(tf.nest.flatten, tables), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_writer_keeps_nothing_from_before_the_first_start_of_a_window_to_come(make):
+    """Blocks of one row: a window starts at every second of them."""
+    shape = SequenceShape(burn_in=1, length=4, period=2, n_step=2)
+    replay = Replay(shape, OBSERVATION, STATE, HEADS, capacity=200, min_sequences=1, error_buffer=50.0)
+    writer = replay.writer()
+    steps = Steps(np.ones(1), np.zeros((1, 3), np.uint8), *np.zeros((3, 1)))
+    for block in range(10):
+        writer.append(Block(steps, (np.zeros(2, np.float32),) * 2 if block % 2 == 0 else None))
+    state = writer.state()
+    assert state["starts"].tolist() == [True, False] * 3 and state["core_state"].shape == (3, 4)
+    writer.append(Block(steps, (np.zeros(2, np.float32),) * 2))
+    assert writer.state()["starts"].tolist() == [True, False, True, False, True]
+    writer.close()
+    replay.stop()

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.sequences import FIRST, LAST, Block, Rows, SequenceCutter, SequenceShape, Steps, Window
+from agents.state import from_bytes, to_bytes
 
 MID = 1
 PAPER = SequenceShape()
@@ -220,3 +222,25 @@ def test_impossible_shapes_are_refused(settings, words):
 
 def test_rows_are_stored_in_blocks_that_divide_windows_and_their_distance():
     assert (PAPER.rows, PAPER.block, PAPER.blocks) == (105, 5, 21)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    round_size=st.integers(1, 25),
+    cut_at=st.integers(0, 150),
+    shape=st.sampled_from([SequenceShape(2, 4, 2, 2), SequenceShape(0, 6, 4, 3), SequenceShape(3, 5, 5, 1)]),
+)
+def test_a_cutter_goes_on_where_another_was(lengths, round_size, cut_at, shape):
+    rows = joined(*(episode(length, number=number) for number, length in enumerate(lengths)))
+    whole, cutter, pieces = SequenceCutter(shape), SequenceCutter(shape), []
+    expected = whole.cut(rows)
+    for start in range(0, len(rows.steps.reward), round_size):
+        if start <= cut_at < start + round_size:
+            state, cutter = cutter.state(), SequenceCutter(shape)
+            cutter.restore(from_bytes(to_bytes(state)))
+        pieces += cutter.cut(rows_between(rows, start, start + round_size))
+    assert [type(piece) for piece in pieces] == [type(piece) for piece in expected]
+    for piece, same in zip(pieces, expected, strict=True):
+        for column, other in zip(*map(tf.nest.flatten, (piece, same)), strict=True):
+            np.testing.assert_array_equal(column, other)
+            assert getattr(column, "dtype", None) == getattr(other, "dtype", None)

@@ -213,3 +213,98 @@ def test_other_autoreset_modes_are_refused():
     same_step = gymnasium.vector.SyncVectorEnv([Countdown], autoreset_mode="SameStep")
     with pytest.raises(ValueError, match="NEXT_STEP"):
         GymnasiumVectorEnvironment(same_step, "countdown")
+
+
+def restored(state: bytes, name: str) -> GymnasiumVectorEnvironment:
+    env = environments.make(name, 3, seed=5)
+    env.restore(state)
+    return env
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "minatar/space_invaders", "minatar/seaquest"])
+@pytest.mark.parametrize("steps", [0, 60])
+def test_a_restored_environment_goes_on_bit_for_bit_in_the_middle_of_its_episodes(name, steps):
+    env = environments.make(name, 3, seed=4)
+    stream(env, steps)
+    again = restored(env.state(), name)
+    assert equal(again.current_time_step(), env.current_time_step())
+    for _ in range(2):
+        a, b = stream(env, 300, reset=False), stream(again, 300, reset=False)
+        assert equal(a, b) and (a.step_type == LAST).any()
+
+
+def test_an_environment_restored_before_its_first_step_begins_with_the_seeds_of_the_other():
+    env = environments.make("CartPole-v1", 3, seed=4)
+    again = restored(env.state(), "CartPole-v1")
+    assert equal(stream(env), stream(again))
+
+
+def test_an_environment_restored_on_a_last_step_begins_an_episode():
+    env = environments.make("CartPole-v1", 3, seed=4)
+    env.reset()
+    while not env.current_time_step().is_last().any():
+        env.step(np.zeros(3, np.int32))
+    again = restored(env.state(), "CartPole-v1")
+    a, b = stream(env, reset=False), stream(again, reset=False)
+    assert equal(a, b) and (a.step_type[1] == FIRST).any()
+
+
+class Remade(Countdown, gymnasium.utils.EzPickle):
+    def __init__(self):
+        gymnasium.utils.EzPickle.__init__(self)
+        super().__init__()
+
+
+class Holder(gymnasium.Wrapper):
+    """Keeps an environment outside of the chain of wrappers."""
+
+    def __init__(self):
+        super().__init__(Countdown())
+        self.other = Remade()
+
+
+class Unpicklable(Countdown):
+    def __init__(self):
+        super().__init__()
+        self.rule = lambda: None
+
+
+def make_wrapped():
+    return gymnasium.wrappers.TimeLimit(Remade(), 9)
+
+
+@pytest.mark.parametrize("make", [Remade, make_wrapped, Holder, Unpicklable])
+def test_what_a_pickle_would_not_restore_has_no_state(make):
+    assert GymnasiumVectorEnvironment(gymnasium.vector.SyncVectorEnv([Countdown]), "countdown").state()
+    env = GymnasiumVectorEnvironment(gymnasium.vector.SyncVectorEnv([make]), "countdown")
+    env.reset()
+    assert env.state() is None
+
+
+def test_ales_environments_have_no_state():
+    env = environments.make("pong", 1, seed=0)
+    env.reset()
+    assert env.state() is None
+    env.close()
+
+
+def another_version(state: bytes) -> bytes:
+    return state.replace(gymnasium.__version__.encode(), b"0" * len(gymnasium.__version__))
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda state: state[:-20], "does not load"),
+        (lambda state: state.replace(b"gymnasium.vector", b"gymnasium.wector"), "ModuleNotFoundError"),
+        (another_version, "with Gymnasium 0000"),
+        (lambda state: environments.make("CartPole-v1", 2, 0).state(), "no longer the environment"),
+        (lambda state: environments.make("Acrobot-v1", 3, 0).state(), "no longer the environment"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_nothing_is_changed(spoil, message):
+    env, same = (environments.make("CartPole-v1", 3, seed=4) for _ in range(2))
+    stream(env), stream(same)
+    with pytest.raises(ValueError, match=message):
+        env.restore(spoil(env.state()))
+    assert equal(stream(env, reset=False), stream(same, reset=False))
