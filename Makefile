@@ -13,13 +13,17 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train test studies lint format lock clean help
+.PHONY: train test chaos studies lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
 
 test: lint ## Check style and run the tests; ARGS="-m slow" runs the long ones
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile $(ARGS)
+
+chaos: export KILLS := 20
+chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=20 times each: about an hour
+	$(PY) -m pytest -m chaos tests/agents/test_chaos.py -s $(ARGS)
 
 studies: export TF_CPP_MIN_LOG_LEVEL := 3
 studies: $(INSTALLED) ## Draw the toy figures into studies/

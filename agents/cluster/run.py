@@ -30,7 +30,12 @@ _STOP_SECONDS = 60.0  # within which a run that is asked to stop has to have wri
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _POLL = 0.5  # seconds between two looks at all processes
 # Ray's own settings, unless the caller has made other ones.
-_RAY_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_RAY_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # We say what is not shipped; Ray would tell us on every start what else it leaves out.
+    "RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES": "",
+}
 
 
 class Host:
@@ -110,16 +115,22 @@ class ClusterRun:
         gpus = int(self._ray.cluster_resources().get("GPU", 0) >= 1)
         self._host_name = self._ray.util.get_node_ip_address() if cluster else "127.0.0.1"
 
-        def member(name: str, role: str, **resources: Any) -> Member:
+        # Sequences are the largest stream of all, and checkpoints are renamed within the run folder: who shares these
+        # stays with this process if it can, whoever only writes sequences goes where there is room.
+        here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            self._ray.get_runtime_context().get_node_id(), soft=True
+        )
+
+        def member(name: str, role: str, place: Any = here, **resources: Any) -> Member:
             actor = self._ray.remote(Host).options(
-                max_restarts=-1, max_concurrency=4, num_cpus=1, scheduling_strategy="SPREAD", **resources
+                max_restarts=-1, max_concurrency=4, num_cpus=1, scheduling_strategy=place, **resources
             )
             return Member(name, role, actor.remote(config))
 
         self._replay = member("replay", "ReplayServer")
         self._learner = member("learner", "LearnerRole", num_gpus=gpus)
         self._evaluator = member("evaluator", "EvaluatorRole")
-        self._collectors = [member(f"collector {i}", "CollectorRole") for i in range(collectors)]
+        self._collectors = [member(f"collector {i}", "CollectorRole", "SPREAD") for i in range(collectors)]
 
     @property
     def _members(self) -> list[Member]:
@@ -156,6 +167,7 @@ class ClusterRun:
             member.begin(address, self._collectors.index(member), member.starts)
         else:
             member.begin(self._root, address)
+        self._write_processes()
 
     def _begin_all(self) -> None:
         """The replay first: the others need its address, and the learner what it has restored."""
@@ -273,6 +285,7 @@ class ClusterRun:
         return progress
 
     def _show(self) -> None:
+        self._write_processes()
         learner = self._learner.status
         if "updates" not in learner:
             return
@@ -282,7 +295,6 @@ class ClusterRun:
         if waits is not None:
             self._learner.host.tell.remote("note_waits", *waits)
         self._progress.update(*counts, learner.pop("returns", ()), eval_return, waits)
-        self._write_processes()
 
     def _waits(self) -> tuple[float, float] | None:
         """Shares of the last seconds in which the learner waited for data, and collectors for the learner."""

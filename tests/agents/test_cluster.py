@@ -2,121 +2,31 @@
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
-import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.agents.started import DISTRIBUTED, PATIENCE, Started
 from tests.agents.test_embedded import REPOSITORY, command, scalars
 
 pytest.importorskip("ray")
 
-DISTRIBUTED = (
-    "train.weights_interval = 50",
-    "train.publish_interval = 5",
-    "train.checkpoint_interval = 20",
-    "Replay.error_buffer = 40.0",
-)
-PATIENCE = 240  # seconds for anything on a machine that does other things as well
-
-
-class Started:
-    """train.py in a session of its own, read line by line."""
-
-    def __init__(self, root, *arguments, updates=100_000, collectors=1, bindings=()):
-        flags = (f"--collectors={collectors}", *arguments)
-        self.root = root
-        self.process = subprocess.Popen(
-            command(root, *flags, updates=updates, bindings=(*DISTRIBUTED, *bindings)),
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True)
-        self._reader.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        self.process.wait()
-        for pid in self.others():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    @property
-    def output(self):
-        return "".join(self.lines)
-
-    @property
-    def updates(self):
-        """The last count that the terminal has shown."""
-        return max(
-            [int(n.replace(",", "")) for n in re.findall(r"updates ([\d,]+)/", self.output)], default=0
-        )
-
-    def pid(self, name):
-        """Number of the process that plays a role, as the run folder says; None while it is being started."""
-        found = re.search(rf"^{name}: (\d+)$", (self.root / "processes.txt").read_text(), re.MULTILINE)
-        return found and int(found[1])
-
-    def wait_for(self, condition):
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            assert self.process.poll() is None, self.output
-            assert time.monotonic() < end, self.output
-            time.sleep(0.1)
-
-    def wait_for_more_updates(self):
-        before = self.updates
-        self.wait_for(lambda: self.updates > before + 5)
-
-    def finish(self):
-        code = self.process.wait(PATIENCE)
-        self._reader.join(10)
-        return code
-
-    def others(self, agents=True):
-        """Processes of the session beside the first that are alive; `agents`: the two helpers of Ray's node, too."""
-        found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):
-                state, _, _, session = stat.read_text().rsplit(")", 1)[1].split()[:4]
-                alive = int(session) == self.process.pid != int(stat.parent.name) and state != "Z"
-                line = (stat.parent / "cmdline").read_bytes()
-                agent = any(name in line for name in (b"Agent", b"agent.py", b"agent/main.py"))
-                if alive and (agents or not agent):
-                    found.append(int(stat.parent.name))
-        return found
-
-    def assert_nothing_left(self, agents=True):
-        end = time.monotonic() + 30
-        while left := self.others(agents):
-            lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
-            assert time.monotonic() < end, lines
-            time.sleep(0.1)
+# So near to the ratio that a departure from it shows.
+NEAR = ("Replay.replay_ratio = 1.0", "Replay.error_buffer = 8.0")
+COLLECTORS = ("collector 0", "collector 1")
 
 
 @pytest.fixture(scope="module")
 def survivor(tmp_path_factory):
     """A run in which every role is killed once, the driver at last."""
     root = tmp_path_factory.mktemp("runs") / "run"
-    with Started(root) as run:
+    with Started(root, collectors=2, bindings=NEAR) as run:
         run.wait_for(lambda: run.updates > 25)
-        for name in ("collector 0", "evaluator", "learner", "replay"):
-            killed = run.pid(name)
-            os.kill(killed, signal.SIGKILL)
-            run.wait_for(lambda name=name, killed=killed: run.pid(name) not in (killed, None))
+        for names in (COLLECTORS, ("evaluator",), ("learner",), ("replay",)):
+            run.kill(*names)
             run.wait_for_more_updates()
         run.process.kill()
         # Ray's own idle agents look after their node every now and then, and end about a minute later.
@@ -125,41 +35,86 @@ def survivor(tmp_path_factory):
 
 
 def test_a_run_goes_on_whoever_is_killed(survivor):
-    for name in ("collector 0", "evaluator", "learner"):
-        assert f"{name}: its process died; it starts again." in survivor.output
-    assert "The replay's process died; everything goes on from the last checkpoint." in survivor.output
+    for name in (*COLLECTORS, "evaluator", "learner"):
+        assert f"{name}: its process died; it starts again." in survivor.said()
+    assert "The replay's process died; everything goes on from the last checkpoint." in survivor.said()
     assert "Traceback" not in survivor.output
 
 
 def test_after_the_drivers_death_the_same_command_goes_on_and_a_signal_stops_it(survivor):
-    before = survivor.updates
-    with Started(survivor.root) as run:
-        run.wait_for(lambda: "Resumed at update" in run.output)
-        resumed = int(re.search(r"Resumed at update ([\d,]+)", run.output)[1].replace(",", ""))
+    root, before = survivor.root, survivor.updates
+    with Started(root, collectors=2, bindings=NEAR) as run:
+        run.wait_for_resumption()
         # At most the updates since a checkpoint are lost, and what the terminal had not shown yet may be there.
-        assert before - 20 <= resumed
+        assert before - 20 <= run.resumed
         run.wait_for_more_updates()
-        stopping = time.monotonic()
         run.process.send_signal(signal.SIGINT)
         assert run.finish() == 128 + signal.SIGINT
-        assert time.monotonic() - stopping < 60
         run.assert_nothing_left()
-        assert "Stopped. The same command goes on" in run.output
-    newest = max(
-        int(path.name) for path in (survivor.root / "checkpoints").iterdir() if path.name.isdecimal()
+        assert any("Stopped. The same command goes on" in line for line in run.said())
+    assert max(saved(root)) > run.resumed
+    # While collectors, the learner and the replay came and went.
+    late = scalars(root / "train")["replay/ratio"][-5:]
+    np.testing.assert_allclose(late, 1.0, atol=0.05)
+
+
+def saved(root):
+    """Steps of the checkpoints in a run folder."""
+    return [int(path.name) for path in root.glob("checkpoints/*") if path.name.isdecimal()]
+
+
+def test_distributed_runs_end_by_themselves_two_at_a_time(tmp_path):
+    bindings = ("train.final_eval_rounds = 1", "train.eval_interval = 20", *NEAR)
+    one, other = (
+        Started(tmp_path / name, updates=updates, collectors=collectors, bindings=bindings)
+        for name, updates, collectors in (("one", 60, 2), ("other", 20, 1))
     )
-    assert newest > resumed
-
-
-def test_a_distributed_run_ends_by_itself_and_tells_who_waits(tmp_path):
-    bindings = ("train.final_eval_rounds = 1", "train.eval_interval = 20", "Replay.replay_ratio = 1.0")
-    with Started(tmp_path / "run", updates=60, collectors=2, bindings=bindings) as run:
-        assert run.finish() == 0, run.output
-        run.assert_nothing_left()
-    assert "60 updates from" in run.output and "Last evaluation" in run.output
-    training, evaluation = scalars(tmp_path / "run/train"), scalars(tmp_path / "run/eval")
+    with one, other:
+        one.wait_for((tmp_path / "one/processes.txt").exists)  # it starts, and will for longer than the intruder
+        with Started(tmp_path / "one", bindings=bindings) as intruder:
+            assert intruder.finish() == 2
+            assert "Another process" in intruder.output and "is working in" in intruder.output
+        for run in (other, one):
+            assert run.finish() == 0, run.output
+            run.assert_nothing_left()
+    assert "60 updates from" in one.output and "Last evaluation" in one.output
+    training, evaluation = scalars(tmp_path / "one/train"), scalars(tmp_path / "one/eval")
     assert np.isfinite(training["loss"]).all() and len(evaluation["episode/return"])
-    assert {"waits/learner", "waits/collectors", "replay/ratio", "episode/return"} <= training.keys()
+    assert {"waits/learner", "waits/collectors", "episode/return"} <= training.keys()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of its own, of 64 MB."""
+    if (
+        os.geteuid()
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", tmp_path]).returncode
+    ):
+        pytest.skip("mounting a disk needs root")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def test_a_full_disk_ends_the_run_with_its_name_and_a_second_signal_ends_it_at_once(small_disk):
+    root, ballast = small_disk / "run", small_disk / "ballast"
+    with Started(root) as run:
+        run.wait_for(lambda: saved(root))
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        assert run.finish() == 1
+        assert f"Cannot write to {root}" in run.output and "No space left" in run.output
+        assert "Traceback" not in run.output
+        run.assert_nothing_left()
+    ballast.unlink()
+    with Started(root) as run:
+        run.wait_for_resumption()
+        assert run.resumed in saved(root)
+        for _ in range(2):
+            run.process.send_signal(signal.SIGINT)
+            time.sleep(1.5)  # while the first is being minded, a second of its kind is lost
+        assert run.finish() == -signal.SIGINT
+        run.assert_nothing_left(agents=False)
 
 
 @pytest.mark.parametrize(
