@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import socket
 import time
 from typing import Any
 
@@ -372,6 +373,14 @@ def _connected(collectors: int, cluster: str | None):
 
     quiet_options = {"log_to_driver": False, "configure_logging": False}
     if cluster is not None:
+        host, _, port = cluster.removeprefix("ray://").rpartition(":")
+        try:
+            if host and port.isdecimal():  # Ray itself would try for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError as error:
+            raise UsageError(
+                f"--cluster={cluster} cannot be reached: {error}. Write the address that `ray start --head` has told"
+            ) from error
         # Workers get the clone shipped: only rbs_tf is an installed package.
         shipped = {"working_dir": str(REPOSITORY), "excludes": [".git", ".venv", "runs", "docs", "tests"]}
         try:

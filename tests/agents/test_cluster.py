@@ -3,12 +3,15 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 
 import numpy as np
 import pytest
 
+from agents.cluster.run import ClusterRun
+from agents.run_folder import UsageError
 from tests.agents.started import DISTRIBUTED, PATIENCE, Started
 from tests.agents.test_embedded import REPOSITORY, command, scalars
 
@@ -70,7 +73,9 @@ def test_distributed_runs_end_by_themselves_two_at_a_time(tmp_path):
         for name, updates, collectors in (("one", 60, 2), ("other", 20, 1))
     )
     with one, other:
-        one.wait_for((tmp_path / "one/processes.txt").exists)  # it starts, and will for longer than the intruder
+        one.wait_for(
+            (tmp_path / "one/processes.txt").exists
+        )  # it starts, and will for longer than the intruder
         with Started(tmp_path / "one", bindings=bindings) as intruder:
             assert intruder.finish() == 2
             assert "Another process" in intruder.output and "is working in" in intruder.output
@@ -81,6 +86,14 @@ def test_distributed_runs_end_by_themselves_two_at_a_time(tmp_path):
     training, evaluation = scalars(tmp_path / "one/train"), scalars(tmp_path / "one/eval")
     assert np.isfinite(training["loss"]).all() and len(evaluation["episode/return"])
     assert {"waits/learner", "waits/collectors", "episode/return"} <= training.keys()
+
+
+def test_a_cluster_that_is_not_there_is_refused_at_once(tmp_path):
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:" + str(nobody_listens.getsockname()[1])
+        with pytest.raises(UsageError, match=f"--cluster={address} cannot be reached: .* refused"):
+            ClusterRun(tmp_path, 1, address)
 
 
 @pytest.fixture
