@@ -23,7 +23,7 @@ test: lint ## Check style and run the tests; ARGS="-m slow" runs the long ones
 
 chaos: export KILLS := 20
 chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=20 times each: about an hour
-	$(PY) -m pytest -m chaos tests/agents/test_chaos.py -s $(ARGS)
+	$(PY) -m pytest -m chaos tests/agents/test_chaos.py tests/agents/test_cluster_network.py -s $(ARGS)
 
 studies: export TF_CPP_MIN_LOG_LEVEL := 3
 studies: $(INSTALLED) ## Draw the toy figures into studies/

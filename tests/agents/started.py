@@ -29,6 +29,7 @@ class Started:
     Args:
       root: the run folder.
       *arguments: flags.
+      collectors: 0: the embedded mode.
       bindings: of gin, beside those of `DISTRIBUTED`.
       prefix: a command that runs the command, such as `ip netns exec NAME`.
     """
@@ -37,7 +38,7 @@ class Started:
         self, root, *arguments, updates=100_000, collectors=1, bindings=(), prefix=(), environment=None
     ):
         self.root = root
-        flags = (f"--collectors={collectors}", *arguments)
+        flags = (*([f"--collectors={collectors}"] if collectors else []), *arguments)
         terminal, its_end = pty.openpty()
         self.process = subprocess.Popen(
             [*prefix, *command(root, *flags, updates=updates, bindings=(*DISTRIBUTED, *bindings))],
