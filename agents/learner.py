@@ -181,8 +181,10 @@ class Learner:
     def _events_written(self) -> Iterator[None]:
         try:
             yield
-        except tf.errors.InternalError as error:
-            if "events file" not in error.message:
+        except tf.errors.OpError as error:
+            if (
+                "tfevents" not in error.message
+            ):  # the name of the file; the kind of error depends on when it is noticed
                 raise
             raise RunFolderError(
                 f"Cannot write to {self._events}: {error.message.splitlines()[0]}. "
