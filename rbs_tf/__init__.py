@@ -8,17 +8,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rbs_tf.collect_returns import CollectReturns
     from rbs_tf.moments import ReturnMoments
     from rbs_tf.return_scaling import ReturnScaling, batch_sigma
     from rbs_tf.returns import discounted_returns
+    from rbs_tf.td_loss import ScaledLoss
 
 __version__ = "0.1.0"
-__all__ = ["ReturnMoments", "ReturnScaling", "batch_sigma", "discounted_returns"]
+__all__ = [
+    "CollectReturns",
+    "ReturnMoments",
+    "ReturnScaling",
+    "ScaledLoss",
+    "batch_sigma",
+    "discounted_returns",
+]
 
 # No module may be called like one of these names: importing it would put the module in the name's place.
 _MODULES = {
+    "CollectReturns": "rbs_tf.collect_returns",
     "ReturnMoments": "rbs_tf.moments",
     "ReturnScaling": "rbs_tf.return_scaling",
+    "ScaledLoss": "rbs_tf.td_loss",
     "batch_sigma": "rbs_tf.return_scaling",
     "discounted_returns": "rbs_tf.returns",
 }

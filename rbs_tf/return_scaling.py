@@ -113,7 +113,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         Raises:
           ValueError: moments of another number of heads.
         """
-        self._add(ReturnMoments(*tf.unstack(tf.constant(moments.to_array()))))
+        self._add(ReturnMoments(*map(tf.convert_to_tensor, moments)))
 
     @property
     def moments(self) -> ReturnMoments:

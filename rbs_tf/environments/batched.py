@@ -15,8 +15,9 @@ from tf_agents.trajectories import time_step as ts
 class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     """Steps N environments at once; each starts its next episode by itself.
 
-    Time steps hold step_type int32 [N], reward float32 [N], discount float32 [N] and observation [N, ...]
-    in the dtype of the observation space (bool becomes uint8). An episode runs FIRST, MID, ..., LAST.
+    Actions are integers [N], counted from 0, for a Discrete space, and [N, ...] within its limits for a Box. Time
+    steps hold step_type int32 [N], reward float32 [N], discount float32 [N] and observation [N, ...] in the dtype
+    of the observation space (bool becomes uint8). An episode runs FIRST, MID, ..., LAST.
     A terminal LAST has discount 0; a time-out LAST keeps discount 1: the episode was cut, not over. Both hold
     the final observation. The step after LAST is the next episode's FIRST, with reward 0 and discount 1; the
     action given to it is ignored.
@@ -36,7 +37,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         """Takes `vector_env` over, to its closing.
 
         Args:
-          vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete action space and a Box observation space.
+          vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete or Box action space and a Box observation space.
           name: what to call the environment in messages and summaries.
           game: plain name of the Atari game, for human-normalised scores; None for anything else.
           seed: equal seeds give equal streams; None draws one from the operating system.
@@ -60,8 +61,13 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         self._ended = np.zeros(self._num_envs, bool)
 
         actions, pixels = vector_env.single_action_space, vector_env.single_observation_space
-        self._first_action = int(actions.start)
-        self._action_spec = array_spec.BoundedArraySpec((), np.int32, 0, int(actions.n) - 1, "action")
+        self._first_action = 0
+        if isinstance(actions, gymnasium.spaces.Discrete):
+            self._first_action = int(actions.start)
+            self._action_spec = array_spec.BoundedArraySpec((), np.int32, 0, int(actions.n) - 1, "action")
+        else:
+            limits = (_bound(actions.low), _bound(actions.high))
+            self._action_spec = array_spec.BoundedArraySpec(actions.shape, actions.dtype, *limits, "action")
         self._observation_spec = array_spec.BoundedArraySpec(
             pixels.shape,
             np.uint8 if pixels.dtype == bool else pixels.dtype,
@@ -80,8 +86,21 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     @property
     def num_actions(self) -> int:
-        """A: actions are int32 in [0, A)."""
+        """A: actions are int32 in [0, A).
+
+        Raises:
+          ValueError: actions are continuous.
+        """
+        if not self._discrete:
+            raise ValueError(
+                f"{self.name}: expected a Discrete action space, got {self._vector_env.single_action_space};"
+                " Q-learning needs actions to count"
+            )
         return int(self._action_spec.maximum) + 1
+
+    @property
+    def _discrete(self) -> bool:
+        return np.issubdtype(self._action_spec.dtype, np.integer) and self._action_spec.shape == ()
 
     def observation_spec(self) -> array_spec.BoundedArraySpec:
         return self._observation_spec
@@ -148,7 +167,9 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     def _step(self, action: np.ndarray) -> ts.TimeStep:
         first = self._ended
-        action = np.where(first, 0, self._checked(action, first)) + self._first_action
+        action = self._checked(action, first)
+        if self._discrete:
+            action = np.where(first, 0, action) + self._first_action
         observation, reward, terminated, truncated, _ = self._vector_env.step(action)
         self._ended = terminated | truncated
         step_type = np.where(
@@ -162,19 +183,23 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         )
 
     def _checked(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
-        action = np.asarray(action)
-        if action.shape != (self._num_envs,) or not np.issubdtype(action.dtype, np.integer):
+        action, spec = np.asarray(action), self._action_spec
+        kind = np.integer if self._discrete else np.floating
+        if action.shape != (self._num_envs, *spec.shape) or not np.issubdtype(action.dtype, kind):
             raise ValueError(
-                f"{self.name}: expected one integer action per environment, shape ({self._num_envs},),"
-                f" got {action.dtype} {action.shape}"
+                f"{self.name}: expected one {'integer' if self._discrete else spec.dtype.name} action per environment,"
+                f" shape {(self._num_envs, *spec.shape)}, got {action.dtype} {action.shape}"
             )
-        wrong = ((action < 0) | (action >= self.num_actions)) & ~ignored
+        # A policy that scales tanh to the limits may round past them. A NaN is neither above nor below anything.
+        nearest = np.clip(action, spec.minimum, spec.maximum)
+        fits = np.isclose(action, nearest, rtol=1e-5, atol=0.0).reshape(self._num_envs, -1).all(axis=1)
+        wrong = ~fits & ~ignored
         if wrong.any():
             raise ValueError(
                 f"{self.name}: action {action[wrong][0]} for environment {int(wrong.argmax())};"
-                f" expected 0 to {self.num_actions - 1}"
+                f" expected {spec.minimum} to {spec.maximum}"
             )
-        return action
+        return action if self._discrete else nearest
 
 
 class _Pickler(pickle.Pickler):
@@ -188,10 +213,8 @@ class _Pickler(pickle.Pickler):
 
 def _check_fit(vector_env: gymnasium.vector.VectorEnv, name: str) -> None:
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
-    if not isinstance(actions, gymnasium.spaces.Discrete):
-        raise ValueError(
-            f"{name}: expected a Discrete action space, got {actions}; Q-learning needs actions to count"
-        )
+    if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
+        raise ValueError(f"{name}: expected a Discrete or Box action space, got {actions}")
     if not isinstance(observations, gymnasium.spaces.Box):
         raise ValueError(
             f"{name}: expected an array (Box) as observation, got {observations}; wrap the environment, for"

@@ -5,13 +5,14 @@ TensorFlow must hear of logical devices before it does anything else: these test
 
 import functools
 import multiprocessing
+import types
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from rbs_tf import ReturnMoments, ReturnScaling, batch_sigma, discounted_returns
+from rbs_tf import ReturnMoments, ReturnScaling, ScaledLoss, batch_sigma, discounted_returns
 
 
 def two_cpus():
@@ -126,3 +127,32 @@ def test_replicas(process, check, in_graph):
 
 def test_moments_of_another_process_count_once_wherever_they_are_merged(process):
     process(check_other_contexts)
+
+
+def check_scaled_loss():
+    """The actor's steps are observed once, outside of the replicas; each of these computes its share of the loss."""
+    strategy, _ = replicated()
+    with strategy.scope():
+        loss = ScaledLoss(gamma=0.9)
+    rewards = np.random.default_rng(0).normal(size=(5, 2))
+    for t, reward in enumerate(rewards):
+        step_type, next_step_type = np.full(2, min(t, 1), np.int32), np.full(2, 1 + (t == 4), np.int32)
+        loss.observe(
+            types.SimpleNamespace(
+                step_type=step_type,
+                next_step_type=next_step_type,
+                reward=reward,
+                discount=np.full(2, float(t < 4)),
+            )
+        )
+    discounts = np.append(np.full(4, 0.9), 0.0)
+    sigma = ReturnMoments.merge(
+        *(ReturnMoments.from_episode(column, discounts) for column in rewards.T)
+    ).sigma
+    errors = np.arange(8.0)
+    shares = run(strategy, loss, (errors, np.zeros(8)), in_graph=True)
+    np.testing.assert_allclose(np.concatenate(shares), 0.5 * (errors / sigma) ** 2, rtol=1e-9)
+
+
+def test_replicas_scale_by_what_the_actor_has_observed(process):
+    process(check_scaled_loss)

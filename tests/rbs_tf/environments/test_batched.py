@@ -33,6 +33,13 @@ class Countdown(gymnasium.Env):
         return np.array([self._steps]), float(action), self._steps == self._length, False, {}
 
 
+class Switches(Countdown):
+    action_space = gymnasium.spaces.MultiBinary(2)
+
+
+gymnasium.register("test/Switches-v0", Switches)
+
+
 def countdown(lengths=(3,), **kwargs) -> GymnasiumVectorEnvironment:
     vector_env = gymnasium.vector.SyncVectorEnv(
         [lambda length=length: Countdown(length) for length in lengths]
@@ -202,11 +209,35 @@ def test_wrong_actions_are_refused(action):
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("Pendulum-v1", "Discrete action space"), ("FrozenLake-v1", "array .Box. as observation")],
+    [("FrozenLake-v1", "array .Box. as observation"), ("test/Switches-v0", "Discrete or Box action space")],
 )
 def test_spaces_that_do_not_fit_are_refused_before_any_work(name, complaint):
     with pytest.raises(ValueError, match=f"{name}: expected .*{complaint}"):
         environments.make(name)
+
+
+def test_continuous_actions_cannot_be_counted():
+    env = environments.make("Pendulum-v1")
+    with pytest.raises(ValueError, match="Pendulum-v1: expected a Discrete action space"):
+        _ = env.num_actions
+
+
+def test_continuous_actions_reach_the_environments_in_order():
+    env, twin = environments.make("Pendulum-v1", 2, seed=3), environments.make("Pendulum-v1", 2, seed=3)
+    assert env.action_spec() == array_spec.BoundedArraySpec((1,), np.float32, -2.0, 2.0, "action")
+    env.reset(), twin.reset()
+    torques = np.array([[-2.0], [2.0]], np.float32)
+    assert not np.isclose(*env.step(torques).observation[:, 2])  # angular velocities
+    # Rounded past the limit: what arrives is the limit.
+    assert equal(env.current_time_step(), twin.step(np.nextafter(torques, np.sign(torques) * 9)))
+
+
+@pytest.mark.parametrize("action", [[[0.0], [2.1]], [[np.nan], [0.0]], [0.0, 0.0], [[0], [0]]])
+def test_wrong_continuous_actions_are_refused(action):
+    env = environments.make("Pendulum-v1", 2, seed=0)
+    env.reset()
+    with pytest.raises(ValueError, match="Pendulum-v1: .*expected"):
+        env.step(np.array(action))
 
 
 def test_other_autoreset_modes_are_refused():

@@ -1,0 +1,284 @@
+"""Is it worth it in somebody else's agent? bsuite's reward-scale experiments with TF-Agents' stock DQN.
+
+    .venv/bin/python -m benchmarks.bsuite_scale --minutes=60
+    .venv/bin/python -m benchmarks.bsuite_scale --experiments=cartpole_scale --minutes=60
+    .venv/bin/python -m benchmarks.bsuite_scale --minutes=0      # the table alone, from the lines there are
+
+Catch, bandit and cartpole with rewards times 0.001 to 1000, four repeats each (Osband et al. 2020), one update per
+step with the hyper-parameters of bsuite's own DQN. Every finished run is one line of docs/results/bsuite_scale.csv;
+runs that have theirs are not repeated. The scores are bsuite's: the mean over scales, lowered by half their standard
+deviation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import csv
+import importlib
+import itertools
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rbs_tf.startup import quiet
+
+quiet()  # before TensorFlow is imported
+# One thread for each of the processes; the networks are too small for more.
+os.environ.update(TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1", OMP_NUM_THREADS="1")
+
+import numpy as np  # noqa: E402
+
+RESULTS = Path(__file__).parents[1] / "docs/results/bsuite_scale.csv"
+EXPERIMENTS = ("catch_scale", "bandit_scale", "cartpole_scale")
+VARIANTS = {
+    "none": "errors as they are",
+    "clip": "rewards clipped to [-1, 1]",
+    "return": "errors over sigma",
+    "return_1e-4": "errors over sigma, sigma_v = 1e-4",
+}
+SCALES, REPEATS = ("0.001", "0.03", "1.0", "30.0", "1000.0"), 4
+GAMMA, BATCH_SIZE, REPLAY, WARM_UP = 0.99, 32, 10_000, 100
+RESAMPLES = 2_000
+
+
+class Run(NamedTuple):
+    """The key of a line in the results."""
+
+    experiment: str
+    setting: int  # of bsuite's sweep: four repeats of each scale, smallest scale first
+    variant: str
+
+
+def measure(run: Run, episodes: int | None = None) -> dict[str, str]:
+    """Learns one setting; returns the last line of bsuite's own log, with the reward scale.
+
+    Args:
+      episodes: to play; None: bsuite's number.
+    """
+    import bsuite
+    import tensorflow as tf
+    from bsuite import sweep
+    from bsuite.logging import csv_logging
+
+    name = f"{run.experiment}/{run.setting}"
+    # bsuite leaves the environment's seed to the operating system.
+    settings = dict(sweep.SETTINGS[name]) | {"seed": run.setting}
+    tf.random.set_seed(run.setting)
+    generator = np.random.default_rng(run.setting)
+    environment = bsuite.load(run.experiment, settings)
+    act, learn = stock_dqn(environment, run.variant)
+    limit = 1.0 if run.variant == "clip" else np.inf
+    pixels = environment.observation_spec().shape
+    replay = {
+        "observation": np.zeros((REPLAY, *pixels), np.float32),
+        "action": np.zeros(REPLAY, np.int32),
+        "reward": np.zeros(REPLAY, np.float32),
+        "discount": np.zeros(REPLAY, np.float32),
+        "next_observation": np.zeros((REPLAY, *pixels), np.float32),
+    }
+    steps = 0
+    with tempfile.TemporaryDirectory() as folder:
+        logged = csv_logging.wrap_environment(environment, name, folder)
+        for _ in range(episodes or environment.bsuite_num_episodes):
+            before, first = logged.reset(), True
+            action = int(act(np.asarray(before.observation, np.float32)))
+            while not before.last():
+                after = logged.step(action)
+                reward = np.clip(after.reward, -limit, limit)
+                row = (before.observation, action, reward, after.discount, after.observation)
+                for column, value in zip(replay.values(), row, strict=True):
+                    column[steps % REPLAY] = value
+                steps += 1
+                drawn = generator.integers(min(steps, REPLAY), size=BATCH_SIZE)
+                action = int(
+                    learn(
+                        {name: column[drawn] for name, column in replay.items()},
+                        np.float32(reward),
+                        np.float32(after.discount),
+                        np.bool_(first),
+                        np.bool_(after.last()),
+                        np.asarray(after.observation, np.float32),
+                    )
+                )
+                before, first = after, False
+        logged.flush()
+        with next(Path(folder).glob("*.csv")).open(newline="") as file:
+            *_, final = csv.DictReader(file)
+    columns = ("episode", "total_return", "total_regret", "raw_return", "best_episode")
+    return {"reward_scale": str(settings["reward_scale"])} | {
+        column: final.get(column, "") for column in columns
+    }
+
+
+def stock_dqn(environment: Any, variant: str) -> tuple[Callable, Callable]:
+    """How to act on an observation, and how to observe a step, learn from a batch and act again, in one graph."""
+    import tensorflow as tf
+    from tf_agents.agents.dqn import dqn_agent
+    from tf_agents.networks import sequential
+    from tf_agents.specs import tensor_spec
+    from tf_agents.trajectories import StepType, Trajectory
+    from tf_agents.trajectories import time_step as ts
+
+    from rbs_tf import ScaledLoss
+
+    losses = {
+        "return": lambda: ScaledLoss(GAMMA),
+        "return_1e-4": lambda: ScaledLoss(GAMMA, sigma_v=1e-4),
+    }
+    scaled = losses[variant]() if variant in losses else None
+    actions = environment.action_spec().num_values
+    time_step_spec = ts.time_step_spec(tf.TensorSpec(environment.observation_spec().shape, tf.float32))
+    dense = tf.keras.layers.Dense
+    agent = dqn_agent.DqnAgent(
+        time_step_spec,
+        tensor_spec.BoundedTensorSpec((), tf.int32, 0, actions - 1),
+        q_network=sequential.Sequential(
+            [tf.keras.layers.Flatten(), dense(64, "relu"), dense(64, "relu"), dense(actions)],
+            input_spec=time_step_spec.observation,
+        ),
+        optimizer=tf.keras.optimizers.legacy.Adam(1e-3, epsilon=1e-8),
+        epsilon_greedy=0.05,
+        target_update_period=4,
+        gamma=GAMMA,
+        td_errors_loss_fn=scaled
+        or (lambda targets, values: 0.5 * tf.math.squared_difference(targets, values)),
+    )
+    agent.initialize()
+    policy = agent.collect_policy
+    seen = tf.Variable(0)
+
+    @tf.function
+    def act(observation):
+        return policy.action(ts.restart(observation[None], batch_size=1)).action[0]
+
+    @tf.function
+    def learn(batch, reward, discount, first, last, observation):
+        def types(at_end, otherwise, condition):
+            return tf.where(condition, tf.constant(at_end, tf.int32), tf.constant(otherwise, tf.int32))
+
+        if scaled is not None:
+            step_type = types(StepType.FIRST, StepType.MID, first)
+            next_step_type = types(StepType.LAST, StepType.MID, last)
+            scaled.observe(Trajectory(step_type, (), (), (), next_step_type, reward, discount))
+        seen.assign_add(1)
+        if seen >= WARM_UP:
+            mid = tf.fill([BATCH_SIZE, 2], tf.constant(StepType.MID, tf.int32))
+            twice = {name: tf.stack([batch[name]] * 2, axis=1) for name in ("action", "reward", "discount")}
+            observations = tf.stack([batch["observation"], batch["next_observation"]], axis=1)
+            rest = (mid, twice["reward"], twice["discount"])
+            agent.train(Trajectory(mid, observations, twice["action"], (), *rest))
+        return act(observation)
+
+    return act, learn
+
+
+def score(rows: list[dict[str, str]]) -> float:
+    """bsuite's score of one experiment, within [0, 1], from the last lines of its settings' logs."""
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    numbers = frame.columns.difference(["experiment", "variant"])
+    frame[numbers] = frame[numbers].apply(pd.to_numeric)
+    (experiment,) = set(frame["experiment"])
+    frame["bsuite_id"] = experiment + "/" + frame["setting"].astype(str)
+    analysis = importlib.import_module(f"bsuite.experiments.{experiment}.analysis")
+    return float(analysis.score(frame))
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Scores per experiment and variant in Markdown, with 95% intervals from resampling the repeats of each scale."""
+    lines = ["| experiment | learns from | runs | score | at scale " + " | ".join(SCALES) + " |"]
+    lines.append("|---" * (4 + len(SCALES)) + "|")
+    generator = np.random.default_rng(0)
+    for experiment, variant in itertools.product(EXPERIMENTS, VARIANTS):
+        own = [row for row in rows if (row["experiment"], row["variant"]) == (experiment, variant)]
+        by_scale = [[row for row in own if row["reward_scale"] == scale] for scale in SCALES]
+        if not own:
+            continue
+        total = ""
+        if all(by_scale):
+            resampled = []
+            for _ in range(RESAMPLES):
+                draws = (generator.integers(len(repeats), size=len(repeats)) for repeats in by_scale)
+                resampled.append(score([r[i] for r, draw in zip(by_scale, draws, strict=True) for i in draw]))
+            low, high = np.quantile(resampled, (0.025, 0.975))
+            total = f"{score(own):.3f} [{low:.3f}, {high:.3f}]"
+        alone = " | ".join(f"{score(repeats):.2f}" if repeats else "" for repeats in by_scale)
+        lines.append(f"| `{experiment}` | {VARIANTS[variant]} | {len(own)} | {total} | {alone} |")
+    return "\n".join(lines) + "\n"
+
+
+def grid(experiments: list[str]) -> list[Run]:
+    """All runs: one repeat of everything before the next. The lower floor matters where the usual one binds."""
+    runs = itertools.product(range(REPEATS), experiments, range(len(SCALES)), VARIANTS)
+    return [
+        Run(experiment, REPEATS * scale + repeat, variant)
+        for repeat, experiment, scale, variant in runs
+        if variant != "return_1e-4" or scale == 0
+    ]
+
+
+def read() -> list[dict[str, str]]:
+    """The lines of finished runs."""
+    if not RESULTS.exists():
+        return []
+    with RESULTS.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def append(run: Run, line: dict[str, str]) -> None:
+    """Adds the line of a finished run."""
+    new = not RESULTS.exists()
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    with RESULTS.open("a", newline="") as file:
+        writer = csv.DictWriter(file, [*Run._fields, *line], lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(run._asdict() | line)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--experiments", default="bandit_scale,catch_scale", help="separated by commas")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after so long")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    experiments = options.experiments.split(",")
+    if not set(experiments) <= set(EXPERIMENTS):
+        parser.error(f"--experiments={options.experiments}: choose from {','.join(EXPERIMENTS)}")
+    end = time.monotonic() + 60 * options.minutes
+    done = {(row["experiment"], int(row["setting"]), row["variant"]) for row in read()}
+    waiting = [run for run in grid(experiments) if run not in done]
+    print(f"{len(done)} runs are done, {len(waiting)} to go.", flush=True)
+    # A process for every run: TensorFlow keeps what it has traced.
+    with multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=1) as pool:
+        running = collections.deque()
+        for number, run in enumerate(waiting):
+            if time.monotonic() > end:
+                break
+            running.append((run, pool.apply_async(measure, [run])))
+            if len(running) == options.processes or number + 1 == len(waiting):
+                collect(running)
+        while running:
+            collect(running)
+    RESULTS.with_suffix(".md").write_text(table(read()))
+    print(RESULTS.with_suffix(".md").read_text())
+
+
+def collect(running: collections.deque) -> None:
+    """Waits for the run that was started first, and records it."""
+    run, result = running.popleft()
+    line = result.get()
+    append(run, line)
+    print(*run, line["total_return"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

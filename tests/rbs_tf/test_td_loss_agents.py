@@ -1,0 +1,226 @@
+"""Every stock TF-Agents agent that takes a loss for TD errors learns with `ScaledLoss`, on Gymnasium environments."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tf_agents.agents.ddpg import actor_network, critic_network, ddpg_agent
+from tf_agents.agents.dqn import dqn_agent
+from tf_agents.agents.ppo import ppo_clip_agent
+from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
+from tf_agents.agents.td3 import td3_agent
+from tf_agents.drivers import dynamic_step_driver, py_driver
+from tf_agents.environments import tf_py_environment
+from tf_agents.networks import (
+    actor_distribution_network,
+    q_network,
+    q_rnn_network,
+    value_network,
+)
+from tf_agents.policies import py_tf_eager_policy
+from tf_agents.replay_buffers import tf_uniform_replay_buffer
+from tf_agents.utils import common
+
+from rbs_tf import ReturnMoments, ScaledLoss, environments
+
+GAMMA, NUM_ENVS, LENGTH = 0.9, 3, 3
+Adam = tf.keras.optimizers.legacy.Adam
+
+
+def dqn(kind, network):
+    def build(time_steps, actions, loss):
+        make, sizes = {
+            "dense": (q_network.QNetwork, {"fc_layer_params": (8,)}),
+            "recurrent": (
+                q_rnn_network.QRnnNetwork,
+                {"input_fc_layer_params": (8,), "lstm_size": (8,), "output_fc_layer_params": (8,)},
+            ),
+        }[network]
+        q = make(time_steps.observation, actions, **sizes)
+        return kind(time_steps, actions, q, Adam(1e-3), gamma=GAMMA, td_errors_loss_fn=loss)
+
+    return build
+
+
+def actor_and_critic(time_steps, actions):
+    actor = actor_network.ActorNetwork(time_steps.observation, actions, fc_layer_params=(8,))
+    critic = critic_network.CriticNetwork((time_steps.observation, actions), joint_fc_layer_params=(8,))
+    return actor, critic
+
+
+def ddpg(time_steps, actions, loss):
+    networks = actor_and_critic(time_steps, actions)
+    return ddpg_agent.DdpgAgent(
+        time_steps, actions, *networks, Adam(1e-3), Adam(1e-3), gamma=GAMMA, td_errors_loss_fn=loss
+    )
+
+
+def td3(time_steps, actions, loss):
+    networks = actor_and_critic(time_steps, actions)
+    return td3_agent.Td3Agent(
+        time_steps, actions, *networks, Adam(1e-3), Adam(1e-3), gamma=GAMMA, td_errors_loss_fn=loss
+    )
+
+
+def sac(time_steps, actions, loss):
+    actor = actor_distribution_network.ActorDistributionNetwork(
+        time_steps.observation,
+        actions,
+        fc_layer_params=(8,),
+        continuous_projection_net=tanh_normal_projection_network.TanhNormalProjectionNetwork,
+    )
+    _, critic = actor_and_critic(time_steps, actions)
+    optimizers = {f"{name}_optimizer": Adam(1e-3) for name in ("actor", "critic", "alpha")}
+    return sac_agent.SacAgent(
+        time_steps, actions, critic, actor, gamma=GAMMA, td_errors_loss_fn=loss, **optimizers
+    )
+
+
+AGENTS = {
+    "DQN": (dqn(dqn_agent.DqnAgent, "dense"), "CartPole-v1"),
+    "double DQN": (dqn(dqn_agent.DdqnAgent, "dense"), "CartPole-v1"),
+    "recurrent DQN": (dqn(dqn_agent.DqnAgent, "recurrent"), "CartPole-v1"),
+    "recurrent double DQN": (dqn(dqn_agent.DdqnAgent, "recurrent"), "CartPole-v1"),
+    "DDPG": (ddpg, "Pendulum-v1"),
+    "TD3": (td3, "Pendulum-v1"),
+    "SAC": (sac, "Pendulum-v1"),
+}
+
+
+def statistics(trajectories, gamma=GAMMA):
+    """From recorded trajectories, [T, B] per field, in NumPy."""
+    moments = ReturnMoments.empty(1)
+    for env in range(trajectories.reward.shape[1]):
+        rewards, discounts = [], []
+        fields = (
+            trajectories.step_type,
+            trajectories.next_step_type,
+            trajectories.reward,
+            trajectories.discount,
+        )
+        for step_type, next_step_type, reward, discount in zip(
+            *(np.array(f)[:, env] for f in fields), strict=True
+        ):
+            if step_type == 2:
+                continue
+            rewards.append(reward)
+            discounts.append(gamma * discount)
+            if next_step_type == 2:
+                moments = moments.merge(moments, ReturnMoments.from_episode(rewards, discounts))
+                rewards, discounts = [], []
+        if rewards:
+            moments = moments.merge(moments, ReturnMoments.from_steps(rewards, discounts))
+    return moments
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_stock_agent_learns_from_errors_in_units_of_sigma(name, tmp_path):
+    build, environment = AGENTS[name]
+    env = tf_py_environment.TFPyEnvironment(
+        environments.make(environment, NUM_ENVS, seed=1, reward_multiplier=100.0, max_episode_steps=12)
+    )
+    scaled_loss = ScaledLoss(gamma=GAMMA)
+    tf.random.set_seed(1)
+    agent = build(env.time_step_spec(), env.action_spec(), scaled_loss)
+    agent.initialize()
+    replay = tf_uniform_replay_buffer.TFUniformReplayBuffer(agent.collect_data_spec, NUM_ENVS, max_length=100)
+    driver = dynamic_step_driver.DynamicStepDriver(
+        env,
+        agent.collect_policy,
+        observers=[replay.add_batch, scaled_loss.observe],
+        num_steps=60 * NUM_ENVS,
+    )
+    driver.run()
+
+    recorded = replay.gather_all()  # [B, T]
+    recorded = tf.nest.map_structure(lambda x: np.swapaxes(x, 0, 1), recorded)
+    expected = statistics(recorded)
+    np.testing.assert_allclose(scaled_loss.scaling.statistics, expected.to_array(), rtol=1e-9, atol=1e-9)
+    sigma = expected.sigma[0]
+    assert sigma > 10 and expected.return_count[0] > 0
+
+    experience, _ = replay.get_next(8, num_steps=LENGTH if "recurrent" in name else 2)
+    values = {}
+    for kind, loss in (
+        ("plugged in", scaled_loss),
+        ("by hand", lambda targets, values: 0.5 * tf.square((targets - values) / sigma)),
+        ("unscaled", lambda targets, values: 0.5 * tf.square(targets - values)),
+    ):
+        agent._td_errors_loss_fn = loss
+        tf.random.set_seed(5)  # SAC's actions and TD3's noise
+        values[kind] = critic_loss(agent, experience)
+    np.testing.assert_allclose(values["plugged in"], values["by hand"], rtol=1e-4)
+    np.testing.assert_allclose(values["unscaled"], values["by hand"] * sigma**2, rtol=1e-4)
+
+    agent._td_errors_loss_fn = scaled_loss
+    train, before = common.function(agent.train), [v.numpy() for v in agent.trainable_variables]
+    losses = [
+        train(replay.get_next(8, num_steps=LENGTH if "recurrent" in name else 2)[0]).loss for _ in range(10)
+    ]
+    assert np.isfinite(losses).all() and np.mean(losses) < 100  # unscaled: more than 1000
+    assert any((a != b.numpy()).any() for a, b in zip(before, agent.trainable_variables, strict=True))
+
+    # Whoever saves the agent saves the statistics.
+    path = tf.train.Checkpoint(agent=agent).write(str(tmp_path / "checkpoint"))
+    scaled_loss.scaling.reset_state()
+    tf.train.Checkpoint(agent=agent).read(path)
+    np.testing.assert_allclose(scaled_loss.scaling.statistics, expected.to_array(), rtol=1e-9, atol=1e-9)
+
+
+def critic_loss(agent, experience):
+    if isinstance(agent, td3_agent.Td3Agent):  # which has no `loss`
+        time_steps, policy_steps, next_time_steps = agent._as_transition(experience)
+        return float(agent.critic_loss(time_steps, policy_steps.action, next_time_steps))
+    info = agent.loss(experience)
+    return float(getattr(info.extra, "critic_loss", info.loss))
+
+
+class ScaledPPO(ppo_clip_agent.PPOClipAgent):
+    """The documented way."""
+
+    def value_estimation_loss(self, *args, **kwargs):
+        loss = super().value_estimation_loss(*args, **kwargs)
+        return loss / tf.cast(self.scaled_loss.scale, loss.dtype) ** 2
+
+
+def test_the_value_loss_of_ppo_is_divided_by_the_square_of_sigma():
+    env = environments.make("CartPole-v1", 1, seed=1, reward_multiplier=100.0, max_episode_steps=12)
+    specs = tf_py_environment.TFPyEnvironment(env)
+    scaled_loss = ScaledLoss(gamma=GAMMA)
+    agents = [
+        kind(
+            specs.time_step_spec(),
+            specs.action_spec(),
+            Adam(1e-3),
+            actor_net=actor_distribution_network.ActorDistributionNetwork(
+                specs.observation_spec(), specs.action_spec(), fc_layer_params=(8,)
+            ),
+            value_net=value_network.ValueNetwork(specs.observation_spec(), fc_layer_params=(8,)),
+            discount_factor=GAMMA,
+            num_epochs=1,
+            normalize_rewards=False,
+        )
+        for kind in (ScaledPPO, ppo_clip_agent.PPOClipAgent)
+    ]
+    scaled, stock = agents
+    scaled.scaled_loss = scaled_loss
+    for agent in agents:
+        agent.initialize()
+    for ours, theirs in zip(scaled.variables[: len(stock.variables)], stock.variables, strict=True):
+        ours.assign(theirs)
+
+    # A driver in Python, which hands NumPy arrays to its observers.
+    rows = []
+    driver = py_driver.PyDriver(
+        env,
+        py_tf_eager_policy.PyTFEagerPolicy(scaled.collect_policy, use_tf_function=True),
+        [rows.append, scaled_loss.observe],
+        max_steps=60,
+    )
+    driver.run(env.reset())
+    recorded = tf.nest.map_structure(lambda *column: np.stack(column), *rows)  # [T, 1]
+    expected = statistics(recorded)
+    np.testing.assert_allclose(scaled_loss.scaling.statistics, expected.to_array(), rtol=1e-9, atol=1e-9)
+
+    experience = tf.nest.map_structure(lambda x: tf.constant(np.swapaxes(x, 0, 1)), recorded)
+    ours, theirs = (agent.train(experience).extra.value_estimation_loss for agent in agents)
+    np.testing.assert_allclose(ours, theirs / expected.sigma**2, rtol=1e-5)
