@@ -7,6 +7,7 @@ has a price.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -160,6 +161,7 @@ class Replay:
             self._server = reverb.Server(tables, port=port, checkpointer=checkpointer)
             address = f"localhost:{self._server.port}"
         self.address = address
+        _reach_directly(address.rsplit(":", 1)[0])
         self._client = reverb.Client(address)
         self._tf_client = reverb.TFClient(address)
         # `reverb.Client.server_info` also decodes the signatures of all tables, which takes far longer than to ask.
@@ -402,3 +404,9 @@ class Replay:
                     "Repeat the settings of SequenceShape, Replay and the network that it was written with, "
                     "or start without it"
                 )
+
+
+def _reach_directly(host: str) -> None:
+    """Keeps gRPC from sending its calls through an HTTP proxy, where they would wait for ever."""
+    spared = (os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or "").split(",")
+    os.environ["no_grpc_proxy"] = ",".join(filter(None, dict.fromkeys([*spared, host])))

@@ -1,6 +1,7 @@
 """Replay against a real Reverb server: what goes in comes out, at the ratio that was asked for."""
 
 import math
+import os
 import pathlib
 import threading
 import time
@@ -82,6 +83,16 @@ def test_a_sequence_comes_out_as_it_went_in(make):
     np.testing.assert_array_equal(sequence.core_state[1], -np.repeat(t[:, :1], 2, axis=1))
     assert info.key.shape == info.priority.shape == sequence.probability.shape == (3,)
     assert sequence.probability.dtype == tf.float32 and sequence.table_size.dtype == tf.int64
+
+
+@pytest.mark.parametrize("spared", ["no_proxy", "no_grpc_proxy"])
+def test_a_proxy_for_the_web_is_none_for_the_replay(make, monkeypatch, spared):
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(spared, "elsewhere.org")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers
+    Stream(make(sampler="fifo")).insert(1)
+    assert os.environ["no_grpc_proxy"] == "elsewhere.org,localhost"
 
 
 @pytest.mark.parametrize(("ratio", "times"), [(1.0, 1), (2.0, 2), (1.5, 2)])
