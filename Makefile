@@ -3,6 +3,8 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+DOCS_VENV := .venv-docs
+DOCS_INSTALLED := $(DOCS_VENV)/.installed
 
 # Choose another interpreter with `make PYTHON=/path/to/python3.11 ...`.
 PYTHON := python3.11 python3.10 python3
@@ -13,7 +15,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train test chaos studies lint format lock clean help
+.PHONY: train test chaos studies docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -30,6 +32,10 @@ studies: $(INSTALLED) ## Draw the toy figures into studies/
 	@for study in intuitions derivation edge_cases noise_amplification adam spikes skiing scores; do \
 	  $(PY) -m rbs_tf.studies.$$study $(ARGS) || exit 1; \
 	done
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(DOCS_INSTALLED) ## Build the documentation into site/, strictly; it needs no TensorFlow
+	@$(DOCS_VENV)/bin/mkdocs build --strict $(ARGS)
 
 lint: $(INSTALLED) ## Check style and format alone
 	$(PY) -m ruff check
@@ -54,7 +60,7 @@ lock: $(INSTALLED) ## Resolve requirements.lock again; ARGS=--upgrade moves ever
 	} | sort > lock && mv lock ../requirements.lock
 
 clean: ## Remove .venv and everything else that is built (runs/ stays)
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) site build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
@@ -66,12 +72,17 @@ $(INSTALLED): requirements.lock pyproject.toml setup.py | $(PY)
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(PY):
+$(DOCS_INSTALLED): docs/requirements.txt | $(DOCS_VENV)/bin/python
+	@echo "Installing docs/requirements.txt into $(DOCS_VENV) ..."
+	@$(DOCS_VENV)/bin/python -m pip install -q --disable-pip-version-check -r docs/requirements.txt
+	@touch $@
+
+$(PY) $(DOCS_VENV)/bin/python:
 	@for python in $(PYTHON); do \
 	  "$$python" -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 10), (3, 11)])' 2>/dev/null || continue; \
 	  "$$python" -c 'import ensurepip' 2>/dev/null || { \
 	    echo "$$python cannot make virtual environments. On Debian and Ubuntu: apt install $$python-venv" >&2; exit 1; }; \
-	  exec "$$python" -m venv $(VENV); \
+	  exec "$$python" -m venv $(@D:/bin=); \
 	done; \
 	echo "TensorFlow 2.15 needs Python 3.10 or 3.11, and none of these is one: $(PYTHON)." >&2; \
 	echo "Install one, or name yours: make $(or $(MAKECMDGOALS),train) PYTHON=/path/to/python3.11" >&2; exit 1

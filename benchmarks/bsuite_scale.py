@@ -17,6 +17,7 @@ import collections
 import csv
 import importlib
 import itertools
+import math
 import multiprocessing
 import os
 import tempfile
@@ -73,38 +74,25 @@ def measure(run: Run, episodes: int | None = None) -> dict[str, str]:
     environment = bsuite.load(run.experiment, settings)
     act, learn = stock_dqn(environment, run.variant)
     limit = 1.0 if run.variant == "clip" else np.inf
-    pixels = environment.observation_spec().shape
-    replay = {
-        "observation": np.zeros((REPLAY, *pixels), np.float32),
-        "action": np.zeros(REPLAY, np.int32),
-        "reward": np.zeros(REPLAY, np.float32),
-        "discount": np.zeros(REPLAY, np.float32),
-        "next_observation": np.zeros((REPLAY, *pixels), np.float32),
-    }
+    replay = None
     steps = 0
     with tempfile.TemporaryDirectory() as folder:
         logged = csv_logging.wrap_environment(environment, name, folder)
         for _ in range(episodes or environment.bsuite_num_episodes):
-            before, first = logged.reset(), True
-            action = int(act(np.asarray(before.observation, np.float32)))
-            while not before.last():
-                after = logged.step(action)
-                reward = np.clip(after.reward, -limit, limit)
-                row = (before.observation, action, reward, after.discount, after.observation)
-                for column, value in zip(replay.values(), row, strict=True):
-                    column[steps % REPLAY] = value
+            time_step, first = logged.reset(), True
+            before = np.ravel(time_step.observation).astype(np.float32)
+            action = act(before)
+            while not time_step.last():
+                time_step = logged.step(int(action))
+                reward = np.clip(time_step.reward, -limit, limit)
+                after = np.ravel(time_step.observation).astype(np.float32)
+                row = np.concatenate([before, after, [action, reward, time_step.discount]]).astype(np.float32)
+                if replay is None:
+                    replay = np.zeros((REPLAY, len(row)), np.float32)
+                replay[steps % REPLAY] = row
                 steps += 1
                 drawn = generator.integers(min(steps, REPLAY), size=BATCH_SIZE)
-                action = int(
-                    learn(
-                        {name: column[drawn] for name, column in replay.items()},
-                        np.float32(reward),
-                        np.float32(after.discount),
-                        np.bool_(first),
-                        np.bool_(after.last()),
-                        np.asarray(after.observation, np.float32),
-                    )
-                )
+                action = learn(replay[drawn], row, np.array([first, time_step.last()]))
                 before, first = after, False
         logged.flush()
         with next(Path(folder).glob("*.csv")).open(newline="") as file:
@@ -116,7 +104,11 @@ def measure(run: Run, episodes: int | None = None) -> dict[str, str]:
 
 
 def stock_dqn(environment: Any, variant: str) -> tuple[Callable, Callable]:
-    """How to act on an observation, and how to observe a step, learn from a batch and act again, in one graph."""
+    """How to act on an observation, and how to observe a step, learn from a batch and act again, in one graph.
+
+    Both take few arrays, flat observations float32 [P] and rows float32 [2P + 3] of observation, next observation,
+    action, reward and discount: of small steps, most of the time goes into handing over arguments.
+    """
     import tensorflow as tf
     from tf_agents.agents.dqn import dqn_agent
     from tf_agents.networks import sequential
@@ -131,14 +123,14 @@ def stock_dqn(environment: Any, variant: str) -> tuple[Callable, Callable]:
         "return_1e-4": lambda: ScaledLoss(GAMMA, sigma_v=1e-4),
     }
     scaled = losses[variant]() if variant in losses else None
-    actions = environment.action_spec().num_values
-    time_step_spec = ts.time_step_spec(tf.TensorSpec(environment.observation_spec().shape, tf.float32))
+    actions, pixels = environment.action_spec().num_values, math.prod(environment.observation_spec().shape)
+    time_step_spec = ts.time_step_spec(tf.TensorSpec((pixels,), tf.float32))
     dense = tf.keras.layers.Dense
     agent = dqn_agent.DqnAgent(
         time_step_spec,
         tensor_spec.BoundedTensorSpec((), tf.int32, 0, actions - 1),
         q_network=sequential.Sequential(
-            [tf.keras.layers.Flatten(), dense(64, "relu"), dense(64, "relu"), dense(actions)],
+            [dense(64, "relu"), dense(64, "relu"), dense(actions)],
             input_spec=time_step_spec.observation,
         ),
         optimizer=tf.keras.optimizers.legacy.Adam(1e-3, epsilon=1e-8),
@@ -152,29 +144,50 @@ def stock_dqn(environment: Any, variant: str) -> tuple[Callable, Callable]:
     policy = agent.collect_policy
     seen = tf.Variable(0)
 
-    @tf.function
     def act(observation):
         return policy.action(ts.restart(observation[None], batch_size=1)).action[0]
 
-    @tf.function
-    def learn(batch, reward, discount, first, last, observation):
-        def types(at_end, otherwise, condition):
-            return tf.where(condition, tf.constant(at_end, tf.int32), tf.constant(otherwise, tf.int32))
+    def learn(batch, row, ends):
+        def either(at_end, condition):
+            return tf.where(condition, tf.constant(at_end, tf.int32), tf.constant(StepType.MID, tf.int32))
 
         if scaled is not None:
-            step_type = types(StepType.FIRST, StepType.MID, first)
-            next_step_type = types(StepType.LAST, StepType.MID, last)
-            scaled.observe(Trajectory(step_type, (), (), (), next_step_type, reward, discount))
+            kinds = {
+                "step_type": either(StepType.FIRST, ends[0]),
+                "next_step_type": either(StepType.LAST, ends[1]),
+            }
+            rest = {
+                "observation": (),
+                "action": (),
+                "policy_info": (),
+                "reward": row[-2],
+                "discount": row[-1],
+            }
+            scaled.observe(Trajectory(**kinds, **rest))
         seen.assign_add(1)
         if seen >= WARM_UP:
             mid = tf.fill([BATCH_SIZE, 2], tf.constant(StepType.MID, tf.int32))
-            twice = {name: tf.stack([batch[name]] * 2, axis=1) for name in ("action", "reward", "discount")}
-            observations = tf.stack([batch["observation"], batch["next_observation"]], axis=1)
-            rest = (mid, twice["reward"], twice["discount"])
-            agent.train(Trajectory(mid, observations, twice["action"], (), *rest))
-        return act(observation)
+            observations = tf.reshape(batch[:, : 2 * pixels], [BATCH_SIZE, 2, pixels])
+            action, reward, discount = (tf.stack([batch[:, i]] * 2, axis=1) for i in (-3, -2, -1))
+            action = tf.cast(action, tf.int32)
+            agent.train(Trajectory(mid, observations, action, (), mid, reward, discount))
+        return act(row[pixels : 2 * pixels])
 
-    return act, learn
+    def compiled(function, *shapes):
+        graph = tf.function(function).get_concrete_function(
+            *(tf.TensorSpec(shape, kind) for shape, kind in shapes)
+        )
+        return lambda *arrays: graph(*map(tf.constant, arrays)).numpy()
+
+    return (
+        compiled(act, ((pixels,), tf.float32)),
+        compiled(
+            learn,
+            ((BATCH_SIZE, 2 * pixels + 3), tf.float32),
+            ((2 * pixels + 3,), tf.float32),
+            ((2,), tf.bool),
+        ),
+    )
 
 
 def score(rows: list[dict[str, str]]) -> float:

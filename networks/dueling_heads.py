@@ -77,7 +77,8 @@ class DuelingHeads(tf.keras.layers.Layer):
         float32 resolves, 6e-8, changes nothing: let small changes add up before calling.
 
         Args:
-          ratio, shift: float [H].
+          ratio: float [H].
+          shift: float [H].
         """
         ratio, shift = (tf.cast(number, self.Wv.dtype)[:, None] for number in (ratio, shift))
         self.Wv.assign(self.Wv * ratio[..., None])

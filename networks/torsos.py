@@ -64,7 +64,9 @@ class ConvTorso(Torso):
     """For images [height, width, channels]: convolutions with SAME padding, a linear layer, relu after each.
 
     Args:
-      channels, kernel_sizes, strides: one number per convolution, of equal length.
+      channels: one number per convolution, and so the next two.
+      kernel_sizes: of equal length.
+      strides: of equal length.
       units: of the linear layer: D.
       compute_dtype: "float32" or "bfloat16", see `Torso`.
       seed: of the initial weights; None for a random one.

@@ -120,9 +120,10 @@ def test_what_the_packages_import_is_declared(project):
         name for name in python_files if name.startswith(("rbs_tf/", "networks/", "agents/", "train.py"))
     }
     extras = project["optional-dependencies"]
-    declared = names(project["dependencies"] + extras["minatar"] + extras["plots"] + extras["cluster"])
+    optional = [package for name in extras if name not in ("bsuite", "dev") for package in extras[name]]
+    declared = names(project["dependencies"] + optional)
     assert imported_distributions(shipped) <= declared
-    assert imported_distributions(python_files) <= declared | names(extras["dev"])
+    assert imported_distributions(python_files) <= declared | names(extras["bsuite"] + extras["dev"])
 
 
 def test_the_gpl_package_is_an_extra(project):

@@ -78,7 +78,8 @@ class PopArt(Scaling):
     Args:
       num_heads: H.
       step_size: of the moments, in (0, 1].
-      min_scale, max_scale: bounds of the scale; 0 < min_scale <= 1 <= max_scale, which may be infinite.
+      min_scale: lower bound of the scale, in (0, 1].
+      max_scale: upper bound of the scale, at least 1; may be infinite.
 
     Raises:
       ValueError: options outside these ranges.

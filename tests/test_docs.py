@@ -1,0 +1,291 @@
+"""The documentation against what it describes: commands parse, links lead somewhere, tables say what gin says."""
+
+import ast
+import re
+import shlex
+from importlib import util
+
+import pytest
+from gin import config_parser
+
+import rbs_tf
+from agents import command_line
+from rbs_tf.environments import names
+from tests.source_tree import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"])
+CONFIGS = sorted((ROOT / "configs").rglob("*.gin"))
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def page_id(page):
+    return str(page.relative_to(ROOT))
+
+
+def code(text):
+    """Lines of code blocks, continued ones joined, and what stands between backticks elsewhere."""
+    blocks = "\n".join(re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.M | re.S))
+    indented = "\n".join(re.findall(r"^ {4}(\S.*)", text, re.M))
+    inline = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S))
+    return [*f"{blocks}\n{indented}".replace("\\\n", " ").splitlines(), *inline]
+
+
+def commands(text):
+    """Words of each shell command that starts a program of this project, whatever stands before it in a line."""
+    for line in code(text):
+        for part in re.split(r"; *(?:do )?|&& *|\| *", line):
+            try:
+                words = shlex.split(part, comments=True)
+            except ValueError:  # no shell
+                continue
+            while words and ("=" in words[0] or words[0] in ("do", "srun", "$")):
+                words = words[1:]
+            if words:
+                yield words
+
+
+def written_commands(program):
+    """(page, words) of the commands of all pages that `program` accepts."""
+    found = [(page, words) for page in PAGES for words in commands(page.read_text()) if program(words)]
+    return [pytest.param(page, words, id=f"{page_id(page)}: {shlex.join(words)}") for page, words in found]
+
+
+def is_python(words, *then):
+    return words[0].split("/")[-1] in ("python", "python3", "python3.11") and words[1 : 1 + len(then)] == [
+        *then
+    ]
+
+
+def made(words):
+    """The arguments that `make train` hands to train.py."""
+    return next((shlex.split(word[5:]) for word in words if word.startswith("ARGS=")), [])
+
+
+def without_placeholders(words):
+    """What a shell's loop would fill in is filled in, and the ends of abridged commands are left out."""
+    values = {"scaling": "none", "env": "pong", "game": "pong"}
+    filled = [re.sub(r"\$(\w+)", lambda name: values.get(name[1], "0"), word) for word in words]
+    return [word for word in filled if word not in ("...", "…")]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    written_commands(
+        lambda words: is_python(words, "train.py") or words[0] == "train.py" or words[:2] == ["make", "train"]
+    ),
+)
+def test_every_training_command_parses(page, words, tmp_path):
+    arguments = made(words) if words[0] == "make" else words[words.index("train.py") + 1 :]
+    arguments = without_placeholders(arguments)
+    if "--help" in arguments:
+        return
+    own = [word.split("=")[1] for word in arguments if re.fullmatch(r"--config=.*\.gin", word)]
+    for name in own:  # a file that the page tells how to write
+        assert f"`{name}`" in page.read_text()
+        arguments[arguments.index(f"--config={name}")] = f"--config={CONFIGS[0]}"
+    options = command_line._options(arguments, command_line.CONFIGS)
+    if options.env and ":" not in options.env and not options.env.endswith(("-v0", "-v1")):
+        assert options.env in names.ATARI_GAMES | set(names.MINATAR_GAMES)
+    for binding in options.gin_bindings:
+        (statement,) = parsed(binding)
+        default(f"{statement.selector}.{statement.arg_name}")
+
+
+@pytest.mark.parametrize(("page", "words"), written_commands(lambda words: is_python(words, "-m")))
+def test_every_module_that_is_run_exists_with_its_flags(page, words):
+    module, arguments = words[2], words[3:]
+    if "NAME" in module:
+        return
+    spec = util.find_spec(module)
+    assert spec is not None, f"there is no module {module}"
+    if not module.startswith(("rbs_tf", "agents", "benchmarks")):
+        return
+    folder = ROOT.joinpath(*module.split("."))
+    sources = [*folder.glob("*.py")] if folder.is_dir() else [folder.with_suffix(".py")]
+    known = "".join(path.read_text() for path in [*sources, ROOT / "rbs_tf/studies/figure.py"])
+    arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for flag in [word.split("=")[0] for word in arguments if word.startswith("--")]:
+        assert re.search(rf"\b{flag[2:]}\b", known), f"{module} knows no {flag}"
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), written_commands(lambda words: words[0] == "make" and len(words) > 1)
+)
+def test_every_make_target_exists(page, words):
+    for target in [word for word in words[1:] if "=" not in word]:
+        assert re.search(rf"^{re.escape(target)}:", MAKEFILE, re.M), f"no make {target}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted((DOCS / "results").glob("*.md"))], ids=page_id)
+def test_relative_links_lead_somewhere(page):
+    # A page that includes a file at the root shows it elsewhere: those files link to no others.
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        target, _, anchor = link.partition("#")
+        if re.match(r"\w+:", link):
+            continue
+        assert page.name not in ("CONTRIBUTING.md", "CHANGELOG.md"), link
+        other = (page.parent / target).resolve() if target else page
+        assert other.exists(), f"{link} leads nowhere"
+        if anchor and other.suffix == ".md" and other.name != "api.md":
+            assert anchor in anchors(other.read_text()), f"{link}: no such heading"
+
+
+def anchors(text):
+    titles = re.findall(r"^#+ (.*)", re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S), re.M)
+    plain = [re.sub(r"[^\w\s-]", "", re.sub(r"[`*]", "", title)).strip().lower() for title in titles]
+    return {re.sub(r"[\s-]+", "-", title) for title in plain}
+
+
+def test_every_gin_file_and_every_scaling_is_described():
+    text = (DOCS / "configs.md").read_text()
+    for path in CONFIGS:
+        name = f"`{path.stem}`" if path.parent.name == "scaling" else f"`{path.relative_to(ROOT)}`"
+        assert name in text, f"configs.md does not say what {name} is"
+
+
+def test_every_page_can_be_reached():
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in DOCS.glob("*.md") if page.name not in navigation] == []
+
+
+def test_every_public_name_is_on_the_api_page():
+    text = (DOCS / "api.md").read_text()
+    assert [name for name in rbs_tf.__all__ if f"\n::: rbs_tf.{name}\n" not in text] == []
+
+
+# What a parameter is: bound in a gin file, or the default in the code. Nothing is imported for it.
+
+
+def parsed(text):
+    """The statements of gin code; references stay text."""
+
+    class Delegate(config_parser.ParserDelegate):
+        def configurable_reference(self, name, evaluate):
+            return f"@{name}"
+
+        def macro(self, name):
+            return f"%{name}"
+
+    return [
+        statement
+        for statement in config_parser.ConfigParser(text, Delegate())
+        if not isinstance(statement, config_parser.ImportStatement)
+    ]
+
+
+def bindings(path):
+    """{"Heads.pairs": value} of a gin file and those that it includes; later ones win."""
+    bound = {}
+    for statement in parsed(path.read_text()):
+        if isinstance(statement, config_parser.IncludeStatement):
+            bound |= bindings(ROOT / statement.filename)
+        else:
+            bound[f"{statement.selector}.{statement.arg_name}"] = statement.value
+    return bound
+
+
+def configurables():
+    """Gin's name -> (module, node) of all that gin configures in the packages."""
+    found = {}
+    for package in ("agents", "networks", "rbs_tf"):
+        for path in (ROOT / package).rglob("*.py"):
+            module = ast.parse(path.read_text())
+            for node in module.body:
+                for decorator in getattr(node, "decorator_list", ()):
+                    if ast.unparse(decorator).startswith("gin.configurable"):
+                        name = ast.literal_eval(decorator.args[0]) if decorator.args else node.name
+                        found[name] = module, node
+    return found
+
+
+CONFIGURABLES = configurables()
+MODULES = ("agents", "networks", "environments", "scalings")  # that gin's names may have before them
+
+
+def default(parameter):
+    """The literal default of "RecurrentQNetwork.lstm_units" in the code; None if it has none.
+
+    Raises:
+      KeyError: there is no such configurable, or it has no such parameter.
+    """
+    configurable, name = parameter.split("/")[-1].split(".")[-2:]
+    module, node = CONFIGURABLES[configurable]
+    defaults = {}
+    if isinstance(node, ast.ClassDef):
+        fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+        defaults |= {item.target.id: item.value for item in fields}
+        node = next((item for item in node.body if getattr(item, "name", "") == "__init__"), None)
+    if node is not None:
+        arguments = [*node.args.posonlyargs, *node.args.args]
+        missing = len(arguments) - len(node.args.defaults)
+        values = [None] * missing + node.args.defaults
+        pairs = [*zip(arguments, values, strict=True)]
+        pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        defaults |= {argument.arg: value for argument, value in pairs}
+    value = defaults[name]
+    if isinstance(value, ast.Name):  # a constant of the module
+        assigned = {n.targets[0].id: n.value for n in module.body if isinstance(n, ast.Assign)}
+        value = assigned.get(value.id)
+    try:
+        return None if value is None else ast.literal_eval(value)
+    except ValueError:
+        return None
+
+
+def torso_setting(function, name):
+    """What `atari_torso` or `small_torso` hands to ConvTorso."""
+    _, node = CONFIGURABLES[function]
+    call = next(item.value for item in node.body if isinstance(item, ast.Return))
+    return next(ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg == name)
+
+
+def hyper_parameters():
+    """(parameter, config, value as the page says it) of every cell of agent.md's table that holds a literal."""
+    for line in (DOCS / "agent.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != 5 or not re.match(r"`\w+\.\w+`", cells[4]):
+            continue
+        parameter = re.match(r"`([\w.]+)`", cells[4])[1]
+        for config, cell in (("atari", cells[2]), ("quickstart", cells[3])):
+            if literal := re.fullmatch(r"`(.+)`", cell):
+                yield parameter, config, ast.literal_eval(literal[1])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_parameter_that_is_named_exists(page):
+    for words in code(page.read_text()):
+        for name in re.findall(r"(?<![\w./])[\w.]+\.\w+\b", words):
+            *modules, configurable, parameter = name.split(".")
+            # Other packages have names like these: `gymnasium.make`, `tf.train.Checkpoint`.
+            ours = (
+                configurable[:1].isupper() or configurable == "train"
+                if not modules
+                else modules[0] in MODULES
+            )
+            if ours and configurable in CONFIGURABLES and name != "train.py":
+                default(f"{configurable}.{parameter}")
+
+
+@pytest.mark.parametrize(("parameter", "config", "said"), [*hyper_parameters()])
+def test_the_table_of_hyper_parameters_says_what_counts(parameter, config, said):
+    bound = bindings(ROOT / f"configs/{config}.gin")
+    if parameter.startswith("ConvTorso.") and parameter not in bound:
+        torso = bound.get("RecurrentQNetwork.torso", "@networks.small_torso").split(".")[-1]
+        assert torso_setting(torso, parameter.split(".")[1]) == said
+    else:
+        assert bound.get(parameter, default(parameter)) == said
+
+
+def test_the_table_of_hyper_parameters_has_every_binding_of_the_papers_setup():
+    told = {parameter for parameter, config, _ in hyper_parameters() if config == "atari"}
+    # How a run is spread over time and processes is no hyper-parameter.
+    not_told = {
+        "train.env",
+        "train.scaling",
+        "train.steps_per_round",
+        "train.eval_envs",
+        "train.final_eval_rounds",
+    }
+    assert bindings(ROOT / "configs/atari.gin").keys() - told - not_told == {"RecurrentQNetwork.torso"}
