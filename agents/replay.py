@@ -408,5 +408,6 @@ class Replay:
 
 def _reach_directly(host: str) -> None:
     """Keeps gRPC from sending its calls through an HTTP proxy, where they would wait for ever."""
-    spared = (os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or "").split(",")
-    os.environ["no_grpc_proxy"] = ",".join(filter(None, dict.fromkeys([*spared, host])))
+    # It reads these names in lower case alone.
+    spared = (os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or "").split(",")  # noqa: SIM112
+    os.environ["no_grpc_proxy"] = ",".join(filter(None, dict.fromkeys([*spared, host])))  # noqa: SIM112

@@ -92,7 +92,7 @@ def test_a_proxy_for_the_web_is_none_for_the_replay(make, monkeypatch, spared):
     monkeypatch.setenv(spared, "elsewhere.org")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers
     Stream(make(sampler="fifo")).insert(1)
-    assert os.environ["no_grpc_proxy"] == "elsewhere.org,localhost"
+    assert os.environ["no_grpc_proxy"] == "elsewhere.org,localhost"  # noqa: SIM112
 
 
 @pytest.mark.parametrize(("ratio", "times"), [(1.0, 1), (2.0, 2), (1.5, 2)])
