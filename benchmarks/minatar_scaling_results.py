@@ -13,18 +13,17 @@ import argparse
 import csv
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from rliable import library, metrics
 
+from rbs_tf.report.estimates import difference_and_probability, estimate, mean_and_iqm
 from rbs_tf.startup import quiet
 from rbs_tf.studies import figure
 from rbs_tf.studies.episodes import random_episodes
 
-RESAMPLES = 2_000
 MULTIPLIERS = (1, 10, 100, 1000)
 # The same in all panels; the order is that of the tables.
 COLOURS = {
@@ -119,47 +118,6 @@ def best_rate(cells: Cells, variant: Variant, multipliers: Sequence[int]) -> str
     found = {rate: scores(cells, variant, rate, multipliers) for rate in rates_in(cells)}
     means = {rate: values.mean() for rate, values in found.items() if values is not None}
     return max(means, key=means.get, default=None)
-
-
-def task_means(samples: np.ndarray) -> np.ndarray:
-    """[seeds, K] -> [K]."""
-    return samples.mean(axis=0)
-
-
-def mean_and_iqm(samples: np.ndarray) -> np.ndarray:
-    """Mean and interquartile mean over seeds and tasks: [2]."""
-    return np.array([metrics.aggregate_mean(samples), metrics.aggregate_iqm(samples)])
-
-
-def difference_and_probability(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Difference of means, and probability that x > y with ties counted half, mean over tasks: [2].
-
-    The latter equals `rliable.metrics.probability_of_improvement`, which runs a test of scipy's in every resample and
-    task: hundreds of times slower.
-    """
-    return np.array([x.mean() - y.mean(), (1 + np.sign(x[:, None] - y[None]).mean()) / 2])
-
-
-def estimate(*samples: np.ndarray, function: Callable[..., np.ndarray] = task_means) -> np.ndarray:
-    """Point and 95% interval of each of the function's K numbers: [3, K]; NaN for an interval from one seed.
-
-    Args:
-      *samples: [seeds] or [seeds, tasks] each; several are resampled independently.
-      function: of arrays [seeds, tasks]; returns [K].
-    """
-    samples = tuple(sample.reshape(len(sample), -1) for sample in samples)
-    if min(map(len, samples)) < 2:
-        point = function(*samples)
-        return np.stack([point, *[np.full_like(point, np.nan)] * 2])
-    # rliable 1.2 draws from NumPy's global generator, whatever `random_state` it is given.
-    state = np.random.get_state()
-    np.random.seed(0)
-    try:
-        scores_of = {"": samples if len(samples) > 1 else samples[0]}
-        points, intervals = library.get_interval_estimates(scores_of, function, reps=RESAMPLES)
-    finally:
-        np.random.set_state(state)
-    return np.vstack([points[""], intervals[""]])
 
 
 def text(numbers: np.ndarray, form: str = ".2f") -> str:

@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import argparse
 import csv
-import re
 from collections import defaultdict
 from pathlib import Path
 
-from rbs_tf.startup import quiet
+import matplotlib
+import numpy as np
+from scipy import stats
 
-quiet()  # before TensorBoard imports TensorFlow
-
-import matplotlib  # noqa: E402
-import numpy as np  # noqa: E402
-from scipy import stats  # noqa: E402
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
-from tensorboard.util import tensor_util  # noqa: E402
+from rbs_tf.report import settings
+from rbs_tf.report.events import scalars
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  the backend has to be chosen first
@@ -36,20 +32,9 @@ BINS = 25  # of updates, over which training returns are averaged
 RANDOM_RETURN = 2.75  # of MinAtar's Space Invaders with all six actions
 
 
-def scalars(folder: Path) -> dict[str, np.ndarray]:
-    """Every scalar of a TensorBoard folder: tag -> [(update, value)]."""
-    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
-    events.Reload()
-    return {
-        tag: np.array([(e.step, tensor_util.make_ndarray(e.tensor_proto)) for e in events.Tensors(tag)])
-        for tag in events.Tags()["tensors"]
-        if tag != "episode/head"  # a histogram
-    }
-
-
 def scaling_of(run: Path) -> str:
     """The scaling's name in the run's saved configuration."""
-    return re.search(r"train\.scaling = @scalings\.(\w+)", (run / "config.gin").read_text())[1]
+    return settings.read(run / "config.gin")[settings.SCALING].rpartition(".")[2]
 
 
 def mean_and_interval(values: list[float]) -> str:

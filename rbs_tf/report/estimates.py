@@ -1,0 +1,142 @@
+"""The statistics of the report: curves, their bootstrap intervals, aggregates over games, comparisons.
+
+Estimates over seeds are rliable's (Agarwal et al. 2021): 95% intervals from a stratified percentile bootstrap. What has
+one seed gets no interval, NaN. Bands over games are the paper's: inter-quartile, from resampled games.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+RESAMPLES = 2_000
+AGGREGATES = ("mean", "median", "capped mean")
+ALL_AGGREGATES = (*AGGREGATES, "interquartile mean")
+
+
+def binned(places: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Means of the values whose places lie in (edge, next edge], the first edge included: float64 [len(edges) - 1].
+
+    Bins without a value between two that have some are interpolated; NaN before the first and after the last value.
+    """
+    index = np.searchsorted(edges, places, side="left") - 1
+    index = np.where(places == edges[0], 0, index)
+    inside = (index >= 0) & (index < len(edges) - 1)
+    counts = np.bincount(index[inside], minlength=len(edges) - 1)
+    sums = np.bincount(index[inside], values[inside], minlength=len(edges) - 1)
+    filled = np.flatnonzero(counts)
+    if not len(filled):
+        return np.full(len(edges) - 1, np.nan)
+    bins = np.arange(len(edges) - 1)
+    return np.interp(bins, filled, sums[filled] / counts[filled], left=np.nan, right=np.nan)
+
+
+def interpolated(places: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Values at other places, linear between the given ones, NaN before the first and after the last."""
+    if not len(places):
+        return np.full(len(at), np.nan)
+    return np.interp(at, places, values, left=np.nan, right=np.nan)
+
+
+def final(places: np.ndarray, values: np.ndarray, end: float) -> float:
+    """Mean of the values in the last fifth before `end`, else the last value before it, else NaN."""
+    last = values[(places > 0.8 * end) & (places <= end)]
+    before = values[places <= end]
+    return float(last.mean() if len(last) else before[-1] if len(before) else np.nan)
+
+
+def curve_interval(curves: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Mean over seeds and its pointwise 95% percentile bootstrap interval: [seeds, K] -> [3, K].
+
+    NaN wherever a seed has none, and for the interval of one seed.
+    """
+    point = curves.mean(axis=0)
+    if len(curves) < 2:
+        return np.stack([point, *[np.full_like(point, np.nan)] * 2])
+    drawn = np.random.default_rng(seed).integers(len(curves), size=(RESAMPLES, len(curves)))
+    return np.stack([point, *np.percentile(curves[drawn].mean(axis=1), [2.5, 97.5], axis=0)])
+
+
+def aggregates(scores: np.ndarray) -> np.ndarray:
+    """Mean, median and mean capped at human level over games of human-normalised scores: [..., games] -> [3, ...]."""
+    return np.stack([scores.mean(axis=-1), np.median(scores, axis=-1), np.minimum(scores, 1.0).mean(axis=-1)])
+
+
+def game_bands(scores: np.ndarray, seed: int = 0) -> np.ndarray:
+    """`aggregates` over games, and the inter-quartile range of those of resampled games: [games, K] -> [3, 3, K].
+
+    The first axis is that of `AGGREGATES`; the second holds point, lower and upper quartile. NaN quartiles from one
+    game. The paper's Figure 4: "inter-quartile ranges computed via bootstrap sampling the games".
+    """
+    point = aggregates(scores.T)
+    if len(scores) < 2:
+        return np.stack([point, *[np.full_like(point, np.nan)] * 2], axis=1)
+    drawn = np.random.default_rng(seed).integers(len(scores), size=(RESAMPLES, len(scores)))
+    # Column by column: [resamples, games, K] of 57 games would take a tenth of a gigabyte.
+    quartiles = [
+        np.percentile(aggregates(column[drawn]), [25, 75], axis=-1) for column in scores.T
+    ]  # K x [2, 3]
+    low, high = np.stack(quartiles, axis=-1)
+    return np.stack([point, low, high], axis=1)
+
+
+def task_means(samples: np.ndarray) -> np.ndarray:
+    """[seeds, K] -> [K]."""
+    return samples.mean(axis=0)
+
+
+def mean_and_iqm(samples: np.ndarray) -> np.ndarray:
+    """Mean and interquartile mean over seeds and tasks: [2]."""
+    from rliable import metrics
+
+    return np.array([metrics.aggregate_mean(samples), metrics.aggregate_iqm(samples)])
+
+
+def all_aggregates(samples: np.ndarray) -> np.ndarray:
+    """Those of `ALL_AGGREGATES` of human-normalised scores [seeds, games]: [4]. Games' means over seeds come first,
+    except in the interquartile mean, which is of all runs."""
+    from rliable import metrics
+
+    return np.array([*aggregates(samples.mean(axis=0)), metrics.aggregate_iqm(samples)])
+
+
+def profile(samples: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Share of all scores, over seeds and tasks, above each threshold: [seeds, tasks], [K] -> [K].
+
+    As rliable's `score_distributions`, in one step in place of one per threshold.
+    """
+    return (samples[..., None] > thresholds).mean(axis=(0, 1))
+
+
+def difference_and_probability(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Difference of means, and probability that x > y with ties counted half, mean over tasks: [2].
+
+    The latter equals `rliable.metrics.probability_of_improvement`, which runs a test of scipy's in every resample and
+    task: hundreds of times slower.
+    """
+    return np.array([x.mean() - y.mean(), (1 + np.sign(x[:, None] - y[None]).mean()) / 2])
+
+
+def estimate(*samples: np.ndarray, function: Callable[..., np.ndarray] = task_means) -> np.ndarray:
+    """Point and 95% interval of each of the function's K numbers: [3, K]; NaN for an interval from one seed.
+
+    Args:
+      *samples: [seeds] or [seeds, tasks] each; several are resampled independently.
+      function: of arrays [seeds, tasks]; returns [K].
+    """
+    samples = tuple(sample.reshape(len(sample), -1) for sample in samples)
+    if min(map(len, samples)) < 2:
+        point = function(*samples)
+        return np.stack([point, *[np.full_like(point, np.nan)] * 2])
+    from rliable import library
+
+    # rliable 1.2 draws from NumPy's global generator, whatever `random_state` it is given.
+    state = np.random.get_state()
+    np.random.seed(0)
+    try:
+        scores_of = {"": samples if len(samples) > 1 else samples[0]}
+        points, intervals = library.get_interval_estimates(scores_of, function, reps=RESAMPLES)
+    finally:
+        np.random.set_state(state)
+    return np.vstack([points[""], intervals[""]])

@@ -1,0 +1,123 @@
+"""Settings of runs, read from gin's files without running anything, and what tells groups of runs apart."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tokenize
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gin import config_parser
+
+Settings = Mapping[str, Any]  # "selector.parameter" -> a Python literal or a `Reference`
+
+SCALING = "train.scaling"
+# Runs that differ in these alone are repetitions of one method, in one environment or in several.
+REPETITION = frozenset({"train.seed", "train.env", "train.updates", "train.environment_steps"})
+_FIRST = (SCALING, "Heads.pairs")  # what a group is named after, if it can be
+_MOST_KEYS = 4  # in a group's name
+
+
+class Reference(str):
+    """What stands for something else: "@scalings.none", or a macro "%name" that is not defined."""
+
+    __repr__ = str.__str__
+
+
+class _Delegate(config_parser.ParserDelegate):
+    def configurable_reference(self, scoped_configurable_name, evaluate):
+        return Reference(f"@{scoped_configurable_name}{'()' if evaluate else ''}")
+
+    def macro(self, macro_name):
+        return Reference(f"%{macro_name}")
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Settings in the text of a gin file as gin writes it; macros are replaced by their values.
+
+    Raises:
+      SyntaxError, ValueError: it is no such text, or half of one.
+    """
+    settings = {}
+    try:
+        statements = list(config_parser.ConfigParser(text, _Delegate()))
+    except tokenize.TokenError as error:
+        raise SyntaxError(str(error)) from error
+    for statement in statements:
+        if isinstance(statement, config_parser.BindingStatement):
+            scope = f"{statement.scope}/" if statement.scope else ""
+            name = f".{statement.arg_name}" if statement.arg_name else ""
+            settings[f"{scope}{statement.selector}{name}"] = statement.value
+    macros = {
+        name.removesuffix(".value").removesuffix("/gin.macro").removesuffix("/macro"): value
+        for name, value in settings.items()
+        if "." not in name or name.endswith("macro.value")
+    }
+
+    def resolved(value: Any) -> Any:
+        is_macro = isinstance(value, Reference) and value.startswith("%")
+        return macros.get(value.removeprefix("%"), value) if is_macro else value
+
+    return {name: resolved(value) for name, value in settings.items() if name not in macros}
+
+
+def read(path: str | os.PathLike) -> dict[str, Any]:
+    """`parse` of a file."""
+    return parse(Path(path).read_text(encoding="utf-8"))
+
+
+def method(settings: Settings) -> dict[str, str]:
+    """What makes a run's group: all of its settings but seed, environment and length, as text."""
+    return {name: repr(value) for name, value in settings.items() if name not in REPETITION}
+
+
+def differing(methods: Sequence[Mapping[str, str]]) -> tuple[list[str], list[str]]:
+    """Names of the settings that differ between groups, in alphabetical order.
+
+    Returns:
+      those with two values or more, and those that merely some groups have: parameters of a part, such as a scaling,
+      that other groups do without.
+    """
+    names = sorted(set().union(*methods)) if methods else []
+    values = {name: {settings[name] for settings in methods if name in settings} for name in names}
+    several = [name for name in names if len(values[name]) > 1]
+    partial = [
+        name for name in names if len(values[name]) == 1 and not all(name in settings for settings in methods)
+    ]
+    return several, partial
+
+
+def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
+    """A name for each group from the smallest set of settings that tells all groups apart.
+
+    Every group has at least one of these settings. Of sets of one size, that with the scaling wins, then that with the
+    heads, then the alphabetical order.
+    """
+    if len(methods) == 1:
+        return [_text(SCALING, methods[0].get(SCALING, "'run'"))]
+    several, partial = differing(methods)
+    names = [name for name in _FIRST if name in several]
+    names += [name for name in several if name not in names] + partial
+
+    def tells_apart(chosen: Sequence[str]) -> bool:
+        values = {tuple(settings.get(name) for name in chosen) for settings in methods}
+        return len(values) == len(methods) and (None,) * len(chosen) not in values
+
+    sizes = range(1, _MOST_KEYS + 1)
+    sets = itertools.chain.from_iterable(itertools.combinations(names, size) for size in sizes)
+    chosen = next(filter(tells_apart, sets), names)
+    return [
+        ", ".join(_text(name, settings[name]) for name in chosen if name in settings) or "the rest"
+        for settings in methods
+    ]
+
+
+def _text(name: str, value: str) -> str:
+    if name == SCALING:
+        return value.removeprefix("@").rpartition(".")[2].strip("'")
+    if name == "Heads.pairs" and value.startswith("("):
+        heads = value.count("(") - 1
+        return f"{heads} head{'s' * (heads != 1)} {value if heads < 3 else ''}".strip()
+    return f"{name.rpartition('.')[2]} {value}"

@@ -1,0 +1,58 @@
+"""Pages as a headless Chromium shows them: the document after its scripts have run, and pictures of it.
+
+A test that uses these is skipped where no Chromium is installed; where CI is set in the environment, it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def dom(url: str, *flags: str) -> str:
+    """The document of a page as HTML once its scripts have run.
+
+    Args:
+      url: http://... or file:///...
+      *flags: more of Chromium's, such as `--window-size=500,900`.
+    """
+    return _run("--dump-dom", *flags, url).stdout
+
+
+def screenshot(url: str, path: str | os.PathLike, size: tuple[int, int] = (1400, 1000)) -> Path:
+    """Writes a PNG of a page in a window of width and height in pixels; returns its path."""
+    path = Path(path).absolute()
+    finished = _run(f"--screenshot={path}", f"--window-size={size[0]},{size[1]}", "--hide-scrollbars", url)
+    assert path.exists(), finished.stderr
+    return path
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # A profile of its own: a second Chromium of the same profile would hand its page to the first, and end.
+    with tempfile.TemporaryDirectory(prefix="chromium_", ignore_cleanup_errors=True) as profile:
+        command = [
+            _chromium(),
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            f"--user-data-dir={profile}",
+            "--virtual-time-budget=15000",
+            *arguments,
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+
+
+def _chromium() -> str:
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        reason = f"no Chromium is installed (looked for {', '.join(NAMES)})"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    return found
