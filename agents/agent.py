@@ -27,9 +27,11 @@ LAST = 2
 
 
 class LossExtra(NamedTuple):
-    """What `train` hands out beside the loss."""
+    """What `train` hands out beside the loss; the means are of the batch of all replicas, for TensorBoard."""
 
     priorities: tf.Tensor  # float32 [B], new priorities of the sequences
+    per_head: dict[str, tf.Tensor]  # tag -> float32 [H]
+    scalars: dict[str, tf.Tensor]  # tag -> float32
 
 
 class Errors(NamedTuple):
@@ -198,14 +200,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self._replace_target,
             lambda: None,
         )
-        if self.summaries_enabled:
-            means = self._means(loss, errors, priorities)
-            tf.cond(
-                tf.summary.should_record_summaries(),
-                lambda: self._summarise(*means),
-                lambda: None,
-            )
-        return tf_agent.LossInfo(loss, LossExtra(priorities))
+        return tf_agent.LossInfo(loss, LossExtra(priorities, *self._means(loss, errors, priorities)))
 
     def _update(self, sequence: Sequence):
         self.scaling.before_update(self.network.heads, self.target_network.heads)
@@ -226,8 +221,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             weights = importance_weights(
                 experience.probability, experience.table_size, self._importance_exponent
             )
+        loss = self._loss_of(errors, weights)
         priorities = sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
-        return tf_agent.LossInfo(self._loss_of(errors, weights), LossExtra(priorities))
+        return tf_agent.LossInfo(loss, LossExtra(priorities, *self._means(loss, errors, priorities)))
 
     def _loss_of(self, errors: Errors, weights: tf.Tensor) -> tf.Tensor:
         per_step = 0.5 * tf.reduce_sum(tf.square(errors.scaled), axis=-1) * errors.mask * weights
@@ -326,7 +322,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return tf.stack(norms)
 
     def _means(self, loss: tf.Tensor, errors: Errors, priorities: tf.Tensor) -> tuple[dict, dict]:
-        """What summaries show of a batch, of all replicas: name -> [H], and name -> scalar."""
+        """What TensorBoard shows of a batch, of all replicas: tag -> [H], and tag -> scalar."""
         values = self.scaling.values(errors.outputs)
         per_step = tf.stack(
             [tf.square(errors.scaled), tf.square(errors.targets - values), values, errors.targets]
@@ -354,17 +350,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         }
         return per_head, scalars
 
-    def _summarise(self, per_head: dict[str, tf.Tensor], scalars: dict[str, tf.Tensor]) -> None:
-        step = self.train_step_counter
-        per_head = per_head | {"bandit/probability": self.collect_policy.head_probabilities}
-        per_head |= {f"scaling/{name}": value for name, value in self.scaling.summaries().items()}
-        # A tag begins with the name scope of where it is written, which is that of a branch here.
-        with tf.name_scope(""):
-            for tag, values in per_head.items():
-                for name, value in zip(self.heads.names, tf.unstack(values), strict=True):
-                    tf.summary.scalar(f"{tag}/{name}", value, step)
-            for tag, value in scalars.items():
-                tf.summary.scalar(tag, value, step)
+    def state_summaries(self) -> dict[str, tf.Tensor]:
+        """What TensorBoard shows of the agent beside the means of a batch: tag -> [H]. Eager, outside of replicas."""
+        scaling = {f"scaling/{name}": value for name, value in self.scaling.summaries().items()}
+        return {"bandit/probability": self.collect_policy.head_probabilities} | scaling
 
 
 def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:

@@ -1,16 +1,19 @@
-"""Greedy evaluation with the head that the bandit rates best."""
+"""Greedy evaluation with the head that the bandit rates best: returns, and how far values are from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
 
+from agents import monitoring
+from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
-from rbs_tf import scores
+from rbs_tf import discounted_returns, scores
+from rbs_tf.scalings import Scaling
 
 
 class Evaluation(NamedTuple):
@@ -18,6 +21,7 @@ class Evaluation(NamedTuple):
 
     returns: np.ndarray  # float64 [episodes], reward units
     lengths: np.ndarray  # int64 [episodes], environment steps
+    value_errors: np.ndarray  # float64 [H], see `Evaluator`; NaN for a head whose returns are all alike
 
 
 class Evaluator:
@@ -29,13 +33,25 @@ class Evaluator:
     Args:
       environment: batched; it is reset before every evaluation, and closed by whoever made it.
       policy: a greedy `MultiHeadPolicy`, epsilons `(0.0,)`.
+      heads: what each value head sees of rewards and discounts.
+      scaling: of the agent; puts values into reward units.
       max_steps: an episode still running after so many environment steps counts with its return so far.
+
+    Beside returns it measures values: the error of Q(s, a), of the actions that were taken, against the discounted
+    return that followed, RMS over all steps, in standard deviations of these returns. 1 is what the best constant does
+    (figure 6 of the paper). A head's values are those of its own greedy policy; another one may be acting.
     """
 
     def __init__(
-        self, environment: py_environment.PyEnvironment, policy: MultiHeadPolicy, max_steps: int = 27_000
+        self,
+        environment: py_environment.PyEnvironment,
+        policy: MultiHeadPolicy,
+        heads: Heads,
+        scaling: Scaling,
+        max_steps: int = 27_000,
     ):
         self._environment, self._policy, self._max_steps = environment, policy, max_steps
+        self._heads, self._scaling = heads, scaling
         self._act = tf.function(policy.action, autograph=False)
 
     def run(
@@ -48,6 +64,10 @@ class Evaluator:
         returns, lengths = [], []
         to_play = np.full(batch, episodes_per_environment)
         score, steps = np.zeros(batch), np.zeros(batch, np.int64)
+        histories: list[list] = [
+            [] for _ in range(batch)
+        ]  # reward, discount, values of every step of an episode
+        errors = []
         while to_play.any():
             if stopped():
                 return None
@@ -60,8 +80,33 @@ class Evaluator:
             finished = (time_step.is_last() | cut) & (to_play > 0)
             returns.extend(score[finished])
             lengths.extend(steps[finished])
+            values = result.info.taken_values.numpy()
+            for index in np.flatnonzero(to_play > 0):
+                if not first[index]:
+                    step = time_step.reward[index], time_step.discount[index], values[index]
+                    histories[index].append(step)
+            for index in np.flatnonzero(finished):
+                errors.append(self._value_errors(*map(np.array, zip(*histories[index], strict=True))))
+                histories[index].clear()
             to_play = np.where(cut, 0, to_play - finished)
-        return Evaluation(np.array(returns), np.array(lengths))
+        return Evaluation(np.array(returns), np.array(lengths), _relative(np.sum(errors, axis=0)))
+
+    def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Sums over the steps of one episode, float64 [4, H]: 1, G, G^2, (Q - G)^2."""
+        returns = discounted_returns(self._heads.rewards(rewards), self._heads.discounts(discounts))
+        values = self._scaling.values(tf.constant(values)).numpy().astype(np.float64)
+        terms = np.ones_like(returns), returns, np.square(returns), np.square(values - returns)
+        return np.sum(terms, axis=1)
+
+
+def _relative(sums: np.ndarray) -> np.ndarray:
+    """sqrt(E[(Q - G)^2] / V[G]) from sums as in `Evaluator._value_errors`."""
+    count, total, squares, errors = sums
+    mean = total / count
+    variance = squares / count - np.square(mean)
+    # What rounding leaves of a variance of 0 is none.
+    varies = variance > 1e-12 * squares / count
+    return np.sqrt(errors / count / np.where(varies, variance, np.nan))
 
 
 def write_summary(
@@ -70,8 +115,20 @@ def write_summary(
     evaluation: Evaluation,
     environment: py_environment.PyEnvironment,
     policy: MultiHeadPolicy,
+    names: Sequence[str],
+    loss_scales: monitoring.LossScales | None = None,
 ) -> float:
-    """Writes an evaluation of update `step` to TensorBoard; returns its mean return without the reward multiplier."""
+    """Writes an evaluation of update `step` to TensorBoard; returns its mean return without the reward multiplier.
+
+    Args:
+      writer: of the `eval` folder.
+      step: the update.
+      evaluation: what has been played.
+      environment: where.
+      policy: by whom.
+      names: of the heads, H.
+      loss_scales: of the learner's latest updates, for a figure; None: no figure.
+    """
     mean_return = float(np.mean(evaluation.returns / environment.reward_multiplier))
     with writer.as_default(step=step):
         tf.summary.scalar("episode/return", mean_return)
@@ -80,5 +137,13 @@ def write_summary(
         if scores.has_score(environment.game):
             normalised = scores.human_normalised_score(environment.game, mean_return)
             tf.summary.scalar("episode/human_normalised_score", normalised)
+        known = np.isfinite(evaluation.value_errors)
+        for name, error in zip(np.array(names)[known], evaluation.value_errors[known], strict=True):
+            tf.summary.scalar(f"value_error/{name}", error)
+        if known.any():
+            tf.summary.scalar("value_error/mean", np.mean(evaluation.value_errors[known]))
+        figure = loss_scales and monitoring.loss_scales_figure(names, loss_scales)
+        if figure is not None:
+            tf.summary.image(monitoring.FIGURE, figure[None])
     writer.flush()
     return mean_return

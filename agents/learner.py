@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import logging
@@ -14,13 +15,16 @@ import tensorflow as tf
 from tf_agents.agents import tf_agent
 from tf_agents.train import learner as tf_agents_learner
 
-from agents.agent import RecurrentMultiHeadAgent
+from agents import monitoring
+from agents.agent import LossExtra, RecurrentMultiHeadAgent
 from agents.checkpoint import Checkpointer
 from agents.replay import Replay, StatisticsReport
 from agents.run_folder import RunFolderError
 from agents.statistics_log import StatisticsLog
 from rbs_tf import ReturnMoments
 from rbs_tf.joint_moments import JointMoments
+
+_LATEST = 100  # updates that loss scales are taken over
 
 
 class _SingleUpdates(tf_agents_learner.Learner):
@@ -41,8 +45,14 @@ class _SingleUpdates(tf_agents_learner.Learner):
 
     @tf.function(autograph=False)
     def _train(self, iterations, iterator, parallel_iterations):
-        loss = self.single_train_step(iterator).loss
-        return tf_agent.LossInfo(self.strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None), ())
+        info = self.single_train_step(iterator)
+        loss = self.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
+        # Means of the whole batch: all replicas hold the same.
+        per_head, scalars = (
+            {tag: self.strategy.experimental_local_results(mean)[0] for tag, mean in means.items()}
+            for means in (info.extra.per_head, info.extra.scalars)
+        )
+        return tf_agent.LossInfo(loss, LossExtra((), per_head, scalars))
 
 
 class Learner:
@@ -119,6 +129,8 @@ class Learner:
         self._log = StatisticsLog(root_dir, extra["statistics_log"])
         self._take_in([StatisticsReport(*arrays) for arrays in self._log.kept()])
         self._mark = time.monotonic(), self.updates, self.environment_steps
+        # RMS TD errors [H] before and after scaling, as the updates have returned them: kept, not looked at.
+        self._errors = collections.deque(maxlen=_LATEST)
 
     @property
     def summary_writer(self) -> tf.summary.SummaryWriter:
@@ -153,16 +165,26 @@ class Learner:
           FloatingPointError: the loss is NaN or infinite, and so are the weights now.
           RunFolderError: the disk does not take what TensorBoard is to show.
         """
-        with self._events_written():
-            loss = self._learner.run(iterations=1).loss
+        loss, means = self._learner.run(iterations=1)
+        self._errors.append([means.per_head[tag] for tag in ("td_error/unscaled", "td_error/scaled")])
+        due = self._summary_interval and self.updates % self._summary_interval == 0
+        if due:  # before the loss is looked at: what led to a NaN is to be seen
+            self._summarise_update(means)
         if not np.isfinite(loss):
             raise FloatingPointError(
                 f"The loss of update {self.updates} is {float(loss)}. The last checkpoint is from before; a smaller "
                 "RecurrentMultiHeadAgent.learning_rate may help, in a new folder"
             )
-        if self._summary_interval and self.updates % self._summary_interval == 0:
+        if due:
             self._summarise_rates()
         return loss
+
+    def loss_scales(self) -> monitoring.LossScales | None:
+        """Of the latest updates of this start; None before its first."""
+        if not self._errors:
+            return None
+        errors = np.array([[error.numpy() for error in pair] for pair in self._errors], np.float64)
+        return monitoring.LossScales(self.updates, *np.sqrt(np.mean(np.square(errors), axis=0)))
 
     def save(self, files: Mapping[str, bytes] | None = None) -> None:
         """Writes a checkpoint of everything that has arrived, with these files beside it, by name."""
@@ -179,12 +201,13 @@ class Learner:
 
     @contextlib.contextmanager
     def _events_written(self) -> Iterator[None]:
+        """Summaries go into the `train` folder, at the current update."""
         try:
-            yield
+            with self.summary_writer.as_default(step=self.updates):
+                yield
         except tf.errors.OpError as error:
-            if (
-                "tfevents" not in error.message
-            ):  # the name of the file; the kind of error depends on when it is noticed
+            # The name of the file; the kind of error depends on when it is noticed.
+            if "tfevents" not in error.message:
                 raise
             raise RunFolderError(
                 f"Cannot write to {self._events}: {error.message.splitlines()[0]}. "
@@ -212,19 +235,28 @@ class Learner:
         returns = raw_returns / self._reward_multiplier
         self._agent.update_bandit(heads.astype(int), raw_returns)
         if self._summary_interval:
-            with self.summary_writer.as_default(step=self.updates):
+            with self._events_written():
                 tf.summary.scalar("episode/return", np.mean(returns))
                 tf.summary.scalar("episode/length", np.mean(lengths))
                 tf.summary.scalar("episode/epsilon", np.mean(epsilons))
                 tf.summary.histogram("episode/head", heads)
         return returns.tolist()
 
+    def _summarise_update(self, means: LossExtra) -> None:
+        per_head = {**means.per_head, **self._agent.state_summaries()}
+        per_head, scalars = (
+            {tag: value.numpy() for tag, value in values.items()} for values in (per_head, means.scalars)
+        )
+        summary = monitoring.update_summary(self._agent.heads.names, per_head, scalars)
+        with self._events_written():
+            tf.summary.experimental.write_raw_pb(summary)
+
     def _summarise_rates(self) -> None:
         then, updates, steps = self._mark
         self._mark = now, *_ = time.monotonic(), self.updates, self.environment_steps
         # What was there before the first sample earns none; it would hide for long whether the ratio is kept.
         earning = max(self._replay.inserted - self._replay.min_sequences, 1)
-        with self.summary_writer.as_default(step=self.updates):
+        with self._events_written():
             tf.summary.scalar("environment_steps", self.environment_steps)
             tf.summary.scalar("replay/sequences", self._replay.size)
             tf.summary.scalar("replay/ratio", self._replay.sampled / earning)

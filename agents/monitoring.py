@@ -1,0 +1,296 @@
+"""What TensorBoard shows of a run beside plain numbers; docs/tensorboard.md lists every tag.
+
+The run folder itself gets one file of events, once: the layout of the page of custom scalars, the configuration, and
+the settings by which the table of hparams compares runs. `train` and `eval` below it get the rest as the run goes.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import inspect
+import os
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gin
+import numpy as np
+import tensorflow as tf
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import summary as custom_scalar
+from tensorboard.plugins.histogram.summary_v2 import histogram_pb
+from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
+from tensorboard.plugins.hparams import metadata as hparams_metadata
+from tensorboard.plugins.hparams import summary_v2 as hparams
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tf_agents.environments import py_environment
+
+from agents.agent import RecurrentMultiHeadAgent
+from agents.heads import Heads
+from rbs_tf import scores
+
+FIGURE = "loss_scales"
+# TensorBoard takes every file with `tfevents` in its name.
+_FILE, _NEW = "events.out.tfevents.run", "tensorboard.new"
+_TINY = 1e-12  # below any scale; has a logarithm
+
+# What they are called in the table -> where gin has them.
+_SETTINGS = {
+    "env": "train.env",
+    "seed": "train.seed",
+    "reward_multiplier": "environments.make.reward_multiplier",
+    "learning_rate": "RecurrentMultiHeadAgent.learning_rate",
+    "target_update_period": "RecurrentMultiHeadAgent.target_update_period",
+    "double_q": "RecurrentMultiHeadAgent.double_q",
+    "batch_size": "train.batch_size",
+    "num_envs": "train.num_envs",
+    "replay_ratio": "Replay.replay_ratio",
+    "burn_in": "SequenceShape.burn_in",
+    "length": "SequenceShape.length",
+    "n_step": "SequenceShape.n_step",
+    "lstm_units": "RecurrentQNetwork.lstm_units",
+}
+# What TensorBoard shows at once; the others can be ticked. It orders columns by this and then by name.
+_FIRST = ("env", "heads", "reward_multiplier", "scaling", "seed")
+_METRICS = (  # folder, tag, title
+    ("eval", "episode/return", "greedy return"),
+    ("eval", "value_error/mean", "value error"),
+    ("train", "episode/return", "training return"),
+)
+_TITLES = {
+    "sigma": "sigma",
+    "sigma_v": "sigma_v, the floor of sigma",
+    "variance_of_rewards": "V[R]",
+    "variance_of_discounts": "V[gamma]",
+    "mean_square_return": "E[G^2]",
+}
+
+
+class LossScales(NamedTuple):
+    """RMS TD error of each head over the latest updates, float64 [H]; reward units before scaling, none after it."""
+
+    updates: int  # the newest of them
+    before: np.ndarray
+    after: np.ndarray
+
+
+def write_once(
+    root_dir: str | os.PathLike,
+    agent: RecurrentMultiHeadAgent,
+    environment: py_environment.PyEnvironment,
+    distributed: bool = False,
+) -> None:
+    """Writes what does not change in a run, unless an earlier start has. To be called once all has been constructed."""
+    folder = pathlib.Path(root_dir).absolute()
+    if (folder / _FILE).exists():
+        return
+    config = f"```\n{gin.operative_config_str()}```"
+    summaries = (
+        custom_scalar.pb(layout(agent, environment, distributed)),
+        text_pb("operative_config", config),
+        _experiment(),
+        # Runs of equal settings in other folders are runs of their own.
+        hparams.hparams_pb(settings(agent.heads), trial_id="/".join(folder.parts[-2:])),
+    )
+    now = time.time()
+    with tf.io.TFRecordWriter(str(folder / _NEW)) as records:
+        records.write(event_pb2.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+        for summary in summaries:
+            event = event_pb2.Event(wall_time=now, step=0)
+            event.summary.MergeFromString(summary.SerializeToString())
+            records.write(event.SerializeToString())
+    (folder / _NEW).replace(folder / _FILE)
+
+
+def layout(
+    agent: RecurrentMultiHeadAgent, environment: py_environment.PyEnvironment, distributed: bool = False
+) -> layout_pb2.Layout:
+    """The page of custom scalars: all heads in one chart, the charts that tell most first.
+
+    Charts of equal quantities are equal in all runs: TensorBoard merges the layouts of runs that it shows together.
+    """
+    scored = scores.has_score(environment.game)
+    scales = agent.scaling.summaries()
+    categories = {
+        "Returns": {
+            "Return per episode": "episode/return$",
+            **({"Human-normalised score": "episode/human_normalised_score$"} if scored else {}),
+        },
+        "Loss scales of all heads": {
+            "RMS TD error before scaling": "td_error/unscaled/",
+            "RMS TD error after scaling": "td_error/scaled/",
+            "Loss": "loss/",
+        },
+        "What errors are scaled by": {_TITLES.get(name, name): f"scaling/{name}/" for name in scales},
+        "Values": {
+            "Value error, relative to the spread of returns": "value_error/",
+            "Value": "value/",
+            "Target": "target/",
+        },
+        "Choice of heads": {
+            "Probability that a head acts": "bandit/probability/",
+            "Head that is evaluated": "episode/best_head$",
+        },
+        "Replay and speed": {
+            "Times that a sequence is replayed": "replay/ratio$",
+            "Updates per second": "speed/updates_per_second$",
+            "Environment steps per second": "speed/environment_steps_per_second$",
+            **({"Share of time spent waiting": "waits/"} if distributed else {}),
+        },
+    }
+    open_ones = list(categories)[:3]
+    return layout_pb2.Layout(
+        category=[
+            layout_pb2.Category(
+                title=title,
+                closed=title not in open_ones,
+                chart=[
+                    layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=[tag]))
+                    for name, tag in charts.items()
+                ],
+            )
+            for title, charts in categories.items()
+            if charts
+        ]
+    )
+
+
+def settings(heads: Heads) -> dict[str, bool | int | float | str]:
+    """What tells one run from another, by gin's parameters and the defaults of those that it leaves alone."""
+    found = {name: _in_force(parameter) for name, parameter in _SETTINGS.items()}
+    shown = {
+        name: value if isinstance(value, bool | int | float) else str(value) for name, value in found.items()
+    }
+    return {"scaling": _scaling(), "heads": len(heads)} | shown
+
+
+def update_summary(
+    names: Sequence[str], per_head: Mapping[str, np.ndarray], scalars: Mapping[str, np.ndarray]
+) -> bytes:
+    """Everything that TensorBoard shows of an update, as one serialised `Summary`.
+
+    One write instead of one operation per head and tag: in the update's graph these would take half of the time that
+    tracing it takes.
+
+    Args:
+      names: of the heads, H.
+      per_head: tag -> [H].
+      scalars: tag -> number.
+    """
+    summary = summary_pb2.Summary()
+    for tag, values in per_head.items():
+        for name, value in zip(names, np.asarray(values), strict=True):
+            summary.MergeFrom(scalar_pb(f"{tag}/{name}", value))
+    for tag, value in scalars.items():
+        summary.MergeFrom(scalar_pb(tag, value))
+    for tag in ("scaling/sigma", "td_error/unscaled", "td_error/scaled"):
+        if tag in per_head:
+            values = np.asarray(per_head[tag], np.float64)
+            logarithms = np.log10(np.maximum(values[np.isfinite(values)], _TINY))
+            folder, name = tag.split("/")
+            summary.MergeFrom(histogram_pb(f"{folder}/log10_{name}", logarithms))
+    return summary.SerializeToString()
+
+
+def figures_note() -> str:
+    """Why there are no figures; empty if there are."""
+    if importlib.util.find_spec("matplotlib") is not None:
+        return ""
+    return 'TensorBoard gets no figures: they need matplotlib. Install it with: pip install "rbs-tf[plots]"'
+
+
+def loss_scales_figure(names: Sequence[str], scales: LossScales) -> np.ndarray | None:
+    """What scaling does to each head's errors, as a picture: uint8 [height, width, 3]; None without matplotlib."""
+    if figures_note():
+        return None
+    # Not pyplot: figures must work in threads, and go away by themselves.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.8, 3.8), dpi=150, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    places = np.arange(len(names))
+    series = (  # the first is larger: where nothing is scaled both lie on one another
+        ("before scaling", scales.before, "tab:red", "o", 10),
+        ("after scaling", scales.after, "tab:green", "s", 6),
+    )
+    for label, values, colour, marker, size in series:
+        shown = np.where(values > 0.0, values, np.nan)  # a head that has no errors has no place on a log axis
+        axes.plot(places, shown, marker=marker, color=colour, lw=2, ms=size, label=f"{label}{_span(shown)}")
+    axes.axhline(1.0, color="gray", ls=":", zorder=0)
+    axes.set_yscale("log")
+    axes.set_xticks(places, names, rotation=40, ha="right", rotation_mode="anchor", fontsize=10)
+    axes.tick_params(axis="y", labelsize=10)
+    axes.set_title(f"Errors of each head, last updates up to {scales.updates:,}", fontsize=11)
+    axes.set_ylabel("RMS TD error", fontsize=11)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside upper center", fontsize=10)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _span(values: np.ndarray) -> str:
+    if np.isnan(values).all():
+        return ""
+    span = np.nanmax(values) / np.nanmin(values)
+    return f": largest = {span:{',.0f' if span >= 10 else '.2g'}} x smallest"
+
+
+def _experiment() -> summary_pb2.Summary:
+    """The columns of the table of hparams: the same ones in all runs, for TensorBoard takes any run's for all."""
+    strings, switches = ("scaling", "env"), ("double_q",)
+
+    def kind(name: str) -> int:
+        if name in strings:
+            return api_pb2.DATA_TYPE_STRING
+        return api_pb2.DATA_TYPE_BOOL if name in switches else api_pb2.DATA_TYPE_FLOAT64
+
+    # Without domains, which would hide runs of values that this one does not know.
+    experiment = api_pb2.Experiment(
+        hparam_infos=[
+            api_pb2.HParamInfo(name=name, type=kind(name), differs=name in _FIRST)
+            for name in ("scaling", "heads", *_SETTINGS)
+        ],
+        metric_infos=[
+            api_pb2.MetricInfo(name=api_pb2.MetricName(group=group, tag=tag), display_name=title)
+            for group, tag, title in _METRICS
+        ],
+        time_created_secs=time.time(),
+    )
+    content = plugin_data_pb2.HParamsPluginData(experiment=experiment)
+    summary = summary_pb2.Summary()
+    summary.value.add(
+        tag=hparams_metadata.EXPERIMENT_TAG,
+        metadata=hparams_metadata.create_summary_metadata(content),
+        tensor=hparams_metadata.NULL_TENSOR,
+    )
+    return summary
+
+
+def _scaling() -> str:
+    """The scaling's name in gin with the options that are set, as in `return_based half_life=100000`."""
+    try:
+        name = str(gin.query_parameter("train.scaling")).removeprefix("@")
+    except ValueError:  # nothing binds it
+        name = "scalings.return_based"
+    words = [name.removeprefix("scalings.")]
+    for option, parameter in inspect.signature(gin.get_configurable(name)).parameters.items():
+        if option != "num_heads":
+            value = _in_force(f"{name}.{option}")
+            if value != parameter.default:
+                words.append(f"{option}={value}")
+    return " ".join(words)
+
+
+def _in_force(name: str) -> Any:
+    """Value of a gin parameter, or its default if nothing binds it."""
+    try:
+        return copy.deepcopy(gin.query_parameter(name))  # a copy, because it evaluates macros
+    except ValueError:
+        configurable, parameter = name.rsplit(".", 1)
+        return inspect.signature(gin.get_configurable(configurable)).parameters[parameter].default
