@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -136,13 +137,7 @@ class Checkpointer:
         newest = self._newest_whole()
         if newest is None:
             return None
-        try:
-            self._checkpoint.read(str(newest / _VARIABLES)).assert_existing_objects_matched()
-        except AssertionError as error:
-            raise RunFolderError(
-                f"The checkpoint {newest} comes from a different version of this program: {error}\n"
-                "Go on with that version, or start again in another folder with --root_dir=DIR."
-            ) from error
+        _read_variables(self._checkpoint, newest)
         return self.newest()
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
@@ -178,7 +173,7 @@ class Checkpointer:
 
     def _saved(self) -> list[pathlib.Path]:
         """Newest first."""
-        return sorted((f for f in self._folder.iterdir() if f.name.isdecimal()), key=lambda f: -int(f.name))
+        return _numbered(self._folder)
 
     def _tidy(self) -> None:
         for replaced in self._folder.glob("*" + _REPLACED):
@@ -191,6 +186,33 @@ class Checkpointer:
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
+def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], attempts: int = 5) -> int:
+    """Restores variables, and nothing else, from the newest whole checkpoint, and changes nothing in the run folder.
+
+    For whoever looks on: the run may go on, and a checkpoint that it replaces meanwhile is looked for again.
+
+    Args:
+      root_dir: the run folder.
+      trackables: as the run's `Checkpointer` has them.
+      attempts: how often to look again.
+
+    Returns:
+      the step of the checkpoint.
+    Raises:
+      RunFolderError: there is none that is whole, or it lacks variables that the program has.
+    """
+    folder = pathlib.Path(root_dir).absolute() / "checkpoints"
+    checkpoint = tf.train.Checkpoint(**trackables)
+    for _ in range(attempts):
+        for saved in _numbered(folder):
+            # Not the replay: it is the largest part by far, and of no use here.
+            if _damage(saved, (_EXTRA, _VARIABLES + ".*")) is None:
+                with contextlib.suppress(tf.errors.OpError):  # it has just been removed
+                    _read_variables(checkpoint, saved)
+                    return int(saved.name)
+    raise RunFolderError(f"There is no whole checkpoint in {folder}.")
+
+
 @contextlib.contextmanager
 def _explained(folder: pathlib.Path) -> Iterator[None]:
     try:
@@ -200,6 +222,21 @@ def _explained(folder: pathlib.Path) -> Iterator[None]:
             f"Cannot write to {folder}: {error}. Earlier checkpoints are as they were. "
             "Free space on that disk or make the folder writable, then repeat the command."
         ) from error
+
+
+def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> None:
+    try:
+        checkpoint.read(str(folder / _VARIABLES)).assert_existing_objects_matched()
+    except AssertionError as error:
+        raise RunFolderError(
+            f"The checkpoint {folder} comes from a different version of this program: {error}\n"
+            "Go on with that version, or start again in another folder with --root_dir=DIR."
+        ) from error
+
+
+def _numbered(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted((f for f in folder.glob("*") if f.name.isdecimal()), key=lambda f: -int(f.name))
 
 
 def _with_suffix(folder: pathlib.Path, suffix: str) -> pathlib.Path:
@@ -221,18 +258,23 @@ def _write_manifest(folder: pathlib.Path) -> None:
         _sync(path)
 
 
-def _described(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / _MANIFEST)
+def _described(folder: pathlib.Path, patterns: Iterable[str] = ("*",)) -> dict[str, dict[str, Any]]:
+    matching = itertools.chain.from_iterable(map(folder.rglob, patterns))
+    files = sorted(path for path in matching if path.is_file() and path != folder / _MANIFEST)
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)}
         for path in files
     }
 
 
-def _damage(folder: pathlib.Path) -> str | None:
-    """Says what is wrong with a checkpoint, or returns None."""
+def _damage(folder: pathlib.Path, patterns: Iterable[str] = ("*",)) -> str | None:
+    """Says what is wrong with those files of a checkpoint, or returns None."""
     try:
-        if json.loads((folder / _MANIFEST).read_text()) == _described(folder):
+        described = json.loads((folder / _MANIFEST).read_text())
+        expected = {
+            name: of for name, of in described.items() if any(map(pathlib.PurePath(name).match, patterns))
+        }
+        if expected == _described(folder, patterns):
             return None
     except (OSError, ValueError) as error:
         return str(error)

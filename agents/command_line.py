@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import difflib
 import functools
 import inspect
+import json
 import os
 import re
 import shlex
@@ -23,6 +25,7 @@ from agents import run_folder
 from agents.run_folder import UsageError
 
 CONFIGS = run_folder.REPOSITORY / "configs"
+FINISHED = "finished.json"  # in the folder of a run that has come to its own end, not to a signal's
 
 EXAMPLES = """\
 examples:
@@ -71,6 +74,8 @@ def main(
         if options.list_envs:
             _list_environments()
             return 0
+        if options.sweep:
+            return _sweep(options, argv, configs)
         if options.env:
             _check_environment(options.env)
         if run is None:
@@ -81,13 +86,17 @@ def main(
         with run_folder.opened(root_dir, ["python", "train.py", *argv]) as folder:
             tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
             print(
-                f"Run folder: {folder}\nTo watch it: {tensorboard} --logdir {shlex.quote(str(folder))}",
+                f"Run folder: {folder}\nTo watch it: {tensorboard} --logdir {shlex.quote(str(folder))}"
+                " and open http://localhost:6006/#custom_scalars",
                 flush=True,
             )
-            started = True
+            started, asked = True, {"updates": _parameter("updates")}
+            (folder / FINISHED).unlink(missing_ok=True)
             stopped_by = run(root_dir=str(folder)).stopped_by
+            if stopped_by is None:
+                run_folder.write(folder / FINISHED, json.dumps(asked))
     except (UsageError, run_folder.RunFolderError) as error:
-        print(f"train.py: {_without_gin_trail(error)}", file=sys.stderr)
+        print(f"train.py: {without_gin_trail(error)}", file=sys.stderr)
         return 1 if started and not isinstance(error, UsageError) else 2
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
         stopped_by = signal.SIGINT
@@ -110,20 +119,81 @@ def _mode(options: argparse.Namespace) -> Callable[..., Any]:
     return functools.partial(train, collectors=collectors, cluster=options.cluster)
 
 
-class _Parser(argparse.ArgumentParser):
+def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> int:
+    """Many runs; what they have in common stands in the file, too."""
+    from agents import sweep
+
+    flags = {argument.split("=")[0] for argument in argv if argument.startswith("--")}
+    if others := sorted(flags - {"--sweep", "--root_dir", "--cluster"}):
+        raise UsageError(
+            f"{', '.join(others)} cannot be given beside --sweep: write it into the sweep's file."
+        )
+    file, folder = Path(options.sweep), configs / "sweeps"
+    if not file.is_file():
+        file = folder / f"{options.sweep}.sweep"
+    if not file.is_file():
+        answer = nearest(options.sweep, _names(folder, "sweep"))
+        raise UsageError(f"There is no sweep {options.sweep!r}. {answer}")
+    return sweep.run(file, options.root_dir, options.cluster, configs)
+
+
+def check_configuration(
+    commands: Sequence[Sequence[str]], folders: Sequence[Path], configs: Path = CONFIGS
+) -> list[int]:
+    """Looks for whatever would make `main` refuse one of these commands; returns the updates that each asks for.
+
+    Args:
+      commands: arguments as for `main`.
+      folders: of their runs; one may exist, if it is of the same configuration.
+      configs: as for `main`.
+
+    Raises:
+      UsageError: the first thing wrong.
+    """
+    # All of each kind, the quickest first: misspelt names are answered before TensorFlow is there.
+    options = [_options(command, configs) for command in commands]
+    checked = {option.env for option in options} - {None}
+    for name in checked:
+        _check_environment(name)
+    _mode(options[0])
+    updates = []
+    for option, folder in zip(options, folders, strict=True):
+        _configure(option, configs)
+        if _parameter("env") not in checked:
+            _check_environment(_parameter("env"))
+            checked.add(_parameter("env"))
+        try:
+            run_folder._check_configuration(folder)
+        except run_folder.RunFolderError as error:
+            raise UsageError(str(error)) from error
+        updates.append(_parameter("updates"))
+    return updates
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes whole flags alone, and refuses as everything here does."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
+
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}\nTry: python train.py --help")
+        raise UsageError(f"{message}\nTry: {self.prog} --help")
+
+    def parse_args(self, args: Sequence[str]) -> argparse.Namespace:
+        options, unknown = self.parse_known_args(args)
+        if unknown:
+            name = unknown[0].split("=")[0]
+            raise UsageError(f"There is no flag {name}. {nearest(name, self._option_string_actions)}")
+        return options
 
 
 def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     """Parses the flags; `config` and `scaling` become paths (`scaling` None if it is not given)."""
     scalings = configs / "scaling"
-    parser = _Parser(
+    parser = Parser(
         prog="python train.py",
         description="Trains a multi-head recurrent DQN with return-based scaling.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     flag = parser.add_argument
     flag(
@@ -134,8 +204,8 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     )
     flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
     flag("--scaling", metavar="NAME", help=f"{_listed(scalings)}, or a .gin file (the config's own)")
-    flag("--updates", type=_count(1), metavar="N", help="learner updates in total (sets train.updates)")
-    flag("--seed", type=_count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
+    flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
+    flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
     flag(
         "--strategy",
         choices=("default", "mirrored", "tpu"),
@@ -143,11 +213,16 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     )
     flag(
         "--collectors",
-        type=_count(1),
+        type=count(1),
         metavar="N",
         help="distributed: N processes collect, others learn, evaluate and hold the replay",
     )
     flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine alone")
+    flag(
+        "--sweep",
+        metavar="NAME",
+        help=f"many runs, one after the other or on --cluster: {_listed(configs / 'sweeps', 'sweep')}, or a file",
+    )
     flag("--root_dir", metavar="DIR", help="the run's folder (runs/CONFIG-ENV-SCALING-seedN)")
     flag(
         "--gin_bindings",
@@ -157,16 +232,15 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
         help="any gin binding; may be repeated, wins over everything else",
     )
     flag("--list_envs", action="store_true", help="print the names of the environments and stop")
-    options, unknown = parser.parse_known_args(argv)
-    if unknown:
-        name = unknown[0].split("=")[0]
-        raise UsageError(f"There is no flag {name}. {_nearest(name, parser._option_string_actions)}")
+    options = parser.parse_args(argv)
     options.config = _gin_file("config", options.config, configs)
     options.scaling = options.scaling and _gin_file("scaling", options.scaling, scalings)
     return options
 
 
-def _count(least: int) -> Callable[[str], int]:
+def count(least: int) -> Callable[[str], int]:
+    """A type of arguments: whole numbers of at least `least`."""
+
     def parse(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, not {text!r}.")
@@ -178,19 +252,19 @@ def _count(least: int) -> Callable[[str], int]:
 def _gin_file(kind: str, name: str, folder: Path) -> Path:
     path = Path(name) if name.endswith(".gin") else folder / f"{name}.gin"
     if not path.is_file():
-        raise UsageError(f"There is no {kind} {name!r}. {_nearest(name, _names(folder))}")
+        raise UsageError(f"There is no {kind} {name!r}. {nearest(name, _names(folder))}")
     return path.absolute()
 
 
-def _names(folder: Path) -> list[str]:
-    return sorted(path.stem for path in folder.glob("*.gin"))
+def _names(folder: Path, suffix: str = "gin") -> list[str]:
+    return sorted(path.stem for path in folder.glob(f"*.{suffix}"))
 
 
-def _listed(folder: Path) -> str:
-    return " | ".join(_names(folder)).replace("%", "%%")
+def _listed(folder: Path, suffix: str = "gin") -> str:
+    return " | ".join(_names(folder, suffix)).replace("%", "%%")
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Says which of `names` look like `name`, or which there are if none does."""
     by_folded = {known.lower(): known for known in names}
     close = difflib.get_close_matches(name.lower(), by_folded, n=3)
@@ -241,11 +315,11 @@ def _explained(message: str) -> str:
     if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
         return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
     if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
-        return f"{message}\n{_nearest(match[2], _parameters(match[1]))}"
+        return f"{message}\n{nearest(match[2], _parameters(match[1]))}"
     if match := re.search(r"No configurable matching (?:reference )?'@?([\w.]+)", message):
         registry = gin.config._REGISTRY  # gin has no public list of its configurables
         names = {registry.minimal_selector(selector) for selector, _ in registry.items()}
-        return f"{message}\n{_nearest(match[1], names)}"
+        return f"{message}\n{nearest(match[1], names)}"
     return message
 
 
@@ -265,7 +339,8 @@ def _check_environment(name: str) -> None:
         from rbs_tf import environments
 
         try:
-            environments.make(name).close()
+            with contextlib.closing(environments.make(name)) as environment:
+                _ = environment.num_actions  # a ValueError for actions that cannot be counted
         except (ValueError, ImportError, gymnasium.error.Error) as error:
             raise UsageError(str(error)) from error
 
@@ -291,6 +366,6 @@ def _parameters(configurable: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(gin.get_configurable(configurable)).parameters
 
 
-def _without_gin_trail(error: Exception) -> str:
+def without_gin_trail(error: Exception) -> str:
     """Drops the names of the gin configurables that an exception passed through, which gin appends."""
     return re.split(r"\n\s+In call to configurable", str(error))[0]

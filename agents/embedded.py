@@ -12,6 +12,8 @@ import os
 
 import tensorflow as tf
 
+from agents import monitoring
+from agents.best import Best
 from agents.checkpoint import Checkpointer
 from agents.collector import Collector
 from agents.evaluator import Evaluator, write_summary
@@ -84,9 +86,13 @@ class EmbeddedRun:
         self._closing.callback(self._collector.close)
         if collector_state is not None:
             self._collector.restore(collector_state)
-        self._evaluator = Evaluator(self._eval_environment, self._agent.policy)
+        self._evaluator = Evaluator(
+            self._eval_environment, self._agent.policy, self._agent.heads, self._agent.scaling
+        )
+        self._best = Best(self._root)
         self._eval_writer = self._open(tf.summary.create_file_writer(os.path.join(self._root, "eval")))
         write_operative_config(self._root)
+        monitoring.write_once(self._root, self._agent, self._eval_environment)
 
     def _restored_environment(self, checkpointer: Checkpointer) -> State | None:
         """The state of the collector that goes with the restored environment; None if it starts new episodes."""
@@ -115,7 +121,8 @@ class EmbeddedRun:
             steps=learner.environment_steps,
             frames_per_step=None if game is None else ATARI_FRAMES_PER_STEP,
         )
-        self._progress.say(self._replay.memory_note)
+        for note in filter(None, (self._replay.memory_note, monitoring.figures_note())):
+            self._progress.say(note)
         if learner.resumed:
             new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""
             self._progress.say(f"Resumed at update {learner.updates:,}.{new}")
@@ -180,8 +187,16 @@ class EmbeddedRun:
             return
         updates = self._learner.updates
         self._last_return = write_summary(
-            self._eval_writer, updates, evaluation, self._eval_environment, self._agent.policy
+            self._eval_writer,
+            updates,
+            evaluation,
+            self._eval_environment,
+            self._agent.policy,
+            self._agent.heads.names,
+            self._learner.loss_scales(),
         )
+        returns = evaluation.returns / self._eval_environment.reward_multiplier
+        self._best.offer(updates, returns, self._agent.acting_variables)
         self._progress.update(updates, self._learner.environment_steps, eval_return=self._last_return)
 
     def _stop(self, number: int) -> None:

@@ -6,6 +6,8 @@ command.txt            one line per start: time and command line
 versions.txt           what the latest start ran on
 lock                   held while a process works in the folder
 processes.txt          of a distributed run: the number of each process on its machine
+best.npz               weights of the evaluation with the highest mean return (`best`)
+finished.json          written when the run has come to its own end
 """
 
 from __future__ import annotations

@@ -97,8 +97,18 @@ class Training:
         return updates >= self.updates or (limit is not None and steps >= limit)
 
     def environment(self, num_envs: int, *purpose: int) -> py_environment.PyEnvironment:
-        """A batch of the run's environments, seeded for its purpose."""
-        return environments.make(self.env, num_envs=num_envs, seed=self.derived_seed(*purpose))
+        """A batch of the run's environments, seeded for its purpose.
+
+        Raises:
+          ValueError: what `environments.make` raises; actions that cannot be counted.
+        """
+        environment = environments.make(self.env, num_envs=num_envs, seed=self.derived_seed(*purpose))
+        try:
+            environment.num_actions  # noqa: B018
+        except ValueError:
+            environment.close()
+            raise
+        return environment
 
     def distribution(self) -> tf.distribute.Strategy:
         """The strategy for the agent that learns.

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from agents import monitoring
+from agents.best import Best
 from agents.checkpoint import Checkpointer
 from agents.collector import Collector
 from agents.evaluator import Evaluator, write_summary
@@ -107,12 +109,14 @@ class LearnerRole(Role):
         )
         self._publisher = Publisher(agent.acting_variables, self._replay_client.publish)
         self._closing.callback(self._publisher.close)
-        self._publisher.publish(self._learner.updates)
+        self._loss_scales: monitoring.LossScales | None = None
+        self._publish()
         self._waited = 0.0
         self._frames_per_step = None if environment.game is None else ATARI_FRAMES_PER_STEP
         self._new_returns: list[float] = []
         self._returns_lock = threading.Lock()
         write_operative_config(root_dir)
+        monitoring.write_once(root_dir, agent, environment, distributed=True)
 
     def run(self) -> dict[str, Any]:
         """Trains to the end or until stopped, then writes a checkpoint."""
@@ -134,11 +138,11 @@ class LearnerRole(Role):
             if self._publisher.error is not None:
                 raise self._publisher.error
             if learner.updates % training.publish_interval == 0:
-                self._publisher.publish(learner.updates)
+                self._publish()
             if learner.updates % training.checkpoint_interval == 0:
                 learner.save()
         learner.save()
-        self._publisher.publish(learner.updates)
+        self._publish()
         self._publisher.close()
         return self.status()
 
@@ -155,6 +159,7 @@ class LearnerRole(Role):
             "returns": returns,
             "waited": self._waited,
             "frames_per_step": self._frames_per_step,
+            "loss_scales": self._loss_scales,
         }
 
     def note_waits(self, learner: float, collectors: float) -> None:
@@ -162,6 +167,10 @@ class LearnerRole(Role):
         with self._learner.summary_writer.as_default(step=self._learner.updates):
             tf.summary.scalar("waits/learner", learner)
             tf.summary.scalar("waits/collectors", collectors)
+
+    def _publish(self) -> None:
+        self._loss_scales = self._learner.loss_scales()
+        self._publisher.publish(self._learner.updates)
 
     def _finished(self) -> bool:
         return self.training.reached(self._learner.updates, self._learner.environment_steps)
@@ -259,7 +268,11 @@ class EvaluatorRole(Acting):
 
     def __init__(self, root_dir: str, address: str):
         super().__init__(address, Training().eval_envs, 1)
-        self._evaluator = Evaluator(self._own_environment, self._agent.policy)
+        self._evaluator = Evaluator(
+            self._own_environment, self._agent.policy, self._agent.heads, self._agent.scaling
+        )
+        self._loss_scales: monitoring.LossScales | None = None
+        self._best = Best(root_dir)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, "eval"))
         self._closing.callback(self._writer.close)
         self._finishing = threading.Event()
@@ -268,6 +281,10 @@ class EvaluatorRole(Acting):
     def finish(self) -> None:
         """Lets `run` play the last evaluation and end; the learner has published its last weights."""
         self._finishing.set()
+
+    def note_loss_scales(self, scales: monitoring.LossScales) -> None:
+        """The learner's, for the figure that goes with an evaluation."""
+        self._loss_scales = scales
 
     def run(self) -> dict[str, Any]:
         self._wait_for_weights()
@@ -297,5 +314,13 @@ class EvaluatorRole(Acting):
         evaluation = self._evaluator.run(rounds, self._stopping.is_set)
         if evaluation is not None:
             self._last_return = write_summary(
-                self._writer, self._weights_step, evaluation, self._own_environment, self._agent.policy
+                self._writer,
+                self._weights_step,
+                evaluation,
+                self._own_environment,
+                self._agent.policy,
+                self._agent.heads.names,
+                self._loss_scales,
             )
+            returns = evaluation.returns / self._own_environment.reward_multiplier
+            self._best.offer(self._weights_step, returns, self._agent.acting_variables)

@@ -20,6 +20,7 @@ import gin  # noqa: E402
 
 from agents.cluster import roles  # noqa: E402
 from agents.collector import EnvironmentFault  # noqa: E402
+from agents.monitoring import figures_note  # noqa: E402
 from agents.progress import Progress, closing_words  # noqa: E402
 from agents.run_folder import REPOSITORY, RunFolderError, UsageError, write  # noqa: E402
 from agents.stopping import on_first_signal  # noqa: E402
@@ -109,7 +110,7 @@ class ClusterRun:
 
     def __init__(self, root_dir: str, collectors: int, cluster: str | None = None):
         self._root, self._stopped_by = os.path.abspath(root_dir), None
-        self._ray = _connected(collectors, cluster)
+        self._ray = connected(collectors, cluster)
         self._training, self._processes = Training(), ""
         config = gin.config_str()
         self._faults, self._waits_mark = 0, (time.monotonic(), {})
@@ -280,7 +281,8 @@ class ClusterRun:
             steps=status.get("steps", 0),
             frames_per_step=status.get("frames_per_step"),
         )
-        progress.say(self._replay.status.get("note", ""))
+        for note in filter(None, (self._replay.status.get("note"), figures_note())):
+            progress.say(note)
         if status.get("updates"):
             progress.say(f"Resumed at update {status['updates']:,}.")
         return progress
@@ -295,7 +297,13 @@ class ClusterRun:
         waits = self._waits()
         if waits is not None:
             self._learner.host.tell.remote("note_waits", *waits)
+        self._tell_loss_scales(learner)
         self._progress.update(*counts, learner.pop("returns", ()), eval_return, waits)
+
+    def _tell_loss_scales(self, learner: dict[str, Any]) -> None:
+        """Hands the evaluator what it draws from the learner's status."""
+        if learner.get("loss_scales") is not None:
+            self._evaluator.host.tell.remote("note_loss_scales", learner["loss_scales"])
 
     def _waits(self) -> tuple[float, float] | None:
         """Shares of the last seconds in which the learner waited for data, and collectors for the learner."""
@@ -330,6 +338,7 @@ class ClusterRun:
         else:
             while self._stopped_by is None and not self._ended(self._evaluator):
                 # Again and again, for it may still be starting.
+                self._tell_loss_scales(self._outcome(self._learner))
                 self._evaluator.host.tell.remote("finish")
                 self._ray.wait([self._evaluator.task], timeout=_POLL)
         learner, evaluator = (self._outcome(member) for member in (self._learner, self._evaluator))
@@ -364,7 +373,7 @@ def require_ray() -> None:
         raise UsageError(_INSTALL)
 
 
-def _connected(collectors: int, cluster: str | None):
+def connected(collectors: int, cluster: str | None):
     """Ray, joined to `cluster`, or with a small one of its own on this machine; the module."""
     require_ray()
     for name, value in _RAY_ENVIRONMENT.items():

@@ -2,6 +2,7 @@ import json
 import pathlib
 import resource
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,7 @@ import pytest
 import reverb
 import tensorflow as tf
 
-from agents.checkpoint import Checkpointer
+from agents.checkpoint import Checkpointer, read_newest
 from agents.run_folder import RunFolderError
 
 
@@ -302,3 +303,47 @@ def test_the_manifest_describes_every_file(tmp_path):
     files = {path.name for path in folder.iterdir()} - {"manifest.json"}
     assert set(manifest) == files
     assert all(entry["bytes"] == (folder / name).stat().st_size for name, entry in manifest.items())
+
+
+def test_whoever_looks_on_reads_the_newest_whole_checkpoint_and_changes_nothing(tmp_path):
+    variable = tf.Variable(0.0)
+    checkpointer = Checkpointer(tmp_path, {"variable": variable})
+    for step in (1, 2, 3):
+        variable.assign(step)
+        checkpointer.save(step)
+    truncate(tmp_path / "checkpoints" / "3" / "variables.data-00000-of-00001")
+    (tmp_path / "checkpoints" / "4.tmp").mkdir()  # one that is being written
+    read = tf.Variable(0.0)
+    assert read_newest(tmp_path, {"variable": read}) == 2
+    assert read == 2.0
+    assert saved(tmp_path) == ["2", "3", "4.tmp"]
+
+
+def test_whoever_looks_on_needs_a_whole_checkpoint(tmp_path):
+    with pytest.raises(RunFolderError, match="no whole checkpoint"):
+        read_newest(tmp_path, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpoints_can_be_read_while_the_run_replaces_them(tmp_path):
+    written, read = tf.Variable([0] * 1000), tf.Variable([0] * 1000)
+    checkpointer = Checkpointer(tmp_path, {"variable": written}, keep=1)
+    checkpointer.save(0)
+    done = threading.Event()
+
+    def go_on():
+        while not done.is_set():
+            written.assign_add([1] * 1000)
+            checkpointer.save(int(written[0]))
+
+    run = threading.Thread(target=go_on)
+    run.start()
+    try:
+        steps = []
+        while len(set(steps)) < 20:
+            steps.append(read_newest(tmp_path, {"variable": read}, attempts=1000))
+            np.testing.assert_array_equal(read, steps[-1])
+    finally:
+        done.set()
+        run.join()
+    assert steps == sorted(steps)

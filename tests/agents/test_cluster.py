@@ -84,7 +84,9 @@ def test_distributed_runs_end_by_themselves_two_at_a_time(tmp_path):
             run.assert_nothing_left()
     assert "60 updates from" in one.output and "Last evaluation" in one.output
     training, evaluation = scalars(tmp_path / "one/train"), scalars(tmp_path / "one/eval")
-    assert np.isfinite(training["loss"]).all() and len(evaluation["episode/return"])
+    assert np.isfinite(training["loss"]).all()
+    best = np.load(tmp_path / "one/best.npz")["mean_return"]
+    assert best == pytest.approx(max(evaluation["episode/return"]))
     assert {"waits/learner", "waits/collectors", "episode/return"} <= training.keys()
 
 

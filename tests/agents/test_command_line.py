@@ -1,3 +1,4 @@
+import json
 import signal
 import subprocess
 import sys
@@ -201,6 +202,20 @@ def test_a_signal_that_stopped_the_run_shows_in_the_exit_code(command, capsys, s
     command.run = lambda root_dir: Result(stopped_by)
     assert command() == code
     assert ("The same command goes on" in capsys.readouterr().err) == (stopped_by is not None)
+
+
+def test_the_folder_says_that_a_run_has_finished_until_it_is_started_again(command, tmp_path):
+    finished = tmp_path / "elsewhere" / "run" / "finished.json"
+    assert command("--root_dir=run", "--updates=7") == 0
+    assert json.loads(finished.read_text()) == {"updates": 7}
+
+    def stopped(root_dir):
+        assert not finished.exists()
+        return Result(signal.SIGTERM)
+
+    command.run = stopped
+    assert command("--root_dir=run", "--updates=9") == 128 + signal.SIGTERM
+    assert not finished.exists()
 
 
 def test_ctrl_c_outside_the_loop_ends_without_traceback(command, capsys):

@@ -1,0 +1,151 @@
+"""A trained policy, read from its run folder; nothing in there is changed or locked, and the run may go on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import gin
+
+from agents.command_line import nearest, without_gin_trail
+from agents.run_folder import RunFolderError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+    from agents.agent import RecurrentMultiHeadAgent
+    from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+
+
+class Trained(NamedTuple):
+    """The policy of a run."""
+
+    name: str  # of the environment
+    environment: GymnasiumVectorEnvironment  # of batch size 1
+    agent: RecurrentMultiHeadAgent  # its `policy` acts greedily, with `head` alone
+    head: int
+    update: int
+    origin: str  # which weights these are and which head acts, in words
+
+    def values(self, outputs: tf.Tensor) -> tf.Tensor:
+        """What heads put out, float32 [..., H] -> values in the rewards that each of them sees: the environment's own
+        for unclipped heads, without the reward multiplier; for the others what was clipped, with it."""
+        return self.agent.scaling.values(outputs) / self._units
+
+    @property
+    def _units(self) -> np.ndarray:
+        import numpy as np
+
+        multiplier = self.environment.reward_multiplier
+        return np.array([1.0 if clip else multiplier for _, clip in self.agent.heads.pairs], np.float32)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is asked for in the same way whatever is done with the policy."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="folder of a run of train.py")
+    parser.add_argument(
+        "--checkpoint",
+        choices=("best", "latest"),
+        default="best",
+        help="the weights of the best evaluation (%(default)s), or the newest checkpoint",
+    )
+    parser.add_argument(
+        "--head", metavar="NAME|INDEX", help="the head that acts (the one that the bandit rates best)"
+    )
+
+
+def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
+    """Raises UsageError if there is nothing to read there; needs no TensorFlow."""
+    folder = Path(run_dir)
+    if not folder.is_dir():
+        raise UsageError(
+            f"There is no folder {folder}. Write the one that train.py has called the run folder."
+        )
+    if not (folder / "config.gin").is_file():
+        raise UsageError(f"{folder} is not the folder of a run: it holds no config.gin.")
+    if any(folder.glob("checkpoints/*/manifest.json")):
+        return
+    if not (folder / "best.npz").is_file():
+        raise UsageError(
+            f"{folder} holds no weights yet: the first evaluation or checkpoint of the run writes them."
+        )
+    if checkpoint == "latest":
+        raise UsageError(f"{folder} holds no checkpoint yet, only the weights of the best evaluation.")
+
+
+def load(
+    run_dir: str | os.PathLike, checkpoint: str = "best", head: str | None = None, seed: int = 0
+) -> Trained:
+    """Builds what the run's config.gin says and gives it the run's weights. Replaces the gin configuration.
+
+    Args:
+      run_dir: the run folder.
+      checkpoint: "best", or, if the run has kept none, and for "latest", the newest checkpoint.
+      head: name or index; None: the one that the bandit rated best.
+      seed: of the environment.
+
+    Raises:
+      UsageError: a head that there is not, an environment that cannot be made, or no weights that can be used.
+    """
+    check_folder(run_dir, checkpoint)
+    import gymnasium
+
+    import agents.embedded  # noqa: F401  registers everything that a configuration may name
+    from agents import best
+    from agents.checkpoint import read_newest
+    from agents.training import Training
+    from rbs_tf import environments
+
+    with gin.unlock_config():
+        gin.clear_config()
+        try:
+            gin.parse_config((Path(run_dir) / "config.gin").read_text())
+            training = Training()
+            environment = environments.make(training.env, seed=seed)
+        except (ValueError, RuntimeError, ImportError, gymnasium.error.Error) as error:
+            explained = without_gin_trail(error)
+            raise UsageError(f"The run cannot be built from {run_dir}/config.gin: {explained}") from error
+    try:
+        agent = training.agent(environment)
+        found = best.load(run_dir, agent.acting_variables) if checkpoint == "best" else None
+        if found is not None:
+            update, mean = found.update, f"{found.mean_return:.4g} per episode in {found.episodes} episodes"
+            origin = f"Best evaluation so far: {mean}, at update {update:,}."
+        else:
+            update = read_newest(run_dir, {"agent": agent, "train_step": agent.train_step_counter})
+            origin = f"Newest checkpoint: update {update:,}."
+            if checkpoint == "best":
+                origin = f"The run has kept no best weights. {origin}"
+        index = _head_index(agent, head)
+    except RunFolderError as error:
+        environment.close()
+        raise UsageError(str(error)) from error
+    chosen = "the bandit's best" if head is None else "as asked for"
+    return Trained(
+        training.env,
+        environment,
+        agent,
+        index,
+        update,
+        f"{origin} Acting: head {agent.heads.names[index]}, {chosen}.",
+    )
+
+
+def _head_index(agent: RecurrentMultiHeadAgent, head: str | None) -> int:
+    """Lets one head alone act in `agent.policy`; returns its number."""
+    import numpy as np
+
+    names = agent.heads.names
+    if head is None:
+        index = int(np.argmax(agent.policy.head_probabilities))
+    elif head in names:
+        index = names.index(head)
+    elif head.isdecimal() and int(head) < len(names):
+        index = int(head)
+    else:
+        raise UsageError(f"There is no head {head!r}. {nearest(head, names)} Or write its number, from 0.")
+    agent.policy.head_probabilities.assign(np.eye(len(names), dtype=np.float32)[index])
+    return index
