@@ -87,7 +87,7 @@ def main(
             tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
             print(
                 f"Run folder: {folder}\nTo watch it: {tensorboard} --logdir {shlex.quote(str(folder))}"
-                " and open http://localhost:6006/#custom_scalars",
+                "\nThen open:   http://localhost:6006/#custom_scalars",
                 flush=True,
             )
             started, asked = True, {"updates": _parameter("updates")}

@@ -82,7 +82,9 @@ def test_without_arguments_the_quickstart_runs(command, tmp_path, capsys):
     assert command.calls == [Call(folder, "CartPole-v1", 100, 0, 1.0)]
     printed = capsys.readouterr().out
     assert printed.startswith(f"Run folder: {folder}\nTo watch it: ")
-    assert printed.endswith(f"tensorboard --logdir {folder}\n")
+    assert printed.endswith(
+        f"tensorboard --logdir {folder}\nThen open:   http://localhost:6006/#custom_scalars\n"
+    )
 
 
 def test_flags_are_shorthands_for_bindings_and_name_the_folder(command):
