@@ -44,7 +44,7 @@ VARIANTS = {
 }
 SCALES, REPEATS = ("0.001", "0.03", "1.0", "30.0", "1000.0"), 4
 GAMMA, BATCH_SIZE, REPLAY, WARM_UP = 0.99, 32, 10_000, 100
-RESAMPLES = 2_000
+RESAMPLES = 500
 
 
 class Run(NamedTuple):
@@ -69,7 +69,9 @@ def measure(run: Run, episodes: int | None = None) -> dict[str, str]:
     name = f"{run.experiment}/{run.setting}"
     # bsuite leaves the environment's seed to the operating system.
     settings = dict(sweep.SETTINGS[name]) | {"seed": run.setting}
-    tf.random.set_seed(run.setting)
+    tf.keras.utils.set_random_seed(
+        run.setting
+    )  # Keras draws its initial weights' seeds from Python's generator
     generator = np.random.default_rng(run.setting)
     environment = bsuite.load(run.experiment, settings)
     act, learn = stock_dqn(environment, run.variant)
