@@ -13,7 +13,7 @@ h2 { font-size: 1.3rem; margin: 2.5rem 0 0.5rem; padding-top: 0.5rem; border-top
 h3 { font-size: 1.05rem; margin: 1.5rem 0 0.25rem; }
 p, li { max-width: 62rem; overflow-wrap: anywhere; }
 a { color: var(--link); }
-nav ol { columns: 16rem; padding-left: 1.5rem; }
+nav ol { columns: 18rem; column-gap: 2.5rem; padding-left: 1.5rem; }
 .notes { border: 1px solid #b07a00; border-left-width: 5px; border-radius: 4px; padding: 0.25rem 1rem; }
 .notes h2 { border: 0; margin: 0.25rem 0; font-size: 1.05rem; padding: 0; }
 .notes ul { margin: 0.25rem 0; padding-left: 1.2rem; }
