@@ -215,14 +215,14 @@ def table(rows: list[dict[str, str]]) -> str:
         by_scale = [[row for row in own if row["reward_scale"] == scale] for scale in SCALES]
         if not own:
             continue
-        total = ""
-        if all(by_scale):
+        total = f"{score(own):.3f}" if all(by_scale) else ""
+        if min(map(len, by_scale)) > 1:  # resampling one gives it back
             resampled = []
             for _ in range(RESAMPLES):
                 draws = (generator.integers(len(repeats), size=len(repeats)) for repeats in by_scale)
                 resampled.append(score([r[i] for r, draw in zip(by_scale, draws, strict=True) for i in draw]))
             low, high = np.quantile(resampled, (0.025, 0.975))
-            total = f"{score(own):.3f} [{low:.3f}, {high:.3f}]"
+            total += f" [{low:.3f}, {high:.3f}]"
         alone = " | ".join(f"{score(repeats):.2f}" if repeats else "" for repeats in by_scale)
         lines.append(f"| `{experiment}` | {VARIANTS[variant]} | {len(own)} | {total} | {alone} |")
     return "\n".join(lines) + "\n"
