@@ -21,8 +21,7 @@ train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what e
 	$(PY) train.py --config=quickstart $(ARGS)
 
 test: lint ## Check style and run the tests; ARGS="-m slow" runs the long ones
-	@# In the order of the files: their own puts long tests of short files last, where one worker waits for the other.
-	$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist=loadfile $(ARGS)
 
 chaos: export KILLS := 20
 chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=20 times each: about an hour

@@ -20,7 +20,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """--dist=loadfile, but tests that share nothing with their file go singly to whichever worker is free."""
+    """--dist=loadfile, but tests that share nothing with their file go to whichever worker is free, after the files."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
