@@ -207,7 +207,11 @@ def score(rows: list[dict[str, str]]) -> float:
 
 def table(rows: list[dict[str, str]]) -> str:
     """Scores per experiment and variant in Markdown, with 95% intervals from resampling the repeats of each scale."""
-    lines = ["| experiment | learns from | runs | score | at scale " + " | ".join(SCALES) + " |"]
+    lines = ["# bsuite's reward scales, TF-Agents' stock DQN", ""]
+    lines.append(
+        "`.venv/bin/python -m benchmarks.bsuite_scale`: scores [95% bootstrap interval over repeats]."
+    )
+    lines += ["", "| experiment | learns from | runs | score | at scale " + " | ".join(SCALES) + " |"]
     lines.append("|---" * (4 + len(SCALES)) + "|")
     generator = np.random.default_rng(0)
     for experiment, variant in itertools.product(EXPERIMENTS, VARIANTS):

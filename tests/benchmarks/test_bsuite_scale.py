@@ -56,10 +56,10 @@ def test_the_table_gives_every_scale_and_an_interval():
     lines = bsuite_scale.table(
         rows("bandit_scale", [0.5, 0.4, 0.3, 0.2, 0.1]) + rows("bandit_scale", [0.1] * 5, "return")[:4]
     ).splitlines()
-    assert len(lines) == 4  # the header, the line below it, and one line per variant
-    assert "| 20 | 0.259 [0.259, 0.259] | 0.00 | 0.20 | 0.40 | 0.60 | 0.80 |" in lines[2]
-    assert "| 4 |  | 0.80 |" in lines[3]  # one scale alone has no score of the experiment
-    once = bsuite_scale.table(rows("bandit_scale", [0.5, 0.4, 0.3, 0.2, 0.1])[::4]).splitlines()[2]
+    assert len(lines) == 8  # title, command, the table's header, and one line per variant
+    assert "| 20 | 0.259 [0.259, 0.259] | 0.00 | 0.20 | 0.40 | 0.60 | 0.80 |" in lines[6]
+    assert "| 4 |  | 0.80 |" in lines[7]  # one scale alone has no score of the experiment
+    once = bsuite_scale.table(rows("bandit_scale", [0.5, 0.4, 0.3, 0.2, 0.1])[::4]).splitlines()[6]
     assert "| 5 | 0.259 | 0.00 |" in once  # and one repeat no interval
 
 
