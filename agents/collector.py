@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
 from tf_agents.policies import tf_policy
+from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
 from agents.heads import Heads
@@ -71,7 +72,7 @@ class Collector:
         self.activity, self.waited = ("acting", time.monotonic()), 0.0
         self._name, self._spec = name, environment.observation_spec()
         self._environment, self._replay = environment, replay
-        self._act = tf.function(policy.action, autograph=False)
+        self._act = _traced_action(policy, environment)
         self._priorities = _traced_once(priorities, shape.rows, len(heads))
         self._policy_state = policy.get_initial_state(environment.batch_size)
         self._time_step: ts.TimeStep | None = None
@@ -152,7 +153,7 @@ class Collector:
             self._time_step = self._from_environment(0, self._environment.reset)
         for row in range(num_steps):
             time_step = self._time_step
-            action = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), self._policy_state)
+            action = self._act(ts.TimeStep(*map(tf.constant, time_step)), self._policy_state)
             info = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
             if self._record is None or len(self._record.head) != num_steps:
                 self._record = _Record.allocate(num_steps, time_step, info)
@@ -261,6 +262,14 @@ class _Record(NamedTuple):
         return cls(
             steps, tuple(info.core_state), info.taken_values, info.greedy_values, info.head, info.epsilon
         )
+
+
+def _traced_action(policy: tf_policy.TFPolicy, environment: py_environment.PyEnvironment) -> Callable:
+    """`policy.action` as one graph; a `tf.function` would study the types of all its arguments anew at every step."""
+    batch = environment.batch_size
+    time_step = tensor_spec.add_outer_dim(tensor_spec.from_spec(environment.time_step_spec()), batch)
+    action = tf.function(lambda time_step, state: policy.action(time_step, state), autograph=False)
+    return action.get_concrete_function(time_step, policy.get_initial_state(batch))
 
 
 def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
