@@ -113,7 +113,17 @@ class ReturnScaling(tf.keras.layers.Layer):
         Raises:
           ValueError: moments of another number of heads.
         """
-        self._add(ReturnMoments(*map(tf.convert_to_tensor, moments)))
+        if (
+            tf.executing_eagerly()
+            and not tf.distribute.has_strategy()
+            and not any(map(tf.is_tensor, moments))
+        ):
+            # One operation instead of sixty: what a learner does before its updates.
+            self.statistics.assign(
+                ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments).to_array()
+            )
+        else:
+            self._add(ReturnMoments(*map(tf.convert_to_tensor, moments)))
 
     @property
     def moments(self) -> ReturnMoments:
@@ -224,12 +234,7 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any, n_step: int = 1) -> tf.
     rewards, discounts = (
         tf.where(keep[..., None], tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
     )
-    returns = tf.scan(
-        lambda later, step: step[0] + step[1] * later,
-        (rewards, discounts),
-        initializer=tf.zeros_like(rewards[0]),
-        reverse=True,
-    )
+    returns = _returns(rewards, discounts)
     # Beyond a cut there is nothing: no reward, and no discount either.
     sums, products = rewards, tf.where(keep[..., None], discounts, 1.0)
     for _ in range(n_step - 1):
@@ -239,6 +244,21 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any, n_step: int = 1) -> tf.
     complete = keep & (tf.range(tf.shape(keep)[0]) <= tf.maximum(tf.shape(keep)[0] - n_step, 0))[:, None]
     moments = ReturnMoments(*_step_fields(sums, products, complete), *_return_fields(returns, keep))
     return tf.sqrt(moments.sigma_squared)
+
+
+def _returns(rewards: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
+    """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end; all [T, ...].
+
+    By doubling, each step of which joins stretches of `rows` rows to stretches of twice as many: log2(T) operations on
+    whole tensors, where a loop over time would be most of what scaling costs.
+    """
+    sums, products, rows = rewards, discounts, 1
+    while rows < (rewards.shape[0] or 2**30):
+        nothing = tf.zeros_like(sums[:rows])
+        sums += products * tf.concat([sums[rows:], nothing], axis=0)
+        products *= tf.concat([products[rows:], nothing], axis=0)
+        rows *= 2
+    return sums
 
 
 def _step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
