@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 import reverb
+import tensorflow as tf
 
+from agents.compression import compress, decompress
 from agents.replay_tables import SEQUENCES
 from agents.sequences import Block, SequenceShape
 from agents.state import State
@@ -22,6 +24,8 @@ class SequenceWriter:
     Args:
       client: of the replay's server.
       shape: layout of the sequences.
+      observation_spec: of one observation.
+      compression: zlib's level for observations; 0 for none.
       flush: waits until the server has every item of a writer.
     """
 
@@ -29,13 +33,16 @@ class SequenceWriter:
         self,
         client: reverb.Client,
         shape: SequenceShape,
+        observation_spec: tf.TensorSpec,
+        compression: int,
         flush: Callable[[reverb.TrajectoryWriter], None],
     ):
         self._writer = client.trajectory_writer(num_keep_alive_refs=shape.blocks)
         chunk = _chunk_blocks(shape)
         for column, length in (("observation", chunk), ("scalars", chunk), ("core_state", 1)):
             self._writer.configure((column,), num_keep_alive_refs=shape.blocks, max_chunk_length=length)
-        self._blocks, self._flush = shape.blocks, flush
+        self._blocks, self._rows, self._flush = shape.blocks, shape.block, flush
+        self._observation_spec, self._compression = observation_spec, compression
         # Of the last blocks, all that a window to come may have beside its last: does a window start there?
         self._starts: collections.deque[bool] = collections.deque(maxlen=shape.blocks - 1)
 
@@ -83,6 +90,8 @@ class SequenceWriter:
             return {"starts": starts}
         history = self._writer.history
         rows = {name: history[name][-len(starts) :].numpy() for name in ("observation", "scalars")}
+        if self._compression:
+            rows["observation"] = decompress(rows["observation"], self._rows, self._observation_spec)
         core_states = [history["core_state"][int(i) - len(starts)].numpy() for i in np.flatnonzero(starts)]
         return {"starts": starts, **rows, "core_state": np.stack(core_states)}
 
@@ -98,6 +107,8 @@ class SequenceWriter:
         self._writer.close()
 
     def _append(self, row: dict[str, np.ndarray]) -> None:
+        if self._compression:
+            row = row | {"observation": compress(row["observation"], self._compression)}
         self._writer.append(row)
         self._starts.append("core_state" in row)
 

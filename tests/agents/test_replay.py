@@ -12,6 +12,7 @@ import reverb
 import tensorflow as tf
 
 from agents import replay_memory
+from agents.compression import compress, decompress, decompress_batch, level_for
 from agents.replay import Replay, ReplayStopped, StatisticsReport
 from agents.sequences import Block, SequenceShape, Steps
 from agents.state import from_bytes, to_bytes
@@ -66,8 +67,9 @@ def first_rows(sequence) -> list[int]:
     return sequence.steps.observation[:, 0, 0].numpy().tolist()
 
 
-def test_a_sequence_comes_out_as_it_went_in(make):
-    replay = make(sampler="fifo")
+@pytest.mark.parametrize("compression", [None, 3])
+def test_a_sequence_comes_out_as_it_went_in(make, compression):
+    replay = make(sampler="fifo", compression=compression)
     Stream(replay).insert(3)
     sequence, info = next(iter(replay.dataset(batch_size=3)))
     t = np.arange(8) + 2 * np.arange(3)[:, None]
@@ -289,6 +291,7 @@ def test_a_checkpoint_brings_everything_back(make, tmp_path):
         ({"min_sequences": 2}, "min_sequences: 1 then, 2 now"),
         ({"error_buffer": 60.0}, "error_buffer"),
         ({"sampler": "uniform"}, "sampler"),
+        ({"compression": 3}, "signature"),
         ({"priority_exponent": 0.6}, "sampler: .*0.9.* then, .*0.6.* now"),
     ],
 )
@@ -308,6 +311,7 @@ def test_a_checkpoint_of_other_settings_is_refused(make, tmp_path, settings, wor
         ({"replay_ratio": 0.0}, "must be positive"),
         ({"replay_ratio": 8.0, "error_buffer": 7.0}, "at least as large"),
         ({"capacity": 4_000_000_000_000}, "Lower Replay.capacity"),
+        ({"compression": 10}, "from 1 to 9, 0 for none"),
     ],
 )
 def test_impossible_settings_are_refused(make, settings, words):
@@ -315,10 +319,28 @@ def test_impossible_settings_are_refused(make, settings, words):
         make(**settings)
 
 
-def test_the_papers_replay_takes_about_21_gigabytes():
+def test_compression_halves_the_papers_replay():
     frames, state = tf.TensorSpec((210, 160, 3), tf.uint8), (tf.TensorSpec((512,), tf.float32),) * 2
-    estimate = replay_memory.estimate_memory(frames, state, SequenceShape(), 4_000_000)
-    assert estimate == 4_000_000 * 5_200 + 100_000 * (4_096 + 1_000)
+    for compression, row in ((3, 2_800), (0, 5_700)):
+        estimate = replay_memory.estimate_memory(frames, state, SequenceShape(), 4_000_000, compression)
+        assert estimate == 4_000_000 * row + 100_000 * (4_096 + 1_000)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int32, np.bool_])
+def test_compression_loses_nothing(dtype):
+    rows = (np.random.default_rng(0).normal(size=(2, 3, 5, 4, 2)) * 9).astype(dtype)
+    spec = tf.TensorSpec((4, 2), rows.dtype)
+    strings = np.array([[compress(block, 3).item() for block in window] for window in rows], object)
+    np.testing.assert_array_equal(decompress(strings[0], 5, spec), rows[0])
+    batch = tf.function(lambda strings: decompress_batch(strings, 5, spec))(tf.constant(strings))
+    np.testing.assert_array_equal(batch, rows)
+
+
+def test_large_images_alone_are_compressed_unasked():
+    frames, flags = tf.TensorSpec((210, 160, 3), tf.uint8), tf.TensorSpec((10, 10, 6), tf.uint8)
+    vectors = tf.TensorSpec((20_000,), tf.float32)
+    assert [level_for(spec, None) for spec in (frames, flags, vectors)] == [3, 0, 0]
+    assert level_for(flags, 9) == 9 and level_for(frames, 0) == 0
 
 
 def test_other_observations_count_uncompressed():
@@ -365,11 +387,12 @@ def test_available_memory_is_what_the_tightest_limit_leaves(tmp_path, groups, fi
 
 
 @pytest.mark.parametrize("appended", [0, 1, 3, 7, 8])
-def test_a_writer_goes_on_where_another_was_and_inserts_nothing_twice(make, appended):
+@pytest.mark.parametrize("compression", [0, 3])
+def test_a_writer_goes_on_where_another_was_and_inserts_nothing_twice(make, appended, compression):
     """Windows refer to blocks that the first writer had appended; observations and core states come from there."""
     tables = []
     for handed_over in (False, True):
-        replay = make(sampler="fifo")
+        replay = make(sampler="fifo", compression=compression)
         stream = Stream(replay)
         for block in range(12):
             if handed_over and block == appended:
