@@ -6,6 +6,9 @@ INSTALLED := $(VENV)/.installed
 DOCS_VENV := .venv-docs
 DOCS_INSTALLED := $(DOCS_VENV)/.installed
 
+RIVALS_VENV := .venv-rivals
+RIVALS_INSTALLED := $(RIVALS_VENV)/.installed
+
 # Choose another interpreter with `make PYTHON=/path/to/python3.11 ...`.
 PYTHON := python3.11 python3.10 python3
 # Passed on to the command, as in `make train ARGS="--env=pong"`.
@@ -15,7 +18,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train test chaos studies docs lint format lock clean help
+.PHONY: train test chaos studies bench rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -32,6 +35,12 @@ studies: $(INSTALLED) ## Draw the toy figures into studies/
 	@for study in intuitions derivation edge_cases noise_amplification adam spikes skiing scores; do \
 	  $(PY) -m rbs_tf.studies.$$study $(ARGS) || exit 1; \
 	done
+
+bench: export TF_CPP_MIN_LOG_LEVEL := 3
+bench: $(INSTALLED) ## Measure speed side by side with others, under 20 minutes on an idle machine, into docs/performance.md
+	@$(PY) -m benchmarks.performance $(ARGS)
+
+rivals: $(RIVALS_INSTALLED) ## Install JAX and PyTorch, 1.5 GB, into .venv-rivals, for `make bench`
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(DOCS_INSTALLED) ## Build the documentation into site/, strictly; it needs no TensorFlow
@@ -60,7 +69,7 @@ lock: $(INSTALLED) ## Resolve requirements.lock again; ARGS=--upgrade moves ever
 	} | sort > lock && mv lock ../requirements.lock
 
 clean: ## Remove .venv and everything else that is built (runs/ stays)
-	rm -rf $(VENV) $(DOCS_VENV) site build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) $(RIVALS_VENV) site build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
@@ -77,7 +86,12 @@ $(DOCS_INSTALLED): docs/requirements.txt | $(DOCS_VENV)/bin/python
 	@$(DOCS_VENV)/bin/python -m pip install -q --disable-pip-version-check -r docs/requirements.txt
 	@touch $@
 
-$(PY) $(DOCS_VENV)/bin/python:
+$(RIVALS_INSTALLED): benchmarks/rivals/requirements.txt | $(RIVALS_VENV)/bin/python
+	@echo "Installing benchmarks/rivals/requirements.txt into $(RIVALS_VENV) ..."
+	@$(RIVALS_VENV)/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/rivals/requirements.txt
+	@touch $@
+
+$(PY) $(DOCS_VENV)/bin/python $(RIVALS_VENV)/bin/python:
 	@for python in $(PYTHON); do \
 	  "$$python" -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 10), (3, 11)])' 2>/dev/null || continue; \
 	  "$$python" -c 'import ensurepip' 2>/dev/null || { \

@@ -1,0 +1,132 @@
+"""Runs the speed benchmarks one after the other and writes what they found to docs/performance.md.
+
+    make bench                                              # all of them, under 20 minutes on two idle cores
+    .venv/bin/python -m benchmarks.performance heads acting # these alone; the others' rows stay
+
+Rows are kept in docs/performance.json, each with the machine and day it was measured; the page is made of that alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.side_by_side import ROWS_FILE, Row
+
+ROOT = Path(__file__).parents[1]
+ROWS, PAGE = ROOT / "docs/performance.json", ROOT / "docs/performance.md"
+BENCHMARKS = (
+    "learner_step",
+    "heads",
+    "scaling_cost",
+    "torso_peak",
+    "other_frameworks",
+    "acting",
+    "environment_step",
+    "collector_step",
+    "embedded_loop",
+    "replay_bytes",
+    "two_cores",
+    "start_up",
+    "growth",
+)
+TABLE, END = "<!-- table: written by benchmarks/performance.py -->", "<!-- end of table -->"
+
+
+def machine() -> str:
+    """Processor, number of cores, memory, and versions that decide."""
+    name = next(
+        (
+            line.split(": ")[1]
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.machine(),
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return (
+        f"{name}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GB; Python {platform.python_version()}, "
+        f"TensorFlow {version('tensorflow')}"
+    )
+
+
+def run(name: str) -> list[Row]:
+    """The rows of a benchmark, which runs in a process of its own.
+
+    Raises:
+      SystemExit: it failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows"
+        command = [sys.executable, "-m", f"benchmarks.{name}"]
+        code = subprocess.run(command, cwd=ROOT, env=os.environ | {ROWS_FILE: str(file)}).returncode
+        if code:
+            raise SystemExit(f"{' '.join(command)} ended with {code}")
+        return [Row(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def table(kept: dict[str, dict]) -> str:
+    """Markdown; `kept`: name of a benchmark -> its machine, day and rows."""
+    lines = [
+        "| what | against | ratio | bound | ours | rival | unit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in BENCHMARKS:
+        for fields in kept.get(name, {}).get("rows", ()):
+            row = Row(**fields)
+            bound = f"{row.reach}: {'yes' if row.reached else '**no**'}" if row.reach else ""
+            note = f"<br>{row.note}" if row.note else ""
+            lines.append(
+                f"| {row.what}{note} | {row.against} | {row.ratio:.3g} [{row.least:.3g}, {row.most:.3g}] | {bound} | "
+                f"{row.ours:.4g} | {row.rival:.4g} | {row.unit} |"
+            )
+    by_machine: dict[str, list[str]] = {}
+    for name in BENCHMARKS:
+        if name in kept:
+            by_machine.setdefault(f"{kept[name]['machine']}, {kept[name]['day']}", []).append(f"`{name}`")
+    lines += ["", *(f"Measured on {where}: {', '.join(names)}." for where, names in by_machine.items())]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
+    names = parser.parse_args().names or BENCHMARKS
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
+    kept = json.loads(ROWS.read_text()) if ROWS.exists() else {}
+    start = time.monotonic()
+    for index, name in enumerate(names, 1):
+        begun = time.monotonic()
+        print(f"[{index}/{len(names)}] {name}", flush=True)
+        rows = run(name)
+        print(f"    {time.monotonic() - begun:.0f} s", flush=True)
+        if rows:
+            kept[name] = {
+                "machine": machine(),
+                "day": time.strftime("%Y-%m-%d"),
+                "rows": [row.__dict__ for row in rows],
+            }
+            # After each of them: a run that is stopped keeps what it has.
+            ROWS.write_text(json.dumps(kept, indent=1) + "\n")
+            page = PAGE.read_text()
+            between = re.escape(TABLE) + ".*?" + re.escape(END)
+            PAGE.write_text(
+                re.sub(between, lambda _: f"{TABLE}\n\n{table(kept)}\n\n{END}", page, flags=re.DOTALL)
+            )
+    print(f"{PAGE.relative_to(ROOT)} after {(time.monotonic() - start) / 60:.1f} minutes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""The memory that a replay server needs for an observation of Atari in colour, against Reverb's own compression.
+
+    .venv/bin/python -m benchmarks.replay_bytes
+
+The same windows of the paper's shape, cut and written as collectors do it, go to two `Replay`s in processes of their
+own, one as it comes and one with `compression=0`. Their resident memory is read before and after each round; Reverb's
+tables report no bytes. A script that follows the ball, with one action in ten at random, plays Pong: ball and paddle
+move and both sides make points, as when an agent has learned something; one that has not loses points at once. Scalars,
+core states and bookkeeping count as memory; padding, and rows that no window in the table holds yet, do not count as
+observations.
+"""
+
+from __future__ import annotations
+
+from benchmarks.side_by_side import Row, one_core, publish
+
+one_core()
+
+from rbs_tf.startup import quiet  # noqa: E402
+
+quiet()
+
+import multiprocessing  # noqa: E402
+import statistics  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from multiprocessing.synchronize import Event  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+from agents.replay import Replay  # noqa: E402
+from agents.sequences import FIRST, LAST, Rows, SequenceCutter, SequenceShape, Steps, Window  # noqa: E402
+from benchmarks import workloads  # noqa: E402
+from benchmarks.memory import resident  # noqa: E402
+from rbs_tf import environments  # noqa: E402
+
+SHAPE, HEADS, NUM_ENVS, STEPS, ROUNDS = SequenceShape(20, 80, 40, 5), 10, 16, 400, 5
+COMPRESSIONS = (None, 0)  # as it comes, and Reverb's own alone
+BOUND_KB = 5.2
+FRAME_KB = np.prod(workloads.PAPER.observation) / 1e3
+NOTHING, UP, DOWN = 0, 3, 4  # of all 18 actions; the console calls the last two right and left
+# Where Pong's screen has the field between the walls, our paddle, and the ball without a paddle; and their reds.
+FIELD, PADDLE, BALL, PADDLE_RED, BALL_RED = slice(34, 194), slice(140, 144), slice(20, 140), 92, 236
+SLACK, RANDOM = 3, 0.1  # pixels that the paddle may be off; the share of random actions
+
+
+def replay(**settings) -> Replay:
+    """Of the paper's shape and core state, with room for all rounds and nobody to wait for."""
+    work = workloads.PAPER
+    state = workloads.network(work).state_spec
+    return Replay(SHAPE, work.observation_spec, state, HEADS, capacity=200_000, error_buffer=1e9, **settings)
+
+
+def serve(addresses: multiprocessing.Queue, stop: Event, compression: int | None) -> None:
+    server = replay(compression=compression)
+    addresses.put(server.address)
+    stop.wait()
+    server.stop()
+
+
+def follow_ball(screens: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Actions [N] for screens [N, 210, 160, 3]: towards the ball where it is seen, one in ten at random."""
+
+    def middle(columns: slice, red: int) -> np.ndarray:
+        rows = (screens[:, FIELD, columns, 0] == red).any(axis=2)
+        return (rows @ np.arange(rows.shape[1])) / np.where(rows.any(axis=1), rows.sum(axis=1), np.nan)
+
+    lower = middle(BALL, BALL_RED) - middle(PADDLE, PADDLE_RED)  # NaN without a ball
+    actions = np.where(lower < -SLACK, UP, np.where(lower > SLACK, DOWN, NOTHING))
+    wild = random.random(len(actions)) < RANDOM
+    return np.where(wild, random.integers(18, size=len(actions)), actions).astype(np.int32)
+
+
+def player(clients: list[Replay]) -> Callable[[], tuple[int, int, int]]:
+    """Plays on for a round and stores it everywhere; gives the observations that are in the table now and were not
+    before, and the points won and lost meanwhile."""
+    environment = environments.make("pong", num_envs=NUM_ENVS, seed=0)
+    random, cutters = np.random.default_rng(0), [SequenceCutter(SHAPE) for _ in range(NUM_ENVS)]
+    writers, waiting = [[client.writer() for client in clients] for _ in range(NUM_ENVS)], [0] * NUM_ENVS
+    units, values = workloads.PAPER.lstm_units, np.zeros((SHAPE.period, HEADS), np.float32)
+    time_step, previous = environment.reset(), np.full(NUM_ENVS, -1, np.int32)
+
+    def rows() -> list[np.ndarray]:
+        nonlocal time_step, previous
+        found = []
+        for _ in range(SHAPE.period):
+            step_type, reward, discount, screens = time_step
+            found.append((step_type, screens.copy(), previous, reward, discount))
+            actions = follow_ball(screens, random)
+            time_step = environment.step(actions)
+            previous = np.where(time_step.step_type == FIRST, -1, actions).astype(np.int32)
+        return [np.stack(column) for column in zip(*found, strict=True)]
+
+    def play() -> tuple[int, int, int]:
+        stored, won, lost = 0, 0, 0
+        for _ in range(STEPS // SHAPE.period):
+            columns = rows()
+            won, lost = won + np.sum(columns[3] > 0), lost + np.sum(columns[3] < 0)
+            for index, (cutter, everywhere) in enumerate(zip(cutters, writers, strict=True)):
+                # Core states compress as little as those of a trained network.
+                states = tuple(np.tanh(random.normal(size=(2, SHAPE.period, units))).astype(np.float32))
+                steps = Steps(*(column[:, index] for column in columns))
+                for piece in cutter.cut(Rows(steps, states, values, values)):
+                    if isinstance(piece, Window):
+                        for writer in everywhere:
+                            writer.insert(1.0)
+                        stored, waiting[index] = stored + waiting[index], 0
+                    else:
+                        for writer in everywhere:
+                            writer.append(piece)
+                        padding = (piece.steps.step_type == LAST) & (piece.steps.previous_action == -1)
+                        waiting[index] += np.count_nonzero(~padding)
+                for writer in everywhere:
+                    writer.flush()
+        return stored, won, lost
+
+    return play
+
+
+def main() -> None:
+    context = multiprocessing.get_context("spawn")
+    stop, clients, servers = context.Event(), [], []
+    for compression in COMPRESSIONS:
+        addresses = context.Queue()
+        servers.append(context.Process(target=serve, args=(addresses, stop, compression)))
+        servers[-1].start()
+        clients.append(replay(address=addresses.get(), compression=compression))
+    play, growth, observations, points = player(clients), [], [], np.zeros(2, int)
+    play()  # grows what a server has but once
+    for _ in range(ROUNDS):
+        before = [resident(server.pid) for server in servers]
+        stored, *more = play()
+        # MB to kB per observation
+        growth.append([1e3 * (resident(s.pid) - b) / stored for s, b in zip(servers, before, strict=True)])
+        observations.append(stored)
+        points += more
+    stop.set()
+    for server in servers:
+        server.join()
+    ours, alone = zip(*growth, strict=True)
+    raw = f"{FRAME_KB:.1f} kB of raw pixels; {ROUNDS} rounds of {min(observations)} observations and more, "
+    score = f"{points[0]} points won and {points[1]} lost"
+    ratios = [a / b for a, b in growth]
+    publish(
+        Row(
+            "replay memory per observation of Pong in colour",
+            "Reverb's own compression",
+            "kB",
+            statistics.median(ours),
+            statistics.median(alone),
+            statistics.median(ratios),
+            min(ratios),
+            max(ratios),
+            note=raw + score,
+        ),
+        Row(
+            "replay memory per observation of Pong in colour",
+            "a bound of 5.2 kB",
+            "kB",
+            statistics.median(ours),
+            BOUND_KB,
+            statistics.median(ours) / BOUND_KB,
+            min(ours) / BOUND_KB,
+            max(ours) / BOUND_KB,
+            reach="at most 1",
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The work that the speed benchmarks share: networks of both sizes, our agent, and batches of windows for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import time_step as ts
+
+import networks
+from agents.agent import RecurrentMultiHeadAgent
+from agents.heads import TEN_HEADS, Heads
+from agents.sequences import Sequence, SequenceShape, Steps
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings import ReturnBasedScaling
+
+ONE_HEAD = ((0.99, False),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A network and windows for it.
+
+    Attributes:
+      name: for tables.
+      observation: shape of one, height, width, channels; the paper's are pixels, small ones are flags 0 and 1.
+      actions: A.
+      torso: factory of the network's torso, called with `compute_dtype` and `seed`.
+      lstm_units, post_lstm_units, head_hidden: of `networks.RecurrentQNetwork`.
+      batch: windows per update.
+      shape: their layout.
+    """
+
+    name: str
+    observation: tuple[int, int, int]
+    actions: int
+    torso: Callable[..., tf.keras.layers.Layer]
+    lstm_units: int
+    post_lstm_units: int
+    head_hidden: int
+    batch: int
+    shape: SequenceShape
+
+    @property
+    def flags(self) -> bool:
+        return self.observation[0] < 42
+
+    @property
+    def observation_spec(self) -> tensor_spec.BoundedTensorSpec:
+        return tensor_spec.BoundedTensorSpec(self.observation, tf.uint8, 0, 1 if self.flags else 255)
+
+    @property
+    def time_step_spec(self) -> ts.TimeStep:
+        return ts.time_step_spec(self.observation_spec)
+
+    @property
+    def action_spec(self) -> tensor_spec.BoundedTensorSpec:
+        return tensor_spec.BoundedTensorSpec((), tf.int32, 0, self.actions - 1)
+
+
+# The paper's network; its windows of 20 + 80 + 5 rows and batch of 32 take 30 times as long as these, frame for frame
+# the same.
+PAPER = Work(
+    "paper's network", (210, 160, 3), 18, networks.atari_torso, 512, 256, 256, 4, SequenceShape(10, 40, 20, 5)
+)
+# configs/quickstart.gin
+SMALL = Work(
+    "small network", (10, 10, 6), 6, networks.small_torso, 128, 64, 64, 16, SequenceShape(5, 20, 10, 5)
+)
+
+
+def native_bfloat16() -> bool:
+    """Whether this CPU computes in bfloat16; others emulate it, many times slower than float32."""
+    return bool({"avx512_bf16", "amx_bf16"} & set(Path("/proc/cpuinfo").read_text().split()))
+
+
+def network(
+    work: Work, num_heads: int = 10, compute_dtype: str = "float32", seed: int = 0
+) -> networks.RecurrentQNetwork:
+    """Ours, not yet built."""
+    return networks.RecurrentQNetwork(
+        (work.observation_spec, tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)),
+        num_actions=work.actions,
+        num_heads=num_heads,
+        torso=lambda seed: work.torso(compute_dtype=compute_dtype, seed=seed),
+        lstm_units=work.lstm_units,
+        post_lstm_units=work.post_lstm_units,
+        head_hidden=work.head_hidden,
+        seed=seed,
+    )
+
+
+def agent(
+    work: Work,
+    num_heads: int = 10,
+    compute_dtype: str = "float32",
+    scaling: Callable = ReturnBasedScaling,
+    **options,
+) -> RecurrentMultiHeadAgent:
+    """Ours, with statistics of some steps so that scalings have something to scale by. Ten heads, one, or copies."""
+    pairs = {1: ONE_HEAD, len(TEN_HEADS): TEN_HEADS}.get(num_heads) or tuple(
+        TEN_HEADS[index % len(TEN_HEADS)] for index in range(num_heads)
+    )
+    built = RecurrentMultiHeadAgent(
+        work.time_step_spec,
+        work.action_spec,
+        Heads(pairs),
+        network(work, num_heads, compute_dtype),
+        scaling,
+        work.shape,
+        tf.Variable(0, dtype=tf.int64),
+        **options,
+    )
+    random = np.random.default_rng(0)
+    rewards, discounts = random.normal(size=(1000, num_heads)), np.full((1000, num_heads), 0.99)
+    moments = ReturnMoments.from_episode(rewards, discounts)
+    built.observe(moments, n_step=moments)
+    return built
+
+
+def windows(work: Work, seed: int = 0) -> Sequence:
+    """A batch [B, L] in mid-episode; random observations, as what the network computes does not depend on them."""
+    random = np.random.default_rng(seed)
+    size = work.batch, work.shape.rows
+    most = work.observation_spec.maximum
+    steps = Steps(
+        tf.ones(size, tf.int32),
+        tf.constant(random.integers(0, most, (*size, *work.observation), np.uint8, endpoint=True)),
+        tf.constant(random.integers(0, work.actions, size, np.int32)),
+        tf.constant(random.normal(size=size), tf.float32),
+        tf.ones(size),
+    )
+    state = (tf.zeros((work.batch, work.lstm_units)),) * 2
+    return Sequence(
+        steps, state, tf.fill((work.batch,), 0.01), tf.fill((work.batch,), tf.constant(100, tf.int64))
+    )
