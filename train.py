@@ -1,10 +1,13 @@
 """Trains an agent: `python train.py --help` shows what can be asked for."""
 
+import gc
 import sys
 
 from agents.command_line import main
 from rbs_tf.startup import quiet
 
 if __name__ == "__main__":
+    # Imports and tracing make millions of objects that stay; to look through them again and again takes a second.
+    gc.set_threshold(100_000, 20, 20)
     quiet()  # before main imports TensorFlow
     sys.exit(main(sys.argv[1:]))

@@ -87,7 +87,7 @@ def first_update(*arguments: str) -> dict[str, Any]:
     ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found = json.loads(ended.stdout.splitlines()[-1])
     marks = [0.0, *found["stages"]]
-    stages = {name: then - now for name, now, then in zip(STAGES, marks, marks[1:], strict=True)}
+    stages = {name: then - now for name, now, then in zip(STAGES, marks[:-1], marks[1:], strict=True)}
     return found | {"wall": found["wall"] - start, "cpu": marks[-1], "stages": stages}
 
 
