@@ -159,7 +159,8 @@ def replay_curves() -> list[Curve]:
     random, shape = np.random.default_rng(0), SMALL.shape
     spec = tf.TensorSpec((20, 20, 3), tf.uint8)
     state = (tf.TensorSpec((SMALL.lstm_units,), tf.float32),) * 2
-    replay = Replay(shape, spec, state, 10, capacity=shape.period * SEQUENCES[-1], error_buffer=1e9)
+    capacity = shape.period * SEQUENCES[-1]
+    replay = Replay(shape, spec, state, 10, capacity=capacity, min_sequences=32, error_buffer=1e9)
     writer, inserted, memory, draws = replay.writer(), 0, [], []
     batches, blocks, before = None, 0, resident(os.getpid())
     for size in SEQUENCES:
