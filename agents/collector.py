@@ -72,7 +72,7 @@ class Collector:
         self.activity, self.waited = ("acting", time.monotonic()), 0.0
         self._name, self._spec = name, environment.observation_spec()
         self._environment, self._replay = environment, replay
-        self._act = _traced_action(policy, environment)
+        self._act = traced_action(policy, environment.time_step_spec(), environment.batch_size)
         self._priorities = _traced_once(priorities, shape.rows, len(heads))
         self._policy_state = policy.get_initial_state(environment.batch_size)
         self._time_step: ts.TimeStep | None = None
@@ -264,10 +264,12 @@ class _Record(NamedTuple):
         )
 
 
-def _traced_action(policy: tf_policy.TFPolicy, environment: py_environment.PyEnvironment) -> Callable:
-    """`policy.action` as one graph; a `tf.function` would study the types of all its arguments anew at every step."""
-    batch = environment.batch_size
-    time_step = tensor_spec.add_outer_dim(tensor_spec.from_spec(environment.time_step_spec()), batch)
+def traced_action(policy: tf_policy.TFPolicy, time_step_spec: ts.TimeStep, batch: int) -> Callable:
+    """`policy.action` for so many environments as one graph, of tensors.
+
+    A `tf.function` would study the types of all its arguments anew at every step.
+    """
+    time_step = tensor_spec.add_outer_dim(tensor_spec.from_spec(time_step_spec), batch)
     action = tf.function(lambda time_step, state: policy.action(time_step, state), autograph=False)
     return action.get_concrete_function(time_step, policy.get_initial_state(batch))
 

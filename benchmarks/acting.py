@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.acting
 
-Both are the collect policy as `agents.collector` calls it: one `tf.function`, a NumPy time step in, the next policy
+Both are the collect policy as `agents.collector` calls it: one traced graph, a NumPy time step in, the next policy
 state kept, actions and everything that the collector records out as NumPy. The note tells the same of the network
 alone, and what a call costs when there is next to nothing to compute: Python and TensorFlow's dispatch, which a batch
 shares.
@@ -27,6 +27,7 @@ from tf_agents.policies import tf_policy  # noqa: E402
 from tf_agents.trajectories import policy_step  # noqa: E402
 from tf_agents.trajectories import time_step as ts  # noqa: E402
 
+from agents.collector import traced_action  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
 
@@ -47,12 +48,12 @@ def time_steps(work: Work, batch: int) -> ts.TimeStep:
 
 def acting(work: Work, policy: tf_policy.TFPolicy, batch: int) -> Callable[[], np.ndarray]:
     """A step of `agents.collector.Collector` without environment and record; gives the actions [N]."""
-    act, time_step = tf.function(policy.action, autograph=False), time_steps(work, batch)
+    act, time_step = traced_action(policy, work.time_step_spec, batch), time_steps(work, batch)
     state = policy.get_initial_state(batch)
 
     def step() -> np.ndarray:
         nonlocal state
-        action = act(tf.nest.map_structure(tf.convert_to_tensor, time_step), state)
+        action = act(ts.TimeStep(*map(tf.constant, time_step)), state)
         tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
         state = action.state
         return action.action.numpy()

@@ -83,7 +83,7 @@ def table(kept: dict[str, dict]) -> str:
     for name in BENCHMARKS:
         for fields in kept.get(name, {}).get("rows", ()):
             row = Row(**fields)
-            bound = f"{row.reach}: {'yes' if row.reached else '**no**'}" if row.reach else ""
+            bound = f"{row.reach}: {row.verdict.replace('no', '**no**')}" if row.reach else ""
             note = f"<br>{row.note}" if row.note else ""
             lines.append(
                 f"| {row.what}{note} | {row.against} | {row.ratio:.3g} [{row.least:.3g}, {row.most:.3g}] | {bound} | "

@@ -7,7 +7,7 @@ Each scaled step takes in new statistics first, as a run does before every updat
 
 from __future__ import annotations
 
-from benchmarks.side_by_side import one_core, publish, row, times
+from benchmarks.side_by_side import compare, one_core
 
 one_core()
 
@@ -24,7 +24,7 @@ from rbs_tf import ReturnMoments  # noqa: E402
 from rbs_tf.scalings import ReturnBasedScaling, Scaling  # noqa: E402
 
 
-def compare(work: Work, reach: str, calls: int) -> None:
+def scaled_against_plain(work: Work, reach: str, calls: int) -> None:
     sequence = workloads.windows(work)
     scaled, plain = (workloads.agent(work, scaling=kind) for kind in (ReturnBasedScaling, Scaling))
     scaled_step, plain_step = tf.function(scaled.train), tf.function(plain.train)
@@ -34,21 +34,21 @@ def compare(work: Work, reach: str, calls: int) -> None:
         scaled.observe(moments)
         return scaled_step(sequence).loss.numpy()
 
-    measured = times(with_scaling, lambda: plain_step(sequence).loss.numpy(), rounds=9, calls=calls)
-    publish(
-        row(
-            f"learner step, {work.name}, ten heads, with scaling, sigma_batch and statistics",
-            "without",
-            *measured,
-            unit="cpu-ms per update",
-            reach=reach,
-        )
+    compare(
+        f"learner step, {work.name}, ten heads, with scaling, sigma_batch and statistics",
+        "without",
+        with_scaling,
+        lambda: plain_step(sequence).loss.numpy(),
+        rounds=9,
+        calls=calls,
+        unit="cpu-ms per update",
+        reach=reach,
     )
 
 
 def main() -> None:
-    compare(workloads.PAPER, "at most 1.005", calls=1)
-    compare(workloads.SMALL, "at most 1.005", calls=30)
+    scaled_against_plain(workloads.PAPER, "at most 1.005", calls=1)
+    scaled_against_plain(workloads.SMALL, "at most 1.005", calls=30)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         """Takes in all that another process has seen; once, even if every replica of a strategy calls it.
 
         Raises:
-          ValueError: moments of another number of heads.
+          ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
         if (
             tf.executing_eagerly()

@@ -268,8 +268,9 @@ def checkpointer(path: pathlib.Path) -> reverb.checkpointers.CheckpointerBase:
     return reverb.checkpointers.DefaultCheckpointer(str(path))
 
 
-def test_a_checkpoint_brings_everything_back(make, tmp_path):
-    settings = {"sampler": "fifo", "replay_ratio": 2.0}
+@pytest.mark.parametrize("compression", [0, 3])
+def test_a_checkpoint_brings_everything_back(make, tmp_path, compression):
+    settings = {"sampler": "fifo", "replay_ratio": 2.0, "compression": compression}
     replay = make(checkpointer=checkpointer(tmp_path), **settings)
     Stream(replay).insert(6)
     next(iter(replay.dataset(4)))
