@@ -32,24 +32,20 @@ import gin  # noqa: E402
 import minatar  # noqa: E402
 import numpy as np  # noqa: E402
 import reverb  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from tf_agents.agents.dqn import dqn_agent  # noqa: E402
 from tf_agents.drivers import py_driver  # noqa: E402
 from tf_agents.environments import py_environment  # noqa: E402
-from tf_agents.networks import q_rnn_network  # noqa: E402
 from tf_agents.policies import py_tf_eager_policy  # noqa: E402
 from tf_agents.replay_buffers import reverb_replay_buffer, reverb_utils  # noqa: E402
 from tf_agents.specs import array_spec  # noqa: E402
 from tf_agents.train import learner as tf_agents_learner  # noqa: E402
-from tf_agents.train.utils import spec_utils, train_utils  # noqa: E402
 from tf_agents.trajectories import time_step as ts  # noqa: E402
-from tf_agents.utils import common  # noqa: E402
 
 from agents.collector import Collector  # noqa: E402
 from agents.learner import Learner  # noqa: E402
 from agents.run_folder import REPOSITORY  # noqa: E402
 from agents.sequences import SequenceShape  # noqa: E402
 from agents.training import Training  # noqa: E402
+from benchmarks import workloads  # noqa: E402
 
 Clock = collections.Counter  # name of a part -> what it has taken in CPU seconds, or how often it has run
 PARTS = ("environment", "acting", "writing", "update")
@@ -139,27 +135,7 @@ def stock(
     """The stock loop, past its first 1000 steps: makes so many more per call, and the updates among them."""
     shape = SequenceShape()
     environment = _MinAtar(training.env.removeprefix("minatar/"), training.seed)
-    observation_spec, action_spec, time_step_spec = spec_utils.get_tensor_specs(environment)
-    network = q_rnn_network.QRnnNetwork(
-        observation_spec,
-        action_spec,
-        preprocessing_layers=tf.keras.layers.Rescaling(1.0),  # uint8 -> float32
-        conv_layer_params=[(16, 3, 1)],
-        input_fc_layer_params=(128,),
-        lstm_size=(gin.query_parameter("RecurrentQNetwork.lstm_units"),),
-        output_fc_layer_params=(gin.query_parameter("RecurrentQNetwork.post_lstm_units"),),
-    )
-    train_step = train_utils.create_train_step()
-    agent = dqn_agent.DqnAgent(
-        time_step_spec,
-        action_spec,
-        q_network=network,
-        optimizer=tf.keras.optimizers.Adam(2e-4, epsilon=1e-6),
-        target_update_period=400,
-        gamma=0.99,
-        td_errors_loss_fn=common.element_wise_squared_loss,
-        train_step_counter=train_step,
-    )
+    agent = workloads.stock_agent(workloads.SMALL)
     table = reverb.Table(
         "uniform",
         sampler=reverb.selectors.Uniform(),
@@ -177,7 +153,7 @@ def stock(
     )
     learner = tf_agents_learner.Learner(
         folder(closing),
-        train_step,
+        agent.train_step_counter,
         agent,
         lambda: replay.as_dataset(sample_batch_size=training.batch_size, num_steps=shape.rows),
         summary_interval=0,

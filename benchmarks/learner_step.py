@@ -19,49 +19,11 @@ from rbs_tf.startup import quiet  # noqa: E402
 quiet()
 
 import tensorflow as tf  # noqa: E402
-from tf_agents.agents.dqn import dqn_agent  # noqa: E402
-from tf_agents.networks import q_rnn_network  # noqa: E402
 from tf_agents.trajectories import trajectory  # noqa: E402
 
 from agents.sequences import Sequence  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
-
-
-def stock_agent(work: Work) -> dqn_agent.DqnAgent:
-    """`DqnAgent` + `QRnnNetwork` on plain Keras layers of our torso's sizes: TF-Agents' own pad differently."""
-    *convolutions, _, linear = work.torso(seed=0)._stages
-    torso = tf.keras.Sequential(
-        [
-            tf.keras.layers.Rescaling(1 / 255),
-            *(
-                tf.keras.layers.Conv2D(c.filters, c.kernel_size, c.strides, "same", activation="relu")
-                for c in convolutions
-            ),
-            tf.keras.layers.Flatten(),
-            tf.keras.layers.Dense(linear.units, "relu"),
-        ]
-    )
-    network = q_rnn_network.QRnnNetwork(
-        work.observation_spec,
-        work.action_spec,
-        preprocessing_layers=torso,
-        input_fc_layer_params=None,
-        lstm_size=(work.lstm_units,),
-        output_fc_layer_params=(work.post_lstm_units,),
-    )
-    agent = dqn_agent.DqnAgent(
-        work.time_step_spec,
-        work.action_spec,
-        q_network=network,
-        optimizer=tf.keras.optimizers.Adam(2e-4, epsilon=1e-6),
-        target_update_period=400,
-        gamma=0.99,
-        td_errors_loss_fn=dqn_agent.common.element_wise_squared_loss,
-        train_step_counter=tf.Variable(0, dtype=tf.int64),
-    )
-    agent.initialize()
-    return agent
 
 
 def as_trajectory(sequence: Sequence) -> trajectory.Trajectory:
@@ -88,7 +50,7 @@ def compare(work: Work, reaches: dict[str, str], calls: int = 1) -> None:
     """Publishes a row per type that our torso computes in; `reaches`: type -> bound."""
     sequence = workloads.windows(work)
     experience = as_trajectory(sequence)
-    stock = tf.function(stock_agent(work).train)
+    stock = tf.function(workloads.stock_agent(work).train)
     ours = [tf.function(workloads.agent(work, compute_dtype=dtype).train) for dtype in reaches]
     *measured, rival = times(
         *(lambda step=step: step(sequence).loss.numpy() for step in ours),

@@ -1,4 +1,4 @@
-"""The memory that a replay server needs for an observation of Atari in colour, against Reverb's own compression.
+"""The memory that a replay server needs for an observation of Atari in colour, and what drawing a batch then costs.
 
     .venv/bin/python -m benchmarks.replay_bytes
 
@@ -7,12 +7,12 @@ own, one as it comes and one with `compression=0`. Their resident memory is read
 tables report no bytes. A script that follows the ball, with one action in ten at random, plays Pong: ball and paddle
 move and both sides make points, as when an agent has learned something; one that has not loses points at once. Scalars,
 core states and bookkeeping count as memory; padding, and rows that no window in the table holds yet, do not count as
-observations.
+observations. Drawing is the learner's process alone, which unpacks; the two servers' share is alike and small.
 """
 
 from __future__ import annotations
 
-from benchmarks.side_by_side import Row, one_core, publish
+from benchmarks.side_by_side import Row, compare, one_core, publish
 
 one_core()
 
@@ -33,7 +33,8 @@ from benchmarks import workloads  # noqa: E402
 from benchmarks.memory import resident  # noqa: E402
 from rbs_tf import environments  # noqa: E402
 
-SHAPE, HEADS, NUM_ENVS, STEPS, ROUNDS = SequenceShape(20, 80, 40, 5), 10, 16, 400, 5
+SHAPE, BATCH, HEADS = SequenceShape(20, 80, 40, 5), 32, 10  # the paper's
+NUM_ENVS, STEPS, ROUNDS = 16, 400, 5
 COMPRESSIONS = (None, 0)  # as it comes, and Reverb's own alone
 BOUND_KB = 5.2
 FRAME_KB = np.prod(workloads.PAPER.observation) / 1e3
@@ -47,7 +48,8 @@ def replay(**settings) -> Replay:
     """Of the paper's shape and core state, with room for all rounds and nobody to wait for."""
     work = workloads.PAPER
     state = workloads.network(work).state_spec
-    return Replay(SHAPE, work.observation_spec, state, HEADS, capacity=200_000, error_buffer=1e9, **settings)
+    settings |= {"capacity": 200_000, "min_sequences": BATCH, "error_buffer": 1e9, "read_ahead": 0}
+    return Replay(SHAPE, work.observation_spec, state, HEADS, **settings)
 
 
 def serve(addresses: multiprocessing.Queue, stop: Event, compression: int | None) -> None:
@@ -133,6 +135,13 @@ def main() -> None:
         growth.append([1e3 * (resident(s.pid) - b) / stored for s, b in zip(servers, before, strict=True)])
         observations.append(stored)
         points += more
+    draws = [iter(client.dataset(BATCH)) for client in clients]
+    compare(
+        f"drawing {BATCH} windows of {SHAPE.rows} such observations",
+        "Reverb's own compression",
+        *(lambda draw=draw: next(draw) for draw in draws),
+        unit="cpu-ms per batch",
+    )
     stop.set()
     for server in servers:
         server.join()

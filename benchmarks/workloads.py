@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tf_agents.agents.dqn import dqn_agent
+from tf_agents.networks import q_rnn_network
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
+from tf_agents.utils import common
 
 import networks
 from agents.agent import RecurrentMultiHeadAgent
@@ -120,6 +123,42 @@ def agent(
     moments = ReturnMoments.from_episode(rewards, discounts)
     built.observe(moments, n_step=moments)
     return built
+
+
+def stock_agent(work: Work) -> dqn_agent.DqnAgent:
+    """`DqnAgent` + `QRnnNetwork` on plain Keras layers of our torso's sizes: TF-Agents' own pad differently."""
+    *convolutions, _, linear = work.torso(seed=0)._stages
+    torso = tf.keras.Sequential(
+        [
+            tf.keras.layers.Rescaling(1.0 if work.flags else 1 / 255),  # uint8 -> float32
+            *(
+                tf.keras.layers.Conv2D(c.filters, c.kernel_size, c.strides, "same", activation="relu")
+                for c in convolutions
+            ),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(linear.units, "relu"),
+        ]
+    )
+    network = q_rnn_network.QRnnNetwork(
+        work.observation_spec,
+        work.action_spec,
+        preprocessing_layers=torso,
+        input_fc_layer_params=None,
+        lstm_size=(work.lstm_units,),
+        output_fc_layer_params=(work.post_lstm_units,),
+    )
+    agent = dqn_agent.DqnAgent(
+        work.time_step_spec,
+        work.action_spec,
+        q_network=network,
+        optimizer=tf.keras.optimizers.Adam(2e-4, epsilon=1e-6),
+        target_update_period=400,
+        gamma=0.99,
+        td_errors_loss_fn=common.element_wise_squared_loss,
+        train_step_counter=tf.Variable(0, dtype=tf.int64),
+    )
+    agent.initialize()
+    return agent
 
 
 def windows(work: Work, seed: int = 0) -> Sequence:
