@@ -39,7 +39,6 @@ def scaled_against_plain(work: Work, reach: str, calls: int) -> None:
         "without",
         with_scaling,
         lambda: plain_step(sequence).loss.numpy(),
-        rounds=9,
         calls=calls,
         unit="cpu-ms per update",
         reach=reach,

@@ -148,12 +148,11 @@ def compare(
     ours: Callable[[], object],
     rival: Callable[[], object],
     *,
-    rounds: int = ROUNDS,
     calls: int = 1,
     **options: str,
 ) -> None:
     """Measures two ways by turns and publishes their row; arguments as those of `times` and `row`."""
-    publish(row(what, against, *times(ours, rival, rounds=rounds, calls=calls), **options))
+    publish(row(what, against, *times(ours, rival, calls=calls), **options))
 
 
 def publish(*rows: Row) -> None:

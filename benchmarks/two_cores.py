@@ -4,8 +4,7 @@
 
 One run of train.py each, after its warm-up given two cores and one by turns (`sched_setaffinity` of all its threads and
 processes); updates are read off its progress, which a terminal gets twice a second. Its thread pools keep the size that
-they have with two cores. No evaluation and no checkpoints meanwhile. Wall time, so it needs an idle machine; few short
-rounds are all that four minutes allow.
+they have with two cores. No evaluation and no checkpoints meanwhile. Wall time, so it needs an idle machine.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from pathlib import Path
 
 from benchmarks.side_by_side import Row, publish
 
-ROUNDS = 3
-SECONDS, SETTLING = 10.0, 1.5  # of one measurement; after a change of cores
+ROUNDS = 7
+SECONDS, SETTLING = 4.0, 1.0  # of one measurement; after a change of cores
 WARM_UP = 100  # updates
 LONGEST_START = 180.0  # seconds
 SETTINGS = ("train.eval_interval = 0", "train.final_eval_rounds = 0", "train.checkpoint_interval = 1_000_000")
