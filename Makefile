@@ -37,7 +37,7 @@ studies: $(INSTALLED) ## Draw the toy figures into studies/
 	done
 
 bench: export TF_CPP_MIN_LOG_LEVEL := 3
-bench: $(INSTALLED) ## Measure speed side by side with others, 20 minutes on an idle machine, into docs/performance.md
+bench: $(INSTALLED) ## Measure speed side by side with others, 24 minutes on an idle machine, into docs/performance.md
 	@$(PY) -m benchmarks.performance $(ARGS)
 
 rivals: $(RIVALS_INSTALLED) ## Install JAX and PyTorch, 1.5 GB, into .venv-rivals, for `make bench`

@@ -1,6 +1,6 @@
 """Runs the speed benchmarks one after the other and writes what they found to docs/performance.md.
 
-    make bench                                              # all of them, 20 minutes on two idle cores
+    make bench                                              # all of them, 24 minutes on two idle cores
     .venv/bin/python -m benchmarks.performance heads acting # these alone; the others' rows stay
 
 Rows are kept in docs/performance.json, each with the machine and day it was measured; the page is made of that alone.
