@@ -4,7 +4,8 @@
 
 For CPUs without arithmetic in bfloat16, which emulate it at a twentieth of the speed: whether learning pays for the
 narrow type can be seen there, too. Takes train.py's arguments. Weights, biases, features and their gradients are
-rounded wherever the torso in bfloat16 holds them in it; products are summed in float32, as in hardware.
+rounded wherever the torso in bfloat16 holds them in it; products are summed in float32, as in hardware. A run
+folder's command.txt names train.py, which would go on without rounding: go on with this command instead.
 """
 
 from __future__ import annotations
