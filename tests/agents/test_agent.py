@@ -260,6 +260,18 @@ def test_scaling_balances_the_heads_in_the_shared_gradient():
     assert largest < 0.4
 
 
+def test_a_heads_share_of_the_gradient_is_that_of_its_own_loss():
+    agent = make_agent()
+    windows = as_sequence(random_windows())
+    agent.loss(windows)  # measures sigma_v
+    norms = tf.function(agent.shared_gradient_norms, autograph=False)(windows)
+    for head in (0, len(norms) - 1):
+        with tf.GradientTape() as tape:
+            loss = 0.5 * tf.reduce_sum(tf.square(agent.sequence_errors(windows).scaled[..., head]))
+        own = tf.linalg.global_norm(tape.gradient(loss, agent.network.shared_variables))
+        np.testing.assert_allclose(norms[head], own, rtol=1e-5)
+
+
 def some_reports(heads, length=40, episodes=5, scale=100.0):
     """Statistics of random episodes with rewards of that scale, for every head."""
     rng = np.random.default_rng(0)
