@@ -1,6 +1,6 @@
 """Trains as train.py does, with a torso that rounds like one in bfloat16, at the speed of float32.
 
-    .venv/bin/python -m benchmarks.rounded_torso --config=quickstart --seed=0
+    .venv/bin/python -m benchmarks.rounded_torso --config=quickstart --seed=0 --root_dir=runs/rounded-0
 
 For CPUs without arithmetic in bfloat16, which emulate it at a twentieth of the speed: whether learning pays for the
 narrow type can be seen there, too. Takes train.py's arguments. Weights, biases, features and their gradients are
