@@ -43,6 +43,8 @@ COMPARISONS: tuple[tuple[Variant, Variant], ...] = (  # the first minus the seco
     ((10, "return_out"), (10, "pop_art_free")),
     ((10, "return"), (10, "pop_art")),
     ((10, "return"), (1, "clip")),
+    ((10, "return_out"), (1, "clip")),
+    ((1, "return_out"), (1, "clip")),
     ((1, "return"), (1, "none")),
 )
 HEAD_PANELS = {
@@ -57,9 +59,9 @@ bootstrap is too narrow with few seeds: of three it is the smallest to the large
 covers the mean 75% of the time with three seeds and 83% with five.
 """
 COMPARISON_METHOD = """\
-Entries: difference of means, then P, the probability that a run of the first beats one of the second. Own best: each
-method at the learning rate (in brackets) at which its mean is highest, chosen on the same runs. All multipliers: each
-is a task, with as many seeds as every multiplier has.
+Entries: difference of means, then P, the probability that a run of the first beats one of the second, where both have
+more than one seed. Own best: each method at the learning rate (in brackets) at which its mean is highest, chosen on the
+same runs. All multipliers: each is a task, with as many seeds as every multiplier has.
 """
 AGGREGATE_METHOD = "Multipliers are tasks; each scaling at its best learning rate, chosen on the same runs.\n"
 
@@ -131,7 +133,8 @@ def compared(x: np.ndarray | None, y: np.ndarray | None) -> str:
     if x is None or y is None:
         return ""
     difference, probability = estimate(x, y, function=difference_and_probability).T
-    return f"{text(difference, '+.2f')}, P {text(probability)}"
+    # One pair of runs has no probability worth the name.
+    return text(difference, "+.2f") + ("" if np.isnan(difference[1]) else f", P {text(probability)}")
 
 
 def label(heads: int, more: str) -> str:

@@ -144,6 +144,12 @@ def test_comparisons_are_made_at_each_learning_rate_and_at_each_ones_best():
     assert rows == [f"| 10 heads return - 10 heads none | x 100 | {one} |  | {best} (2e-4, 6e-4) |"]
 
 
+def test_one_seed_has_no_interval_and_no_probability():
+    cells = cells_of(lines([1]), lines([5, 6], scaling="return"))
+    (row,) = results.comparison_table(cells).splitlines()[2:]
+    assert row == "| 10 heads return - 10 heads none | x 100 | +4.50 | +4.50 (2e-4, 2e-4) |"
+
+
 def test_multipliers_together_are_tasks():
     pairs = ([1, 2], [3, 4], [5, 6], [70, 80])
     groups = [lines(pair, multiplier=m) for pair, m in zip(pairs, results.MULTIPLIERS, strict=True)]
