@@ -133,7 +133,7 @@ def compared(x: np.ndarray | None, y: np.ndarray | None) -> str:
     if x is None or y is None:
         return ""
     difference, probability = estimate(x, y, function=difference_and_probability).T
-    # One pair of runs has no probability worth the name.
+    # With a single run on one side the probability would look surer than it is.
     return text(difference, "+.2f") + ("" if np.isnan(difference[1]) else f", P {text(probability)}")
 
 
