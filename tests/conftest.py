@@ -20,13 +20,19 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """--dist=loadfile, but tests that share nothing with their file go to whichever worker is free, after the files."""
+    """--dist=loadfile, with two exceptions.
+
+    Tests that share nothing with their file go to whichever worker is free. Files that start runs of half a dozen
+    processes go to one worker, so that there is one such run at a time.
+    """
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return nodeid if "test_every_scaling.py" in nodeid else super()._split_scope(nodeid)
+            if "test_every_scaling.py" in nodeid:
+                return nodeid
+            return "cluster" if "test_cluster" in nodeid else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
