@@ -20,7 +20,7 @@ DISTRIBUTED = (
     "train.checkpoint_interval = 20",
     "Replay.error_buffer = 40.0",
 )
-PATIENCE = 300  # seconds for anything on a machine that does other things as well
+PATIENCE = 500  # seconds for anything on a machine that does other things as well
 
 
 class Started:
@@ -74,6 +74,11 @@ class Started:
         lines = re.split(r"[\r\n]+", self.output.replace("\x1b[K", ""))
         return [line for line in lines if line and not line.startswith("updates ")]
 
+    def story(self):
+        """What the terminal has shown, for a failure: the progress would bury the rest, so only its last state."""
+        progress = re.findall(r"updates [\d,]+/[^\r\n]*", self.output)
+        return "\n".join([*self.said(), *progress[-1:]])
+
     def counts(self, name, since=0):
         """All counts of updates or steps that the terminal has shown, in order; `since`: from that character on."""
         return [int(n.replace(",", "")) for n in re.findall(rf"{name} ([\d,]+)", self.output[since:])]
@@ -113,8 +118,8 @@ class Started:
     def wait_for(self, condition):
         end = time.monotonic() + PATIENCE
         while not condition():
-            assert self.process.poll() is None, self.output
-            assert time.monotonic() < end, self.output
+            assert self.process.poll() is None, self.story()
+            assert time.monotonic() < end, self.story()
             time.sleep(0.1)
 
     def wait_for_more_updates(self, more=5, before=None):

@@ -80,7 +80,7 @@ def test_distributed_runs_end_by_themselves_two_at_a_time(tmp_path):
             assert intruder.finish() == 2
             assert "Another process" in intruder.output and "is working in" in intruder.output
         for run in (other, one):
-            assert run.finish() == 0, run.output
+            assert run.finish() == 0, run.story()
             run.assert_nothing_left()
     assert "60 updates from" in one.output and "Last evaluation" in one.output
     training, evaluation = scalars(tmp_path / "one/train"), scalars(tmp_path / "one/eval")

@@ -39,7 +39,6 @@ def on(node, run, names):
     return found
 
 
-@pytest.mark.timeout(1200)  # every wait in it has a limit of its own
 def test_a_run_goes_on_when_a_node_with_half_of_the_collectors_is_lost(cluster, tmp_path):
     nodes, second = cluster
     collectors = {"collector 0", "collector 1"}
