@@ -50,6 +50,7 @@ def test_after_the_drivers_death_the_same_command_goes_on_and_a_signal_stops_it(
         run.wait_for_resumption()
         # At most the updates since a checkpoint are lost, and what the terminal had not shown yet may be there.
         assert before - 20 <= run.resumed
+        run.wait_for(lambda: "waiting: learner" in run.output)
         run.wait_for_more_updates()
         run.process.send_signal(signal.SIGINT)
         assert run.finish() == 128 + signal.SIGINT
@@ -57,8 +58,10 @@ def test_after_the_drivers_death_the_same_command_goes_on_and_a_signal_stops_it(
         assert any("Stopped. The same command goes on" in line for line in run.said())
     assert max(saved(root)) > run.resumed
     # While collectors, the learner and the replay came and went.
-    late = scalars(root / "train")["replay/ratio"][-5:]
-    np.testing.assert_allclose(late, 1.0, atol=0.05)
+    training = scalars(root / "train")
+    np.testing.assert_allclose(training["replay/ratio"][-5:], 1.0, atol=0.05)
+    for share in ("waits/learner", "waits/collectors"):
+        assert all(0.0 <= value <= 1.0 for value in training[share])
 
 
 def saved(root):
@@ -87,7 +90,7 @@ def test_distributed_runs_end_by_themselves_two_at_a_time(tmp_path):
     assert np.isfinite(training["loss"]).all()
     best = np.load(tmp_path / "one/best.npz")["mean_return"]
     assert best == pytest.approx(max(evaluation["episode/return"]))
-    assert {"waits/learner", "waits/collectors", "episode/return"} <= training.keys()
+    assert np.isfinite(training["episode/return"]).all()
 
 
 def test_a_cluster_that_is_not_there_is_refused_at_once(tmp_path):
