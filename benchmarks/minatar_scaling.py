@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -217,7 +218,7 @@ def append(path: Path, run: Run, lines: list[dict[str, str]]) -> None:
         writer.writerows(run._asdict() | line for line in lines)
 
 
-def main() -> None:
+def main(command_line: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -226,10 +227,13 @@ def main() -> None:
     parser.add_argument(
         "--measure", nargs=2, metavar=("RUN", "FOLDER"), help="one run alone, in this process"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(command_line)
     if options.measure:
         key, folder = options.measure
-        lines = measure(Run(*json.loads(key)), Path(folder) / "run")
+        runs = {json.dumps(run): run for run in grid()}
+        if key not in runs:
+            parser.error(f"--measure: {key} is no run of the grid, such as '{next(iter(runs))}'")
+        lines = measure(runs[key], Path(folder) / "run")
         (Path(folder) / "lines.json").write_text(json.dumps(lines))
         return
     end = time.monotonic() + 60 * options.minutes
