@@ -19,8 +19,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     steps hold step_type int32 [N], reward float32 [N], discount float32 [N] and observation [N, ...] in the dtype
     of the observation space (bool becomes uint8). An episode runs FIRST, MID, ..., LAST.
     A terminal LAST has discount 0; a time-out LAST keeps discount 1: the episode was cut, not over. Both hold
-    the final observation. The step after LAST is the next episode's FIRST, with reward 0 and discount 1; the
-    action given to it is ignored.
+    the final observation. Where `info["life_lost"]` is true, a MID step has discount 0, too. The step after LAST is the
+    next episode's FIRST, with reward 0 and discount 1; the action given to it is ignored.
 
     Rewards pass through unchecked, NaN included: the statistics refuse what is not finite.
     """
@@ -170,7 +170,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         action = self._checked(action, first)
         if self._discrete:
             action = np.where(first, 0, action) + self._first_action
-        observation, reward, terminated, truncated, _ = self._vector_env.step(action)
+        observation, reward, terminated, truncated, info = self._vector_env.step(action)
         self._ended = terminated | truncated
         step_type = np.where(
             self._ended, ts.StepType.LAST, np.where(first, ts.StepType.FIRST, ts.StepType.MID)
@@ -178,7 +178,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         return ts.TimeStep(
             step_type.astype(np.int32),
             (reward * self.reward_multiplier).astype(np.float32),
-            1 - terminated.astype(np.float32),
+            1 - (terminated | info.get("life_lost", False)).astype(np.float32),
             _as_spec(observation),
         )
 

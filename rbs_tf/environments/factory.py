@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+import ale_py
 import gin
 import gymnasium
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 FRAMES_PER_STEP = 4
 ATARI_TIME_OUT_FRAMES = 108_000  # 30 minutes of play
+RAW_FRAMES = {"img_height": 210, "img_width": 160, "grayscale": False, "stack_num": 1}
 
 
 @gin.configurable(module="environments")
@@ -30,14 +32,20 @@ def make(
     full_action_set: bool = True,
     max_episode_steps: int | None = None,
     repeat_action_probability: float | None = None,
+    img_height: int | None = None,
+    img_width: int | None = None,
+    grayscale: bool | None = None,
+    stack_num: int | None = None,
+    fire_on_new_life: bool | None = None,
+    terminal_on_life_loss: bool | None = None,
 ) -> GymnasiumVectorEnvironment:
     """Makes `num_envs` copies of an environment that step together.
 
     Args:
       name: a plain Atari name ("pong") or its id ("ALE/Pong-v5", which means the same here, whatever settings
         Gymnasium has for it); a MinAtar name ("minatar/space_invaders"); or any id that Gymnasium knows,
-        "module:Id-v0" included. Atari observations are uint8 [210, 160, 3], in colour, each the maximum of
-        the last two of four frames; MinAtar's are uint8 [10, 10, C], zeros and ones; the rest keep their own.
+        "module:Id-v0" included. Atari observations are uint8 [height, width, channels], each frame the maximum
+        of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones; the rest keep their own.
       num_envs: environments in the batch.
       seed: equal seeds and actions give equal streams; every environment gets a seed of its own, derived from
         it. None: from the operating system.
@@ -48,6 +56,13 @@ def make(
         its discount at 1. None: 27,000 for Atari (108,000 frames), otherwise what Gymnasium has registered.
       repeat_action_probability: for Atari's and MinAtar's plain names: the chance that the previous action is
         repeated instead. None: 0 for Atari, 0.1 for MinAtar, which is MinAtar's own.
+      img_height, img_width: Atari: what frames are resized to, in pixels. None: 210 and 160, the console's own.
+      grayscale: Atari: one channel per frame in place of three. None: no.
+      stack_num: Atari: frames in an observation, the oldest first along its channels; those before an episode's
+        first are zeros. None: 1.
+      fire_on_new_life: Atari: an action given right after an episode's start or the loss of a life becomes FIRE, in
+        games that have it; else Breakout waits for it forever. None: no.
+      terminal_on_life_loss: Atari: discount 0 on a step that loses a life; the episode goes on. None: no.
 
     Raises:
       ValueError: the name is unknown (the nearest ones are given), an argument does not fit, or the
@@ -56,9 +71,24 @@ def make(
     """
     _check(num_envs, reward_multiplier, max_episode_steps, repeat_action_probability)
     name = names.ATARI_IDS.get(name, name)
+    frames = {
+        "img_height": img_height,
+        "img_width": img_width,
+        "grayscale": grayscale,
+        "stack_num": stack_num,
+    }
+    lives = {"fire_on_new_life": fire_on_new_life, "terminal_on_life_loss": terminal_on_life_loss}
+    _check_atari(name, frames | lives)
     if name in names.ATARI_GAMES:
         vector_env = _atari(
-            name, num_envs, full_action_set, max_episode_steps, repeat_action_probability or 0.0
+            name,
+            num_envs,
+            full_action_set,
+            max_episode_steps,
+            repeat_action_probability or 0.0,
+            {option: RAW_FRAMES[option] if value is None else value for option, value in frames.items()},
+            bool(fire_on_new_life),
+            bool(terminal_on_life_loss),
         )
     elif name in names.MINATAR_GAMES:
         _register_minatar()
@@ -105,23 +135,65 @@ def _check(
         raise ValueError(f"repeat_action_probability={repeat_action_probability}: expected 0 to 1")
 
 
-class _LatestFrame(gymnasium.vector.VectorObservationWrapper):
-    """Drops ALE's frame stack of one: uint8 [N, 1, 210, 160, 3] -> [N, 210, 160, 3]."""
+def _check_atari(name: str, options: dict[str, int | bool | None]) -> None:
+    given = {option: value for option, value in options.items() if value is not None}
+    if given and name not in names.ATARI_GAMES:
+        raise ValueError(
+            f"{', '.join(given)}: these are for Atari's plain names (pong), which {name!r} is not; leave them at None"
+        )
+    for option, value in given.items():
+        counts = option in ("img_height", "img_width", "stack_num")
+        if counts and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ValueError(f"{option}={value!r}: expected a whole number of at least 1")
+        if not counts and not isinstance(value, bool):
+            raise ValueError(f"{option}={value!r}: expected True, False or None")
 
-    def __init__(self, env: AtariVectorEnv):
+
+class _Frames(gymnasium.vector.VectorWrapper):
+    """ALE's stack of frames as one image: uint8 [N, stack, height, width(, 3)] -> [N, height, width, channels].
+
+    It minds lives, too. With `fire_on_new_life` the action given to an environment whose life has just begun becomes
+    FIRE; with `terminal_on_life_loss` `info["life_lost"]` says which environments have lost one, bool [N].
+    """
+
+    def __init__(self, env: AtariVectorEnv, fire_on_new_life: bool, terminal_on_life_loss: bool):
         super().__init__(env)
-        stack = env.single_observation_space
-        self.single_observation_space = gymnasium.spaces.Box(0, 255, stack.shape[1:], stack.dtype)
+        stack, height, width, *colors = env.single_observation_space.shape
+        shape = (height, width, stack * (colors[0] if colors else 1))
+        self.single_observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
         self.observation_space = gymnasium.vector.utils.batch_space(
             self.single_observation_space, env.num_envs
         )
-
-    def observations(self, observations: np.ndarray) -> np.ndarray:
-        return observations[:, 0]
+        actions, fire = list(env.ale.get_action_set()), ale_py.Action.FIRE
+        self._fire = actions.index(fire) if fire_on_new_life and fire in actions else None
+        self._tells = terminal_on_life_loss
+        self._lives = np.zeros(env.num_envs, np.int64)
+        self._new_life = np.zeros(env.num_envs, bool)
+        self._ended = np.zeros(env.num_envs, bool)
 
     def reset(self, *, seed: list[int] | None = None, options: dict[str, Any] | None = None):
         # One seed per environment is a list for Gymnasium's own vector environments, an array for ALE's.
-        return super().reset(seed=None if seed is None else np.asarray(seed), options=options)
+        frames, info = self.env.reset(seed=None if seed is None else np.asarray(seed), options=options)
+        self._lives, self._new_life = np.array(info["lives"]), np.ones(self.num_envs, bool)
+        self._ended = np.zeros(self.num_envs, bool)
+        return self._image(frames), info
+
+    def step(self, actions: np.ndarray):
+        if self._fire is not None:
+            actions = np.where(self._new_life, self._fire, actions)
+        frames, rewards, terminated, truncated, info = self.env.step(actions)
+        lives = np.array(info["lives"])
+        life_lost = (lives < self._lives) & ~self._ended
+        self._new_life = life_lost | self._ended  # a step behind an end is the first of a new episode
+        self._lives, self._ended = lives, terminated | truncated
+        if self._tells:
+            info["life_lost"] = life_lost
+        return self._image(frames), rewards, terminated, truncated, info
+
+    def _image(self, frames: np.ndarray) -> np.ndarray:
+        if frames.shape[1] == 1:
+            return frames[:, 0] if frames.ndim == 5 else frames[:, 0, ..., None]
+        return np.moveaxis(frames, 1, 3).reshape(len(frames), *self.single_observation_space.shape)
 
 
 def _atari(
@@ -130,29 +202,31 @@ def _atari(
     full_action_set: bool,
     max_episode_steps: int | None,
     repeat_action_probability: float,
+    frames: dict[str, Any] = RAW_FRAMES,
+    fire_on_new_life: bool = False,
+    terminal_on_life_loss: bool = False,
 ) -> gymnasium.vector.VectorEnv:
     # ALE does not capture the frame that an episode ends on: the final observation is the maximum of an
     # earlier frame and of the previous observation. A time-out bootstraps from it, one step in 27,000;
     # at a true end nothing depends on it.
-    frames = ATARI_TIME_OUT_FRAMES if max_episode_steps is None else max_episode_steps * FRAMES_PER_STEP
-    return _LatestFrame(
+    cut = ATARI_TIME_OUT_FRAMES if max_episode_steps is None else max_episode_steps * FRAMES_PER_STEP
+    return _Frames(
         AtariVectorEnv(
             game,
             num_envs,
-            img_height=210,
-            img_width=160,
-            grayscale=False,
-            stack_num=1,
+            **frames,
             maxpool=True,
             frameskip=FRAMES_PER_STEP,
             noop_max=31,  # exclusive: 0 to 30 no-ops
-            max_num_frames_per_episode=frames,
+            max_num_frames_per_episode=cut,
             full_action_space=full_action_set,
             repeat_action_probability=repeat_action_probability,
             reward_clipping=False,
             use_fire_reset=False,
             episodic_life=False,
-        )
+        ),
+        fire_on_new_life,
+        terminal_on_life_loss,
     )
 
 

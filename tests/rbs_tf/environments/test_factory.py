@@ -138,6 +138,138 @@ def test_sticky_actions_only_on_request():
     assert not np.array_equal(observations(0.0), observations(0.9))
 
 
+SMALL = dict(img_height=84, img_width=60, grayscale=True, stack_num=3, max_episode_steps=20)
+
+
+def test_small_frames_are_one_image_with_the_oldest_frame_first():
+    env = environments.make("pong", 2, seed=0, **SMALL)
+    spec = env.observation_spec()
+    assert (spec.shape, spec.dtype) == ((84, 60, 3), np.uint8)
+    rows = [env.reset().observation] + [env.step(np.full(2, 2 + i % 2)).observation for i in range(10)]
+    for before, after in zip(rows, rows[1:], strict=False):
+        np.testing.assert_array_equal(after[..., :2], before[..., 1:])
+    moved = [not np.array_equal(row[..., 2], row[..., 1]) for row in rows]
+    assert sum(moved) > 5
+
+
+def test_small_frames_are_those_of_the_emulator_resized():
+    raw, small = (
+        environments.make("breakout", seed=3, **sizes)
+        for sizes in ({}, dict(img_height=84, img_width=84, grayscale=True, stack_num=1))
+    )
+    colors = raw.reset().observation[0].astype(float)
+    grey = colors @ [0.299, 0.587, 0.114]  # luma, as ALE's own palette of greys
+
+    # Each of 84 x 84 pixels is the mean of the area that it covers.
+    def weights(fine, coarse):
+        edges = np.linspace(0, fine, coarse + 1)
+        starts, ends = edges[:-1, None], edges[1:, None]
+        covered = np.minimum(ends, np.arange(fine) + 1) - np.maximum(starts, np.arange(fine))
+        return np.maximum(covered, 0.0) / (fine / coarse)
+
+    expected = weights(210, 84) @ grey @ weights(160, 84).T
+    difference = np.abs(small.reset().observation[0, ..., 0] - expected)
+    assert difference.max() <= 3 and expected.max() > 100
+
+
+def test_an_episode_starts_without_any_frame_of_the_last_one():
+    env = environments.make("pong", 2, seed=0, **SMALL)
+    time_step = env.reset()
+    assert not time_step.observation[..., :2].any() and time_step.observation[..., 2].any()
+    while not time_step.is_last().all():
+        time_step = env.step(np.zeros(2, np.int32))
+    assert time_step.observation[..., :2].any()
+    time_step = env.step(np.zeros(2, np.int32))
+    assert time_step.is_first().all()
+    assert not time_step.observation[..., :2].any() and time_step.observation[..., 2].any()
+
+
+def test_frames_in_colour_are_stacked_along_the_channels():
+    env = environments.make("pong", seed=0, stack_num=2)
+    first, second = env.reset().observation[0], env.step(np.zeros(1, np.int32)).observation[0]
+    assert first.shape == (210, 160, 6)
+    np.testing.assert_array_equal(second[..., :3], first[..., 3:])
+    np.testing.assert_array_equal(first[..., 3:], environments.make("pong", seed=0).reset().observation[0])
+
+
+def breakout(policy, episodes=2, **options):
+    """Number of steps, points, discounts and lives of whole episodes."""
+    env = environments.make("breakout", seed=1, full_action_set=False, max_episode_steps=600, **options)
+    time_step, ended, rows = env.reset(), 0, []
+    while ended < episodes:
+        time_step = env.step(np.array([policy(len(rows))], np.int32))
+        lives = int(env._vector_env._lives[0])
+        rows.append(
+            (float(time_step.reward[0]), float(time_step.discount[0]), lives, int(time_step.step_type[0]))
+        )
+        ended += int(time_step.is_last()[0])
+    return np.array(rows)
+
+
+def test_breakout_waits_for_ever_unless_fire_is_pressed_on_a_new_life():
+    waits = breakout(lambda step: 0)
+    assert len(waits) == 1201 and set(waits[:, 2]) == {5}  # two time-outs and the step between them
+    serves = breakout(lambda step: 0, fire_on_new_life=True)
+    assert len(serves) < 1000, "five balls that nobody catches take less"
+    assert set(serves[:, 2]) == {0, 1, 2, 3, 4, 5}
+    assert set(serves[serves[:, 3] != 2][:, 1]) == {1}
+
+
+def test_fire_replaces_one_action_at_a_start_and_after_a_loss_and_none_elsewhere():
+    env = environments.make("breakout", seed=1, full_action_set=False, fire_on_new_life=True)
+    sent = []
+    step = env._vector_env.env.step
+    env._vector_env.env.step = lambda actions: (sent.append(int(actions[0])), step(actions))[1]
+    env.reset()
+    lives = [5]
+    while lives[-1] > 2:
+        env.step(np.array([2], np.int32))
+        lives.append(int(env._vector_env._lives[0]))
+    lost = [index for index in range(1, len(lives)) if lives[index] < lives[index - 1]]
+    assert [index for index, action in enumerate(sent) if action == 1] == [0, *lost[:-1]]
+    assert {action for action in sent} == {1, 2}
+
+
+def test_games_without_fire_are_left_alone():
+    env = environments.make("freeway", seed=0, full_action_set=False, fire_on_new_life=True)
+    same = environments.make("freeway", seed=0, full_action_set=False)
+    env.reset(), same.reset()
+    for _ in range(20):
+        up, up_too = (e.step(np.ones(1, np.int32)) for e in (env, same))
+    np.testing.assert_array_equal(up.observation, up_too.observation)
+
+
+def test_a_lost_life_can_be_terminal_without_ending_the_episode():
+    rows = breakout(lambda step: 0, fire_on_new_life=True, terminal_on_life_loss=True)
+    ends = np.flatnonzero(rows[:, 1] == 0)
+    assert len(ends) == 10 and (rows[ends, 3] == 2).sum() == 2  # five lives, two episodes
+    assert all(rows[index, 2] < rows[index - 1, 2] for index in ends)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (dict(img_height=0), "img_height=0: expected a whole number of at least 1"),
+        (dict(img_width=-3), "img_width=-3"),
+        (dict(stack_num=0), "stack_num=0"),
+        (dict(img_width=84.0), "img_width=84.0"),
+        (dict(stack_num=True), "stack_num=True"),
+        (dict(grayscale="yes"), "grayscale='yes': expected True, False or None"),
+        (dict(fire_on_new_life=1), "fire_on_new_life=1"),
+    ],
+)
+def test_frames_that_cannot_be_are_refused_in_a_sentence(options, words):
+    with pytest.raises(ValueError, match=words):
+        environments.make("pong", **options)
+
+
+@pytest.mark.parametrize("name", ["minatar/breakout", "CartPole-v1"])
+@pytest.mark.parametrize("option", ["img_height", "stack_num", "fire_on_new_life", "terminal_on_life_loss"])
+def test_what_only_atari_has_is_refused_elsewhere(name, option):
+    with pytest.raises(ValueError, match=f"{option}: .*Atari.*{name}.* is not"):
+        environments.make(name, **{option: 1})
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads the Linux way")
 def test_closing_ends_the_emulators_threads():
     def threads():
