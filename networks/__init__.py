@@ -3,7 +3,7 @@
 from networks.dueling_heads import DuelingHeads
 from networks.recurrent_core import RecurrentCore
 from networks.recurrent_q_network import RecurrentQNetwork
-from networks.torsos import ConvTorso, MlpTorso, atari_torso, small_torso
+from networks.torsos import ConvTorso, MlpTorso, atari_torso, dqn_torso, small_torso
 
 __all__ = [
     "ConvTorso",
@@ -12,5 +12,6 @@ __all__ = [
     "RecurrentCore",
     "RecurrentQNetwork",
     "atari_torso",
+    "dqn_torso",
     "small_torso",
 ]
