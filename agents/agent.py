@@ -70,6 +70,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       double_q: the online network chooses the bootstrap action (van Hasselt 2016); off in the paper.
       priority_eta: weight of the maximum in a sequence's priority (R2D2: 0.9).
       importance_exponent: beta of the importance weights.
+      evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
       jit_compile: compile the update with XLA. Slower on CPUs, and not with MirroredStrategy on CPUs, where TensorFlow
         2.15 compiles no update in which replicas meet.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
@@ -94,12 +95,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         double_q: bool = False,
         priority_eta: float = 0.9,
         importance_exponent: float = 0.6,
+        evaluation_epsilon: float = 0.0,
         jit_compile: bool = False,
         strategy: tf.distribute.Strategy | None = None,
     ):
         tf.Module.__init__(self, name="recurrent_multi_head_agent")
         if not 0.0 <= priority_eta <= 1.0:
             raise ValueError(f"priority_eta must lie in [0, 1], got {priority_eta}")
+        if not 0.0 <= evaluation_epsilon <= 1.0:
+            raise ValueError(f"evaluation_epsilon must lie in [0, 1], got {evaluation_epsilon}")
         if target_update_period < 1:
             raise ValueError(
                 f"target_update_period counts updates and must be at least 1, got {target_update_period}"
@@ -130,7 +134,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self._update = tf.function(self._update, jit_compile=True)
         collect_policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed)
         policy = MultiHeadPolicy(
-            time_step_spec, action_spec, network, len(heads), seed=seed + 1, epsilons=(0.0,)
+            time_step_spec, action_spec, network, len(heads), seed=seed + 1, epsilons=(evaluation_epsilon,)
         )
         super().__init__(
             time_step_spec,

@@ -32,7 +32,7 @@ class Evaluator:
 
     Args:
       environment: batched; it is reset before every evaluation, and closed by whoever made it.
-      policy: a greedy `MultiHeadPolicy`, epsilons `(0.0,)`.
+      policy: a `MultiHeadPolicy`, greedy but for its evaluation epsilon.
       heads: what each value head sees of rewards and discounts.
       scaling: of the agent; puts values into reward units.
       max_steps: an episode still running after so many environment steps counts with its return so far.

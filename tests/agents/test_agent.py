@@ -391,5 +391,20 @@ def test_learning_reduces_the_error_on_a_fixed_batch():
 def test_wrong_options_are_refused():
     with pytest.raises(ValueError, match="priority_eta"):
         make_agent(priority_eta=2.0)
+    with pytest.raises(ValueError, match=r"evaluation_epsilon must lie in \[0, 1\], got 1.5"):
+        make_agent(evaluation_epsilon=1.5)
     with pytest.raises(ValueError, match="target_update_period"):
         make_agent(target_update_period=0)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.4])
+def test_evaluation_explores_as_often_as_it_is_told_to(epsilon):
+    agent = make_agent(evaluation_epsilon=epsilon)
+    size = 2_000
+    time_step = ts.restart(tf.random.stateless_normal((size, FEATURES), (1, 2)), batch_size=size)
+    info = agent.policy.action(time_step, agent.policy.get_initial_state(size)).info
+    taken, greedy = (
+        tf.gather(values, info.head, batch_dims=1).numpy()
+        for values in (info.taken_values, info.greedy_values)
+    )
+    assert np.mean(taken < greedy) == pytest.approx(epsilon * (ACTIONS - 1) / ACTIONS, abs=0.04)
