@@ -327,6 +327,17 @@ def test_compression_halves_the_papers_replay():
         assert estimate == 4_000_000 * row + 100_000 * (4_096 + 1_000)
 
 
+def test_small_pictures_count_as_compressed_and_none_as_larger_than_they_are():
+    frames, shape = tf.TensorSpec((84, 84, 2), tf.uint8), SequenceShape(5, 20, 20, 5)
+    estimates = [replay_memory.estimate_memory(frames, (), shape, 200_000, level) for level in (3, 0)]
+    raw = 200_000 * frames.shape.num_elements()
+    assert raw / 8 < estimates[0] < estimates[1] < raw / 3
+    same = tf.TensorSpec((41, 84, 2), tf.uint8), tf.TensorSpec((84, 84, 2), tf.float32)
+    for spec in same:  # too small, and no pixels
+        size = spec.shape.num_elements() * spec.dtype.size
+        assert replay_memory.estimate_memory(spec, (), shape, 20) == 20 * (size + 166) + 1_000
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int32, np.bool_])
 def test_compression_loses_nothing(dtype):
     rows = (np.random.default_rng(0).normal(size=(2, 3, 5, 4, 2)) * 9).astype(dtype)
