@@ -180,7 +180,8 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}\nTry: {self.prog} --help")
 
     def parse_args(self, args: Sequence[str]) -> argparse.Namespace:
-        options, unknown = self.parse_known_args(args)
+        # Intermixed: flags may stand between names of which the first may be left out.
+        options, unknown = self.parse_known_intermixed_args(args)
         if unknown:
             name = unknown[0].split("=")[0]
             raise UsageError(f"There is no flag {name}. {nearest(name, self._option_string_actions)}")

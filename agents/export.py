@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.command_line import Parser
 from agents.run_folder import UsageError
-from agents.trained import Trained, add_arguments, check_folder, load
+from agents.trained import Trained, add_arguments, find_folder, load
 from rbs_tf.startup import quiet
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         add_arguments(parser)
         parser.add_argument("out_dir", metavar="OUT_DIR", help="folder to make")
         options = parser.parse_args(sys.argv[1:] if argv is None else argv)
-        check_folder(options.run_dir, options.checkpoint)
+        options.run_dir = find_folder(options)
         _check_new(Path(options.out_dir).absolute())
         trained = load(options.run_dir, options.checkpoint, options.head)
         with contextlib.closing(trained.environment):

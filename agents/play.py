@@ -12,7 +12,7 @@ import numpy as np
 
 from agents.command_line import Parser, count
 from agents.run_folder import UsageError
-from agents.trained import Trained, add_arguments, check_folder, load
+from agents.trained import Trained, add_arguments, find_folder, load
 from rbs_tf.startup import quiet
 
 EXAMPLES = """\
@@ -23,7 +23,10 @@ examples:
       with a video that shows what every head expects
   python -m agents.play RUN_DIR --checkpoint=latest --head=unclipped_0.99
       the newest weights, and a head of one's choice
+  python -m agents.play --pretrained=pong
+      the weights that come with the repository, nothing to train
 """
+SIDE_BY_SIDE = 16  # environments at most; a film is of one episode after the other
 
 
 class Moment(NamedTuple):
@@ -43,11 +46,14 @@ class Moment(NamedTuple):
 
 
 def moments(trained: Trained, episodes: int, max_steps: int = 27_000) -> Iterator[Moment]:
-    """Plays greedily and hands out every step of every episode as it happens.
+    """Plays as the run's evaluations do and hands out every step of every episode as it happens.
+
+    Environment i of a batch of N plays episodes i + 1, i + 1 + N, and so on, whoever is done first: taking episodes as
+    they finish would favour short ones.
 
     Args:
       trained: what acts, and where.
-      episodes: how many, one after the other.
+      episodes: how many in all.
       max_steps: environment steps after which an episode is cut.
     """
     import tensorflow as tf
@@ -59,31 +65,36 @@ def moments(trained: Trained, episodes: int, max_steps: int = 27_000) -> Iterato
         step = policy.action(time_step, state)
         return step.action, step.state, trained.values(step.info.greedy_values)
 
-    state = policy.get_initial_state(1)
-    for episode in range(1, episodes + 1):
+    batch = environment.batch_size
+    state = policy.get_initial_state(batch)
+    episode = 1 + np.arange(batch)  # which one each environment plays
+    while np.any(episode <= episodes):
         time_step = environment.reset()
-        episode_return = 0.0
-        for step in range(max_steps + 1):
-            reward = float(time_step.reward[0]) / environment.reward_multiplier if step else 0.0
-            episode_return += reward
-            ended, cut = bool(time_step.is_last()[0]), step == max_steps
-            action = None
-            if not (ended or cut):
-                action, state, values = act(tf.nest.map_structure(tf.convert_to_tensor, time_step), state)
-                action, values = action.numpy(), values.numpy()[0]
-            yield Moment(
-                episode,
-                step,
-                time_step.observation[0],
-                reward,
-                episode_return,
-                values,
-                None if action is None else int(action[0]),
-                ended or cut,
-                cut and not ended,
-            )
-            if ended or cut:
-                break
+        waits = np.zeros(batch, bool)  # after a cut, for the others: there is only one reset for all
+        steps, score = np.zeros(batch, int), np.zeros(batch)
+        values = np.zeros((batch, len(trained.agent.heads)), np.float32)
+        while np.any(plays := (episode <= episodes) & ~waits):
+            first, last = time_step.is_first(), time_step.is_last()
+            reward = time_step.reward.astype(float) / environment.reward_multiplier
+            steps, score = np.where(first, 0, steps + 1), np.where(first, 0.0, score + reward)
+            cut = ~last & (steps == max_steps)
+            ended = last | cut
+            tensors = tf.nest.map_structure(tf.convert_to_tensor, time_step)
+            action, state, new_values = act(tensors, state)
+            action, values = action.numpy(), np.where(ended[:, None], values, new_values.numpy())
+            for index in np.flatnonzero(plays):
+                yield Moment(
+                    int(episode[index]),
+                    int(steps[index]),
+                    time_step.observation[index],
+                    float(reward[index]),
+                    float(score[index]),
+                    values[index],
+                    None if ended[index] else int(action[index]),
+                    bool(ended[index]),
+                    bool(cut[index]),
+                )
+            episode, waits = episode + batch * (plays & ended), waits | cut
             time_step = environment.step(action)
 
 
@@ -99,7 +110,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Plays what the arguments ask for; returns the exit code: 0, 2 if it is refused, 130 on Ctrl-C."""
     try:
         options = _options(sys.argv[1:] if argv is None else argv)
-        trained = load(options.run_dir, options.checkpoint, options.head, options.seed)
+        num_envs = 1 if options.video else min(options.episodes, SIDE_BY_SIDE)
+        chosen = options.checkpoint, options.head, options.seed
+        trained = load(options.run_dir, *chosen, num_envs=num_envs, camera=bool(options.video))
         with contextlib.closing(trained.environment):
             _play(trained, options)
     except UsageError as error:
@@ -114,7 +127,8 @@ def _options(argv: Sequence[str]) -> Any:
     """Parses the flags and refuses, before TensorFlow is there, what can be known to be wrong."""
     parser = Parser(
         prog="python -m agents.play",
-        description="Plays what a run has learned, greedily. The run folder stays as it is, and the run may go on.",
+        description="Plays what a run has learned, greedily unless its evaluations play otherwise. The run folder stays"
+        " as it is, and the run may go on.",
         epilog=EXAMPLES,
     )
     add_arguments(parser)
@@ -127,10 +141,10 @@ def _options(argv: Sequence[str]) -> Any:
         metavar="N",
         help="steps until an episode is cut (%(default)s)",
     )
-    flag("--seed", type=count(0), default=0, metavar="N", help="of the environment (%(default)s)")
+    flag("--seed", type=count(0), default=0, metavar="N", help="of the environments (%(default)s)")
     flag("--video", metavar="FILE", help="film it: out.mp4 (needs the extra `video`), or out.gif")
     options = parser.parse_args(argv)
-    check_folder(options.run_dir, options.checkpoint)
+    options.run_dir = find_folder(options)
     if options.video:
         from agents.video import check_file
 
@@ -139,11 +153,14 @@ def _options(argv: Sequence[str]) -> Any:
 
 
 def _play(trained: Trained, options: Any) -> None:
-    """Plays, prints a line per episode, and films."""
+    """Plays, prints a line per episode in their order, and films."""
     from rbs_tf import scores
 
-    print(f"{trained.name}. {trained.origin}", flush=True)
-    returns = []
+    epsilon = float(trained.agent.policy._epsilons[0])
+    random = f" As in its evaluations, {100 * epsilon:.3g}% of its actions are random." if epsilon else ""
+    print(f"{trained.name}. {trained.origin}{random}", flush=True)
+    ends: dict[int, Moment] = {}
+    returns: list[float] = []
     with contextlib.ExitStack() as closing:
         if options.video:
             from agents.video import Film
@@ -153,10 +170,12 @@ def _play(trained: Trained, options: Any) -> None:
             if options.video:
                 film.add(moment)
             if moment.ended:
-                returns.append(moment.episode_return)
-                cut = ", cut there" if moment.cut else ""
+                ends[moment.episode] = moment
+            while end := ends.pop(len(returns) + 1, None):
+                returns.append(end.episode_return)
+                cut = ", cut there" if end.cut else ""
                 print(
-                    f"episode {moment.episode}: return {moment.episode_return:.6g}, {moment.step:,} steps{cut}",
+                    f"episode {end.episode}: return {end.episode_return:.6g}, {end.step:,} steps{cut}",
                     flush=True,
                 )
     mean = float(np.mean(returns))

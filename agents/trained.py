@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import gin
 
 from agents.command_line import nearest, without_gin_trail
-from agents.run_folder import RunFolderError, UsageError
+from agents.run_folder import REPOSITORY, RunFolderError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
     from agents.agent import RecurrentMultiHeadAgent
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
+PRETRAINED = REPOSITORY / "pretrained"  # a slim run folder for each name, and SHA256SUMS
+_NEEDED = ("config.gin", "best.npz")
+
 
 class Trained(NamedTuple):
     """The policy of a run."""
 
     name: str  # of the environment
-    environment: GymnasiumVectorEnvironment  # of batch size 1
-    agent: RecurrentMultiHeadAgent  # its `policy` acts greedily, with `head` alone
+    environment: GymnasiumVectorEnvironment  # or the same with a camera, `agents.video.WithCamera`
+    agent: RecurrentMultiHeadAgent  # its `policy` acts with `head` alone, as in evaluations
     head: int
     update: int
     origin: str  # which weights these are and which head acts, in words
@@ -45,7 +49,10 @@ class Trained(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is asked for in the same way whatever is done with the policy."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="folder of a run of train.py")
+    parser.add_argument("run_dir", metavar="RUN_DIR", nargs="?", help="folder of a run of train.py")
+    parser.add_argument(
+        "--pretrained", metavar="NAME", help="in place of RUN_DIR: weights that come with the repository"
+    )
     parser.add_argument(
         "--checkpoint",
         choices=("best", "latest"),
@@ -55,6 +62,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--head", metavar="NAME|INDEX", help="the head that acts (the one that the bandit rates best)"
     )
+
+
+def find_folder(options: argparse.Namespace) -> Path:
+    """The folder that the arguments of `add_arguments` name, checked; needs no TensorFlow.
+
+    Raises:
+      UsageError: they name none, or two, or there is nothing to read in it, or its files are damaged.
+    """
+    if options.run_dir is not None and options.pretrained is not None:
+        raise UsageError(
+            f"RUN_DIR and --pretrained exclude each other: give {options.run_dir} or"
+            f" --pretrained={options.pretrained}."
+        )
+    if options.pretrained is not None:
+        folder = pretrained(options.pretrained)
+    elif options.run_dir is not None:
+        folder = Path(options.run_dir)
+    else:
+        raise UsageError(
+            "Which run is it? Give the folder of a run as RUN_DIR, or --pretrained=NAME for weights that come with"
+            " the repository."
+        )
+    check_folder(folder, options.checkpoint)
+    return folder
+
+
+def pretrained(name: str) -> Path:
+    """The folder of weights that come with the repository, once its files are known to be as they were published.
+
+    `pretrained/SHA256SUMS` lists them as `sha256sum */*` prints it there.
+
+    Raises:
+      UsageError: there are none of this name, or a file is missing or damaged.
+    """
+    sums = PRETRAINED / "SHA256SUMS"
+    text = sums.read_text() if sums.is_file() else ""
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
+    known = {Path(file.removeprefix("*")): digest for digest, file in lines}
+    names = sorted({file.parts[0] for file in known})
+    if name not in names:
+        answer = f"There is: {', '.join(names)}." if names else f"{sums} lists none at all."
+        raise UsageError(f"There is no pretrained agent {name!r}. {answer}")
+    listed = {file for file in known if file.parts[0] == name}
+    for file in sorted(listed | {Path(name, needed) for needed in _NEEDED}):
+        path, repaired = PRETRAINED / file, f"git checkout -- {Path(PRETRAINED.name, file)}"
+        if not path.is_file():
+            raise UsageError(f"{path} is missing. To get it back, type in the repository: {repaired}")
+        if hashlib.sha256(path.read_bytes()).hexdigest() != known.get(file):
+            raise UsageError(
+                f"{path} is damaged: its SHA-256 is not the one that {sums.name} lists. To get it back, type in the"
+                f" repository: {repaired}"
+            )
+    return PRETRAINED / name
 
 
 def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
@@ -77,7 +137,12 @@ def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
 
 
 def load(
-    run_dir: str | os.PathLike, checkpoint: str = "best", head: str | None = None, seed: int = 0
+    run_dir: str | os.PathLike,
+    checkpoint: str = "best",
+    head: str | None = None,
+    seed: int = 0,
+    num_envs: int = 1,
+    camera: bool = False,
 ) -> Trained:
     """Builds what the run's config.gin says and gives it the run's weights. Replaces the gin configuration.
 
@@ -85,7 +150,10 @@ def load(
       run_dir: the run folder.
       checkpoint: "best", or, if the run has kept none, and for "latest", the newest checkpoint.
       head: name or index; None: the one that the bandit rated best.
-      seed: of the environment.
+      seed: of the environments.
+      num_envs: environments in the batch.
+      camera: put one beside an Atari game, see `agents.video.WithCamera`, unless the agent itself sees the console's
+        own picture.
 
     Raises:
       UsageError: a head that there is not, an environment that cannot be made, or no weights that can be used.
@@ -97,14 +165,19 @@ def load(
     from agents import best
     from agents.checkpoint import read_newest
     from agents.training import Training
+    from agents.video import WithCamera
     from rbs_tf import environments
+    from rbs_tf.environments.factory import RAW_FRAMES
 
     with gin.unlock_config():
         gin.clear_config()
         try:
             gin.parse_config((Path(run_dir) / "config.gin").read_text())
             training = Training()
-            environment = environments.make(training.env, seed=seed)
+            environment = environments.make(training.env, num_envs=num_envs, seed=seed)
+            if camera and environment.game and environment.observation_spec().shape != (210, 160, 3):
+                filming = environments.make(training.env, num_envs=num_envs, seed=seed, **RAW_FRAMES)
+                environment = WithCamera(environment, filming)
         except (ValueError, RuntimeError, ImportError, gymnasium.error.Error) as error:
             explained = without_gin_trail(error)
             raise UsageError(f"The run cannot be built from {run_dir}/config.gin: {explained}") from error

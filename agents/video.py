@@ -1,4 +1,4 @@
-"""A film of an agent at play: what it sees, and beside it what each of its heads expects."""
+"""A film of an agent at play: the game, and beside it what each of its heads expects."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from agents.run_folder import UsageError
 if TYPE_CHECKING:
     from agents.play import Moment
     from agents.trained import Trained
+    from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 GIF_FRAMES = 1000  # a GIF is put together in memory, a third of a MB for each of them
 ATARI_RATE = 15.0  # frames per second at the console's own speed: it draws 60, and 4 make a step
@@ -44,6 +45,56 @@ def check_file(path: str | os.PathLike) -> None:
         raise UsageError(
             f"--video={path} cannot be written: give a file in a folder that exists and is yours."
         )
+
+
+class WithCamera:
+    """An environment, and beside it the same game as a person sees it, in colour and full size.
+
+    What an agent sees may be small, grey and stacked, and an emulator of ALE's gives one kind of frames alone. Two of
+    them with equal seeds and actions play the same game. Everything but `frame` is the environment's own.
+
+    Args:
+      environment: where an agent acts.
+      camera: made like it but for the frames, with the same seed; it is closed with it.
+    """
+
+    def __init__(self, environment: GymnasiumVectorEnvironment, camera: GymnasiumVectorEnvironment):
+        self._environment, self._camera = environment, camera
+        self._frames: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environment, name)
+
+    @property
+    def frame(self) -> Image.Image | None:
+        """The first environment of the batch at its latest time step, see `picture`."""
+        return picture(self._frames[0], self._camera.observation_spec())
+
+    def reset(self) -> Any:
+        return self._together(self._environment.reset(), self._camera.reset())
+
+    def step(self, action: np.ndarray) -> Any:
+        """One step of both.
+
+        Raises:
+          RuntimeError: reward, discount or kind of the step are not the same in both.
+        """
+        return self._together(self._environment.step(action), self._camera.step(action))
+
+    def close(self) -> None:
+        self._environment.close()
+        self._camera.close()
+
+    def _together(self, acted: Any, filmed: Any) -> Any:
+        for name in ("reward", "discount", "step_type"):
+            here, there = getattr(acted, name), getattr(filmed, name)
+            if not np.array_equal(here, there):
+                raise RuntimeError(
+                    f"{self._environment.name}: the camera shows another game than the agent plays: {name} {there},"
+                    f" not {here}. Both should have had the same seed, settings and actions."
+                )
+        self._frames = filmed.observation
+        return acted
 
 
 class Film:
@@ -109,10 +160,11 @@ class Film:
         return writer
 
     def _picture(self, observation: np.ndarray) -> Image.Image | None:
-        image = picture(observation, self._trained.environment.observation_spec())
-        if image is None:
-            image = _rendered(self._trained.environment)
-        return image
+        environment = self._trained.environment
+        if isinstance(environment, WithCamera):
+            return environment.frame
+        image = picture(observation, environment.observation_spec())
+        return _rendered(environment) if image is None else image
 
 
 class Panel:
@@ -229,12 +281,10 @@ def _rendered(environment: Any) -> Image.Image | None:
 
 
 def action_name(trained: Trained, action: int) -> str:
-    """In words where the game's actions are known: all 18 of the console, or all 6 of MinAtar."""
+    """In words where the game's actions are known: Atari's, or all 6 of MinAtar."""
     environment = trained.environment
-    if environment.game and environment.num_actions == 18:
-        import ale_py
-
-        return ale_py.Action(action).name.lower()
+    if environment.game:
+        return environment._vector_env.unwrapped.ale.get_action_set()[action].name.lower()
     if environment.name.startswith("minatar/") and environment.num_actions == len(_MINATAR_ACTIONS):
         return _MINATAR_ACTIONS[action]
     return str(action)

@@ -1,4 +1,4 @@
-"""What a run has learned, played and exported; all from one small run."""
+"""What a run has learned, played and exported: a small run, and an Atari agent that has learned nothing."""
 
 import json
 import shutil
@@ -13,9 +13,12 @@ import tensorflow as tf
 from PIL import Image
 
 from agents import export, play, video
+from agents import trained as trained_module
+from agents.best import Best
 from agents.embedded import EmbeddedRun
 from agents.run_folder import REPOSITORY
 from agents.trained import load
+from agents.training import Training
 from rbs_tf import environments
 from tests.agents.test_embedded import configured
 
@@ -30,6 +33,41 @@ BINDINGS = (
     "environments.make.reward_multiplier = 0.25",
 )
 NAMES = ("clipped_0.9", "unclipped_0.99")
+CARTPOLE = ("train.env = 'CartPole-v1'", "RecurrentQNetwork.torso = @networks.MlpTorso")
+# Small grey frames in stacks of two, and all that draws random numbers.
+ATARI = (
+    "train.env = 'breakout'",
+    "environments.make.img_height = 84",
+    "environments.make.img_width = 84",
+    "environments.make.grayscale = True",
+    "environments.make.stack_num = 2",
+    "environments.make.full_action_set = False",
+    "environments.make.repeat_action_probability = 0.25",
+    "environments.make.fire_on_new_life = True",
+    "environments.make.terminal_on_life_loss = True",
+    "environments.make.max_episode_steps = 80",
+    "environments.make.reward_multiplier = 0.25",
+    "RecurrentQNetwork.torso = @networks.ConvTorso",
+    "ConvTorso.channels = (4,)",
+    "ConvTorso.kernel_sizes = (8,)",
+    "ConvTorso.strides = (8,)",
+    "ConvTorso.units = 16",
+    "Heads.pairs = ((0.9, True), (0.99, False))",
+    "RecurrentMultiHeadAgent.evaluation_epsilon = 0.05",
+    "train.updates = 1",
+)
+
+
+def write_slim_run(folder, *bindings):
+    """A run folder with nothing but what playing needs: a configuration, and the weights of an untrained agent."""
+    folder.mkdir(parents=True)
+    with configured(*bindings):
+        (folder / "config.gin").write_text(gin.config_str())
+        environment = Training().environment(1)
+        agent = Training().agent(environment)
+        assert Best(folder).offer(7, np.array([1.0, 2.0]), agent.acting_variables)
+        environment.close()
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +88,23 @@ def run(tmp_path_factory):
             embedded.run()
             newest = [variable.numpy() for variable in embedded._agent.network.variables]
     assert [update for update, *_ in offered] == [5, 10, 15, 20, 25, 30]
-    yield SimpleNamespace(root=root, offered=offered, newest=newest)
+    return SimpleNamespace(root=root, offered=offered, newest=newest)
+
+
+@pytest.fixture(scope="module")
+def atari(tmp_path_factory):
+    """The folder of pretrained agents, with one in it."""
+    root = tmp_path_factory.mktemp("pretrained")
+    write_slim_run(root / "small_breakout", *ATARI)
+    sums = subprocess.run("sha256sum */*", shell=True, cwd=root, capture_output=True, text=True, check=True)
+    (root / "SHA256SUMS").write_text(sums.stdout)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def own_configuration():
+    """`load` leaves a run's configuration behind, which would reach the next test's environments."""
+    yield
     gin.clear_config()
 
 
@@ -120,19 +174,58 @@ def test_the_chosen_head_acts_greedily_and_all_values_are_in_units_of_their_rewa
     np.testing.assert_allclose([moment.values for moment in acted], values, rtol=1e-4, atol=1e-5)
 
 
-def test_playing_prints_every_return_and_their_mean_and_leaves_the_folder_as_it_was(run, capsys):
+def episodes_of(trained, episodes, **options):
+    """The moments of each episode, by its number; closes the environment."""
+    played = {number: [] for number in range(1, episodes + 1)}
+    for moment in play.moments(trained, episodes, **options):
+        played[moment.episode].append(moment)
+    trained.environment.close()
+    for moments in played.values():
+        assert [moment.step for moment in moments] == list(range(len(moments)))
+        assert [moment.ended for moment in moments] == [False] * (len(moments) - 1) + [True]
+        assert moments[-1].episode_return == sum(moment.reward for moment in moments)
+    return played
+
+
+def test_every_environment_plays_episodes_of_its_own_whoever_is_done_first(tmp_path):
+    untrained = write_slim_run(tmp_path / "run", *BINDINGS, *CARTPOLE)
+    side_by_side = episodes_of(load(untrained, num_envs=2), 5)
+    lengths = [len(moments) for moments in side_by_side.values()]
+    assert lengths[0] != lengths[1]
+    alone = episodes_of(load(untrained), 3)  # the same as the first of the two
+    for number, moments in alone.items():
+        twins = side_by_side[2 * number - 1]
+        assert [moment.action for moment in moments] == [moment.action for moment in twins]
+        assert [moment.reward for moment in moments] == [moment.reward for moment in twins]
+        np.testing.assert_allclose([m.values for m in moments], [m.values for m in twins], rtol=1e-3)
+
+
+def test_side_by_side_no_episode_is_lost_to_a_cut(run):
+    played = episodes_of(load(run.root, num_envs=3), 7, max_steps=12)
+    assert max(len(moments) for moments in played.values()) == 13
+    for moments in played.values():
+        assert moments[-1].cut == (len(moments) == 13) and moments[-1].action is None
+    again = episodes_of(load(run.root, num_envs=3), 7, max_steps=12)
+    for number, moments in played.items():
+        assert [moment.action for moment in moments] == [moment.action for moment in again[number]]
+
+
+def test_playing_prints_every_return_and_their_mean_and_leaves_the_folder_as_it_was(run, capsys, monkeypatch):
+    monkeypatch.setattr(play, "SIDE_BY_SIDE", 2)
+
     def contents():
         return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.root.rglob("*")}
 
     before = contents()
-    assert play.main([str(run.root), "--episodes=3", "--max_steps=25", "--seed=1"]) == 0
+    assert play.main([str(run.root), "--episodes=3", "--max_steps=12", "--seed=1"]) == 0
     first, *episodes, last = capsys.readouterr().out.splitlines()
     assert first.startswith("minatar/space_invaders. Best evaluation so far: ")
     returns = [float(line.split("return ")[1].split(",")[0]) for line in episodes]
-    assert len(returns) == 3 and any("25 steps, cut there" in line for line in episodes)
+    assert [line.split(":")[0] for line in episodes] == ["episode 1", "episode 2", "episode 3"]
+    assert any("12 steps, cut there" in line for line in episodes)
     assert float(last.split("mean return ")[1].split(",")[0]) == pytest.approx(np.mean(returns), rel=1e-5)
     assert contents() == before
-    assert play.main([str(run.root), "--episodes=3", "--max_steps=25", "--seed=1"]) == 0
+    assert play.main([str(run.root), "--episodes=3", "--max_steps=12", "--seed=1"]) == 0
     assert capsys.readouterr().out.splitlines() == [first, *episodes, last]
 
 
@@ -153,6 +246,62 @@ def test_a_video_has_a_frame_per_moment(run, tmp_path, capsys):
     assert play.main([*arguments, f"--video={tmp_path}/out.gif"]) == 0
     with Image.open(tmp_path / "out.gif") as film:
         assert (film.n_frames, film.size) == (18, meta["size"])
+
+
+def test_a_film_shows_one_episode_after_the_other(run, tmp_path, monkeypatch):
+    filmed = []
+    monkeypatch.setattr(video.Film, "add", lambda film, moment: filmed.append((moment.episode, moment.step)))
+    assert play.main([str(run.root), "--episodes=2", "--max_steps=8", f"--video={tmp_path}/out.gif"]) == 0
+    assert len(filmed) == 18 and filmed == sorted(filmed)
+
+
+def test_a_film_of_an_agent_that_sees_small_grey_frames_is_the_game_in_colour_and_full_size(atari):
+    trained = load(atari / "small_breakout", seed=5, camera=True)
+    assert trained.environment.observation_spec().shape == (84, 84, 2)
+    played, frames = [], []
+    for moment in play.moments(trained, 2, 70):
+        played.append(moment)
+        frames.append(np.array(trained.environment.frame))
+    trained.environment.close()
+    gin.clear_config()
+    settings = dict(repeat_action_probability=0.25, fire_on_new_life=True, terminal_on_life_loss=True)
+    alone = environments.make("breakout", seed=5, full_action_set=False, max_episode_steps=80, **settings)
+    time_step = alone.reset()
+    for moment, frame in zip(played[:71], frames, strict=False):
+        np.testing.assert_array_equal(
+            frame, np.repeat(np.repeat(time_step.observation[0], 2, axis=0), 2, axis=1)
+        )
+        if moment.action is not None:
+            time_step = alone.step(np.array([moment.action]))
+    alone.close()
+    assert played[70].cut and np.ptp(frames[0].astype(int), axis=-1).max() > 100
+    # What the agent saw is the same in grey, but for how greys are mixed and edges of bricks; without the score.
+    for moment, frame in zip(played, frames, strict=True):
+        if not moment.ended:
+            grey = Image.fromarray(frame).convert("L").resize((84, 84), Image.Resampling.BOX)
+            difference = np.asarray(grey)[8:].astype(int) - moment.observation[8:, :, -1]
+            assert np.mean(np.abs(difference) > 60) < 0.001
+
+
+def test_a_camera_that_shows_another_game_ends_the_film(atari):
+    trained = load(atari / "small_breakout", seed=5, camera=True)
+    other = load(atari / "small_breakout", seed=6)
+    trained.environment._camera.close()
+    trained.environment._camera = other.environment
+    with pytest.raises(RuntimeError, match="breakout: the camera shows another game than the agent plays"):
+        list(play.moments(trained, 3))
+    trained.environment.close()
+
+
+def test_agents_that_see_the_consoles_own_picture_need_no_camera(tmp_path):
+    raw = [binding for binding in ATARI if not any(word in binding for word in ("img_", "gray", "stack"))]
+    trained = load(write_slim_run(tmp_path / "run", *raw), camera=True)
+    assert not isinstance(trained.environment, video.WithCamera)
+    trained.environment.close()
+    trained = load(tmp_path / "run", camera=False)
+    film = video.Film(tmp_path / "out.gif", trained)
+    assert film._picture(trained.environment.reset().observation[0]).size == (320, 420)
+    trained.environment.close()
 
 
 def test_a_gif_ends_at_its_limit_and_says_so(run, tmp_path, capsys, monkeypatch):
@@ -189,6 +338,15 @@ def test_what_the_agent_sees_becomes_a_picture_in_whole_pixels():
         environment.close()
 
 
+@pytest.mark.parametrize("full, names", [(False, "noop fire right left"), (True, "noop fire up right left")])
+def test_actions_of_atari_are_named_in_any_set_of_them(full, names):
+    environment = environments.make("breakout", full_action_set=full)
+    trained = SimpleNamespace(environment=environment)
+    known = [video.action_name(trained, action) for action in range(environment.num_actions)]
+    environment.close()
+    assert known[:5] == names.split() and len(known) == (18 if full else 4)
+
+
 def test_of_observations_that_are_no_pictures_the_environments_own_are_taken():
     environment = environments.make("CartPole-v1")
     observation = environment.reset().observation[0]
@@ -217,12 +375,55 @@ def test_what_cannot_be_played_is_refused_in_one_line(run, tmp_path, capsys, mon
     assert 'pip install "rbs-tf[video]"' in answer and "out.gif" in answer
 
 
+def test_pretrained_weights_play_film_and_export_by_name(atari, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(trained_module, "PRETRAINED", atari)
+    name = "--pretrained=small_breakout"
+    assert play.main([name, "--episodes=3", "--max_steps=30"]) == 0
+    first, *episodes, _ = capsys.readouterr().out.splitlines()
+    assert "1.5 per episode in 2 episodes, at update 7" in first and len(episodes) == 3
+    assert first.endswith("As in its evaluations, 5% of its actions are random.")
+    assert play.main([name, "--episodes=1", "--max_steps=20", f"--video={tmp_path}/out.gif"]) == 0
+    with Image.open(tmp_path / "out.gif") as film:
+        assert film.n_frames == 21 and film.height >= 420
+        game = np.asarray(film.convert("RGB"))[:420, :320].astype(int)
+    assert np.ptp(game, axis=-1).max() > 100
+    assert export.main([name, str(tmp_path / "exported")]) == 0
+    assert json.loads((tmp_path / "exported" / "policy.json").read_text())["environment"] == "breakout"
+
+
+def test_pretrained_weights_that_there_are_not_or_no_longer_are_refused(atari, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(trained_module, "PRETRAINED", tmp_path / "pretrained")
+    assert "There is no pretrained agent 'pong'. " in refusal(capsys, "--pretrained=pong")
+    shutil.copytree(atari, tmp_path / "pretrained")
+    answer = refusal(capsys, "--pretrained=pong")
+    assert "There is no pretrained agent 'pong'. There is: small_breakout." in answer
+    name, weights = "--pretrained=small_breakout", tmp_path / "pretrained" / "small_breakout" / "best.npz"
+    assert "RUN_DIR and --pretrained exclude each other: give runs/mine or" in refusal(
+        capsys, "runs/mine", name
+    )
+    assert "Give the folder of a run as RUN_DIR, or --pretrained=NAME" in refusal(capsys)
+    back = "type in the repository: git checkout -- pretrained/small_breakout/best.npz"
+    contents = weights.read_bytes()
+    weights.write_bytes(contents[:-1] + bytes([contents[-1] ^ 1]))
+    answer = refusal(capsys, name)
+    assert f"{weights} is damaged" in answer and back in answer
+    weights.unlink()
+    answer = refusal(capsys, name)
+    assert f"{weights} is missing" in answer and back in answer
+    # A file that nobody vouches for is not taken, either.
+    weights.write_bytes(contents)
+    sums = tmp_path / "pretrained" / "SHA256SUMS"
+    sums.write_text("".join(line for line in sums.open() if "best.npz" not in line))
+    assert f"{weights} is damaged" in refusal(capsys, name)
+
+
 def test_refusals_do_not_wait_for_tensorflow(tmp_path):
     (tmp_path / "config.gin").touch()
     program = (
         "import sys\n"
         "from agents import play\n"
-        "for argv in (['nowhere'], ['.'], ['.', '--sead=1'], [sys.argv[1]], [sys.argv[1], '--video=x.avi']):\n"
+        "for argv in ([], ['nowhere'], ['--pretrained=none'], ['.'], ['.', '--sead=1'], [sys.argv[1]],\n"
+        "             [sys.argv[1], '--video=x.avi']):\n"
         "    assert play.main(argv) == 2\n"
         "assert 'tensorflow' not in sys.modules\n"
     )
@@ -300,7 +501,7 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, trained, tm
 
 
 def test_an_export_takes_another_head_and_no_folder_that_exists(run, tmp_path, capsys):
-    assert export.main([str(run.root), str(tmp_path / "exported"), "--head=0", "--checkpoint=latest"]) == 0
+    assert export.main([str(run.root), "--head=0", str(tmp_path / "exported"), "--checkpoint=latest"]) == 0
     described = json.loads((tmp_path / "exported" / "policy.json").read_text())
     assert (described["acting_head"], described["update"]) == (NAMES[0], 30)
     capsys.readouterr()
