@@ -19,10 +19,16 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train test chaos studies bench rivals docs lint format lock clean help
+.PHONY: train compare test chaos studies bench rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
+
+# runs/quickstart-...: what `make train` has made already is not made again.
+compare: $(INSTALLED) ## Train the quickstart with scaling and without, and write report.html
+	$(PY) train.py --config=quickstart $(ARGS)
+	$(PY) train.py --config=quickstart --scaling=none $(ARGS)
+	$(PY) -m rbs_tf.report runs/quickstart-* --title="With return-based scaling and without"
 
 test: lint ## Check style and run the tests; ARGS="-m slow" runs the long ones
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
@@ -41,7 +47,14 @@ bench: export TF_CPP_MIN_LOG_LEVEL := 3
 bench: $(INSTALLED) ## Measure speed side by side with others, 24 minutes on an idle machine, into docs/performance.md
 	@$(PY) -m benchmarks.performance $(ARGS)
 
-rivals: $(RIVALS_INSTALLED) ## Install JAX and PyTorch, 1.5 GB, into .venv-rivals, for `make bench`
+rivals-venv: $(RIVALS_INSTALLED) ## Install JAX, PyTorch and Stable-Baselines3, 1.7 GB, into .venv-rivals, which two commands need
+	@echo "Next: make bench, which compares updates with theirs; make rivals, which trains Stable-Baselines3 for hours"
+
+# Runs that are in the table are skipped: the same command goes on where it was stopped. ARGS=--core=1 takes another core.
+rivals: $(RIVALS_INSTALLED) ## Train Stable-Baselines3 on two Atari games, four hours on one core, into docs/results/
+	@for game in pong breakout; do for algorithm in dqn qrdqn; do \
+	  $(RIVALS_VENV)/bin/python -m benchmarks.rivals.sb3_atari --algorithm=$$algorithm --game=$$game --core=0 $(ARGS) || exit 1; \
+	done; done
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(DOCS_INSTALLED) ## Build the documentation into site/, strictly; it needs no TensorFlow
@@ -74,7 +87,7 @@ clean: ## Remove .venv and everything else that is built (runs/ stays)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(INSTALLED): requirements.lock pyproject.toml setup.py | $(PY)
 	@echo "Installing requirements.lock into $(VENV) ..."

@@ -1,10 +1,10 @@
 """The learner's update, ours against the same one in JAX and in PyTorch: same weights, same batch, same results.
 
-    make rivals
+    make rivals-venv
     .venv/bin/python -m benchmarks.other_frameworks
 
-`make rivals` puts JAX and PyTorch into .venv-rivals, apart from TensorFlow; without it nothing is measured. Each works
-in a process of its own, on the same core with one thread, in float32, by turns with ours; all compute loss, priorities,
+`make rivals-venv` puts JAX and PyTorch into .venv-rivals, apart from TensorFlow; without it nothing is measured. Each
+works in a process of its own, on the same core with one thread, in float32, by turns with ours; all compute loss, priorities,
 means per head and Adam's step. JAX's update is one jitted function. PyTorch's is eager (compiling its torso
 did not make it quicker), with `nn.LSTM`, which knows no resets; where a window has one, it goes row by row. In
 return it is spared them in the measured windows, and both compute the sigma of a batch in float32, not in float64.
@@ -199,7 +199,7 @@ def measure(work: Work, updates: int, plan: list[str]) -> None:
 
 def main() -> None:
     if not PYTHON.exists():
-        print("JAX and PyTorch are compared with ours once `make rivals` has installed them.")
+        print("JAX and PyTorch are compared with ours once `make rivals-venv` has installed them.")
         return
     measure(workloads.SMALL, updates=24, plan=["checked", "measured"] * 3)
     measure(workloads.PAPER, updates=1, plan=["checked", "measured"])
