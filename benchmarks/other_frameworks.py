@@ -4,8 +4,8 @@
     .venv/bin/python -m benchmarks.other_frameworks
 
 `make rivals-venv` puts JAX and PyTorch into .venv-rivals, apart from TensorFlow; without it nothing is measured. Each
-works in a process of its own, on the same core with one thread, in float32, by turns with ours; all compute loss, priorities,
-means per head and Adam's step. JAX's update is one jitted function. PyTorch's is eager (compiling its torso
+works in a process of its own, on the same core with one thread, in float32, by turns with ours; all compute loss,
+priorities, means per head and Adam's step. JAX's update is one jitted function. PyTorch's is eager (compiling its torso
 did not make it quicker), with `nn.LSTM`, which knows no resets; where a window has one, it goes row by row. In
 return it is spared them in the measured windows, and both compute the sigma of a batch in float32, not in float64.
 

@@ -235,7 +235,7 @@ def default(parameter):
 
 
 def torso_setting(function, name):
-    """What `atari_torso` or `small_torso` hands to ConvTorso."""
+    """What `atari_torso`, `dqn_torso` or `small_torso` hands to ConvTorso."""
     _, node = CONFIGURABLES[function]
     call = next(item.value for item in node.body if isinstance(item, ast.Return))
     return next(ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg == name)
@@ -245,10 +245,10 @@ def hyper_parameters():
     """(parameter, config, value as the page says it) of every cell of agent.md's table that holds a literal."""
     for line in (DOCS / "agent.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) != 5 or not re.match(r"`\w+\.\w+`", cells[4]):
+        if len(cells) != 6 or not re.match(r"`\w+\.\w+`", cells[5]):
             continue
-        parameter = re.match(r"`([\w.]+)`", cells[4])[1]
-        for config, cell in (("atari", cells[2]), ("quickstart", cells[3])):
+        parameter = re.match(r"`([\w.]+)`", cells[5])[1]
+        for config, cell in zip(("atari", "atari_small", "quickstart"), cells[2:5], strict=True):
             if literal := re.fullmatch(r"`(.+)`", cell):
                 yield parameter, config, ast.literal_eval(literal[1])
 

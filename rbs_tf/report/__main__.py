@@ -93,6 +93,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
         (folder / f"{table[0]}.csv").write_text(tables.text(table), encoding="utf-8")
     size = options.output.stat().st_size / 1e6
     print(f"Page: {options.output.resolve()} ({size:.1f} MB)\nCSV files: {folder.resolve()}")
+    print(*numbers.in_words(made, computed.heads), sep="\n")
 
 
 if __name__ == "__main__":

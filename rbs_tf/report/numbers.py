@@ -346,6 +346,26 @@ def profiles(samples: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, n
     return thresholds, {label: estimates.estimate(values, function=of) for label, values in samples.items()}
 
 
+def in_words(study: Study, heads: Sequence[HeadNumbers]) -> list[str]:
+    """A sentence for each group in each environment: how its training ended, and how unlike its heads' errors were."""
+    sentences = []
+    for environment, group, runs in study.cells():
+        ends = [estimates.final(*study.returns(run, "training"), study.ends[environment]) for run in runs]
+        words = f"{group.label} in {environment}: {np.mean(ends):.4g} points per training episode"
+        spans = [
+            np.max(errors) / np.min(errors)
+            for of in heads
+            if (of.environment, of.group) == (environment, group.label) and len(of.heads) > 1
+            for errors in [of.of("td_error_scaled", "last fifth")]
+            if np.min(errors) > 0
+        ]
+        if spans:
+            span = np.exp(np.mean(np.log(spans)))
+            words += f", from heads whose errors span a factor of {span:.3g}"
+        sentences.append(f"{words} (last fifth{f', {len(runs)} seeds' if len(runs) > 1 else ''}).")
+    return sentences
+
+
 def heads_of(study: Study) -> list[str]:
     """Every head's name, in the order of the run with the most."""
     named = sorted((run.heads for run in all_runs(study)), key=len, reverse=True)

@@ -41,6 +41,17 @@ def test_a_run_says_what_it_is_and_how_far_it_came(root):
     assert runs.read(root / "xpong0").state == "finished"
 
 
+def test_a_sentence_says_how_each_group_ended_and_how_unlike_its_heads_errors_are(root, whole):
+    sentences = numbers.in_words(made(root), whole.heads)
+    assert sentences[2:] == [
+        "return_based in pong: 8.25 points per training episode, from heads whose errors span a factor of 1 "
+        "(last fifth, 2 seeds).",
+        "none in pong: 2.75 points per training episode, from heads whose errors span a factor of 10 "
+        "(last fifth, 2 seeds).",
+    ]
+    assert "factor" not in numbers.in_words(made(root), [])[0]
+
+
 def test_a_run_whose_lock_is_held_is_running(tmp_path):
     folder = write_run(tmp_path / "run", updates=20)
     with open(folder / "lock", "w") as lock:
