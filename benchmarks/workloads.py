@@ -70,7 +70,7 @@ class Work:
 PAPER = Work(
     "paper's network", (210, 160, 3), 18, networks.atari_torso, 512, 256, 256, 4, SequenceShape(10, 40, 20, 5)
 )
-# configs/quickstart.gin
+# MinAtar's frames and windows, and a network twice the quickstart's.
 SMALL = Work(
     "small network", (10, 10, 6), 6, networks.small_torso, 128, 64, 64, 16, SequenceShape(5, 20, 10, 5)
 )

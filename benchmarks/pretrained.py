@@ -1,0 +1,74 @@
+"""Puts what a run has learned into the repository, small enough for it, and measures what is left of it.
+
+    .venv/bin/python -m benchmarks.pretrained runs/atari_small-pong-return-seed0 pong
+
+Takes the weights of the best evaluation, rounds them to the 8 significant bits of bfloat16, which compress to less than
+half, and plays 100 new episodes with them: theirs is the mean return that `agents.play --pretrained` names, and unlike
+that of the best of many evaluations it is not biased upward. Writes pretrained/NAME and its hashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rbs_tf.startup import quiet
+
+quiet()
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from agents import best  # noqa: E402
+from agents.play import SIDE_BY_SIDE, interval, moments  # noqa: E402
+from agents.trained import PRETRAINED, Trained, load  # noqa: E402
+from agents.weights import packed  # noqa: E402
+
+EPISODES = 100
+
+
+def round_weights(trained: Trained) -> None:
+    """Gives the network weights that bfloat16 can hold."""
+    for variable in trained.agent.network.variables:
+        variable.assign(tf.cast(tf.cast(variable, tf.bfloat16), variable.dtype))
+
+
+def played(trained: Trained) -> np.ndarray:
+    """Returns of new episodes, float64 [EPISODES]."""
+    return np.array([m.episode_return for m in moments(trained, EPISODES) if m.ended])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument("name", metavar="NAME")
+    options = parser.parse_args(argv)
+    trained = load(options.run_dir, seed=1, num_envs=SIDE_BY_SIDE)
+    before = played(trained)
+    round_weights(trained)
+    after = played(trained)
+    for what, returns in (("as learned", before), ("rounded", after)):
+        low, high = interval(returns)
+        print(f"{what}: {returns.mean():.4g} per episode, 95% interval [{low:.4g}, {high:.4g}]")
+    folder = PRETRAINED / options.name
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(options.run_dir / "config.gin", folder)
+    found = best.Found(trained.update, float(after.mean()), len(after))
+    weights = packed([tf.identity(variable) for variable in trained.agent.acting_variables])
+    np.savez_compressed(folder / best.FILE, weights=weights, **found._asdict())
+    files = sorted(path for path in PRETRAINED.glob("*/*") if path.is_file())
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(PRETRAINED)}\n" for path in files
+    ]
+    (PRETRAINED / "SHA256SUMS").write_text("".join(lines))
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    print(f"{folder}: {size:.2f} MB, weights of update {trained.update:,}")
+
+
+if __name__ == "__main__":
+    main()
