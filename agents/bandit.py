@@ -9,6 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 
+_QUANTILE = 1.959964  # of the standard normal, two-sided 95%
+
+
 @gin.configurable(module="agents")
 class HeadBandit(tf.Module):
     """Prefers the heads whose episodes do at least as well as the recent average.
@@ -17,7 +20,8 @@ class HeadBandit(tf.Module):
 
         rating_z = (1/2 + number of z's episodes with return >= m) / (1 + number of z's episodes)
 
-    and head z is drawn with probability rating_z / sum of ratings. Comparing with the mean makes it independent
+    and head z is drawn with probability rating_z / sum of ratings. Which head evaluation acts with is asked otherwise:
+    a rating is kind to heads that have hardly played, one good episode of one makes 3/4. Comparing with the mean makes it independent
     of the scale of returns. The paper names Schaul et al. 2019 as its source and gives no formula: this is a
     reconstruction. Returns are undiscounted, of unclipped rewards.
 
@@ -50,12 +54,8 @@ class HeadBandit(tf.Module):
     @property
     def ratings(self) -> np.ndarray:
         """float64 [H], each in (0, 1): near 1 when nearly all of a head's episodes reach the mean."""
-        heads, returns = self._window_heads.numpy(), self._window_returns.numpy()
-        seen = heads >= 0
-        heads, returns = heads[seen], returns[seen]
-        good = returns >= returns.mean() if len(returns) else np.zeros(0, bool)
-        wins = np.bincount(heads[good], minlength=self.num_heads)
-        return (0.5 + wins) / (1.0 + np.bincount(heads, minlength=self.num_heads))
+        wins, episodes = self._counts()
+        return (0.5 + wins) / (1.0 + episodes)
 
     @property
     def probabilities(self) -> np.ndarray:
@@ -65,5 +65,21 @@ class HeadBandit(tf.Module):
 
     @property
     def best_head(self) -> int:
-        """The head with the highest rating; of equals, the first. Evaluation acts with it."""
-        return int(np.argmax(self.ratings))
+        """The head that evaluation acts with: the one of which it is surest that its episodes reach the mean.
+
+        That is the highest lower end of the 95% interval (Wilson 1927) of each head's share of such episodes; of equals
+        the first.
+        """
+        wins, episodes = self._counts()
+        n, square = np.maximum(episodes, 1), _QUANTILE**2
+        share = wins / n
+        half = _QUANTILE * np.sqrt(share * (1.0 - share) / n + square / (4.0 * n**2))
+        return int(np.argmax((share + square / (2.0 * n) - half) / (1.0 + square / n)))
+
+    def _counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each head, int64 [H]: episodes in the window that reached its mean return, and all of them."""
+        heads, returns = self._window_heads.numpy(), self._window_returns.numpy()
+        seen = heads >= 0
+        heads, returns = heads[seen], returns[seen]
+        good = returns >= returns.mean() if len(returns) else np.zeros(0, bool)
+        return tuple(np.bincount(of, minlength=self.num_heads) for of in (heads[good], heads))

@@ -368,5 +368,9 @@ def _parameters(configurable: str) -> Mapping[str, inspect.Parameter]:
 
 
 def without_gin_trail(error: Exception) -> str:
-    """Drops the names of the gin configurables that an exception passed through, which gin appends."""
-    return re.split(r"\n\s+In call to configurable", str(error))[0]
+    """Drops what gin and Keras put around the message: which configurables and layers an exception passed through."""
+    message = re.split(r"\n\s+In call to configurable", str(error))[0]
+    by_keras = re.match(
+        r"Exception encountered when calling layer .*?\n\n(.*?)\n\nCall arguments", message, re.S
+    )
+    return by_keras[1] if by_keras else message

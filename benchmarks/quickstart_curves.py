@@ -1,6 +1,6 @@
 """Draws finished runs: returns over updates, and the errors that each head learns from.
 
-    for seed in 0 1 2; do make train ARGS="--seed=$seed"; make train ARGS="--seed=$seed --scaling=none"; done
+    for seed in 0 1 2 3 4; do make train ARGS="--seed=$seed"; make train ARGS="--seed=$seed --scaling=none"; done
     .venv/bin/python -m benchmarks.quickstart_curves runs/quickstart-* --output=docs/quickstart.png
 
 Which run is what is read from its saved configuration. Beside the figure it writes the numbers as CSV. For each
@@ -92,7 +92,8 @@ def main() -> None:
         heads = [tag.rsplit("/", 1)[1] for tag in tags]
         errors = np.array([[training[tag][:, 1].mean() for tag in tags] for training, _ in runs])
         means = errors.mean(axis=0)
-        right.plot(heads, means, "o-", color=colour, label=f"{name}: span {means.max() / means.min():.3g}")
+        span = float(f"{means.max() / means.min():.3g}")
+        right.plot(heads, means, "o-", color=colour, label=f"{name}: span {span:,.4g}")
         rows += [
             (name, seed, f"error {head}", "", f"{value:.4g}")
             for seed, values in enumerate(errors)

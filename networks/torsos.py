@@ -133,7 +133,7 @@ class ConvTorso(Torso):
             if min(height, width) < 1:
                 raise ValueError(
                     f"{self.name}: images of {input_shape[1]} x {input_shape[2]} pixels are too small for its "
-                    "convolutions without padding; take larger ones or padding='same'"
+                    "convolutions without padding; give larger ones, or a torso with padding='same'"
                 )
         super().build(input_shape)
 

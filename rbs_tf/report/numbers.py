@@ -360,8 +360,8 @@ def in_words(study: Study, heads: Sequence[HeadNumbers]) -> list[str]:
             if np.min(errors) > 0
         ]
         if spans:
-            span = np.exp(np.mean(np.log(spans)))
-            words += f", from heads whose errors span a factor of {span:.3g}"
+            span = float(f"{np.exp(np.mean(np.log(spans))):.3g}")
+            words += f", from heads whose errors span a factor of {span:,.4g}"
         sentences.append(f"{words} (last fifth{f', {len(runs)} seeds' if len(runs) > 1 else ''}).")
     return sentences
 

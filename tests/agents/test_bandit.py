@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from agents.bandit import HeadBandit
 
@@ -19,6 +20,24 @@ def test_ratings_follow_the_formula():
     np.testing.assert_allclose(bandit.ratings, [1.5 / 3, 1.5 / 2, 0.5])
     np.testing.assert_allclose(bandit.probabilities, np.array([0.5, 0.75, 0.5]) / 1.75)
     assert bandit.best_head == 1
+
+
+def test_evaluation_acts_with_a_head_that_has_shown_it_often_not_with_a_lucky_one():
+    bandit = HeadBandit(3)
+    good, bad = [1.0], [0.0]
+    bandit.update([0] * 20 + [1] * 16 + [2], 15 * good + 5 * bad + 11 * good + 5 * bad + good)
+    assert np.argmax(bandit.ratings) == 2 and bandit.best_head == 0
+
+
+@pytest.mark.parametrize("wins, episodes", [(1, 1), (3, 3), (15, 20), (0, 4), (7, 10)])
+def test_the_best_head_is_chosen_by_the_lower_end_of_wilsons_interval(wins, episodes):
+    # Against a head of known counts: it is beaten exactly when its interval starts lower.
+    low = stats.binomtest(wins, episodes).proportion_ci(0.95, method="wilson").low
+    rival = stats.binomtest(8, 14).proportion_ci(0.95, method="wilson").low
+    bandit = HeadBandit(2)
+    returns = [1.0] * wins + [-1.0] * (episodes - wins) + [1.0] * 8 + [-1.0] * 6
+    bandit.update([0] * episodes + [1] * 14, returns)
+    assert (bandit.best_head == 0) == (low > rival)
 
 
 def test_only_the_window_counts():

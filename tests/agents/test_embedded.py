@@ -227,6 +227,13 @@ def test_a_replay_that_memory_cannot_hold_is_refused_before_work_starts(tmp_path
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
 
 
+def test_frames_too_small_for_the_network_are_refused_in_a_sentence(tmp_path):
+    result = train(tmp_path, "--config=atari_small", bindings=("environments.make.img_height = 10",))
+    assert result.returncode == 2
+    (said,) = result.stderr.splitlines()
+    assert said.startswith("train.py: dqn_torso: images of 10 x 84 pixels are too small")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path, number):
     root = tmp_path / "run"
