@@ -8,7 +8,6 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-
 _QUANTILE = 1.959964  # of the standard normal, two-sided 95%
 
 
