@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import shutil
@@ -96,9 +97,20 @@ def _module(trained: Trained) -> tf.Module:
 
 
 def _description(trained: Trained) -> dict[str, Any]:
+    import gin
+    import numpy as np
+
+    from rbs_tf import environments
+
     heads, environment = trained.agent.heads, trained.environment
+    spec, settings = environment.observation_spec(), {}
+    for name in inspect.signature(environments.make).parameters:
+        with contextlib.suppress(ValueError):  # of what is not bound
+            settings[name] = gin.query_parameter(f"environments.make.{name}")
     return {
         "environment": trained.name,
+        "environment_settings": settings,
+        "observation": {"shape": list(spec.shape), "dtype": np.dtype(spec.dtype).name},
         "num_actions": environment.num_actions,
         "heads": list(heads.names),
         "acting_head": heads.names[trained.head],

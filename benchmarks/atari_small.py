@@ -111,7 +111,7 @@ def page(found: Sequence[Point], rivals: Sequence[dict[str, str]]) -> str:
     for game in sorted({game for game, _ in greedy}):
         for (of, seed), course in sorted(greedy.items()):
             reached = [at(course, minutes) for minutes in QUARTERS] if of == game else []
-            for p in filter(None, reached):
+            for p in dict.fromkeys(filter(None, reached)):
                 counts = f"{p.minutes:.0f} | {p.steps:,} | {p.update:,}"
                 lines.append(f"| {game} | `atari_small` | {seed} | {counts} | {p.mean_return:.2f} |")
         for row in rivals:

@@ -56,7 +56,8 @@ def make(
         its discount at 1. None: 27,000 for Atari (108,000 frames), otherwise what Gymnasium has registered.
       repeat_action_probability: for Atari's and MinAtar's plain names: the chance that the previous action is
         repeated instead. None: 0 for Atari, 0.1 for MinAtar, which is MinAtar's own.
-      img_height, img_width: Atari: what frames are resized to, in pixels. None: 210 and 160, the console's own.
+      img_height: Atari: what frames are resized to, in pixels. None: 210, the console's own.
+      img_width: likewise. None: 160.
       grayscale: Atari: one channel per frame in place of three. None: no.
       stack_num: Atari: frames in an observation, the oldest first along its channels; those before an episode's
         first are zeros. None: 1.

@@ -388,7 +388,12 @@ def test_pretrained_weights_play_film_and_export_by_name(atari, tmp_path, capsys
         game = np.asarray(film.convert("RGB"))[:420, :320].astype(int)
     assert np.ptp(game, axis=-1).max() > 100
     assert export.main([name, str(tmp_path / "exported")]) == 0
-    assert json.loads((tmp_path / "exported" / "policy.json").read_text())["environment"] == "breakout"
+    described = json.loads((tmp_path / "exported" / "policy.json").read_text())
+    assert described["environment"] == "breakout" and described["observation"]["dtype"] == "uint8"
+    height, width, _ = described["observation"]["shape"]
+    assert (height, width) == tuple(
+        described["environment_settings"][f"img_{side}"] for side in ("height", "width")
+    )
 
 
 def test_pretrained_weights_that_there_are_not_or_no_longer_are_refused(atari, tmp_path, capsys, monkeypatch):
