@@ -97,7 +97,7 @@ def page(found: Sequence[Point], rivals: Sequence[dict[str, str]]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for (game, seed), course in sorted(greedy.items()):
-        hour, end = at(course, 60.0), max(course, key=lambda p: p.update)
+        hour, end = at(course, 60.0), course[-1]
         first = "" if hour is None else f"{hour.mean_return:.2f} at {hour.steps:,} steps"
         best = max(p.mean_return for p in course)
         lines.append(
