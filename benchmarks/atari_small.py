@@ -4,7 +4,7 @@
       taskset -c 0 .venv/bin/python train.py --config=atari_small --env=$game --seed=$seed
     done; done
     for game in space_invaders freeway; do
-      taskset -c 0 .venv/bin/python train.py --config=atari_small --env=$game --updates=30000
+      taskset -c 0 .venv/bin/python train.py --config=atari_small --env=$game
     done
     .venv/bin/python -m benchmarks.atari_small runs/atari_small-*
 
