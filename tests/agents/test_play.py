@@ -514,3 +514,10 @@ def test_an_export_takes_another_head_and_no_folder_that_exists(run, tmp_path, c
     assert "exists already" in capsys.readouterr().err
     assert export.main([str(run.root), str(tmp_path / "none" / "exported")]) == 2
     assert "cannot be made" in capsys.readouterr().err
+
+
+def test_the_weights_in_the_repository_are_whole_and_small():
+    names = [path.name for path in trained_module.PRETRAINED.iterdir() if path.is_dir()]
+    assert "pong" in names
+    files = [file for name in names for file in trained_module.pretrained(name).iterdir()]
+    assert sum(file.stat().st_size for file in files) < 5e6
