@@ -164,6 +164,7 @@ def load(
     import agents.embedded  # noqa: F401  registers everything that a configuration may name
     from agents import best
     from agents.checkpoint import read_newest
+    from agents.replay_memory import ATARI_FRAME
     from agents.training import Training
     from agents.video import WithCamera
     from rbs_tf import environments
@@ -175,7 +176,7 @@ def load(
             gin.parse_config((Path(run_dir) / "config.gin").read_text())
             training = Training()
             environment = environments.make(training.env, num_envs=num_envs, seed=seed)
-            if camera and environment.game and environment.observation_spec().shape != (210, 160, 3):
+            if camera and environment.game and environment.observation_spec().shape != ATARI_FRAME:
                 filming = environments.make(training.env, num_envs=num_envs, seed=seed, **RAW_FRAMES)
                 environment = WithCamera(environment, filming)
         except (ValueError, RuntimeError, ImportError, gymnasium.error.Error) as error:

@@ -24,6 +24,7 @@ import tensorflow as tf  # noqa: E402
 
 from agents import best  # noqa: E402
 from agents.play import SIDE_BY_SIDE, interval, moments  # noqa: E402
+from agents.run_folder import UsageError  # noqa: E402
 from agents.trained import PRETRAINED, Trained, load  # noqa: E402
 from agents.weights import packed  # noqa: E402
 
@@ -48,7 +49,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     parser.add_argument("name", metavar="NAME")
     options = parser.parse_args(argv)
-    trained = load(options.run_dir, seed=1, num_envs=SIDE_BY_SIDE)
+    try:
+        trained = load(options.run_dir, seed=1, num_envs=SIDE_BY_SIDE)
+    except UsageError as error:
+        parser.exit(2, f"{error}\n")
     before = played(trained)
     round_weights(trained)
     after = played(trained)
