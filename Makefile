@@ -28,19 +28,19 @@ train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what e
 compare: $(INSTALLED) ## Train the quickstart with scaling and without, and write report.html
 	$(PY) train.py --config=quickstart $(ARGS)
 	$(PY) train.py --config=quickstart --scaling=none $(ARGS)
-	$(PY) -m rbs_tf.report runs/quickstart-* --title="With return-based scaling and without"
+	$(PY) -m agents report runs/quickstart-* --title="With return-based scaling and without"
 
 test: lint ## Check style and run the tests; ARGS="-m slow" runs the long ones
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 chaos: export KILLS := 20
 chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=20 times each: about an hour
-	$(PY) -m pytest -m chaos tests/agents/test_chaos.py tests/agents/test_cluster_network.py -s $(ARGS)
+	$(PY) -m pytest -m chaos tests/agents/running/test_chaos.py tests/agents/running/test_cluster_network.py -s $(ARGS)
 
 studies: export TF_CPP_MIN_LOG_LEVEL := 3
-studies: $(INSTALLED) ## Draw the toy figures into studies/
+studies: $(INSTALLED) ## Draw the toy figures into figures/
 	@for study in intuitions derivation edge_cases noise_amplification adam spikes skiing scores; do \
-	  $(PY) -m rbs_tf.studies.$$study $(ARGS) || exit 1; \
+	  $(PY) -m studies.$$study $(ARGS) || exit 1; \
 	done
 
 bench: export TF_CPP_MIN_LOG_LEVEL := 3

@@ -3,8 +3,8 @@
 import gc
 import sys
 
-from agents.command_line import main
-from rbs_tf.startup import quiet
+from agents.commands.train import main
+from agents.running.startup import quiet
 
 if __name__ == "__main__":
     # Imports and tracing make millions of objects that stay; to look through them again and again takes a second.

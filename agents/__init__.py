@@ -1,6 +1,9 @@
-"""The agent system; what starts a process of it comes through here before TensorFlow is imported."""
+"""The paper's agent: a recurrent DQN with many heads, its replay, and all that trains, watches and plays it."""
 
-import os
 
-# TensorFlow leaves oneDNN off on CPUs without AVX-512. There, too, it makes an update a quarter quicker.
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+class UsageError(Exception):
+    """What was asked for cannot be done; the message says what can."""
+
+
+class RunFolderError(RuntimeError):
+    """The run folder cannot be used; the message names it and says what to do."""

@@ -15,15 +15,20 @@ from tf_agents.trajectories import time_step as ts
 from agents.bandit import HeadBandit
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
-from agents.sequences import Sequence, SequenceShape, Steps
-from agents.targets import importance_weights, n_step_targets, of_all_replicas, sequence_priorities
+from agents.targets import (
+    Sequence,
+    SequenceShape,
+    Steps,
+    importance_weights,
+    n_step_targets,
+    of_all_replicas,
+    sequence_priorities,
+)
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import ReturnMoments
-from rbs_tf.joint_moments import JointMoments
 from rbs_tf.scalings import ErrorContext, Scaling
+from rbs_tf.scalings.joint_moments import JointMoments
 from rbs_tf.scalings.scaling import summed_over_replicas
-
-LAST = 2
 
 
 class LossExtra(NamedTuple):
@@ -269,7 +274,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         actions = tf.transpose(steps.previous_action)[burn_in + 1 : burn_in + length + 1]
         chosen = tf.one_hot(actions, values.shape[-1])[:, :, None, :]
         outputs = tf.reduce_sum(values[:length] * chosen, axis=-1)
-        real = tf.transpose(steps.step_type)[burn_in:][:length] != LAST
+        real = tf.transpose(steps.step_type)[burn_in:][:length] != ts.StepType.LAST
         self.scaling.initialise(greedy[:length], tf.cast(real, tf.float32), ~self._initialised)
         self._initialised.assign(True)
         return self._errors(steps, outputs, bootstrap, self.scaling.values(greedy), target_greedy)
@@ -289,7 +294,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         burn_in, length = self.shape.burn_in, self.shape.length
         rewards = self.scaling.rewards(self.heads.rewards(tf.transpose(steps.reward)[burn_in + 1 :]))
         discounts = self.heads.discounts(tf.transpose(steps.discount)[burn_in + 1 :])
-        valid = tf.transpose(steps.step_type)[burn_in:-1] != LAST
+        valid = tf.transpose(steps.step_type)[burn_in:-1] != ts.StepType.LAST
         targets = n_step_targets(bootstrap, rewards, discounts, valid, self.shape.n_step)[:length]
         real = tf.cast(valid, tf.float32)
         mask = real[:length]

@@ -1,11 +1,94 @@
-"""The mathematics of the update, as pure functions. Time-major: T steps, B sequences, H heads.
+"""What an update learns from, and its mathematics as pure functions. Time-major there: T steps, B sequences, H heads.
 
-Row t of a window is what the network sees at time t; transition t leads from row t to row t + 1.
+Row t of a window is what the network sees at time t: its reward, discount and previous action arrive with its
+observation. Transition t leads from row t to row t + 1. A window has `burn_in` rows that only warm the recurrent state
+up, `length` rows whose transitions train, and `n_step` rows that the last of these bootstrap from:
+
+    burn_in                  length                  n_step
+    s - burn_in ... s - 1  | s ... s + length - 1  | s + length ... s + length + n_step - 1
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import gin
 import tensorflow as tf
+
+
+class Steps(NamedTuple):
+    """Rows of a stream; padding has step_type LAST, previous_action -1 and zeros elsewhere."""
+
+    step_type: Any  # int32 [..., T]
+    observation: Any  # [..., T, ...], dtype of the environment
+    previous_action: Any  # int32 [..., T], -1 on first rows
+    reward: Any  # float32 [..., T], raw; 0 on first rows
+    discount: Any  # float32 [..., T]; 0 on a terminal row, 1 elsewhere, time-outs included
+
+
+class Sequence(NamedTuple):
+    """A batch of windows, what the learner trains on."""
+
+    steps: Steps  # [B, L, ...]
+    core_state: Any  # (h, c), each float32 [B, U], entering row 0
+    probability: Any  # float32 [B], of the draw; 0 where draws are not random
+    table_size: Any  # int64 [B], sequences in the table at the draw
+
+
+@gin.configurable(module="agents")
+@dataclasses.dataclass(frozen=True)
+class SequenceShape:
+    """The layout of windows, in rows (environment steps).
+
+    Args:
+      burn_in: rows before the training region (paper: 20).
+      length: transitions that a window trains (paper: 80).
+      period: distance between the starts of consecutive windows (paper: 40).
+      n_step: rows after the training region, for n-step targets (paper: 5).
+
+    Raises:
+      ValueError: a count is too small, or windows so far apart that transitions would be lost between them.
+    """
+
+    burn_in: int = 20
+    length: int = 80
+    period: int = 40
+    n_step: int = 5
+
+    def __post_init__(self):
+        for name, least in (("burn_in", 0), ("length", 1), ("period", 1), ("n_step", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ValueError(
+                    f"SequenceShape.{name} counts rows: a whole number of at least {least}, got {value!r}"
+                )
+        if self.period > self.length:
+            raise ValueError(
+                f"SequenceShape.period is {self.period} and length {self.length}: windows that start further "
+                "apart than they are long lose transitions; "
+                f"write SequenceShape.period = {self.length} or less"
+            )
+
+    @property
+    def rows(self) -> int:
+        """L, the rows of a window."""
+        return self.burn_in + self.length + self.n_step
+
+    @property
+    def block(self) -> int:
+        """Rows that are stored together: windows start and end on multiples of it."""
+        return math.gcd(self.period, self.rows)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a window."""
+        return self.rows // self.block
+
+    def starts(self, transitions: int) -> range:
+        """First training transitions of an episode's windows; each window adds what none before it trains."""
+        return range(0, max(1, transitions - self.length + self.period), self.period)
 
 
 def n_step_targets(

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.acting
 
-Both are the collect policy as `agents.collector` calls it: one traced graph, a NumPy time step in, the next policy
+Both are the collect policy as the collector calls it: one traced graph, a NumPy time step in, the next policy
 state kept, actions and everything that the collector records out as NumPy. The note tells the same of the network
 alone, and what a call costs when there is next to nothing to compute: Python and TensorFlow's dispatch, which a batch
 shares.
@@ -17,7 +17,7 @@ from benchmarks.side_by_side import one_core, publish, row, times
 
 one_core()
 
-from rbs_tf.startup import quiet  # noqa: E402
+from agents.running.startup import quiet  # noqa: E402
 
 quiet()
 
@@ -27,7 +27,7 @@ from tf_agents.policies import tf_policy  # noqa: E402
 from tf_agents.trajectories import policy_step  # noqa: E402
 from tf_agents.trajectories import time_step as ts  # noqa: E402
 
-from agents.collector import traced_action  # noqa: E402
+from agents.workers.collector import traced_action  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
 
@@ -47,7 +47,7 @@ def time_steps(work: Work, batch: int) -> ts.TimeStep:
 
 
 def acting(work: Work, policy: tf_policy.TFPolicy, batch: int) -> Callable[[], np.ndarray]:
-    """A step of `agents.collector.Collector` without environment and record; gives the actions [N]."""
+    """A step of `agents.workers.collector.Collector` without environment and record; gives the actions [N]."""
     act, time_step = traced_action(policy, work.time_step_spec, batch), time_steps(work, batch)
     state = policy.get_initial_state(batch)
 

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agents.monitoring.report import runs
 from rbs_tf import scores
-from rbs_tf.report import runs
-from rbs_tf.studies import figure
+from studies import figure
 
 RESULTS = Path(__file__).parents[1] / "docs/results"
 RIVALS = RESULTS / "atari_rivals.csv"

@@ -12,7 +12,7 @@ from benchmarks.side_by_side import compare, one_core
 
 one_core()
 
-from rbs_tf.startup import quiet  # noqa: E402
+from agents.running.startup import quiet  # noqa: E402
 
 quiet()
 

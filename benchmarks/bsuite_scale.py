@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rbs_tf.startup import quiet
+from agents.running.startup import quiet
 
 quiet()  # before TensorFlow is imported
 # One thread for each of the processes; the networks are too small for more.

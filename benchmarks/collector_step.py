@@ -15,7 +15,7 @@ from benchmarks.side_by_side import one_core, publish, row, times
 
 one_core()
 
-from rbs_tf.startup import quiet  # noqa: E402
+from agents.running.startup import quiet  # noqa: E402
 
 quiet()
 
@@ -24,9 +24,10 @@ import types  # noqa: E402
 
 import numpy as np  # noqa: E402
 
-from agents.collector import Collector  # noqa: E402
-from agents.replay import Replay  # noqa: E402
-from agents.sequences import Block, SequenceShape  # noqa: E402
+from agents.replay.reverb_replay import Replay  # noqa: E402
+from agents.replay.windows import Block  # noqa: E402
+from agents.targets import SequenceShape  # noqa: E402
+from agents.workers.collector import Collector  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
 from rbs_tf import environments  # noqa: E402

@@ -16,7 +16,7 @@ from benchmarks.side_by_side import ROUNDS, Row, one_core, publish, row, times
 
 one_core()
 
-from rbs_tf.startup import quiet  # noqa: E402
+from agents.running.startup import quiet  # noqa: E402
 
 quiet()
 
@@ -39,11 +39,11 @@ from tf_agents.specs import array_spec  # noqa: E402
 from tf_agents.train import learner as tf_agents_learner  # noqa: E402
 from tf_agents.trajectories import time_step as ts  # noqa: E402
 
-from agents.collector import Collector  # noqa: E402
-from agents.learner import Learner  # noqa: E402
-from agents.run_folder import REPOSITORY  # noqa: E402
-from agents.sequences import SequenceShape  # noqa: E402
-from agents.training import Training  # noqa: E402
+from agents.storage.run_folder import REPOSITORY  # noqa: E402
+from agents.targets import SequenceShape  # noqa: E402
+from agents.workers.collector import Collector  # noqa: E402
+from agents.workers.learner import Learner  # noqa: E402
+from agents.workers.parts import Training  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 
 Clock = collections.Counter  # name of a part -> what it has taken in CPU seconds, or how often it has run
@@ -88,7 +88,7 @@ def folder(closing: ExitStack) -> str:
 
 
 def ours(training: Training, closing: ExitStack, clock: Clock) -> Callable[[], None]:
-    """A round of `agents.embedded` per call: some steps of all environments, then the updates that are due."""
+    """A round of `agents.running.embedded` per call: some steps of all environments, then the updates that are due."""
     environment = training.environment(training.num_envs, 0)
     agent, replay = training.agent(environment), training.replay(environment)
     closing.callback(replay.stop)

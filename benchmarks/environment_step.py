@@ -16,7 +16,7 @@ from benchmarks.side_by_side import Row, one_core, publish, row, times
 
 one_core()
 
-from rbs_tf.startup import quiet  # noqa: E402
+from agents.running.startup import quiet  # noqa: E402
 
 quiet()
 

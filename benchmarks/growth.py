@@ -13,7 +13,7 @@ from benchmarks.side_by_side import one_core, times
 
 one_core()
 
-from rbs_tf.startup import quiet  # noqa: E402
+from agents.running.startup import quiet  # noqa: E402
 
 quiet()
 
@@ -33,10 +33,11 @@ import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from agents.collector import Collector  # noqa: E402
 from agents.heads import Heads  # noqa: E402
-from agents.replay import Replay  # noqa: E402
-from agents.sequences import Block, SequenceShape, Steps  # noqa: E402
+from agents.replay.reverb_replay import Replay  # noqa: E402
+from agents.replay.windows import Block  # noqa: E402
+from agents.targets import SequenceShape, Steps  # noqa: E402
+from agents.workers.collector import Collector  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.memory import resident  # noqa: E402
 from benchmarks.workloads import SMALL, Work  # noqa: E402

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from rbs_tf.startup import quiet
+from agents.running.startup import quiet
 
 quiet()  # before TensorFlow is imported
 
@@ -19,9 +19,9 @@ import numpy as np  # noqa: E402
 
 from agents.heads import Heads  # noqa: E402
 from rbs_tf import discounted_returns  # noqa: E402
-from rbs_tf.joint_moments import JointMoments  # noqa: E402
 from rbs_tf.returns import n_step_sums  # noqa: E402
-from rbs_tf.studies.episodes import random_episodes  # noqa: E402
+from rbs_tf.scalings.joint_moments import JointMoments  # noqa: E402
+from studies.episodes import random_episodes  # noqa: E402
 
 SIGMA_V, N_STEP = 1e-2, 5
 BOUNDS = (1e-2, 0.1, 0.3, 1.0)

@@ -14,14 +14,14 @@ from benchmarks.side_by_side import one_core, publish, row, times
 
 one_core()
 
-from rbs_tf.startup import quiet  # noqa: E402
+from agents.running.startup import quiet  # noqa: E402
 
 quiet()
 
 import tensorflow as tf  # noqa: E402
 from tf_agents.trajectories import trajectory  # noqa: E402
 
-from agents.sequences import Sequence  # noqa: E402
+from agents.targets import Sequence  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
 

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from rbs_tf.startup import quiet
+from agents.running.startup import quiet
 
 quiet()  # before TensorFlow is imported
 
@@ -33,7 +33,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import rbs_tf.scalings  # noqa: E402, F401  gin names
-from agents.embedded import EmbeddedRun  # noqa: E402
+from agents.running.embedded import EmbeddedRun  # noqa: E402
 from benchmarks.quickstart_curves import scalars  # noqa: E402
 from rbs_tf import discounted_returns  # noqa: E402
 

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rbs_tf.report.estimates import difference_and_probability, estimate, mean_and_iqm
-from rbs_tf.startup import quiet
-from rbs_tf.studies import figure
-from rbs_tf.studies.episodes import random_episodes
+from agents.monitoring.report.estimates import difference_and_probability, estimate, mean_and_iqm
+from agents.running.startup import quiet
+from studies import figure
+from studies.episodes import random_episodes
 
 MULTIPLIERS = (1, 10, 100, 1000)
 # The same in all panels; the order is that of the tables.

@@ -19,7 +19,7 @@ from benchmarks.side_by_side import ROUNDS, one_core, publish, row
 
 one_core()
 
-from rbs_tf.startup import quiet  # noqa: E402
+from agents.running.startup import quiet  # noqa: E402
 
 quiet()
 
@@ -33,9 +33,10 @@ from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from tf_agents.trajectories.time_step import StepType  # noqa: E402
 
 from agents.agent import RecurrentMultiHeadAgent  # noqa: E402
-from agents.sequences import FIRST, LAST, Sequence  # noqa: E402
+from agents.targets import Sequence  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.rivals import Settings  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
@@ -70,12 +71,12 @@ def checked_windows(work: Work) -> Sequence:
     )
     burn_in, rows = work.shape.burn_in, work.shape.rows
     for window, where in ((0, slice(burn_in)), (1, slice(rows - 8, rows)), (2, slice(2))):
-        step_type[window, where], action[window, where] = LAST, -1
+        step_type[window, where], action[window, where] = StepType.LAST, -1
         reward[window, where], discount[window, where] = 0.0, 0.0
     for window, where in ((0, burn_in), (2, 2), (3, burn_in + 7)):
-        step_type[window, where], action[window, where], reward[window, where] = FIRST, -1, 0.0
+        step_type[window, where], action[window, where], reward[window, where] = StepType.FIRST, -1, 0.0
     for window, where in ((1, rows - 9), (3, burn_in + 6)):
-        step_type[window, where], discount[window, where] = LAST, 0.0
+        step_type[window, where], discount[window, where] = StepType.LAST, 0.0
     steps = plain.steps._replace(
         step_type=tf.constant(step_type),
         previous_action=tf.constant(action),

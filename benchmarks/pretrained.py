@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.pretrained runs/atari_small-pong-return-seed0 pong
 
 Takes the weights of the best evaluation, rounds them to the 8 significant bits of bfloat16, which compress to less than
-half, and plays 100 new episodes with them: theirs is the mean return that `agents.play --pretrained` names, and unlike
+half, and plays 100 new episodes with them: theirs is the mean return that `play --pretrained` names, and unlike
 that of the best of many evaluations it is not biased upward. Writes pretrained/NAME and its hashes.
 """
 
@@ -15,18 +15,18 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from rbs_tf.startup import quiet
+from agents.running.startup import quiet
 
 quiet()
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from agents import best  # noqa: E402
-from agents.play import SIDE_BY_SIDE, interval, moments  # noqa: E402
-from agents.run_folder import UsageError  # noqa: E402
-from agents.trained import PRETRAINED, Trained, load  # noqa: E402
-from agents.weights import packed  # noqa: E402
+from agents import UsageError  # noqa: E402
+from agents.commands.loading import PRETRAINED, Trained, load  # noqa: E402
+from agents.commands.play import SIDE_BY_SIDE, interval, moments  # noqa: E402
+from agents.storage import best  # noqa: E402
+from agents.storage.weights import packed  # noqa: E402
 
 EPISODES = 100
 

@@ -20,8 +20,8 @@ import matplotlib
 import numpy as np
 from scipy import stats
 
-from rbs_tf.report import settings
-from rbs_tf.report.events import scalars
+from agents.monitoring.report import settings
+from agents.monitoring.report.events import scalars
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  the backend has to be chosen first

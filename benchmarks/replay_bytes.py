@@ -16,7 +16,7 @@ from benchmarks.side_by_side import Row, compare, one_core, publish
 
 one_core()
 
-from rbs_tf.startup import quiet  # noqa: E402
+from agents.running.startup import quiet  # noqa: E402
 
 quiet()
 
@@ -26,9 +26,11 @@ from collections.abc import Callable  # noqa: E402
 from multiprocessing.synchronize import Event  # noqa: E402
 
 import numpy as np  # noqa: E402
+from tf_agents.trajectories.time_step import StepType  # noqa: E402
 
-from agents.replay import Replay  # noqa: E402
-from agents.sequences import FIRST, LAST, Rows, SequenceCutter, SequenceShape, Steps, Window  # noqa: E402
+from agents.replay.reverb_replay import Replay  # noqa: E402
+from agents.replay.windows import Rows, SequenceCutter, Window  # noqa: E402
+from agents.targets import SequenceShape, Steps  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.memory import resident  # noqa: E402
 from rbs_tf import environments  # noqa: E402
@@ -89,7 +91,7 @@ def player(clients: list[Replay]) -> Callable[[], tuple[int, int, int]]:
             found.append((step_type, screens.copy(), previous, reward, discount))
             actions = follow_ball(screens, random)
             time_step = environment.step(actions)
-            previous = np.where(time_step.step_type == FIRST, -1, actions).astype(np.int32)
+            previous = np.where(time_step.step_type == StepType.FIRST, -1, actions).astype(np.int32)
         return [np.stack(column) for column in zip(*found, strict=True)]
 
     def play() -> tuple[int, int, int]:
@@ -109,7 +111,9 @@ def player(clients: list[Replay]) -> Callable[[], tuple[int, int, int]]:
                     else:
                         for writer in everywhere:
                             writer.append(piece)
-                        padding = (piece.steps.step_type == LAST) & (piece.steps.previous_action == -1)
+                        padding = (piece.steps.step_type == StepType.LAST) & (
+                            piece.steps.previous_action == -1
+                        )
                         waiting[index] += np.count_nonzero(~padding)
                 for writer in everywhere:
                     writer.flush()

@@ -13,13 +13,13 @@ from __future__ import annotations
 import runpy
 
 import agents  # noqa: F401  before TensorFlow, whose oneDNN it turns on
-from rbs_tf.startup import quiet
+from agents.running.startup import quiet
 
 quiet()
 
 import tensorflow as tf  # noqa: E402
 
-from agents.run_folder import REPOSITORY  # noqa: E402
+from agents.storage.run_folder import REPOSITORY  # noqa: E402
 from networks.torsos import Torso  # noqa: E402
 
 

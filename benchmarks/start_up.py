@@ -39,7 +39,7 @@ def cpu_seconds() -> float:
 
 def marked() -> None:
     """Runs train.py as `sys.argv` says, and ends with its first update: prints the stages' CPU seconds as JSON."""
-    from agents import command_line
+    from agents.commands import train as command_line
 
     marks = [cpu_seconds()]
 
@@ -48,7 +48,7 @@ def marked() -> None:
 
     def imported(*_: Any) -> None:
         mark()
-        from agents import embedded
+        from agents.running import embedded
 
         def updated(learner: embedded.Learner) -> None:
             mark()

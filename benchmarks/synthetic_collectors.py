@@ -15,15 +15,17 @@ import multiprocessing
 import resource
 import time
 
-from rbs_tf.startup import quiet
+from agents.running.startup import quiet
 
 quiet()  # before TensorFlow is imported
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from tf_agents.trajectories.time_step import StepType  # noqa: E402
 
-from agents.replay import Replay, ReplayStopped  # noqa: E402
-from agents.sequences import LAST, Rows, SequenceCutter, SequenceShape, Steps, Window  # noqa: E402
+from agents.replay.reverb_replay import Replay, ReplayStopped  # noqa: E402
+from agents.replay.windows import Rows, SequenceCutter, Window  # noqa: E402
+from agents.targets import SequenceShape, Steps  # noqa: E402
 from rbs_tf import environments  # noqa: E402
 
 SHAPE, HEADS, UNITS, BATCH = SequenceShape(), 10, 512, 32
@@ -48,7 +50,7 @@ def recorded() -> Rows:
         time_step = environment.step(action)
     environment.close()
     columns = [np.stack(column) for column in zip(*steps, strict=True)]
-    columns[0][-1] = LAST
+    columns[0][-1] = StepType.LAST
     states = tuple(np.zeros((FRAMES, UNITS), np.float32) for _ in range(2))
     return Rows(Steps(*columns), states, *(np.zeros((FRAMES, HEADS), np.float32) for _ in range(2)))
 

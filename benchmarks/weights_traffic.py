@@ -12,16 +12,16 @@ import subprocess
 import sys
 import time
 
-from rbs_tf.startup import quiet
+from agents.running.startup import quiet
 
 quiet()  # before TensorFlow is imported
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from agents.replay import Replay  # noqa: E402
-from agents.sequences import SequenceShape  # noqa: E402
-from agents.weights import assign, packed  # noqa: E402
+from agents.replay.reverb_replay import Replay  # noqa: E402
+from agents.storage.weights import assign, packed  # noqa: E402
+from agents.targets import SequenceShape  # noqa: E402
 
 PARAMETERS = 13_218_174  # of the paper's network with ten heads and 18 actions
 ROUNDS = 10

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rbs_tf.moments import ReturnMoments
     from rbs_tf.return_scaling import ReturnScaling, batch_sigma
     from rbs_tf.returns import discounted_returns
-    from rbs_tf.td_loss import ScaledLoss
+    from rbs_tf.scaled_loss import ScaledLoss
 
 __version__ = "0.1.0"
 __all__ = [
@@ -29,7 +29,7 @@ _MODULES = {
     "CollectReturns": "rbs_tf.collect_returns",
     "ReturnMoments": "rbs_tf.moments",
     "ReturnScaling": "rbs_tf.return_scaling",
-    "ScaledLoss": "rbs_tf.td_loss",
+    "ScaledLoss": "rbs_tf.scaled_loss",
     "batch_sigma": "rbs_tf.return_scaling",
     "discounted_returns": "rbs_tf.returns",
 }

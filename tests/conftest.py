@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import settings
 
-from rbs_tf.startup import quiet
+from agents.running.startup import quiet
 
 quiet()
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -7,9 +7,9 @@ from typing import Any
 import gin
 import tensorflow as tf
 
-from rbs_tf.joint_moments import JointMoments
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import batch_sigma
+from rbs_tf.scalings.joint_moments import JointMoments
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext
 
@@ -63,7 +63,7 @@ class JointScaling(ReturnBasedScaling):
         if joint is None:
             raise ValueError(
                 "scalings.joint needs the moments of pairs of heads beside those of each; "
-                "call observe(moments, joint=rbs_tf.joint_moments.JointMoments.from_steps(rewards, discounts))"
+                "call observe(moments, joint=rbs_tf.scalings.joint_moments.JointMoments.from_steps(rewards, discounts))"
             )
         merged = JointMoments.merge(JointMoments.from_array(self.joint.numpy()), joint)
         super().observe(moments)

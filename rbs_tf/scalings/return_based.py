@@ -41,7 +41,7 @@ class ReturnBasedScaling(Scaling):
       mean_error: the scale is no smaller than abs(E[delta]) either, over the batch's real steps. E[delta^2] =
         V[delta] + E[delta]^2, and sigma models V[delta] alone: rewards that hardly vary are invisible to it. The term
         fades by itself as values learn their offset, and is small where errors are noise. Measured with values of zero
-        (`rbs_tf.studies.skiing`): Skiing's clipped head of gamma 0 has scaled errors of 1 instead of 100 and 43% of the
+        (`studies.skiing`): Skiing's clipped head of gamma 0 has scaled errors of 1 instead of 100 and 43% of the
         gradient instead of 99.7%; in two other games scales rise by 0% for one-step errors, and for five-step errors by
         at most 21%, in MinAtar's Space Invaders.
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import gin
 import tensorflow as tf
 
-from rbs_tf.joint_moments import JointMoments
 from rbs_tf.moments import ReturnMoments
+from rbs_tf.scalings.joint_moments import JointMoments
 
 
 class ErrorContext(NamedTuple):

@@ -1,6 +1,6 @@
 """What waits in a replay's statistics queue."""
 
-from agents.replay import Replay, StatisticsReport
+from agents.replay.reverb_replay import Replay, StatisticsReport
 
 
 def drained(replay: Replay) -> list[StatisticsReport]:

@@ -9,12 +9,13 @@ from tf_agents.environments import py_environment
 from tf_agents.specs import array_spec, tensor_spec
 from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
+from tf_agents.trajectories.time_step import StepType
 
-from agents.collector import Collector
 from agents.heads import Heads
 from agents.policy import PolicyInfo
-from agents.replay import Replay
-from agents.sequences import FIRST, LAST, SequenceShape
+from agents.replay.reverb_replay import Replay
+from agents.targets import SequenceShape
+from agents.workers.collector import Collector
 from rbs_tf import ReturnMoments
 
 PAPER = SequenceShape()
@@ -71,7 +72,7 @@ class ScriptedEnvironment(py_environment.PyEnvironment):
         step_type, reward, discount = [], [], []
         for index, (episode, t) in enumerate(zip(self._episode, self._t, strict=True)):
             last = t == self.length(index)
-            step_type.append(FIRST if t == 0 else LAST if last else 1)
+            step_type.append(StepType.FIRST if t == 0 else StepType.LAST if last else 1)
             reward.append(reward_of(index, episode, t))
             discount.append(0.0 if last and episode % 2 == 0 else 1.0)
             self._observation[index] = index, episode, t

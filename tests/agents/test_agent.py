@@ -8,7 +8,7 @@ from tf_agents.trajectories import time_step as ts
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
-from agents.sequences import Sequence, SequenceShape, Steps
+from agents.targets import Sequence, SequenceShape, Steps
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
 from rbs_tf import ReturnMoments

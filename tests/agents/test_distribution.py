@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.embedded import EmbeddedRun
-from agents.learner import Learner
-from agents.replay import SEQUENCES, Replay
-from agents.run_folder import UsageError
-from agents.sequences import Block, Steps
-from agents.training import Training
+from agents import UsageError
+from agents.replay.reverb_replay import SEQUENCES, Replay
+from agents.replay.windows import Block
+from agents.running.embedded import EmbeddedRun
+from agents.targets import Steps
+from agents.workers.learner import Learner
+from agents.workers.parts import Training
 from rbs_tf import ReturnMoments, discounted_returns
-from rbs_tf.joint_moments import JointMoments
 from rbs_tf.returns import n_step_sums
 from rbs_tf.scalings import Scaling
+from rbs_tf.scalings.joint_moments import JointMoments
+from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.test_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows
-from tests.agents.test_embedded import REPOSITORY, configured
 from tests.rbs_tf.test_distribution import two_cpus
 
 SCALINGS = {path.stem: () for path in sorted((REPOSITORY / "configs/scaling").glob("*.gin"))}

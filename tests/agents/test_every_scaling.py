@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.embedded import EmbeddedRun
-from tests.agents.test_embedded import REPOSITORY, configured, scalars
+from agents.running.embedded import EmbeddedRun
+from tests.agents.running.test_embedded import REPOSITORY, configured, scalars
 
 SCALINGS = sorted(path.stem for path in (REPOSITORY / "configs/scaling").glob("*.gin"))
 # Nearly all of the time is tracing, which every head makes longer: one of each kind of rewards and discounts.

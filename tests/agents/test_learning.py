@@ -1,6 +1,6 @@
 """That the whole agent learns, on a problem of seconds."""
 
-from tests.agents.test_embedded import configured
+from tests.agents.running.test_embedded import configured
 
 RECALL = (
     "train.env = 'tests.agents.recall:Recall-v0'",
@@ -27,7 +27,7 @@ RECALL = (
 
 def test_a_sign_seen_once_is_remembered_and_acted_on(tmp_path):
     """Chance is 500 per episode; without memory nothing better is possible."""
-    from agents.embedded import EmbeddedRun
+    from agents.running.embedded import EmbeddedRun
 
     with configured(*RECALL, "train.updates = 600"), EmbeddedRun(tmp_path) as run:
         result = run.run()

@@ -8,9 +8,11 @@ import tensorflow as tf
 from tf_agents.environments import py_environment
 from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
+from tf_agents.trajectories.time_step import StepType
 
-from agents.collector import Collector
-from agents.sequences import FIRST, LAST, Block, Sequence, SequenceShape, Steps
+from agents.replay.windows import Block
+from agents.targets import Sequence, SequenceShape, Steps
+from agents.workers.collector import Collector
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings.pop_art import PopArt
 from rbs_tf.scalings.return_based import ReturnBasedScaling
@@ -103,7 +105,7 @@ class Match(py_environment.PyEnvironment):
         draw = self._rng.uniform(size=self.batch_size)
         self._ended = ~first & (draw < 0.05)
         return ts.TimeStep(
-            np.where(first, FIRST, np.where(self._ended, LAST, 1)).astype(np.int32),
+            np.where(first, StepType.FIRST, np.where(self._ended, StepType.LAST, 1)).astype(np.int32),
             np.where(first, 0.0, paid).astype(np.float32),
             np.where(self._ended & (draw < 0.025), 0.0, 1.0).astype(np.float32),
             self._shown,

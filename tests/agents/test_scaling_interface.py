@@ -75,7 +75,7 @@ def test_a_checkpoint_of_the_agent_holds_the_scalings_variables(tmp_path):
 
 
 def test_every_scaling_of_the_configurations_is_a_scaling():
-    import agents.embedded  # noqa: F401  registers what the configurations name
+    import agents.running.embedded  # noqa: F401  registers what the configurations name
 
     for name in ("none", "return_based"):
         assert issubclass(gin.get_configurable(f"scalings.{name}"), Scaling)

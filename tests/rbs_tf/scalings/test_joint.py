@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rbs_tf import ReturnMoments, discounted_returns
-from rbs_tf.joint_moments import JointMoments
 from rbs_tf.scalings import ErrorContext, JointScaling, ReturnBasedScaling
+from rbs_tf.scalings.joint_moments import JointMoments
 
 H = 3
 SHAPE = (5, 4, H)

@@ -1,0 +1,93 @@
+"""gin as the commands use it: parsing, look-ups, messages that say what to type. gin's private names stay in here."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+
+from agents import UsageError
+from agents.commands.flags import nearest
+
+
+def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> list[Path]:
+    """Replaces gin's configuration by that of these files and bindings, where later ones win.
+
+    Args:
+      search_in: included files are relative to this folder, or else to the current one.
+
+    Returns:
+      the files, included ones too, in the order in which their bindings ended.
+
+    Raises:
+      UsageError: it is not gin, or names what there is not.
+    """
+    gin.clear_config()
+    search_included_files_in(search_in)
+    try:
+        parsed = gin.parse_config_files_and_bindings([str(file) for file in files], list(bindings))
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}" if error.filename else " ".join(bindings)
+        raise UsageError(f"This is not gin: {where}\n{error.msg} Write NAME.PARAMETER = VALUE.") from error
+    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
+        raise UsageError(_explained(str(error))) from error
+    return list(_gin_files(parsed))
+
+
+def search_included_files_in(folder: Path) -> None:
+    """Makes gin look for included files in `folder`, then in the current directory, and nowhere else.
+
+    What `gin.add_config_file_search_path` adds comes last, after Python packages, and a folder that holds no
+    `__init__.py` makes gin fail there.
+    """
+    gin.config._LOCATION_PREFIXES[:] = [str(folder), ""]
+    del gin.config._FILE_READERS[1:]
+
+
+def _gin_files(parsed: Iterable[Any]) -> Iterator[Path]:
+    """Yields the files in the order in which their bindings ended."""
+    for file in parsed:
+        yield from _gin_files(file.includes)
+        yield Path(file.filename)
+
+
+def _explained(message: str) -> str:
+    """Adds to gin's message the names that it could have meant."""
+    if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
+        return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
+    if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
+        return f"{message}\n{nearest(match[2], parameters_of(match[1]))}"
+    if match := re.search(r"No configurable matching (?:reference )?'@?([\w.]+)", message):
+        registry = gin.config._REGISTRY  # gin has no public list of its configurables
+        names = {registry.minimal_selector(selector) for selector, _ in registry.items()}
+        return f"{message}\n{nearest(match[1], names)}"
+    return message
+
+
+def training_parameter(name: str) -> Any:
+    """Returns the value of `train.<name>`, or its default."""
+    try:
+        return copy.deepcopy(gin.query_parameter(f"train.{name}"))  # a copy, because it evaluates macros
+    except ValueError:
+        default = parameters_of("train")[name].default
+    if default is gin.REQUIRED:
+        raise UsageError(f"The configuration does not say train.{name}. Add --{name}=... to the command.")
+    return default
+
+
+def parameters_of(configurable: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(gin.get_configurable(configurable)).parameters
+
+
+def without_gin_trail(error: Exception) -> str:
+    """Drops what gin and Keras put around the message: which configurables and layers an exception passed through."""
+    message = re.split(r"\n\s+In call to configurable", str(error))[0]
+    by_keras = re.match(
+        r"Exception encountered when calling layer .*?\n\n(.*?)\n\nCall arguments", message, re.S
+    )
+    return by_keras[1] if by_keras else message

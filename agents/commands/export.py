@@ -1,0 +1,146 @@
+"""What a run has learned as a SavedModel that needs TensorFlow alone: `python -m agents export RUN_DIR OUT_DIR`."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agents import UsageError
+from agents.commands.flags import Parser
+from agents.commands.loading import Trained, add_arguments, find_folder, load
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+DESCRIPTION = "policy.json"
+
+
+def save(trained: Trained, out_dir: str | os.PathLike) -> None:
+    """Writes the SavedModel of a greedy policy, and `policy.json`, which describes it.
+
+    It has two functions, which are its signatures, too (`act` is "serving_default"):
+
+        initial_state(batch_size: int32 scalar) -> hidden, cell, previous_action
+        act(observation, reward, discount, step_type, hidden, cell, previous_action)
+            -> action int32 [B], values float32 [B, H], hidden, cell, previous_action
+
+    reward, discount float32 [B] and step_type int32 [B] (0 first, 1 mid, 2 last) are those of the time step that the
+    observation belongs to; rewards are the environment's own. On a first step everything but the observation is
+    forgotten. values are each head's highest, see `Trained.values`.
+
+    Args:
+      trained: what is written; its weights are copied.
+      out_dir: a folder that does not exist yet.
+    """
+    import tensorflow as tf
+
+    final, unfinished = Path(out_dir), Path(out_dir).with_name(Path(out_dir).name + ".tmp")
+    module = _module(trained)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        signatures = {"serving_default": module.act, "initial_state": module.initial_state}
+        tf.saved_model.save(module, str(unfinished), signatures=signatures)
+        (unfinished / DESCRIPTION).write_text(json.dumps(_description(trained), indent=2) + "\n")
+        unfinished.rename(final)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _module(trained: Trained) -> tf.Module:
+    """Tracks variables alone: with a network come all of its layers' call functions and their classes."""
+    import tensorflow as tf
+
+    environment, network, head = trained.environment, trained.agent.network, trained.head
+    spec = environment.observation_spec()
+    units = [part.shape[0] for part in network.state_spec]
+    state_spec = [
+        tf.TensorSpec((None, size), tf.float32, name)
+        for size, name in zip(units, ("hidden", "cell"), strict=True)
+    ]
+    scalars = (("reward", tf.float32), ("discount", tf.float32), ("step_type", tf.int32))
+    signature = [
+        tf.TensorSpec((None, *spec.shape), spec.dtype, "observation"),
+        *(tf.TensorSpec((None,), dtype, name) for name, dtype in scalars),
+        *state_spec,
+        tf.TensorSpec((None,), tf.int32, "previous_action"),
+    ]
+
+    def act(observation, reward, discount, step_type, hidden, cell, previous_action):
+        del discount  # part of a time step, and of no use for acting
+        first = tf.equal(step_type, 0)
+        reward = tf.where(first, 0.0, reward * environment.reward_multiplier)
+        previous_action = tf.where(first, -1, previous_action)
+        outputs, (hidden, cell) = network((observation, previous_action, reward), step_type, (hidden, cell))
+        action = tf.argmax(outputs[:, head], axis=-1, output_type=tf.int32)
+        values = trained.values(tf.reduce_max(outputs, axis=-1))
+        return {"action": action, "values": values, "hidden": hidden, "cell": cell, "previous_action": action}
+
+    def initial_state(batch_size):
+        hidden, cell = (tf.zeros((batch_size, size)) for size in units)
+        return {"hidden": hidden, "cell": cell, "previous_action": tf.fill((batch_size,), -1)}
+
+    module = tf.Module()
+    module.act = tf.function(act, input_signature=signature, autograph=False)
+    size = tf.TensorSpec((), tf.int32, "batch_size")
+    module.initial_state = tf.function(initial_state, input_signature=[size], autograph=False)
+    module.weights = [*network.variables, *trained.agent.scaling.variables]
+    return module
+
+
+def _description(trained: Trained) -> dict[str, Any]:
+    import gin
+    import numpy as np
+
+    from rbs_tf import environments
+
+    heads, environment = trained.agent.heads, trained.environment
+    spec, settings = environment.observation_spec(), {}
+    for name in inspect.signature(environments.make).parameters:
+        with contextlib.suppress(ValueError):  # of what is not bound
+            settings[name] = gin.query_parameter(f"environments.make.{name}")
+    return {
+        "environment": trained.name,
+        "environment_settings": settings,
+        "observation": {"shape": list(spec.shape), "dtype": np.dtype(spec.dtype).name},
+        "num_actions": environment.num_actions,
+        "heads": list(heads.names),
+        "acting_head": heads.names[trained.head],
+        "reward_multiplier": environment.reward_multiplier,
+        "update": trained.update,
+        "origin": trained.origin,
+    }
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exports what the arguments name; returns the exit code 0.
+
+    Raises:
+      UsageError: it cannot be done.
+    """
+    parser = Parser(
+        prog="python -m agents export",
+        description="Writes what a run has learned as a SavedModel: it acts greedily and needs TensorFlow alone.",
+    )
+    add_arguments(parser)
+    parser.add_argument("out_dir", metavar="OUT_DIR", help="folder to make")
+    options = parser.parse_args(argv)
+    options.run_dir = find_folder(options)
+    _check_new(Path(options.out_dir).absolute())
+    trained = load(options.run_dir, options.checkpoint, options.head)
+    with contextlib.closing(trained.environment):
+        save(trained, Path(options.out_dir).absolute())
+    print(f"{trained.name}. {trained.origin}\nSavedModel: {options.out_dir}, described in its {DESCRIPTION}.")
+    return 0
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists():
+        raise UsageError(f"{folder} exists already: give a folder that is to be made.")
+    if not os.access(folder.parent, os.W_OK):
+        raise UsageError(f"{folder} cannot be made: give one in a folder that exists and is yours.")

@@ -1,0 +1,48 @@
+"""What the commands' flags have in common: how they are read, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from agents import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes whole flags alone, and refuses as everything here does."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\nTry: {self.prog} --help")
+
+    def parse_args(self, args: Sequence[str]) -> argparse.Namespace:
+        # Intermixed: flags may stand between names of which the first may be left out.
+        options, unknown = self.parse_known_intermixed_args(args)
+        if unknown:
+            name = unknown[0].split("=")[0]
+            raise UsageError(f"There is no flag {name}. {nearest(name, self._option_string_actions)}")
+        return options
+
+
+def count(least: int) -> Callable[[str], int]:
+    """A type of arguments: whole numbers of at least `least`."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, not {text!r}.")
+        return int(text)
+
+    return parse
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Says which of `names` look like `name`, or which there are if none does."""
+    by_folded = {known.lower(): known for known in names}
+    close = difflib.get_close_matches(name.lower(), by_folded, n=3)
+    if close:
+        return f"Did you mean {' or '.join(by_folded[folded] for folded in close)}?"
+    return f"There is: {', '.join(sorted(by_folded.values())) or 'none'}."

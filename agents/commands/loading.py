@@ -1,0 +1,227 @@
+"""A trained policy, read from its run folder; nothing in there is changed or locked, and the run may go on."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import gin
+
+from agents import RunFolderError, UsageError
+from agents.commands.configuration import without_gin_trail
+from agents.commands.flags import nearest
+from agents.storage.run_folder import REPOSITORY
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+    from agents.agent import RecurrentMultiHeadAgent
+    from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+
+PRETRAINED = REPOSITORY / "pretrained"  # a slim run folder for each name, and SHA256SUMS
+_NEEDED = ("config.gin", "best.npz")
+
+
+class Trained(NamedTuple):
+    """The policy of a run."""
+
+    name: str  # of the environment
+    environment: GymnasiumVectorEnvironment  # or the same with a camera, `pictures.WithCamera`
+    agent: RecurrentMultiHeadAgent  # its `policy` acts with `head` alone, as in evaluations
+    head: int
+    update: int
+    origin: str  # which weights these are and which head acts, in words
+
+    def values(self, outputs: tf.Tensor) -> tf.Tensor:
+        """What heads put out, float32 [..., H] -> values in the rewards that each of them sees: the environment's own
+        for unclipped heads, without the reward multiplier; for the others what was clipped, with it."""
+        return self.agent.scaling.values(outputs) / self._units
+
+    @property
+    def _units(self) -> np.ndarray:
+        import numpy as np
+
+        multiplier = self.environment.reward_multiplier
+        return np.array([1.0 if clip else multiplier for _, clip in self.agent.heads.pairs], np.float32)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is asked for in the same way whatever is done with the policy."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", nargs="?", help="folder of a run of train.py")
+    parser.add_argument(
+        "--pretrained", metavar="NAME", help="in place of RUN_DIR: weights that come with the repository"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        choices=("best", "latest"),
+        default="best",
+        help="the weights of the best evaluation (%(default)s), or the newest checkpoint",
+    )
+    parser.add_argument(
+        "--head", metavar="NAME|INDEX", help="the head that acts (the one that the bandit rates best)"
+    )
+
+
+def find_folder(options: argparse.Namespace) -> Path:
+    """The folder that the arguments of `add_arguments` name, checked; needs no TensorFlow.
+
+    Raises:
+      UsageError: they name none, or two, or there is nothing to read in it, or its files are damaged.
+    """
+    if options.run_dir is not None and options.pretrained is not None:
+        raise UsageError(
+            f"RUN_DIR and --pretrained exclude each other: give {options.run_dir} or"
+            f" --pretrained={options.pretrained}."
+        )
+    if options.pretrained is not None:
+        folder = pretrained(options.pretrained)
+    elif options.run_dir is not None:
+        folder = Path(options.run_dir)
+    else:
+        raise UsageError(
+            "Which run is it? Give the folder of a run as RUN_DIR, or --pretrained=NAME for weights that come with"
+            " the repository."
+        )
+    check_folder(folder, options.checkpoint)
+    return folder
+
+
+def pretrained(name: str) -> Path:
+    """The folder of weights that come with the repository, once its files are known to be as they were published.
+
+    `pretrained/SHA256SUMS` lists them as `sha256sum */*` prints it there.
+
+    Raises:
+      UsageError: there are none of this name, or a file is missing or damaged.
+    """
+    sums = PRETRAINED / "SHA256SUMS"
+    text = sums.read_text() if sums.is_file() else ""
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
+    known = {Path(file.removeprefix("*")): digest for digest, file in lines}
+    names = sorted({file.parts[0] for file in known})
+    if name not in names:
+        answer = f"There is: {', '.join(names)}." if names else f"{sums} lists none at all."
+        raise UsageError(f"There is no pretrained agent {name!r}. {answer}")
+    listed = {file for file in known if file.parts[0] == name}
+    for file in sorted(listed | {Path(name, needed) for needed in _NEEDED}):
+        path, repaired = PRETRAINED / file, f"git checkout -- {Path(PRETRAINED.name, file)}"
+        if not path.is_file():
+            raise UsageError(f"{path} is missing. To get it back, type in the repository: {repaired}")
+        if hashlib.sha256(path.read_bytes()).hexdigest() != known.get(file):
+            raise UsageError(
+                f"{path} is damaged: its SHA-256 is not the one that {sums.name} lists. To get it back, type in the"
+                f" repository: {repaired}"
+            )
+    return PRETRAINED / name
+
+
+def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
+    """Raises UsageError if there is nothing to read there; needs no TensorFlow."""
+    folder = Path(run_dir)
+    if not folder.is_dir():
+        raise UsageError(
+            f"There is no folder {folder}. Write the one that train.py has called the run folder."
+        )
+    if not (folder / "config.gin").is_file():
+        raise UsageError(f"{folder} is not the folder of a run: it holds no config.gin.")
+    if any(folder.glob("checkpoints/*/manifest.json")):
+        return
+    if not (folder / "best.npz").is_file():
+        raise UsageError(
+            f"{folder} holds no weights yet: the first evaluation or checkpoint of the run writes them."
+        )
+    if checkpoint == "latest":
+        raise UsageError(f"{folder} holds no checkpoint yet, only the weights of the best evaluation.")
+
+
+def load(
+    run_dir: str | os.PathLike,
+    checkpoint: str = "best",
+    head: str | None = None,
+    seed: int = 0,
+    num_envs: int = 1,
+    camera: bool = False,
+) -> Trained:
+    """Builds what the run's config.gin says and gives it the run's weights. Replaces the gin configuration.
+
+    Args:
+      run_dir: the run folder.
+      checkpoint: "best", or, if the run has kept none, and for "latest", the newest checkpoint.
+      head: name or index; None: the one that the bandit rated best.
+      seed: of the environments.
+      num_envs: environments in the batch.
+      camera: put one beside an Atari game, see `pictures.WithCamera`, unless the agent itself sees the console's
+        own picture.
+
+    Raises:
+      UsageError: a head that there is not, an environment that cannot be made, or no weights that can be used.
+    """
+    check_folder(run_dir, checkpoint)
+    import gymnasium
+
+    import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
+    from agents.commands.pictures import WithCamera
+    from agents.replay.memory import ATARI_FRAME
+    from agents.storage import best
+    from agents.storage.checkpoint import read_newest
+    from agents.workers.parts import Training
+    from rbs_tf import environments
+    from rbs_tf.environments.factory import RAW_FRAMES
+
+    with gin.unlock_config():
+        gin.clear_config()
+        try:
+            gin.parse_config((Path(run_dir) / "config.gin").read_text())
+            training = Training()
+            environment = environments.make(training.env, num_envs=num_envs, seed=seed)
+            if camera and environment.game and environment.observation_spec().shape != ATARI_FRAME:
+                filming = environments.make(training.env, num_envs=num_envs, seed=seed, **RAW_FRAMES)
+                environment = WithCamera(environment, filming)
+        except (ValueError, RuntimeError, ImportError, gymnasium.error.Error) as error:
+            explained = without_gin_trail(error)
+            raise UsageError(f"The run cannot be built from {run_dir}/config.gin: {explained}") from error
+    try:
+        agent = training.agent(environment)
+        found = best.load(run_dir, agent.acting_variables) if checkpoint == "best" else None
+        if found is not None:
+            update, mean = found.update, f"{found.mean_return:.4g} per episode in {found.episodes} episodes"
+            origin = f"Best evaluation so far: {mean}, at update {update:,}."
+        else:
+            update = read_newest(run_dir, {"agent": agent, "train_step": agent.train_step_counter})
+            origin = f"Newest checkpoint: update {update:,}."
+            if checkpoint == "best":
+                origin = f"The run has kept no best weights. {origin}"
+        index = _head_index(agent, head)
+    except RunFolderError as error:
+        environment.close()
+        raise UsageError(str(error)) from error
+    chosen = "the bandit's best" if head is None else "as asked for"
+    return Trained(
+        training.env,
+        environment,
+        agent,
+        index,
+        update,
+        f"{origin} Acting: head {agent.heads.names[index]}, {chosen}.",
+    )
+
+
+def _head_index(agent: RecurrentMultiHeadAgent, head: str | None) -> int:
+    """Lets one head alone act in `agent.policy`; returns its number."""
+    import numpy as np
+
+    names = agent.heads.names
+    if head is None:
+        index = int(np.argmax(agent.policy.head_probabilities))
+    elif head in names:
+        index = names.index(head)
+    elif head.isdecimal() and int(head) < len(names):
+        index = int(head)
+    else:
+        raise UsageError(f"There is no head {head!r}. {nearest(head, names)} Or write its number, from 0.")
+    agent.policy.head_probabilities.assign(np.eye(len(names), dtype=np.float32)[index])
+    return index

@@ -1,0 +1,166 @@
+"""Plays what a run has learned: `python -m agents play RUN_DIR --video=out.mp4`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from agents.commands.flags import Parser, count
+from agents.commands.loading import Trained, add_arguments, find_folder, load
+from agents.commands.video import Film, Moment, check_file
+
+EXAMPLES = """\
+examples:
+  python -m agents play runs/quickstart-minatar_space_invaders-return-seed0
+      ten episodes, greedily, with the weights of the best evaluation
+  python -m agents play RUN_DIR --episodes=1 --video=out.mp4
+      with a video that shows what every head expects
+  python -m agents play RUN_DIR --checkpoint=latest --head=unclipped_0.99
+      the newest weights, and a head of one's choice
+  python -m agents play --pretrained=pong
+      the weights that come with the repository, nothing to train
+"""
+SIDE_BY_SIDE = 16  # environments at most; a film is of one episode after the other
+
+
+def moments(trained: Trained, episodes: int, max_steps: int = 27_000) -> Iterator[Moment]:
+    """Plays as the run's evaluations do and hands out every step of every episode as it happens.
+
+    Environment i of a batch of N plays episodes i + 1, i + 1 + N, and so on, whoever is done first: taking episodes as
+    they finish would favour short ones.
+
+    Args:
+      trained: what acts, and where.
+      episodes: how many in all.
+      max_steps: environment steps after which an episode is cut.
+    """
+    import tensorflow as tf
+
+    environment, policy = trained.environment, trained.agent.policy
+
+    @tf.function(autograph=False)
+    def act(time_step, state):
+        step = policy.action(time_step, state)
+        return step.action, step.state, trained.values(step.info.greedy_values)
+
+    batch = environment.batch_size
+    state = policy.get_initial_state(batch)
+    episode = 1 + np.arange(batch)  # which one each environment plays
+    while np.any(episode <= episodes):
+        time_step = environment.reset()
+        waits = np.zeros(batch, bool)  # after a cut, for the others: there is only one reset for all
+        steps, score = np.zeros(batch, int), np.zeros(batch)
+        values = np.zeros((batch, len(trained.agent.heads)), np.float32)
+        while np.any(plays := (episode <= episodes) & ~waits):
+            first, last = time_step.is_first(), time_step.is_last()
+            reward = time_step.reward.astype(float) / environment.reward_multiplier
+            steps, score = np.where(first, 0, steps + 1), np.where(first, 0.0, score + reward)
+            cut = ~last & (steps == max_steps)
+            ended = last | cut
+            tensors = tf.nest.map_structure(tf.convert_to_tensor, time_step)
+            action, state, new_values = act(tensors, state)
+            action, values = action.numpy(), np.where(ended[:, None], values, new_values.numpy())
+            for index in np.flatnonzero(plays):
+                yield Moment(
+                    int(episode[index]),
+                    int(steps[index]),
+                    time_step.observation[index],
+                    float(reward[index]),
+                    float(score[index]),
+                    values[index],
+                    None if ended[index] else int(action[index]),
+                    bool(ended[index]),
+                    bool(cut[index]),
+                )
+            episode, waits = episode + batch * (plays & ended), waits | cut
+            time_step = environment.step(action)
+
+
+def interval(returns: Sequence[float]) -> tuple[float, float]:
+    """Student's 95% interval of the mean of independent, normally distributed returns, at least two."""
+    from scipy import stats
+
+    half = stats.t.ppf(0.975, len(returns) - 1) * np.std(returns, ddof=1) / np.sqrt(len(returns))
+    return float(np.mean(returns) - half), float(np.mean(returns) + half)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Plays what the arguments ask for; returns the exit code 0.
+
+    Raises:
+      UsageError: it cannot be done.
+    """
+    options = _options(argv)
+    num_envs = 1 if options.video else min(options.episodes, SIDE_BY_SIDE)
+    chosen = options.checkpoint, options.head, options.seed
+    trained = load(options.run_dir, *chosen, num_envs=num_envs, camera=bool(options.video))
+    with contextlib.closing(trained.environment):
+        _play(trained, options)
+    return 0
+
+
+def _options(argv: Sequence[str]) -> Any:
+    """Parses the flags and refuses, before TensorFlow is there, what can be known to be wrong."""
+    parser = Parser(
+        prog="python -m agents play",
+        description="Plays what a run has learned, greedily unless its evaluations play otherwise. The run folder stays"
+        " as it is, and the run may go on.",
+        epilog=EXAMPLES,
+    )
+    add_arguments(parser)
+    flag = parser.add_argument
+    flag("--episodes", type=count(1), default=10, metavar="N", help="how many (%(default)s)")
+    flag(
+        "--max_steps",
+        type=count(1),
+        default=27_000,
+        metavar="N",
+        help="steps until an episode is cut (%(default)s)",
+    )
+    flag("--seed", type=count(0), default=0, metavar="N", help="of the environments (%(default)s)")
+    flag("--video", metavar="FILE", help="film it: out.mp4 (needs the extra `video`), or out.gif")
+    options = parser.parse_args(argv)
+    options.run_dir = find_folder(options)
+    if options.video:
+        check_file(options.video)
+    return options
+
+
+def _play(trained: Trained, options: Any) -> None:
+    """Plays, prints a line per episode in their order, and films."""
+    from rbs_tf import scores
+
+    epsilon = float(trained.agent.policy._epsilons[0])
+    random = f" As in its evaluations, {100 * epsilon:.3g}% of its actions are random." if epsilon else ""
+    print(f"{trained.name}. {trained.origin}{random}", flush=True)
+    ends: dict[int, Moment] = {}
+    returns: list[float] = []
+    with contextlib.ExitStack() as closing:
+        if options.video:
+            film = closing.enter_context(contextlib.closing(Film(options.video, trained)))
+        for moment in moments(trained, options.episodes, options.max_steps):
+            if options.video:
+                film.add(moment)
+            if moment.ended:
+                ends[moment.episode] = moment
+            while end := ends.pop(len(returns) + 1, None):
+                returns.append(end.episode_return)
+                cut = ", cut there" if end.cut else ""
+                print(
+                    f"episode {end.episode}: return {end.episode_return:.6g}, {end.step:,} steps{cut}",
+                    flush=True,
+                )
+    mean = float(np.mean(returns))
+    words = f"mean return {mean:.6g}"
+    if len(returns) > 1:
+        low, high = interval(returns)
+        words += f", 95% interval [{low:.6g}, {high:.6g}], {len(returns)} episodes"
+    game = trained.environment.game
+    if scores.has_score(game):
+        words += f"; human-normalised {scores.human_normalised_score(game, mean):.3g}"
+    print(words)
+    if options.video:
+        print(film.words)

@@ -1,0 +1,274 @@
+"""The command line: flags become gin bindings, wrong names get the nearest right ones, then one call."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+
+from agents import RunFolderError, UsageError
+from agents.commands.configuration import parse, training_parameter, without_gin_trail
+from agents.commands.flags import Parser, count, nearest
+from agents.storage import run_folder
+
+CONFIGS = run_folder.REPOSITORY / "configs"
+
+EXAMPLES = """\
+examples:
+  python train.py
+      learn MinAtar's Space Invaders, within minutes
+  python train.py --config=atari_ten_heads --env=pong --updates=20
+      the paper's ten-head network on real frames
+  python train.py --config=atari --env=breakout --scaling=none --seed=1
+      the paper's one-head setup, unscaled
+  python train.py --collectors=4
+      the same with four collecting processes beside learner, evaluator and replay
+  python train.py --env=minatar/breakout --gin_bindings='train.num_envs = 8'
+      another environment (any of gymnasium's, too), any gin parameter
+
+The same command goes on where it was stopped. operative_config.gin in the run's folder lists the parameters
+that --gin_bindings can set, with their values.
+"""
+
+
+def main(
+    argv: Sequence[str] | None = None, run: Callable[..., Any] | None = None, configs: Path = CONFIGS
+) -> int:
+    """Configures a run with gin and calls it.
+
+    The configuration is what the command line says and nothing else: the config, then the scaling, the named
+    flags and `--gin_bindings`, where later ones win. Includes are relative to the parent folder of `configs`.
+
+    Args:
+      argv: arguments without the program's name; None: those of this process.
+      run: called with `root_dir`, when gin has been configured; returns an object whose `stopped_by` is the
+        signal that ended the run early, or None. A gin configurable `train` takes env, updates and seed.
+        None: `agents.running.embedded.train`, imported once the flags are known to be in order.
+      configs: folder of the gin files, those of the scalings in its sub-folder `scaling`.
+
+    Returns:
+      the exit code: 0; 1 if the run folder failed under the run; 2 if what was asked for is refused; 128 + the
+      signal that stopped the run, so 130 on Ctrl-C.
+
+    Raises:
+      SystemExit: after `--help`.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    started = False
+    try:
+        options = _options(argv, configs)
+        if options.list_envs:
+            _list_environments()
+            return 0
+        if options.sweep:
+            return _sweep(options, argv, configs)
+        if options.env:
+            _check_environment(options.env)
+        if run is None:
+            run = _mode(options)
+        scaling = _configure(options, configs)
+        _check_environment(training_parameter("env"))  # the flag is not the only place that can name it
+        root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
+        with run_folder.opened(root_dir, ["python", "train.py", *argv]) as folder:
+            tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
+            print(
+                f"Run folder: {folder}\nTo watch it: {tensorboard} --logdir {shlex.quote(str(folder))}"
+                "\nThen open:   http://localhost:6006/#custom_scalars",
+                flush=True,
+            )
+            started, asked = True, {"updates": training_parameter("updates")}
+            (folder / run_folder.FINISHED).unlink(missing_ok=True)
+            stopped_by = run(root_dir=str(folder)).stopped_by
+            if stopped_by is None:
+                run_folder.write(folder / run_folder.FINISHED, json.dumps(asked))
+    except (UsageError, RunFolderError) as error:
+        print(f"train.py: {without_gin_trail(error)}", file=sys.stderr)
+        return 1 if started and not isinstance(error, UsageError) else 2
+    except KeyboardInterrupt:  # before the run minds signals, or again while it stops
+        stopped_by = signal.SIGINT
+    if stopped_by is None:
+        return 0
+    print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
+    return 128 + stopped_by
+
+
+def _mode(options: argparse.Namespace) -> Callable[..., Any]:
+    """What trains: everything in this process, or processes that Ray places."""
+    if options.collectors is None and options.cluster is None:
+        from agents.running.embedded import train
+
+        return train
+    from agents.running.cluster import DEFAULT_COLLECTORS, require_ray, train
+
+    require_ray()
+    collectors = options.collectors or DEFAULT_COLLECTORS
+    return functools.partial(train, collectors=collectors, cluster=options.cluster)
+
+
+def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> int:
+    """Many runs; what they have in common stands in the file, too."""
+    from agents.commands import sweep
+
+    flags = {argument.split("=")[0] for argument in argv if argument.startswith("--")}
+    if others := sorted(flags - {"--sweep", "--root_dir", "--cluster"}):
+        raise UsageError(
+            f"{', '.join(others)} cannot be given beside --sweep: write it into the sweep's file."
+        )
+    file, folder = Path(options.sweep), configs / "sweeps"
+    if not file.is_file():
+        file = folder / f"{options.sweep}.sweep"
+    if not file.is_file():
+        answer = nearest(options.sweep, _names(folder, "sweep"))
+        raise UsageError(f"There is no sweep {options.sweep!r}. {answer}")
+    return sweep.run(
+        file, options.root_dir, options.cluster, functools.partial(check_configuration, configs=configs)
+    )
+
+
+def check_configuration(
+    commands: Sequence[Sequence[str]], folders: Sequence[Path], configs: Path = CONFIGS
+) -> list[int]:
+    """Looks for whatever would make `main` refuse one of these commands; returns the updates that each asks for.
+
+    Args:
+      commands: arguments as for `main`.
+      folders: of their runs; one may exist, if it is of the same configuration.
+      configs: as for `main`.
+
+    Raises:
+      UsageError: the first thing wrong.
+    """
+    # All of each kind, the quickest first: misspelt names are answered before TensorFlow is there.
+    options = [_options(command, configs) for command in commands]
+    checked = {option.env for option in options} - {None}
+    for name in checked:
+        _check_environment(name)
+    _mode(options[0])
+    updates = []
+    for option, folder in zip(options, folders, strict=True):
+        _configure(option, configs)
+        if training_parameter("env") not in checked:
+            _check_environment(training_parameter("env"))
+            checked.add(training_parameter("env"))
+        try:
+            run_folder._check_configuration(folder)
+        except RunFolderError as error:
+            raise UsageError(str(error)) from error
+        updates.append(training_parameter("updates"))
+    return updates
+
+
+def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
+    """Parses the flags; `config` and `scaling` become paths (`scaling` None if it is not given)."""
+    scalings = configs / "scaling"
+    parser = Parser(
+        prog="python train.py",
+        description="Trains a multi-head recurrent DQN with return-based scaling.",
+        epilog=EXAMPLES,
+    )
+    flag = parser.add_argument
+    flag(
+        "--config",
+        default="quickstart",
+        metavar="NAME",
+        help=f"{_listed(configs)}, or a .gin file (%(default)s)",
+    )
+    flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
+    flag("--scaling", metavar="NAME", help=f"{_listed(scalings)}, or a .gin file (the config's own)")
+    flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
+    flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
+    flag(
+        "--strategy",
+        choices=("default", "mirrored", "tpu"),
+        help="updates on one device, on all GPUs, or on a TPU (sets train.strategy)",
+    )
+    flag(
+        "--collectors",
+        type=count(1),
+        metavar="N",
+        help="distributed: N processes collect, others learn, evaluate and hold the replay",
+    )
+    flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine alone")
+    flag(
+        "--sweep",
+        metavar="NAME",
+        help=f"many runs, one after the other or on --cluster: {_listed(configs / 'sweeps', 'sweep')}, or a file",
+    )
+    flag("--root_dir", metavar="DIR", help="the run's folder (runs/CONFIG-ENV-SCALING-seedN)")
+    flag(
+        "--gin_bindings",
+        action="append",
+        default=[],
+        metavar="'NAME.PARAMETER = VALUE'",
+        help="any gin binding; may be repeated, wins over everything else",
+    )
+    flag("--list_envs", action="store_true", help="print the names of the environments and stop")
+    options = parser.parse_args(argv)
+    options.config = _gin_file("config", options.config, configs)
+    options.scaling = options.scaling and _gin_file("scaling", options.scaling, scalings)
+    return options
+
+
+def _gin_file(kind: str, name: str, folder: Path) -> Path:
+    path = Path(name) if name.endswith(".gin") else folder / f"{name}.gin"
+    if not path.is_file():
+        raise UsageError(f"There is no {kind} {name!r}. {nearest(name, _names(folder))}")
+    return path.absolute()
+
+
+def _names(folder: Path, suffix: str = "gin") -> list[str]:
+    return sorted(path.stem for path in folder.glob(f"*.{suffix}"))
+
+
+def _listed(folder: Path, suffix: str = "gin") -> str:
+    return " | ".join(_names(folder, suffix)).replace("%", "%%")
+
+
+def _configure(options: argparse.Namespace, configs: Path) -> str | None:
+    """Parses the gin configuration; returns the name of the last scaling file in it."""
+    files = [options.config, options.scaling] if options.scaling else [options.config]
+    flags = {name: getattr(options, name) for name in ("env", "updates", "seed", "strategy")}
+    bindings = [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
+    parsed = parse(files, bindings + options.gin_bindings, configs.parent)
+    scalings = [file.stem for file in parsed if file.parent.name == "scaling"]
+    return scalings[-1] if scalings else None
+
+
+def _list_environments() -> None:
+    from rbs_tf import environments
+
+    for family, names in environments.list_environments().items():
+        print(f"{family}:")
+        print(textwrap.fill(", ".join(names), 100, initial_indent="  ", subsequent_indent="  "))
+
+
+def _check_environment(name: str) -> None:
+    """Makes the environment once: what is wrong with it is to be known before a run folder exists."""
+    with gin.unlock_config():  # for TF-Agents, imported with the first environment, registers configurables
+        import gymnasium
+
+        from rbs_tf import environments
+
+        try:
+            with contextlib.closing(environments.make(name)) as environment:
+                _ = environment.num_actions  # a ValueError for actions that cannot be counted
+        except (ValueError, ImportError, gymnasium.error.Error) as error:
+            raise UsageError(str(error)) from error
+
+
+def _default_root_dir(config: str, scaling: str | None) -> str:
+    """Names the folder after what the run is, so that the same command finds it again."""
+    parts = [config, str(training_parameter("env")), scaling, f"seed{training_parameter('seed')}"]
+    return "runs/" + "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts if part)

@@ -1,0 +1,412 @@
+"""Places the roles of a distributed run with Ray, restarts what dies, and shows how the run goes.
+
+Ray starts processes and calls methods; observations, statistics and weights never pass through it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import socket
+import time
+from typing import Any
+
+from agents.running.startup import quiet
+
+quiet()  # in Ray's workers this module is the first of ours
+
+import gin  # noqa: E402
+
+from agents import RunFolderError, UsageError  # noqa: E402
+from agents.monitoring.progress import Progress, closing_words  # noqa: E402
+from agents.monitoring.summaries import figures_note  # noqa: E402
+from agents.running import roles  # noqa: E402
+from agents.running.signals import on_first_signal  # noqa: E402
+from agents.storage.run_folder import REPOSITORY, write  # noqa: E402
+from agents.workers.collector import EnvironmentFault  # noqa: E402
+from agents.workers.parts import Result, Training  # noqa: E402
+
+DEFAULT_COLLECTORS = 4
+_INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
+_STOP_SECONDS = 60.0  # within which a run that is asked to stop has to have written its checkpoint
+_WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
+_POLL = 0.5  # seconds between two looks at all processes
+# Ray's own settings, unless the caller has made other ones.
+_RAY_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # We say what is not shipped; Ray would tell us on every start what else it leaves out.
+    "RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES": "",
+}
+
+
+class Host:
+    """The Ray actor: one process with one role in it, which it builds anew whenever it is told to `work`."""
+
+    def __init__(self, config: str):
+        # The terminal's Ctrl-C reaches the whole process group; only the driver shall act on it.
+        os.setpgid(0, 0)
+        self._role = None
+        with gin.unlock_config():
+            gin.parse_config(config)
+
+    def work(self, role: str, *args: Any) -> Any:
+        """Builds `agents.running.roles.<role>(*args)` and returns what its `run` does."""
+        self._role = None
+        with getattr(roles, role)(*args) as self._role:
+            return self._role.run()
+
+    def status(self) -> dict[str, Any]:
+        """The role's status, empty while it is being built; and the process."""
+        return {"pid": os.getpid()} | (self._role.status() if self._role is not None else {})
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Calls a method of the role, if there is one already."""
+        if self._role is not None:
+            getattr(self._role, method)(*args)
+
+
+class Member:
+    """One process of the run, through all its restarts."""
+
+    def __init__(self, name: str, role: str, host: Any):
+        self.name, self.role, self.host = name, role, host
+        self.task: Any = None
+        self.starts = 0
+        self.status: dict[str, Any] = {}
+        self._asked: Any = None
+        self._asked_at = 0.0
+
+    def begin(self, *args: Any) -> None:
+        """Lets the process work, for the first time or again."""
+        self.task = self.host.work.remote(self.role, *args)
+        self.status, self._asked = {}, None
+        self.starts += 1
+
+    def look(self) -> float:
+        """Asks for the status without waiting for it; returns for how many seconds there has been no answer."""
+        import ray
+
+        if self._asked is not None and ray.wait([self._asked], timeout=0)[0]:
+            with contextlib.suppress(ray.exceptions.RayError):
+                self.status = ray.get(self._asked)
+            self._asked = None
+        if self._asked is None:
+            self._asked, self._asked_at = self.host.status.remote(), time.monotonic()
+        return time.monotonic() - self._asked_at
+
+
+class ClusterRun:
+    """A distributed run; build it, `run` it, `close` it.
+
+    Args:
+      root_dir: the run folder, on a disk that all machines share if there are several.
+      collectors: how many processes collect, each in `train.num_envs` environments.
+      cluster: address of a Ray cluster to join; None starts one on this machine.
+
+    Raises:
+      UsageError: Ray is not installed, or the cluster cannot be reached.
+    """
+
+    def __init__(self, root_dir: str, collectors: int, cluster: str | None = None):
+        self._root, self._stopped_by = os.path.abspath(root_dir), None
+        self._ray = connected(collectors, cluster)
+        self._training, self._processes = Training(), ""
+        config = gin.config_str()
+        self._faults, self._waits_mark = 0, (time.monotonic(), {})
+        gpus = int(self._ray.cluster_resources().get("GPU", 0) >= 1)
+        self._host_name = self._ray.util.get_node_ip_address() if cluster else "127.0.0.1"
+
+        # Sequences are the largest stream of all, and checkpoints are renamed within the run folder: who shares these
+        # stays with this process if it can, whoever only writes sequences goes where there is room.
+        here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            self._ray.get_runtime_context().get_node_id(), soft=True
+        )
+
+        def member(name: str, role: str, place: Any = here, **resources: Any) -> Member:
+            actor = self._ray.remote(Host).options(
+                max_restarts=-1, max_concurrency=4, num_cpus=1, scheduling_strategy=place, **resources
+            )
+            return Member(name, role, actor.remote(config))
+
+        self._replay = member("replay", "ReplayServer")
+        self._learner = member("learner", "LearnerRole", num_gpus=gpus)
+        self._evaluator = member("evaluator", "EvaluatorRole")
+        self._collectors = [member(f"collector {i}", "CollectorRole", "SPREAD") for i in range(collectors)]
+
+    @property
+    def _members(self) -> list[Member]:
+        return [self._replay, self._learner, self._evaluator, *self._collectors]
+
+    def run(self) -> Result:
+        """Trains to the end, or until SIGINT or SIGTERM; then evaluates, and says how it went.
+
+        Raises:
+          RunFolderError: a process failed in a way that a restart would repeat, or too often.
+        """
+        with on_first_signal(self._stop):
+            self._begin_all()
+            self._progress = self._first_progress()
+            while self._stopped_by is None and not self._done():
+                self._look_after_all()
+            return self._finish()
+
+    def close(self) -> None:
+        """Ends every process of the run."""
+        for member in self._members:
+            self._ray.kill(member.host, no_restart=True)
+        self._ray.shutdown()
+
+    def _stop(self, number: int) -> None:
+        self._stopped_by = number
+
+    def _begin(self, member: Member) -> None:
+        """Lets a member work with the arguments of its role."""
+        address = self._replay.status.get("address")
+        if member is self._replay:
+            member.begin(self._root, self._host_name)
+        elif member in self._collectors:
+            member.begin(address, self._collectors.index(member), member.starts)
+        else:
+            member.begin(self._root, address)
+        self._write_processes()
+
+    def _begin_all(self) -> None:
+        """The replay first: the others need its address, and the learner what it has restored."""
+        self._begin(self._replay)
+        while "address" not in self._replay.status and self._stopped_by is None:
+            if self._ended(self._replay):
+                self._explain_failed_start()
+            self._replay.look()
+            time.sleep(0.05)
+        if self._stopped_by is None:
+            for member in self._members[1:]:
+                self._begin(member)
+
+    def _explain_failed_start(self) -> None:
+        """The replay has failed while it was built: by what it was told, or by its machine."""
+        try:
+            self._ray.get(self._replay.task)
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, ValueError | UsageError):
+                raise UsageError(str(error.cause)) from error
+            raise RunFolderError(f"The replay cannot be started: {error.cause}") from error
+        except self._ray.exceptions.RayActorError:
+            self._begin(self._replay)
+
+    def _restart_all(self) -> None:
+        """After the replay's end: what the others hold refers to a server that is gone."""
+        self._progress.say("The replay's process died; everything goes on from the last checkpoint.")
+        for member in self._members[1:]:
+            self._ray.kill(member.host, no_restart=False)
+        self._begin_all()
+
+    def _ended(self, member: Member) -> bool:
+        """Whether a member that has begun works no more, for whatever reason."""
+        return member.task is not None and bool(self._ray.wait([member.task], timeout=0)[0])
+
+    def _done(self) -> bool:
+        """Whether the learner has made the updates that it was to make; one that died has ended, and is not done."""
+        return self._ended(self._learner) and self._failure(self._learner) is None
+
+    def _look_after_all(self) -> None:
+        """One round of supervision: restarts, stuck environments, the terminal."""
+        self._ray.wait([member.task for member in self._members], timeout=_POLL)
+        if self._ended(self._replay):
+            return self._restart_all()
+        for member in self._members[1:]:
+            error = self._failure(member) if self._ended(member) else None
+            if error is None:
+                continue
+            # Whoever fails because the replay is gone may be noticed before the replay is.
+            if self._ray.wait([self._replay.task], timeout=2.0)[0]:
+                return self._restart_all()
+            self._explain(member, error)
+            self._begin(member)
+        for member in self._members:
+            silent = member.look()
+            stuck = member.status.get("activity") == "environment" and member.status["seconds"] + silent
+            if stuck and stuck > self._training.step_timeout:
+                self._count_fault(
+                    f"{member.name}: a step of its environments, after {member.status['steps']:,} of all together, has "
+                    f"not returned for {stuck:.0f} s"
+                )
+                self._ray.kill(member.host, no_restart=False)
+                member.status = {}
+        self._show()
+
+    def _failure(self, member: Member) -> Exception | None:
+        """What ended a member's work; None for a learner that is done."""
+        try:
+            self._ray.get(member.task)
+        except self._ray.exceptions.RayError as error:
+            return error
+        return None if member is self._learner else RuntimeError("it ended without being asked to")
+
+    def _explain(self, member: Member, error: Exception) -> None:
+        """Says why a member has to begin again.
+
+        Raises:
+          RunFolderError: it would fail again in the same way.
+        """
+        if isinstance(error, self._ray.exceptions.RayActorError):
+            if member.status:  # the first news of it; calls keep failing until its next process is there
+                self._progress.say(f"{member.name}: its process died; it starts again.")
+            return
+        cause = getattr(error, "cause", error)
+        if member is self._learner or isinstance(cause, UsageError):
+            raise RunFolderError(f"{member.name}: {cause}") from error
+        named = isinstance(cause, EnvironmentFault)
+        self._count_fault(str(cause) if named else f"{member.name}: {type(cause).__name__}: {cause}")
+
+    def _count_fault(self, what: str) -> None:
+        self._faults += 1
+        if self._faults > self._training.max_faults:
+            raise RunFolderError(
+                f"{what}\nThat was fault {self._faults} of this start, and train.max_faults is "
+                f"{self._training.max_faults}. The same command goes on from the last checkpoint"
+            )
+        self._progress.say(f"{what}; it starts again (fault {self._faults} of {self._training.max_faults}).")
+
+    def _first_progress(self) -> Progress:
+        while "updates" not in self._learner.status and not self._ended(self._learner):
+            if self._stopped_by is not None:
+                break
+            self._learner.look()
+            time.sleep(0.05)
+        status = self._learner.status
+        progress = Progress(
+            self._training.updates,
+            updates=status.get("updates", 0),
+            steps=status.get("steps", 0),
+            frames_per_step=status.get("frames_per_step"),
+        )
+        for note in filter(None, (self._replay.status.get("note"), figures_note())):
+            progress.say(note)
+        if status.get("updates"):
+            progress.say(f"Resumed at update {status['updates']:,}.")
+        return progress
+
+    def _show(self) -> None:
+        self._write_processes()
+        learner = self._learner.status
+        if "updates" not in learner:
+            return
+        counts = learner["updates"], learner["steps"]
+        eval_return = self._evaluator.status.get("eval_return")
+        waits = self._waits()
+        if waits is not None:
+            self._learner.host.tell.remote("note_waits", *waits)
+        self._tell_loss_scales(learner)
+        self._progress.update(*counts, learner.pop("returns", ()), eval_return, waits)
+
+    def _tell_loss_scales(self, learner: dict[str, Any]) -> None:
+        """Hands the evaluator what it draws from the learner's status."""
+        if learner.get("loss_scales") is not None:
+            self._evaluator.host.tell.remote("note_loss_scales", learner["loss_scales"])
+
+    def _waits(self) -> tuple[float, float] | None:
+        """Shares of the last seconds in which the learner waited for data, and collectors for the learner."""
+        then, before = self._waits_mark
+        seconds = time.monotonic() - then
+        if seconds < _WAITS_WINDOW:
+            return None
+        now = {member: member.status["waited"] for member in self._members if "waited" in member.status}
+        self._waits_mark = time.monotonic(), now
+        shares = {m: max(0.0, now[m] - before[m]) / seconds for m in now if m in before}
+        of_collectors = [shares[member] for member in self._collectors if member in shares]
+        if self._learner not in shares or not of_collectors:
+            return None
+        return min(1.0, shares[self._learner]), min(1.0, sum(of_collectors) / len(of_collectors))
+
+    def _write_processes(self) -> None:
+        """Says in the run folder which process is which."""
+        lines = "".join(f"{member.name}: {member.status.get('pid', '-')}\n" for member in self._members)
+        if lines != self._processes:
+            self._processes = lines
+            write(os.path.join(self._root, "processes.txt"), lines)
+
+    def _finish(self) -> Result:
+        """Lets everybody stop; the evaluator plays its last episodes if the run came to its own end."""
+        for member in self._collectors:
+            member.host.tell.remote("stop")
+        if self._stopped_by is not None:
+            for member in (self._learner, self._evaluator):
+                member.host.tell.remote("stop")
+            if "updates" in self._learner.status:  # otherwise it has not begun, and has nothing to save
+                self._ray.wait([self._learner.task], timeout=_STOP_SECONDS)
+        else:
+            while self._stopped_by is None and not self._ended(self._evaluator):
+                # Again and again, for it may still be starting.
+                self._tell_loss_scales(self._outcome(self._learner))
+                self._evaluator.host.tell.remote("finish")
+                self._ray.wait([self._evaluator.task], timeout=_POLL)
+        learner, evaluator = (self._outcome(member) for member in (self._learner, self._evaluator))
+        updates, steps = learner.get("updates", 0), learner.get("steps", 0)
+        eval_return = evaluator.get("eval_return")
+        self._progress.update(updates, steps, learner.get("returns", ()), eval_return)
+        self._progress.done()
+        final = float("nan") if eval_return is None else eval_return
+        self._progress.say(closing_words(updates, steps, final, evaluator.get("head"), evaluator.get("game")))
+        return Result(updates, steps, final, self._stopped_by)
+
+    def _outcome(self, member: Member) -> dict[str, Any]:
+        """What a member's work came to, or else its last status."""
+        if self._ended(member):
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                return self._ray.get(member.task)
+        return member.status
+
+
+def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
+    """Trains as gin configures `train` in `root_dir`, distributed over processes; see `ClusterRun`."""
+    run = ClusterRun(root_dir, collectors, cluster)
+    try:
+        return run.run()
+    finally:
+        run.close()
+
+
+def require_ray() -> None:
+    """Raises UsageError if Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError(_INSTALL)
+
+
+def connected(collectors: int, cluster: str | None):
+    """Ray, joined to `cluster`, or with a small one of its own on this machine; the module."""
+    require_ray()
+    for name, value in _RAY_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    quiet_options = {"log_to_driver": False, "configure_logging": False}
+    if cluster is not None:
+        host, _, port = cluster.removeprefix("ray://").rpartition(":")
+        try:
+            if host and port.isdecimal():  # Ray itself would try for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError as error:
+            raise UsageError(
+                f"--cluster={cluster} cannot be reached: {error}. Write the address that `ray start --head` has told"
+            ) from error
+        # Workers get the clone shipped: only rbs_tf is an installed package.
+        shipped = {"working_dir": str(REPOSITORY), "excludes": [".git", ".venv", "runs", "docs", "tests"]}
+        try:
+            ray.init(address=cluster, runtime_env=shipped, **quiet_options)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise UsageError(f"--cluster={cluster} cannot be reached: {error}") from error
+        return ray
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    ray.init(
+        address="local",
+        # A number of slots, not of cores: the operating system shares the cores out.
+        num_cpus=collectors + 3,
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        object_store_memory=80 * 2**20,  # the smallest that Ray accepts; nothing goes through it
+        **quiet_options,
+    )
+    return ray

@@ -1,0 +1,326 @@
+"""What each process of a distributed run does. Where it runs, and what happens when it dies, is not decided here.
+
+All processes build what they need from the same gin configuration and meet in the Reverb server alone. `run` works
+until it is done or `stop` has been called from another thread; `status` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from agents.monitoring import summaries
+from agents.storage.best import Best
+from agents.storage.checkpoint import Checkpointer
+from agents.storage.run_folder import write_operative_config
+from agents.storage.weights import Publisher, assign
+from agents.targets import SequenceShape
+from agents.workers.collector import Collector
+from agents.workers.evaluator import Evaluator, write_summary
+from agents.workers.learner import Learner
+from agents.workers.parts import ATARI_FRAMES_PER_STEP, Training
+
+_POLL = 0.05  # seconds between two looks of whoever has nothing to do
+
+
+class Role:
+    """Opens in the constructor, works in `run`, closes in `close` or as a context manager."""
+
+    def __init__(self) -> None:
+        self.training = Training()
+        self._stopping = threading.Event()
+        self._closing = contextlib.ExitStack()
+
+    def stop(self) -> None:
+        """Ends `run` soon."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def __enter__(self) -> Role:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _environment(self, num_envs: int, *purpose: int):
+        environment = self.training.environment(num_envs, *purpose)
+        self._closing.callback(environment.close)
+        return environment
+
+    def _replay(self, environment, **connection):
+        replay = self.training.replay(environment, **connection)
+        self._closing.callback(replay.stop)
+        return replay
+
+
+class ReplayServer(Role):
+    """Hosts the Reverb server, with what the newest whole checkpoint holds of it.
+
+    Args:
+      root_dir: the run folder, on a disk that the learner's machine sees as well.
+      host: name or address by which the others reach this machine.
+    """
+
+    def __init__(self, root_dir: str, host: str = "localhost"):
+        super().__init__()
+        checkpointer = Checkpointer(root_dir, {}).replay_checkpointer()
+        self._server = self._replay(self._environment(1, 1), checkpointer=checkpointer)
+        self.address = f"{host}:{self._server.address.rsplit(':', 1)[1]}"
+
+    def run(self) -> None:
+        self._stopping.wait()
+
+    def status(self) -> dict[str, Any]:
+        return {"address": self.address, "note": self._server.memory_note}
+
+
+class LearnerRole(Role):
+    """Updates, publishes weights, writes checkpoints; owns the run's counters.
+
+    Args:
+      root_dir: the run folder.
+      address: of the replay.
+    """
+
+    def __init__(self, root_dir: str, address: str):
+        super().__init__()
+        environment = self._environment(1, 1)
+        agent = self.training.agent(environment, strategy=self.training.distribution())
+        self._replay_client = self._replay(environment, address=address)
+        checkpointer = Checkpointer(
+            root_dir, {"agent": agent, "train_step": agent.train_step_counter}, self._replay_client.checkpoint
+        )
+        self._learner = Learner(
+            root_dir,
+            agent,
+            self._replay_client,
+            self.training.batch_size,
+            self.training.summary_interval,
+            checkpointer,
+            environment.reward_multiplier,
+        )
+        self._publisher = Publisher(agent.acting_variables, self._replay_client.publish)
+        self._closing.callback(self._publisher.close)
+        self._loss_scales: summaries.LossScales | None = None
+        self._publish()
+        self._waited = 0.0
+        self._frames_per_step = None if environment.game is None else ATARI_FRAMES_PER_STEP
+        self._new_returns: list[float] = []
+        self._returns_lock = threading.Lock()
+        write_operative_config(root_dir)
+        summaries.write_once(root_dir, agent, environment, distributed=True)
+
+    def run(self) -> dict[str, Any]:
+        """Trains to the end or until stopped, then writes a checkpoint."""
+        training, learner = self.training, self._learner
+        while not (self._stopping.is_set() or self._finished()):
+            self._take_in_statistics()
+            if not self._replay_client.batch_due(learner.batch_size):
+                self._waited += _POLL
+                self._stopping.wait(_POLL)
+                continue
+            try:
+                learner.update()
+            except FloatingPointError:  # weights that must not reach a checkpoint
+                raise
+            except Exception:
+                if self._stopping.is_set():  # it was waiting for sequences, and the dataset has ended
+                    break
+                raise
+            if self._publisher.error is not None:
+                raise self._publisher.error
+            if learner.updates % training.publish_interval == 0:
+                self._publish()
+            if learner.updates % training.checkpoint_interval == 0:
+                learner.save()
+        learner.save()
+        self._publish()
+        self._publisher.close()
+        return self.status()
+
+    def stop(self) -> None:
+        super().stop()
+        self._replay_client.end_waits()
+
+    def status(self) -> dict[str, Any]:
+        with self._returns_lock:
+            returns, self._new_returns = self._new_returns, []
+        return {
+            "updates": self._learner.updates,
+            "steps": self._learner.environment_steps,
+            "returns": returns,
+            "waited": self._waited,
+            "frames_per_step": self._frames_per_step,
+            "loss_scales": self._loss_scales,
+        }
+
+    def note_waits(self, learner: float, collectors: float) -> None:
+        """For TensorBoard: shares of the last seconds in which either side waited for the other."""
+        with self._learner.summary_writer.as_default(step=self._learner.updates):
+            tf.summary.scalar("waits/learner", learner)
+            tf.summary.scalar("waits/collectors", collectors)
+
+    def _publish(self) -> None:
+        self._loss_scales = self._learner.loss_scales()
+        self._publisher.publish(self._learner.updates)
+
+    def _finished(self) -> bool:
+        return self.training.reached(self._learner.updates, self._learner.environment_steps)
+
+    def _take_in_statistics(self) -> None:
+        returns = self._learner.drain_statistics()
+        with self._returns_lock:
+            self._new_returns.extend(returns)
+
+
+class Acting(Role):
+    """An agent that follows the learner's weights.
+
+    Args:
+      address: of the replay.
+      num_envs: environments of its batch.
+      *purpose: numbers that set its seeds apart from those of all others.
+    """
+
+    def __init__(self, address: str, num_envs: int, *purpose: int):
+        super().__init__()
+        self._own_environment = self._environment(num_envs, *purpose)
+        self._agent = self.training.agent(self._own_environment, *purpose)
+        self._replay_client = self._replay(self._own_environment, address=address)
+        self._weights_step = -1
+
+    def _pull(self) -> None:
+        """Takes the newest weights, if there are newer ones than those in use."""
+        newer = self._replay_client.weights(newer_than=self._weights_step)
+        if newer is not None:
+            self._weights_step, data = newer
+            assign(self._agent.acting_variables, data)
+
+    def _wait_for_weights(self) -> None:
+        while self._weights_step < 0 and not self._stopping.wait(_POLL):
+            self._pull()
+
+
+class CollectorRole(Acting):
+    """Acts in a batch of environments and feeds the replay.
+
+    Args:
+      address: of the replay.
+      index: which collector of the run this is.
+      start: how often it was started before, so that it does not repeat the episodes that it began with.
+    """
+
+    def __init__(self, address: str, index: int, start: int):
+        # Numbers 0 and 1 are the embedded mode's purposes; the time sets starts of the whole run apart.
+        purpose = (2 + index, start, int(time.time()))
+        super().__init__(address, Training().num_envs, *purpose)
+        self._collector = Collector(
+            self._own_environment,
+            self._agent.collect_policy,
+            self._agent.heads,
+            self._replay_client,
+            SequenceShape(),
+            self._agent.initial_priorities,
+            name=f"collector {index}",
+        )
+        self._closing.callback(self._collector.close)
+
+    def run(self) -> None:
+        self._wait_for_weights()
+        pulled_at = 0
+        while not self._stopping.is_set():
+            steps = self._collector.environment_steps
+            if steps - pulled_at >= self.training.weights_interval * self._own_environment.batch_size:
+                self._pull()
+                pulled_at = steps
+            self._collector.run(self.training.steps_per_round)
+
+    def stop(self) -> None:
+        super().stop()
+        self._replay_client.end_waits()
+
+    def status(self) -> dict[str, Any]:
+        activity, since = self._collector.activity
+        return {
+            "activity": activity,
+            "seconds": time.monotonic() - since,
+            "steps": self._collector.environment_steps,
+            "waited": self._collector.waited,
+            "weights": self._weights_step,
+        }
+
+
+class EvaluatorRole(Acting):
+    """Plays greedily whenever weights are `eval_interval` updates newer, and once more at the end.
+
+    Args:
+      root_dir: the run folder.
+      address: of the replay.
+    """
+
+    def __init__(self, root_dir: str, address: str):
+        super().__init__(address, Training().eval_envs, 1)
+        self._evaluator = Evaluator(
+            self._own_environment, self._agent.policy, self._agent.heads, self._agent.scaling
+        )
+        self._loss_scales: summaries.LossScales | None = None
+        self._best = Best(root_dir)
+        self._writer = tf.summary.create_file_writer(os.path.join(root_dir, "eval"))
+        self._closing.callback(self._writer.close)
+        self._finishing = threading.Event()
+        self._last_return = float("nan")
+
+    def finish(self) -> None:
+        """Lets `run` play the last evaluation and end; the learner has published its last weights."""
+        self._finishing.set()
+
+    def note_loss_scales(self, scales: summaries.LossScales) -> None:
+        """The learner's, for the figure that goes with an evaluation."""
+        self._loss_scales = scales
+
+    def run(self) -> dict[str, Any]:
+        self._wait_for_weights()
+        interval = self.training.eval_interval
+        # The first weights are those of the start, or the resumed ones, which have been evaluated.
+        due = (self._weights_step // interval + 1) * interval if interval else float("inf")
+        while not (self._stopping.is_set() or self._finishing.is_set()):
+            self._pull()
+            if self._weights_step >= due:
+                self._evaluate(1)
+                due = (self._weights_step // interval + 1) * interval
+            self._finishing.wait(1.0)
+        if self._finishing.is_set() and self.training.final_eval_rounds:
+            self._pull()
+            self._evaluate(self.training.final_eval_rounds)
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
+        return {
+            "eval_return": None if np.isnan(self._last_return) else self._last_return,
+            "head": self._agent.heads.names[head],
+            "game": self._own_environment.game,
+        }
+
+    def _evaluate(self, rounds: int) -> None:
+        evaluation = self._evaluator.run(rounds, self._stopping.is_set)
+        if evaluation is not None:
+            self._last_return = write_summary(
+                self._writer,
+                self._weights_step,
+                evaluation,
+                self._own_environment,
+                self._agent.policy,
+                self._agent.heads.names,
+                self._loss_scales,
+            )
+            returns = evaluation.returns / self._own_environment.reward_multiplier
+            self._best.offer(self._weights_step, returns, self._agent.acting_variables)

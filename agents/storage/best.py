@@ -1,0 +1,103 @@
+"""The weights whose greedy evaluation had the highest mean return, kept in the run folder beside the checkpoints.
+
+    best.npz    the packed variables that acting needs, the update that they are of, and that evaluation's mean return
+
+It is the highest mean of one evaluation, a few episodes by default, and for that reason biased upward: among many
+evaluations of equal weights one is the highest.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import zipfile
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from agents import RunFolderError
+from agents.storage.weights import assign, packed
+
+FILE = "best.npz"
+
+
+class Found(NamedTuple):
+    """Of which evaluation the weights are."""
+
+    update: int
+    mean_return: float  # reward units of the environment
+    episodes: int
+
+
+class Best:
+    """Keeps the weights of the best evaluation of a run, its earlier starts included.
+
+    Args:
+      root_dir: the run folder; only one process at a time may keep the best there.
+    """
+
+    def __init__(self, root_dir: str | os.PathLike):
+        self._path = pathlib.Path(root_dir) / FILE
+        contents = _read(self._path)
+        self._highest = -np.inf if contents is None else contents[0].mean_return
+
+    def offer(self, update: int, returns: np.ndarray, variables: Sequence[tf.Variable]) -> bool:
+        """Replaces the file, as a whole, if the mean of `returns` is higher than any before; says whether it was.
+
+        Args:
+          update: the weights' own.
+          returns: float64 [episodes] of one greedy evaluation, reward units of the environment.
+          variables: what acting needs, `RecurrentMultiHeadAgent.acting_variables`.
+
+        Raises:
+          RunFolderError: it could not be written (disk full, for one); what was there before is untouched.
+        """
+        mean_return = float(np.mean(returns))
+        if not mean_return > self._highest:
+            return False
+        new = self._path.with_name(FILE + ".new")
+        found = Found(update, mean_return, len(returns))
+        try:
+            with open(new, "wb") as file:
+                np.savez(file, weights=packed([tf.identity(v) for v in variables]), **found._asdict())
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+        except OSError as error:
+            raise RunFolderError(
+                f"Cannot write {self._path}: {error.strerror or error}. "
+                "Free space on that disk or make the folder writable, then repeat the command."
+            ) from error
+        self._highest = mean_return
+        return True
+
+
+def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found | None:
+    """Gives the variables the best weights; None, and nothing changed, if the run has kept none.
+
+    Raises:
+      RunFolderError: the weights are those of another network.
+    """
+    contents = _read(pathlib.Path(root_dir) / FILE)
+    if contents is None:
+        return None
+    found, weights = contents
+    try:
+        assign(variables, weights)
+    except ValueError as error:
+        raise RunFolderError(
+            f"{pathlib.Path(root_dir) / FILE} comes from a different version of this program: {error}"
+        ) from error
+    return found
+
+
+def _read(path: pathlib.Path) -> tuple[Found, np.ndarray] | None:
+    """None if there is no such file, or a damaged one."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = Found(int(arrays["update"]), float(arrays["mean_return"]), int(arrays["episodes"]))
+            return found, arrays["weights"]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return None

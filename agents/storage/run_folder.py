@@ -1,0 +1,180 @@
+"""The folder of one run: what was asked for, by which versions, and a lock that keeps a second process out.
+
+config.gin             the parsed configuration, written before work starts
+operative_config.gin   every value that the constructed program uses, defaults included
+command.txt            one line per start: time and command line
+versions.txt           what the latest start ran on
+lock                   held while a process works in the folder
+processes.txt          of a distributed run: the number of each process on its machine
+best.npz               weights of the evaluation with the highest mean return (`best`)
+finished.json          written when the run has come to its own end
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import difflib
+import fcntl
+import importlib.metadata
+import os
+import pathlib
+import platform
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+
+import gin
+
+from agents import RunFolderError, UsageError
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "numpy", "gin-config", "rbs-tf")
+
+_CONFIG, _OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt"
+FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
+_VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
+# A start that was killed before it wrote the configuration leaves no more than these behind.
+_BEFORE_CONFIG = {_LOCK, _COMMAND, _VERSIONS, _CONFIG + _NEW, _VERSIONS + _NEW}
+
+
+@contextlib.contextmanager
+def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[pathlib.Path]:
+    """Locks `root_dir`, checks it against the parsed gin configuration and records this start in it.
+
+    The configuration of a folder is fixed by its first start, except for `train.updates`: a run may go on
+    for longer. The lock is the kernel's (`flock`), so it is gone when the process is, however it died.
+    A `UsageError` from within leaves a new folder empty again, for the corrected command.
+
+    Args:
+      root_dir: created if it does not exist.
+      command: the command line, for the record.
+    Yields:
+      the absolute path of the folder.
+    Raises:
+      RunFolderError: the folder is a file, cannot be written, holds something else than a run, is in use by
+        another process, or belongs to another configuration.
+    """
+    folder = pathlib.Path(root_dir).absolute()
+    with contextlib.ExitStack() as stack:
+        try:
+            _make(folder)
+            stack.enter_context(_locked(folder))
+            new = not (folder / _CONFIG).exists()
+            _check_configuration(folder)
+            write(folder / _VERSIONS, versions())
+            now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+            with open(folder / _COMMAND, "a") as lines:
+                lines.write(f"{now}  {shlex.join(command)}\n")
+            write(folder / _CONFIG, gin.config_str())
+        except OSError as error:
+            raise RunFolderError(
+                f"The run folder {folder} cannot be written: {error.strerror or error}. "
+                "Give a folder that can be with --root_dir=DIR."
+            ) from error
+        try:
+            yield folder
+        except UsageError:
+            if new:
+                _empty(folder)
+            raise
+
+
+def write_operative_config(root_dir: str | os.PathLike) -> None:
+    """Saves every gin value in use, defaults included. To be called once everything has been constructed."""
+    write(pathlib.Path(root_dir) / _OPERATIVE, gin.operative_config_str())
+
+
+def versions() -> str:
+    """Returns one line per part: Python, the packages that results depend on, and this clone's commit."""
+    lines = [f"python {platform.python_version()}", f"platform {platform.platform()}"]
+    for package in PACKAGES:
+        try:
+            lines.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            lines.append(f"{package} not installed")
+    return "\n".join([*lines, f"commit {_commit()}"]) + "\n"
+
+
+def _make(folder: pathlib.Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(
+            f"{folder} is a file; a run needs a folder. Give another one with --root_dir=DIR."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {entry.name for entry in folder.iterdir()}
+    foreign = sorted(names - _BEFORE_CONFIG)
+    if foreign and _CONFIG not in names:
+        shown = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
+        raise RunFolderError(
+            f"{folder} holds something else than a run: {shown}. "
+            "Give a new or empty folder, or that of an earlier run, with --root_dir=DIR."
+        )
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path) -> Iterator[None]:
+    # Never deleted: a process that waits on a deleted lock file would hold a lock that nobody else sees.
+    with open(folder / _LOCK, "a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise RunFolderError(
+                f"Another process ({lock.read().strip() or 'starting'}) is working in {folder}. "
+                "Wait for it, stop it, or give another folder with --root_dir=DIR."
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {platform.node()}\n")
+        lock.flush()
+        yield
+
+
+def _check_configuration(folder: pathlib.Path) -> None:
+    if not (folder / _CONFIG).exists():
+        return
+    before, now = _fixed_lines((folder / _CONFIG).read_text()), _fixed_lines(gin.config_str())
+    if before != now:
+        diff = difflib.unified_diff(before, now, f"{folder / _CONFIG}", "this command", n=0, lineterm="")
+        shown = "\n".join("  " + line for line in diff if not line.startswith("@@"))
+        raise RunFolderError(
+            f"{folder} belongs to a run with another configuration:\n{shown}\n"
+            "Repeat that run's command (its command.txt) to go on with it, only --updates may change; "
+            "or give another folder with --root_dir=DIR."
+        )
+
+
+def _fixed_lines(config: str) -> list[str]:
+    lines = (line for line in config.splitlines() if line and not line.startswith("#"))
+    return [line for line in lines if not line.startswith("train.updates = ")]
+
+
+def _empty(folder: pathlib.Path) -> None:
+    """Removes all but the lock; `_make` has seen to it that a new run's folder holds nobody else's files."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != _LOCK:
+            entry.unlink()
+
+
+def _commit() -> str:
+    try:
+        commit, changes = (
+            subprocess.run(
+                ("git", "-C", REPOSITORY, *arguments), capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit + (" with changes" if changes else "")
+
+
+def write(path: str | os.PathLike, text: str) -> None:
+    """Replaces a file as a whole: a reader sees the old text or the new one, never half of it."""
+    path = pathlib.Path(path)
+    new = path.with_name(path.name + _NEW)
+    new.write_text(text)
+    new.replace(path)

@@ -1,0 +1,149 @@
+"""Greedy evaluation with the head that the bandit rates best: returns, and how far values are from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tf_agents.environments import py_environment
+
+from agents.heads import Heads
+from agents.monitoring import summaries
+from agents.policy import MultiHeadPolicy
+from rbs_tf import discounted_returns, scores
+from rbs_tf.scalings import Scaling
+
+
+class Evaluation(NamedTuple):
+    """Finished episodes of one evaluation; undiscounted, unclipped rewards."""
+
+    returns: np.ndarray  # float64 [episodes], reward units
+    lengths: np.ndarray  # int64 [episodes], environment steps
+    value_errors: np.ndarray  # float64 [H], see `Evaluator`; NaN for a head whose returns are all alike
+
+
+class Evaluator:
+    """Plays whole episodes in a batched environment, the same number in each environment.
+
+    (Taking the first n episodes that finish would favour short ones.) Weights do not change during `run`, so every
+    episode starts with the newest ones, as in the paper's evaluation (appendix A.2).
+
+    Args:
+      environment: batched; it is reset before every evaluation, and closed by whoever made it.
+      policy: a `MultiHeadPolicy`, greedy but for its evaluation epsilon.
+      heads: what each value head sees of rewards and discounts.
+      scaling: of the agent; puts values into reward units.
+      max_steps: an episode still running after so many environment steps counts with its return so far.
+
+    Beside returns it measures values: the error of Q(s, a), of the actions that were taken, against the discounted
+    return that followed, RMS over all steps, in standard deviations of these returns. 1 is what the best constant does
+    (figure 6 of the paper). A head's values are those of its own greedy policy; another one may be acting.
+    """
+
+    def __init__(
+        self,
+        environment: py_environment.PyEnvironment,
+        policy: MultiHeadPolicy,
+        heads: Heads,
+        scaling: Scaling,
+        max_steps: int = 27_000,
+    ):
+        self._environment, self._policy, self._max_steps = environment, policy, max_steps
+        self._heads, self._scaling = heads, scaling
+        self._act = tf.function(policy.action, autograph=False)
+
+    def run(
+        self, episodes_per_environment: int = 1, stopped: Callable[[], bool] = lambda: False
+    ) -> Evaluation | None:
+        """Plays `episodes_per_environment` episodes in every environment of the batch; None once `stopped()`."""
+        batch = self._environment.batch_size
+        time_step = self._environment.reset()
+        policy_state = self._policy.get_initial_state(batch)
+        returns, lengths = [], []
+        to_play = np.full(batch, episodes_per_environment)
+        score, steps = np.zeros(batch), np.zeros(batch, np.int64)
+        histories: list[list] = [
+            [] for _ in range(batch)
+        ]  # reward, discount, values of every step of an episode
+        errors = []
+        while to_play.any():
+            if stopped():
+                return None
+            result = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), policy_state)
+            policy_state = result.state
+            time_step = self._environment.step(result.action.numpy())
+            first = time_step.is_first()
+            score, steps = np.where(first, 0.0, score + time_step.reward), np.where(first, 0, steps + 1)
+            cut = steps == self._max_steps
+            finished = (time_step.is_last() | cut) & (to_play > 0)
+            returns.extend(score[finished])
+            lengths.extend(steps[finished])
+            values = result.info.taken_values.numpy()
+            for index in np.flatnonzero(to_play > 0):
+                if not first[index]:
+                    step = time_step.reward[index], time_step.discount[index], values[index]
+                    histories[index].append(step)
+            for index in np.flatnonzero(finished):
+                errors.append(self._value_errors(*map(np.array, zip(*histories[index], strict=True))))
+                histories[index].clear()
+            to_play = np.where(cut, 0, to_play - finished)
+        return Evaluation(np.array(returns), np.array(lengths), _relative(np.sum(errors, axis=0)))
+
+    def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Sums over the steps of one episode, float64 [4, H]: 1, G, G^2, (Q - G)^2."""
+        returns = discounted_returns(self._heads.rewards(rewards), self._heads.discounts(discounts))
+        values = self._scaling.values(tf.constant(values)).numpy().astype(np.float64)
+        terms = np.ones_like(returns), returns, np.square(returns), np.square(values - returns)
+        return np.sum(terms, axis=1)
+
+
+def _relative(sums: np.ndarray) -> np.ndarray:
+    """sqrt(E[(Q - G)^2] / V[G]) from sums as in `Evaluator._value_errors`."""
+    count, total, squares, errors = sums
+    mean = total / count
+    variance = squares / count - np.square(mean)
+    # What rounding leaves of a variance of 0 is none.
+    varies = variance > 1e-12 * squares / count
+    return np.sqrt(errors / count / np.where(varies, variance, np.nan))
+
+
+def write_summary(
+    writer: tf.summary.SummaryWriter,
+    step: int,
+    evaluation: Evaluation,
+    environment: py_environment.PyEnvironment,
+    policy: MultiHeadPolicy,
+    names: Sequence[str],
+    loss_scales: summaries.LossScales | None = None,
+) -> float:
+    """Writes an evaluation of update `step` to TensorBoard; returns its mean return without the reward multiplier.
+
+    Args:
+      writer: of the `eval` folder.
+      step: the update.
+      evaluation: what has been played.
+      environment: where.
+      policy: by whom.
+      names: of the heads, H.
+      loss_scales: of the learner's latest updates, for a figure; None: no figure.
+    """
+    mean_return = float(np.mean(evaluation.returns / environment.reward_multiplier))
+    with writer.as_default(step=step):
+        tf.summary.scalar("episode/return", mean_return)
+        tf.summary.scalar("episode/length", np.mean(evaluation.lengths))
+        tf.summary.scalar("episode/best_head", int(np.argmax(policy.head_probabilities.numpy())))
+        if scores.has_score(environment.game):
+            normalised = scores.human_normalised_score(environment.game, mean_return)
+            tf.summary.scalar("episode/human_normalised_score", normalised)
+        known = np.isfinite(evaluation.value_errors)
+        for name, error in zip(np.array(names)[known], evaluation.value_errors[known], strict=True):
+            tf.summary.scalar(f"value_error/{name}", error)
+        if known.any():
+            tf.summary.scalar("value_error/mean", np.mean(evaluation.value_errors[known]))
+        figure = loss_scales and summaries.loss_scales_figure(names, loss_scales)
+        if figure is not None:
+            tf.summary.image(summaries.FIGURE, figure[None])
+    writer.flush()
+    return mean_return

@@ -1,0 +1,266 @@
+"""Runs the agent's update under TF-Agents' own `Learner`: statistics, then sample, update, hand back priorities."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import tensorflow as tf
+from tf_agents.agents import tf_agent
+from tf_agents.train import learner as tf_agents_learner
+
+from agents import RunFolderError
+from agents.agent import LossExtra, RecurrentMultiHeadAgent
+from agents.monitoring import summaries
+from agents.replay.reverb_replay import Replay, StatisticsReport
+from agents.storage.checkpoint import Checkpointer
+from agents.storage.statistics_log import StatisticsLog
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings.joint_moments import JointMoments
+
+_LATEST = 100  # updates that loss scales are taken over
+
+
+class _SingleUpdates(tf_agents_learner.Learner):
+    """TF-Agents' learner, but for tracing the update once, not thrice, which is most of what a start takes.
+
+    TF-Agents traces it for the optimizer's variables, which exist here, for the first of several iterations, and for
+    the others.
+    """
+
+    def __init__(self, *args, **kwargs):
+        logger = logging.getLogger("absl")
+        level = logger.level
+        logger.setLevel(logging.ERROR)  # it advises against what is right for whoever has made the variables
+        try:
+            super().__init__(*args, run_optimizer_variable_init=False, **kwargs)
+        finally:
+            logger.setLevel(level)
+
+    @tf.function(autograph=False)
+    def _train(self, iterations, iterator, parallel_iterations):
+        info = self.single_train_step(iterator)
+        loss = self.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
+        # Means of the whole batch: all replicas hold the same.
+        per_head, scalars = (
+            {tag: self.strategy.experimental_local_results(mean)[0] for tag, mean in means.items()}
+            for means in (info.extra.per_head, info.extra.scalars)
+        )
+        return tf_agent.LossInfo(loss, LossExtra((), per_head, scalars))
+
+
+class Learner:
+    """One update at a time, each after every statistic that has arrived; owns the counters of the run.
+
+    The newest checkpoint is restored on construction, and with it every statistic that was taken in after it.
+
+    Args:
+      root_dir: TensorBoard files go into its `train` folder, drained statistics into `statistics`.
+      agent: updated in place, on all replicas of its strategy.
+      replay: source of sequences and statistics.
+      batch_size: sequences per update, of all replicas together.
+      summary_interval: in updates; 0 writes none.
+      checkpointer: of the agent and the replay; None: nothing is restored, and `save` must not be called.
+      reward_multiplier: of the environments; returns are shown without it.
+
+    Attributes:
+      resumed: whether there was a checkpoint.
+      environment_steps: transitions that statistics have told of, all collectors and earlier starts together.
+      episodes: finished episodes, likewise.
+
+    Raises:
+      ValueError: a batch that cannot be shared out equally among the replicas.
+    """
+
+    def __init__(
+        self,
+        root_dir: str,
+        agent: RecurrentMultiHeadAgent,
+        replay: Replay,
+        batch_size: int,
+        summary_interval: int,
+        checkpointer: Checkpointer | None = None,
+        reward_multiplier: float = 1.0,
+    ):
+        replicas = agent.strategy.num_replicas_in_sync
+        if batch_size % replicas:
+            raise ValueError(
+                f"train.batch_size = {batch_size} sequences cannot be shared out equally among {replicas} replicas; "
+                f"write a multiple of {replicas}"
+            )
+        self._agent, self._replay, self._checkpointer = agent, replay, checkpointer
+        self._reward_multiplier, self._summary_interval = reward_multiplier, summary_interval
+        self._events = os.path.join(root_dir, "train")
+        self.batch_size = batch_size
+
+        # Every replica calls this with its own share: each key is written once.
+        def update_priorities(sample, loss_info):
+            _, info = sample
+            priorities = loss_info.extra.priorities
+            # Reverb refuses NaN without saying where it comes from; `update` finds it in the loss.
+            replay.update_priorities(info.key, tf.where(tf.math.is_finite(priorities), priorities, 0.0))
+
+        self._learner = _SingleUpdates(
+            root_dir,
+            agent.train_step_counter,
+            agent,
+            experience_dataset_fn=lambda: replay.dataset(batch_size // replicas),
+            # Otherwise draws would be made ahead, and would miss the newest priorities.
+            experience_dataset_options=tf.distribute.InputOptions(
+                experimental_fetch_to_device=False,
+                experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
+            ),
+            after_train_strategy_step_fn=update_priorities,
+            # Checkpoints span learner, replay and collector; the Learner's own would hold only one of the three.
+            checkpoint_interval=2**62,
+            summary_interval=summary_interval,
+            strategy=agent.strategy,
+        )
+        restored = checkpointer.restore() if checkpointer else None
+        self.resumed = restored is not None
+        _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})
+        self.environment_steps, self.episodes = extra["environment_steps"], extra["episodes"]
+        self._log = StatisticsLog(root_dir, extra["statistics_log"])
+        self._take_in([StatisticsReport(*arrays) for arrays in self._log.kept()])
+        self._mark = time.monotonic(), self.updates, self.environment_steps
+        # RMS TD errors [H] before and after scaling, as the updates have returned them: kept, not looked at.
+        self._errors = collections.deque(maxlen=_LATEST)
+
+    @property
+    def summary_writer(self) -> tf.summary.SummaryWriter:
+        """Writes into the `train` folder."""
+        return self._learner.train_summary_writer
+
+    @property
+    def updates(self) -> int:
+        """Updates so far, of this run and of those it resumed."""
+        return int(self._agent.train_step_counter.numpy())
+
+    def drain_statistics(self) -> list[float]:
+        """Takes everything that waits in the statistics queue into the scaling and the bandit.
+
+        Each report is on disk before it is used and leaves the queue after that: it counts once, wherever this process
+        is killed, as long as its run folder survives.
+
+        Returns:
+          raw returns of the episodes that have finished, without the reward multiplier.
+        """
+        reports = []
+        for key, report in self._replay.statistics():
+            if key not in self._log.keys:
+                self._log.append(key, report)
+                reports.append(report)
+        return self._take_in(reports)
+
+    def update(self) -> tf.Tensor:
+        """One update; returns its loss (float32 scalar). To be called after `drain_statistics`.
+
+        Raises:
+          FloatingPointError: the loss is NaN or infinite, and so are the weights now.
+          RunFolderError: the disk does not take what TensorBoard is to show.
+        """
+        loss, means = self._learner.run(iterations=1)
+        self._errors.append([means.per_head[tag] for tag in ("td_error/unscaled", "td_error/scaled")])
+        due = self._summary_interval and self.updates % self._summary_interval == 0
+        if due:  # before the loss is looked at: what led to a NaN is to be seen
+            self._summarise_update(means)
+        if not np.isfinite(loss):
+            raise FloatingPointError(
+                f"The loss of update {self.updates} is {float(loss)}. The last checkpoint is from before; a smaller "
+                "RecurrentMultiHeadAgent.learning_rate may help, in a new folder"
+            )
+        if due:
+            self._summarise_rates()
+        return loss
+
+    def loss_scales(self) -> summaries.LossScales | None:
+        """Of the latest updates of this start; None before its first."""
+        if not self._errors:
+            return None
+        errors = np.array([[error.numpy() for error in pair] for pair in self._errors], np.float64)
+        return summaries.LossScales(self.updates, *np.sqrt(np.mean(np.square(errors), axis=0)))
+
+    def save(self, files: Mapping[str, bytes] | None = None) -> None:
+        """Writes a checkpoint of everything that has arrived, with these files beside it, by name."""
+        self.drain_statistics()
+        with self._events_written():
+            self.summary_writer.flush()
+        counters = {
+            "environment_steps": self.environment_steps,
+            "episodes": self.episodes,
+            "statistics_log": self._log.position,
+        }
+        self._checkpointer.save(self.updates, counters, files)
+        self._log.saved(self.updates, self._checkpointer.oldest)
+
+    @contextlib.contextmanager
+    def _events_written(self) -> Iterator[None]:
+        """Summaries go into the `train` folder, at the current update."""
+        try:
+            with self.summary_writer.as_default(step=self.updates):
+                yield
+        except tf.errors.OpError as error:
+            # The name of the file; the kind of error depends on when it is noticed.
+            if "tfevents" not in error.message:
+                raise
+            raise RunFolderError(
+                f"Cannot write to {self._events}: {error.message.splitlines()[0]}. "
+                "Free space on that disk or make the folder writable, then repeat the command."
+            ) from error
+
+    def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
+        if not reports:
+            return []
+        moments, n_step, joint = (
+            functools.reduce(kind.merge, map(kind.from_array, arrays))
+            for kind, arrays in (
+                (ReturnMoments, [report.moments for report in reports]),
+                (ReturnMoments, [report.n_step for report in reports]),
+                (JointMoments, [report.joint for report in reports]),
+            )
+        )
+        self._agent.observe(moments, n_step=n_step, joint=joint)
+        self.environment_steps += int(moments.count[0])
+        episodes = np.concatenate([report.episodes for report in reports])
+        self.episodes += len(episodes)
+        if not len(episodes):
+            return []
+        heads, epsilons, raw_returns, lengths = episodes.T
+        returns = raw_returns / self._reward_multiplier
+        self._agent.update_bandit(heads.astype(int), raw_returns)
+        if self._summary_interval:
+            with self._events_written():
+                tf.summary.scalar("episode/return", np.mean(returns))
+                tf.summary.scalar("episode/length", np.mean(lengths))
+                tf.summary.scalar("episode/epsilon", np.mean(epsilons))
+                tf.summary.histogram("episode/head", heads)
+        return returns.tolist()
+
+    def _summarise_update(self, means: LossExtra) -> None:
+        per_head = {**means.per_head, **self._agent.state_summaries()}
+        per_head, scalars = (
+            {tag: value.numpy() for tag, value in values.items()} for values in (per_head, means.scalars)
+        )
+        summary = summaries.update_summary(self._agent.heads.names, per_head, scalars)
+        with self._events_written():
+            tf.summary.experimental.write_raw_pb(summary)
+
+    def _summarise_rates(self) -> None:
+        then, updates, steps = self._mark
+        self._mark = now, *_ = time.monotonic(), self.updates, self.environment_steps
+        # What was there before the first sample earns none; it would hide for long whether the ratio is kept.
+        earning = max(self._replay.inserted - self._replay.min_sequences, 1)
+        with self._events_written():
+            tf.summary.scalar("environment_steps", self.environment_steps)
+            tf.summary.scalar("replay/sequences", self._replay.size)
+            tf.summary.scalar("replay/ratio", self._replay.sampled / earning)
+            tf.summary.scalar(
+                "speed/environment_steps_per_second", (self.environment_steps - steps) / (now - then)
+            )
+            tf.summary.scalar("speed/updates_per_second", (self.updates - updates) / (now - then))

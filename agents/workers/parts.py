@@ -1,0 +1,180 @@
+"""What a run is made of, as gin configures it, and the parts that every process of it builds alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gin
+import numpy as np
+import tensorflow as tf
+from tf_agents.environments import py_environment
+from tf_agents.specs import tensor_spec
+from tf_agents.train.utils import strategy_utils
+
+from agents import UsageError
+from agents.agent import RecurrentMultiHeadAgent
+from agents.heads import Heads
+from agents.replay.reverb_replay import Replay
+from agents.targets import SequenceShape
+from networks.recurrent_q_network import RecurrentQNetwork
+from rbs_tf import environments
+from rbs_tf.scalings import ReturnBasedScaling
+
+ATARI_FRAMES_PER_STEP = 4
+STRATEGIES = ("default", "mirrored", "tpu")
+
+
+class Result(NamedTuple):
+    """How a run ended."""
+
+    updates: int
+    environment_steps: int
+    final_return: float  # mean greedy return of the last evaluation, reward units of the environment; or NaN
+    stopped_by: int | None  # the signal that ended it early, after a checkpoint had been written
+
+
+@gin.configurable("train", module="agents")
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """Settings of a run, whichever processes it is spread over.
+
+    Args:
+      env: environment name, see `rbs_tf.environments`.
+      updates: learner updates in total, those of earlier starts included.
+      environment_steps: ends the run before its updates are made, once so many have been collected; None: no limit.
+      seed: of networks, environments, exploration and head choice.
+      strategy: where updates are computed: "default" on one device, "mirrored" on all GPUs of the learner's machine (on
+        its CPU if it has none), each with an equal share of the batch, or "tpu", which nobody has run yet.
+      scaling: factory of a `rbs_tf.scalings` scaling, called with the number of heads.
+      num_envs: environments that a collector steps as one batch.
+      batch_size: sequences per update.
+      steps_per_round: steps of every environment between two looks at the replay ratio.
+      eval_interval: updates between evaluations; 0 evaluates at the end alone.
+      eval_envs: episodes per evaluation, played side by side.
+      final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
+      checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
+      summary_interval: updates between TensorBoard entries; 0 writes none.
+      publish_interval: distributed: updates between publications of the weights.
+      weights_interval: distributed: steps of each environment between two looks for newer weights (paper: 400).
+      step_timeout: distributed: seconds after which a step of the environments counts as stuck.
+      max_faults: distributed: failures of environments after which a run ends instead of restarting its collector.
+
+    Raises:
+      UsageError: an unknown strategy.
+    """
+
+    env: str = gin.REQUIRED
+    updates: int = gin.REQUIRED
+    environment_steps: int | None = None
+    seed: int = 0
+    strategy: str = "default"
+    scaling: Callable = ReturnBasedScaling
+    num_envs: int = 32
+    batch_size: int = 32
+    steps_per_round: int = 10
+    eval_interval: int = 1000
+    eval_envs: int = 8
+    final_eval_rounds: int = 4
+    checkpoint_interval: int = 1000
+    summary_interval: int = 100
+    publish_interval: int = 100
+    weights_interval: int = 400
+    step_timeout: float = 120.0
+    max_faults: int = 10
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise UsageError(
+                f"train.strategy is {self.strategy!r}; write one of {', '.join(map(repr, STRATEGIES))}"
+            )
+
+    def reached(self, updates: int, steps: int) -> bool:
+        """Whether the run has come to its end."""
+        limit = self.environment_steps
+        return updates >= self.updates or (limit is not None and steps >= limit)
+
+    def environment(self, num_envs: int, *purpose: int) -> py_environment.PyEnvironment:
+        """A batch of the run's environments, seeded for its purpose.
+
+        Raises:
+          ValueError: what `environments.make` raises; actions that cannot be counted.
+        """
+        environment = environments.make(self.env, num_envs=num_envs, seed=self.derived_seed(*purpose))
+        try:
+            environment.num_actions  # noqa: B018
+        except ValueError:
+            environment.close()
+            raise
+        return environment
+
+    def distribution(self) -> tf.distribute.Strategy:
+        """The strategy for the agent that learns.
+
+        Raises:
+          ValueError: there is no TPU, or it does not answer.
+        """
+        if self.strategy == "default":
+            return tf.distribute.get_strategy()
+        if self.strategy == "mirrored":
+            on_gpus = tf.config.list_physical_devices("GPU")
+            # On CPUs the default, collectives, waits for ever inside TF-Agents' `Learner`.
+            reduction = None if on_gpus else tf.distribute.ReductionToOneDevice()
+            return tf.distribute.MirroredStrategy(cross_device_ops=reduction)
+        name = os.environ.get("TPU_NAME", "local")
+        try:
+            if name == "local" and not tf.config.list_physical_devices("TPU"):
+                raise ValueError("TensorFlow sees no TPU device on this machine")
+            return strategy_utils.get_strategy(tpu=name, use_gpu=False)
+        except (ValueError, RuntimeError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"train.strategy is 'tpu', but {error}. It takes a TPU virtual machine with libtpu and the TensorFlow "
+                "built for it, or the name or grpc:// address of a TPU in the environment variable TPU_NAME"
+            ) from error
+
+    def agent(
+        self,
+        environment: py_environment.PyEnvironment,
+        *purpose: int,
+        strategy: tf.distribute.Strategy | None = None,
+    ) -> RecurrentMultiHeadAgent:
+        """The agent for such an environment. Weights depend on `seed` alone, its acting on the purpose, too.
+
+        The one that learns needs a strategy, see `distribution`; None for those that only act.
+        """
+        strategy = strategy or tf.distribute.get_strategy()
+        tf.random.set_seed(self.seed)
+        with strategy.scope():
+            train_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step")
+        return RecurrentMultiHeadAgent(
+            tensor_spec.from_spec(environment.time_step_spec()),
+            tensor_spec.from_spec(environment.action_spec()),
+            Heads(),
+            self._network(environment),
+            self.scaling,
+            SequenceShape(),
+            train_step,
+            seed=self.derived_seed(*purpose) if purpose else self.seed,
+            strategy=strategy,
+        )
+
+    def replay(self, environment: py_environment.PyEnvironment, **connection: Any) -> Replay:
+        """The replay for such an environment; `connection`: `address`, or what a server of one's own needs."""
+        observation_spec = tensor_spec.from_spec(environment.time_step_spec()).observation
+        state_spec = self._network(environment).state_spec
+        return Replay(SequenceShape(), observation_spec, state_spec, len(Heads()), **connection)
+
+    def _network(self, environment: py_environment.PyEnvironment) -> RecurrentQNetwork:
+        time_step_spec = tensor_spec.from_spec(environment.time_step_spec())
+        return RecurrentQNetwork(
+            (time_step_spec.observation, tf.TensorSpec((), tf.int32), time_step_spec.reward),
+            num_actions=environment.num_actions,
+            num_heads=len(Heads()),
+            seed=self.seed,
+        )
+
+    def derived_seed(self, *purpose: int) -> int:
+        """A seed of its own for every purpose, so that no two parts of a run see the same random numbers."""
+        return int(np.random.SeedSequence([self.seed, *purpose]).generate_state(1)[0] >> 1)

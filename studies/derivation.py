@@ -1,0 +1,204 @@
+"""How good is each step from V[delta] to sigma^2 (section 3.1)?
+
+Each line of the derivation is divided by the variance of the TD errors that it approximates: on simulated processes
+and on episodes of a random policy, for values that are zero, for values as the paper takes them early in learning
+(returns that belong to other steps), and for returns plus noise, smooth or rough over time, from almost learned to
+far too large. Needs `pip install "rbs-tf[minatar,plots]"`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.signal import lfilter
+
+from agents.running.startup import quiet
+from studies import figure
+from studies.episodes import Episode, Stream, random_episodes
+
+#: The lines in the paper's order; the first is exact, the last is sigma^2.
+LINES = (
+    "V[delta]",
+    "Vdec1: three independent terms",
+    "Vdec2: gamma independent of V",
+    "VtoG: returns for values",
+    "gaps of G from R and G",
+    "factors in [1, 3] dropped",
+    "Vfinal: sigma^2",
+)
+NOISE_SCALES = np.logspace(-2, 2, 9)  # of the noise, in standard deviations of G
+NOISES = {"smooth": 0.99, "rough": 0.0}  # correlation of the noise from step to step
+KINDS = ("early", "zero", *NOISES)  # of values
+DRAWS = 16  # value functions to average over
+ATARI = ("pong", "breakout", "video_pinball")
+MINATAR = ("minatar/breakout", "minatar/space_invaders")
+
+
+def lines(stream: Stream, values: np.ndarray) -> np.ndarray:
+    """The lines of the derivation for given values.
+
+    Args:
+      stream: N steps.
+      values: float [..., N], value functions to average over.
+
+    Returns:
+      float64 [7], one number for each of `LINES`.
+    """
+    gamma, returns = stream.discounts, stream.returns
+    reward, discount, horizon = stream.rewards.var(), gamma.var(), (1 - gamma.mean()) ** 2
+    squared_return, returns_variance = np.square(returns).mean(), returns.var()
+
+    def independent_discount(values: np.ndarray) -> np.ndarray:
+        gaps = stream.following(values) - values
+        return (
+            reward
+            + gamma.mean() ** 2 * gaps.var(axis=-1)
+            + discount * np.square(gaps).mean(axis=-1)
+            + horizon * values.var(axis=-1)
+            + discount * np.square(values).mean(axis=-1)
+        )
+
+    gaps = gamma * (stream.following(values) - values)
+    three_terms = reward + gaps.var(axis=-1) + ((1 - gamma) * values).var(axis=-1)
+    factor = 1 + gamma.mean() ** 2
+    return np.array(
+        [
+            stream.errors(values).var(axis=-1).mean(),
+            three_terms.mean(),
+            independent_discount(values).mean(),
+            independent_discount(returns),
+            (factor + discount) * (reward + horizon * returns_variance) + factor * discount * squared_return,
+            reward + horizon * returns_variance + discount * squared_return,
+            reward + discount * squared_return,
+        ]
+    )
+
+
+def noisy_returns(stream: Stream, scale: float, correlation: float, seed: int = 0) -> np.ndarray:
+    """Returns plus Gaussian noise of `scale` standard deviations of the returns, float64 [DRAWS, N].
+
+    Args:
+      stream: N steps.
+      scale: 0 gives the returns themselves.
+      correlation: of the noise from one step to the next: 0 is rough, 0.99 is smooth.
+      seed: of the noise.
+    """
+    noise = np.random.default_rng(seed).standard_normal((DRAWS, len(stream.rewards)))
+    noise[:, 1:] *= np.sqrt(1 - correlation**2)  # stationary from the first step on
+    noise = lfilter([1.0], [1.0, -correlation], noise)
+    return stream.returns + scale * stream.returns.std() * noise
+
+
+def simulated(seed: int = 0) -> dict[str, Stream]:
+    """Processes that stress one assumption each: 200 episodes of about 100 steps."""
+    rng = np.random.default_rng(seed)
+    fixed = np.full(200, 100)
+    random_lengths = rng.geometric(0.01, size=200)
+
+    def stream(gamma: float, rewards: Sequence[np.ndarray]) -> Stream:
+        return Stream.of([Episode(np.asarray(r, np.float64)) for r in rewards], gamma)
+
+    return {
+        "independent N(0, 1)": stream(0.97, [rng.normal(0, 1, n) for n in random_lengths]),
+        "independent N(1, 1)": stream(0.97, [rng.normal(1, 1, n) for n in random_lengths]),
+        "sparse: 1 in 100 steps": stream(0.97, [rng.random(n) < 0.01 for n in random_lengths]),
+        "sine, period 50": stream(0.97, [np.sin(2 * np.pi * np.arange(n) / 50) for n in fixed]),
+        "at the end only": stream(0.97, [np.arange(n) == n - 1 for n in fixed]),
+        "constant, gamma 1": stream(1.0, [np.full(n, -5.0) for n in fixed]),
+    }
+
+
+def played(seconds: float, gamma: float = 0.99, seed: int = 0) -> dict[str, Stream]:
+    """Episodes of a random policy, four of each game of Atari and 64 of MinAtar's.
+
+    Args:
+      seconds: of wall clock; games that would take longer are missing.
+      gamma: the discount.
+      seed: of games and actions.
+    """
+    deadline = time.monotonic() + seconds
+    streams = {}
+    for name, count in [*((name, 64) for name in MINATAR), *((name, 4) for name in ATARI)]:
+        episodes = random_episodes(name, count, seed, deadline)
+        if episodes:
+            streams[name] = Stream.of(episodes, gamma)
+    return streams
+
+
+def study(streams: dict[str, Stream]) -> list[tuple]:
+    """Rows of process, values, noise scale (standard deviations of G), and the seven `LINES`."""
+    rows = []
+    for name, stream in streams.items():
+        rows.append((name, "zero", 0.0, *lines(stream, np.zeros(len(stream.rewards)))))
+        rows.append((name, "early", 0.0, *lines(stream, stream.early_values(DRAWS))))
+        for kind, correlation in NOISES.items():
+            for scale in NOISE_SCALES:
+                rows.append((name, kind, scale, *lines(stream, noisy_returns(stream, scale, correlation))))
+    return rows
+
+
+def draw(rows: list[tuple]) -> figure.Figure:
+    """Ratios to V[delta]: line by line for early and zero values, and sigma^2 alone over the noise."""
+    drawing, axes = figure.new_figure(2, 2, panel=(5.0, 4.0), sharey="row")
+    names = list(dict.fromkeys(row[0] for row in rows))
+    for name, colour in zip(names, itertools.cycle([*(f"C{i}" for i in range(10)), "black"])):
+        real = name in ATARI + MINATAR
+        look = {"color": colour, "linestyle": "--" if real else "-", "marker": "s" if real else "o"}
+        for panel, kind in zip(axes.flat, KINDS, strict=True):
+            mine = np.array([row[2:] for row in rows if row[:2] == (name, kind) and row[3] > 0])
+            if kind in NOISES:
+                panel.plot(mine[:, 0], mine[:, -1] / mine[:, 1], label=name, markersize=3, **look)
+            elif len(mine):
+                panel.plot(range(len(LINES)), mine[0, 1:] / mine[0, 1], label=name, markersize=3, **look)
+    titles = (
+        "values as early in learning: returns of other steps",
+        "zero values (constant rewards are missing: V[delta] = 0)",
+        f"values = G + smooth noise (correlation {NOISES['smooth']} per step)",
+        "values = G + rough noise (independent at each step)",
+    )
+    for panel, title in zip(axes.flat, titles, strict=True):
+        panel.set_title(title)
+        panel.set_yscale("log")
+        panel.axhline(1.0, color=figure.COLOURS["reference"], linewidth=1)
+    for panel in axes[0]:
+        panel.set_xticks(range(len(LINES)), LINES, rotation=30, ha="right")
+    for panel in axes[1]:
+        panel.set_xscale("log")
+        panel.set_xlabel("standard deviation of the noise / standard deviation of G")
+    axes[0, 0].set_ylabel("line of the derivation / V[delta]")
+    axes[1, 0].set_ylabel("sigma^2 / V[delta]")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    drawing.legend(
+        handles, labels, loc="outside lower center", ncols=4, title="solid: simulated, dashed: random policy"
+    )
+    return drawing
+
+
+def conclusion(rows: list[tuple]) -> str:
+    """One line: where sigma^2 is right and where it is not."""
+
+    def span(kind: str, scale: float, power: float = 1.0) -> str:
+        ratios = [(row[-1] / row[3]) ** power for row in rows if row[1:3] == (kind, scale) and row[3] > 0]
+        return f"{min(ratios):.2g} to {max(ratios):.2g}"
+
+    # V[delta] of returns plus noise grows with the square of the noise, so one ratio tells where it reaches 1.
+    return (
+        f"sigma^2 is {span('early', 0.0)} times V[delta] for early values and {span('zero', 0.0)} times for zero "
+        f"values; of G plus noise it equals V[delta] when the noise is {span('smooth', 1.0, 0.5)} (smooth) or "
+        f"{span('rough', 1.0, 0.5)} (rough) standard deviations of G: sigma is the scale of early, smooth values."
+    )
+
+
+def main(command_line: Sequence[str] | None = None) -> None:
+    options = figure.arguments(__doc__, command_line, seconds=60.0)
+    quiet()
+    rows = study(simulated() | played(options.seconds))
+    header = ["process", "values", "noise_in_standard_deviations_of_G", *LINES]
+    figure.save(draw(rows), "derivation", rows, header, conclusion(rows), options.output_dir)
+
+
+if __name__ == "__main__":
+    main()

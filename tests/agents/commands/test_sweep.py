@@ -1,0 +1,248 @@
+"""Grids of runs, with a stand-in for train.py where only the order of things matters, and with the real one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import gin
+import pytest
+
+from agents import UsageError
+from agents.commands import sweep
+from agents.commands.train import CONFIGS, main
+from agents.storage.run_folder import REPOSITORY
+from tests.agents.running.test_embedded import TINY
+
+# Leaves what train.py leaves. It fails with scaling none unless told not to, and of seed 9 it waits for a signal.
+STAND_IN = """
+import json, pathlib, signal, sys, time
+flags = dict(argument[2:].split("=", 1) for argument in sys.argv[1:])
+folder = pathlib.Path(flags["root_dir"])
+folder.mkdir(exist_ok=True)
+with open(folder / "starts", "a") as starts:
+    starts.write(" ".join(sys.argv[1:]) + chr(10))
+def stop(number, _):
+    (folder / "checkpoint").touch()
+    sys.exit(128 + number)
+signal.signal(signal.SIGINT, stop)
+signal.signal(signal.SIGTERM, stop)
+if flags["seed"] == "9" and not (folder / "checkpoint").exists():
+    (folder / "waiting").touch()
+    while True:
+        time.sleep(0.05)
+if flags.get("scaling") == "none" and not (folder.parent / "mended").exists():
+    sys.exit(1)
+(folder / "finished.json").write_text(json.dumps({"updates": 12000}))
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_gin():
+    yield
+    gin.clear_config()
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Runs a sweep of a text with the stand-in; returns the exit code."""
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+
+    def run(text, **options):
+        (tmp_path / "grid.sweep").write_text(text)
+        train = (sys.executable, str(tmp_path / "stand_in.py"))
+        return sweep.run(tmp_path / "grid.sweep", str(tmp_path / "root"), train=train, **options)
+
+    return run
+
+
+def grid(tmp_path, text):
+    (tmp_path / "grid.sweep").write_text(text)
+    return sweep.read(tmp_path / "grid.sweep", tmp_path)
+
+
+def test_lists_are_axes_and_seeds_change_slowest(tmp_path):
+    runs, resources = grid(
+        tmp_path,
+        "# a comment\n"
+        + 'config = "minatar"\nseed = [0, 1]\nenv = [\n    "pong",  # one\n    "minatar/breakout",\n]\n'
+        + "updates = 7\nRecurrentMultiHeadAgent.learning_rate = [2e-4, 6e-4]\nnum_cpus = 2\n"
+        + 'gin_bindings = ["train.num_envs = 4", "RecurrentQNetwork.torso = @networks.small_torso"]\n',
+    )
+    assert [run.name for run in runs] == [
+        f"minatar-{env}-learning_rate_{rate}-seed{seed}"
+        for seed in (0, 1)
+        for env in ("pong", "minatar_breakout")
+        for rate in ("0.0002", "0.0006")
+    ]
+    assert runs[-1].arguments == [
+        "--config=minatar",
+        "--seed=1",
+        "--env=minatar/breakout",
+        "--updates=7",
+        "--gin_bindings=RecurrentMultiHeadAgent.learning_rate = 0.0006",
+        "--gin_bindings=train.num_envs = 4",
+        "--gin_bindings=RecurrentQNetwork.torso = @networks.small_torso",
+        f"--root_dir={tmp_path / runs[-1].name}",
+    ]
+    assert resources == {"num_cpus": 2, "num_gpus": 0}
+
+
+def test_every_sweep_that_comes_along_can_run(tmp_path):
+    files = sorted((CONFIGS / "sweeps").glob("*.sweep"))
+    assert files
+    for file in files:
+        runs = sweep.read(file, tmp_path).runs
+        commands, folders = [run.arguments for run in runs], [run.folder for run in runs]
+        assert len(sweep.check_configuration(commands, folders)) == len(runs) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("sead = [0, 1]", "grid.sweep, line 1: a sweep has no 'sead'. Did you mean seed"),
+        ("seed = []", "line 1: seed has no values"),
+        ("seed = [0, 1, 0]", "the same run more than once: quickstart-seed0."),
+        ("seed = 0\nenv = range(3)", "line 2: expected a number, a string, or a list of these."),
+        ("seed = 0\nimport os", "line 2: expected NAME = VALUE."),
+        ("seed = 0\nenv = [", "line 2: expected lines of the form NAME = VALUE."),
+        ("gin_bindings = [1]", "line 1: gin_bindings is a list of strings."),
+        ("num_cpus = 'all'", "line 1: num_cpus is a number."),
+        ('scaling = ["none", "retrun"]', "There is no scaling 'retrun'. Did you mean return"),
+        ('config = ["quickstart", "qickstart"]', "There is no config 'qickstart'. Did you mean quickstart?"),
+        ('env = ["pong", "pnog"]', "did you mean 'pong'"),
+        ("seed = [0, 1.5]", "argument --seed: must be a whole number of at least 0, not '1.5'."),
+        ("train.batch_sise = [1, 2]", "Did you mean batch_size?"),
+        ("gin_bindings = 'train.env = \"breakuot\"'", "did you mean 'breakout'"),
+    ],
+)
+def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path, text, answer):
+    with pytest.raises(UsageError) as refused:
+        started(text)
+    assert answer in str(refused.value)
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_folder_of_another_configuration_is_refused_before_the_first_run(started, tmp_path):
+    folder = tmp_path / "root" / "quickstart-seed1"
+    folder.mkdir(parents=True)
+    (folder / "config.gin").write_text("train.seed = 5\n")
+    with pytest.raises(UsageError, match="belongs to a run with another configuration"):
+        started("seed = [0, 1]")
+    assert [path.name for path in (tmp_path / "root").iterdir()] == ["quickstart-seed1"]
+
+
+def test_a_failing_run_does_not_stop_the_others_and_is_tried_again(started, tmp_path, capfd):
+    text = 'scaling = ["none", "return"]\nseed = [0, 1]'
+    assert started(text) == 1
+    out = capfd.readouterr().out
+    assert "2 of 4: quickstart-return-seed0 finished." in out
+    assert "2 of 4 runs have finished, 2 failed." in out and "quickstart-none-seed1: exit code 1" in out
+    assert "-m agents report " in out
+    (tmp_path / "root" / "mended").touch()
+    assert started(text) == 0
+    out = capfd.readouterr().out
+    assert "4 runs in" in out and "2 of them finished before" in out and "4 of 4 runs have finished" in out
+    starts = {p.parent.name: len(p.read_text().splitlines()) for p in (tmp_path / "root").glob("*/starts")}
+    assert starts == {
+        f"quickstart-{scaling}-seed{seed}": 2 - (scaling == "return")
+        for scaling in ("none", "return")
+        for seed in (0, 1)
+    }
+
+
+def test_what_has_finished_is_known_from_the_updates_that_it_was_asked_for(tmp_path):
+    assert not sweep.finished(tmp_path, 10)
+    (tmp_path / "finished.json").write_text('{"updates": 10}')
+    assert sweep.finished(tmp_path, 10) and not sweep.finished(tmp_path, 11)
+    (tmp_path / "finished.json").write_text('{"upd')
+    assert not sweep.finished(tmp_path, 10)
+
+
+def interrupting(folder, number):
+    """A process that sends this one a signal as soon as the stand-in waits."""
+    program = (
+        "import os, pathlib, time\n"
+        f"while not pathlib.Path({str(folder / 'waiting')!r}).exists():\n"
+        "    time.sleep(0.05)\n"
+        f"os.kill({os.getpid()}, {number})\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", program])
+
+
+def test_a_signal_stops_the_present_run_in_order_and_the_sweep(started, tmp_path, capfd):
+    root, text = tmp_path / "root", "seed = [0, 9, 1]"
+    with interrupting(root / "quickstart-seed9", signal.SIGINT):
+        assert started(text) == 130
+    out, err = capfd.readouterr()
+    assert "quickstart-seed9 stopped." in out and "1 of 3 runs have finished, 0 failed." in out
+    assert "Stopped. The same command goes on" in err
+    assert (root / "quickstart-seed9" / "checkpoint").exists() and not (root / "quickstart-seed1").exists()
+    assert started(text) == 0
+    assert "3 of 3 runs have finished" in capfd.readouterr().out
+
+
+def test_a_run_ends_in_order_when_the_sweep_is_killed(tmp_path):
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    program = (
+        "import pathlib, sys\n"
+        "from agents import sweep\n"
+        f"root = pathlib.Path({str(tmp_path)!r})\n"
+        "run = sweep.Run('run', root / 'run', ['--seed=9', f'--root_dir={root}/run'])\n"
+        "sweep._Process(run, (sys.executable, str(root / 'stand_in.py'))).wait([])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY) as process:
+        while not (tmp_path / "run" / "waiting").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    while not (tmp_path / "run" / "checkpoint").exists():
+        time.sleep(0.05)
+
+
+def test_on_ray_runs_are_placed_side_by_side(started, tmp_path, capfd):
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    root = tmp_path / "root"
+    try:
+        # Seed 9 goes on until it is told to stop, beside all the others.
+        with interrupting(root / "quickstart-return-seed9", signal.SIGINT):
+            text = 'seed = [9, 0]\nscaling = ["return", "none", "clip"]'
+            assert started(text, cluster=cluster.address) == 130
+        capfd.readouterr()
+        assert (root / "quickstart-return-seed9" / "checkpoint").exists()
+        assert started("seed = [9, 0]\nscaling = 'return'\nnum_cpus = 1", cluster=cluster.address) == 0
+        out = capfd.readouterr().out
+        assert "2 of 2 runs have finished, 0 failed." in out
+        assert (root / "quickstart-return-seed0.log").exists()
+        with pytest.raises(UsageError, match="has room for"):
+            started("seed = [10, 11]\nnum_cpus = 3", cluster=cluster.address)
+    finally:
+        cluster.shutdown()
+
+
+def test_other_flags_belong_into_the_file(capsys):
+    assert main(["--sweep=minatar", "--seed=1", "--updates=3"]) == 2
+    assert "--seed, --updates cannot be given beside --sweep" in capsys.readouterr().err
+    assert main(["--sweep=mintar"]) == 2
+    assert "There is no sweep 'mintar'. Did you mean minatar?" in capsys.readouterr().err
+
+
+def test_train_py_runs_twice_and_then_no_more(tmp_path, capfd):
+    (tmp_path / "tiny.sweep").write_text(f"updates = 6\nseed = [0, 1]\ngin_bindings = {list(TINY)!r}\n")
+    command = [f"--sweep={tmp_path}/tiny.sweep", f"--root_dir={tmp_path}/root"]
+    assert main(command) == 0
+    out = capfd.readouterr().out
+    assert "updates 6/6 (100%)" in out and "2 of 2 runs have finished, 0 failed." in out
+    for seed in (0, 1):
+        folder = tmp_path / "root" / f"quickstart-seed{seed}"
+        assert json.loads((folder / "finished.json").read_text()) == {"updates": 6}
+        assert (folder / "checkpoints" / "6").is_dir()
+    assert main(command) == 0
+    out = capfd.readouterr().out
+    assert "2 of them finished before" in out and "updates 6/6" not in out

@@ -1,0 +1,281 @@
+import json
+import signal
+import subprocess
+import sys
+from typing import NamedTuple
+
+import gin
+import pytest
+
+from agents import RunFolderError
+from agents.commands.train import main
+from agents.storage.run_folder import REPOSITORY
+from agents.workers.parts import STRATEGIES
+
+
+class Call(NamedTuple):
+    root_dir: str
+    env: str
+    updates: int
+    seed: int
+    rate: float
+    strategy: str = "default"
+
+
+class Result(NamedTuple):
+    stopped_by: int | None = None
+
+
+class Command:
+    """The command line around a stand-in for the training loop, started from an empty folder."""
+
+    def __init__(self, run, configs, capsys):
+        self.run, self._configs, self._capsys = run, configs, capsys
+        self.calls: list[Call] = []
+
+    def __call__(self, *argv: str) -> int:
+        return main(argv, self.run, self._configs)
+
+    def refusal(self, *argv: str) -> str:
+        """Runs what has to be refused before anything is started, and returns the message."""
+        self._capsys.readouterr()
+        assert self(*argv) == 2
+        assert self.calls == []
+        out, err = self._capsys.readouterr()
+        assert out == ""
+        assert (
+            err.startswith("train.py: ") and "Traceback" not in err and "In call to configurable" not in err
+        )
+        return err
+
+
+@pytest.fixture
+def command(no_train, tmp_path, monkeypatch, capsys):
+    configs = tmp_path / "repository" / "configs"
+    (configs / "scaling").mkdir(parents=True)
+    for name, text in {
+        "base": "train.rate = 0.5",
+        "cartpole": 'train.env = "CartPole-v1"',
+        "quickstart": "\n".join(
+            f'include "configs/{part}.gin"' for part in ("base", "scaling/return", "cartpole")
+        ),
+        "atari": 'include "configs/base.gin"\nENV = "pong"\ntrain.env = %ENV',
+        "scaling/none": "train.rate = 0.0",
+        "scaling/return": "train.rate = 1.0",
+    }.items():
+        (configs / f"{name}.gin").write_text(text)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    @gin.configurable(module="command_line_test")
+    def train(root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1, strategy="default"):
+        started.calls.append(Call(root_dir, env, updates, seed, rate, strategy))
+        return Result()
+
+    started = Command(train, configs, capsys)
+    return started
+
+
+def test_without_arguments_the_quickstart_runs(command, tmp_path, capsys):
+    assert command() == 0
+    folder = str(tmp_path / "elsewhere" / "runs" / "quickstart-CartPole_v1-return-seed0")
+    assert command.calls == [Call(folder, "CartPole-v1", 100, 0, 1.0)]
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"Run folder: {folder}\nTo watch it: ")
+    assert printed.endswith(
+        f"tensorboard --logdir {folder}\nThen open:   http://localhost:6006/#custom_scalars\n"
+    )
+
+
+def test_flags_are_shorthands_for_bindings_and_name_the_folder(command):
+    assert command("--config=atari", "--env=breakout", "--scaling=none", "--updates=7", "--seed=3") == 0
+    (call,) = command.calls
+    assert call.root_dir.endswith("/runs/atari-breakout-none-seed3")
+    assert call[1:] == ("breakout", 7, 3, 0.0, "default")
+
+
+def test_the_folder_is_named_after_what_gin_says_not_after_flags_alone(command):
+    assert (
+        command("--config=atari", "--gin_bindings=ENV = 'minatar/breakout'", "--gin_bindings=train.seed = 5")
+        == 0
+    )
+    assert command.calls[0].root_dir.endswith("/runs/atari-minatar_breakout-seed5")
+    assert command.calls[0].env == "minatar/breakout"
+
+
+def test_gin_bindings_win_over_flags_and_flags_over_files(command):
+    assert (
+        command(
+            "--scaling=none", "--seed=3", "--gin_bindings=train.seed = 4", "--gin_bindings=train.rate=0.25"
+        )
+        == 0
+    )
+    assert (command.calls[0].seed, command.calls[0].rate) == (4, 0.25)
+
+
+def test_a_config_may_be_a_file_anywhere(command, tmp_path):
+    (tmp_path / "elsewhere" / "mine.gin").write_text('include "configs/quickstart.gin"\ntrain.updates = 9')
+    assert command("--config=mine.gin", "--root_dir=there") == 0
+    assert command.calls == [Call(str(tmp_path / "elsewhere" / "there"), "CartPole-v1", 9, 0, 1.0)]
+
+
+def test_includes_mean_this_repository_even_from_within_another_one(command, tmp_path):
+    other = tmp_path / "elsewhere" / "configs"
+    other.mkdir()
+    (other / "base.gin").write_text("train.seed = 13")
+    assert command() == 0
+    assert command.calls[0].seed == 0
+
+
+def test_the_same_command_resumes_and_more_updates_go_on_in_the_same_folder(command):
+    for argv in (["--updates=5"], ["--updates=5"], ["--updates=50"]):
+        assert command(*argv) == 0
+    assert len({call.root_dir for call in command.calls}) == 1
+
+
+def test_another_configuration_in_the_same_folder_is_refused_with_the_difference(command):
+    assert command("--root_dir=run", "--seed=1") == 0
+    command.calls.clear()
+    assert "-train.seed = 1\n  +train.seed = 2" in command.refusal("--root_dir=run", "--seed=2")
+
+
+@pytest.mark.parametrize(
+    ("argument", "answer"),
+    [
+        ("--config=quikstart", "There is no config 'quikstart'. Did you mean quickstart?"),
+        ("--config=nothing_like_it", "There is: atari, base, cartpole, quickstart."),
+        ("--config=missing.gin", "There is no config 'missing.gin'."),
+        ("--scaling=Retrun", "There is no scaling 'Retrun'. Did you mean return?"),
+        ("--env=pnog", "did you mean 'pong'"),
+        ("--env=Pendulum-v1", "expected a Discrete action space"),
+        ("--gin_bindings=train.env = 'breakuot'", "did you mean 'breakout'"),
+        ("--updtes=5", "There is no flag --updtes. Did you mean --updates?"),
+        ("stray", "There is no flag stray."),
+        ("--updates=0", "argument --updates: must be a whole number of at least 1, not '0'."),
+        ("--updates=-3", "argument --updates: must be a whole number of at least 1, not '-3'."),
+        ("--updates=1e6", "argument --updates: must be a whole number of at least 1, not '1e6'."),
+        ("--seed=-1", "argument --seed: must be a whole number of at least 0, not '-1'."),
+        ("--seed", "argument --seed: expected one argument"),
+        ("--strategy=both", "invalid choice: 'both' (choose from 'default', 'mirrored', 'tpu')"),
+        ("--gin_bindings=train.raet = 1", "doesn't have a parameter named 'raet'"),
+        ("--gin_bindings=train.raet = 1", "Did you mean rate?"),
+        ("--gin_bindings=trian.rate = 1", "No configurable matching 'trian'.\n"),
+        ("--gin_bindings=trian.rate = 1", "Did you mean train"),
+        ("--gin_bindings=train.rate = @trian", "Did you mean train"),
+        (
+            "--gin_bindings=train.rate = %RATE",
+            "The macro %RATE has no value. Add --gin_bindings='RATE = ...'",
+        ),
+        ("--gin_bindings=train.rate =", "This is not gin: train.rate =\n"),
+        ("--gin_bindings=include 'configs/bse.gin'", "Unable to open file: configs/bse.gin"),
+        ("--gin_bindings=import nowhere", "No module named 'nowhere'"),
+        ("--gin_bindings=train.env = %gin.REQUIRED", "train.env set to `%gin.REQUIRED`"),
+        ("--root_dir=../repository", "holds something else than a run: configs"),
+        ("--root_dir=../repository/configs/base.gin", "base.gin is a file"),
+    ],
+)
+def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command, argument, answer):
+    assert answer in command.refusal(argument)
+
+
+def test_the_strategies_are_those_of_the_training(command):
+    for strategy in STRATEGIES:
+        assert command(f"--strategy={strategy}", f"--root_dir={strategy}") == 0
+        assert command.calls.pop().strategy == strategy
+
+
+def test_a_mistake_in_a_file_is_refused_with_file_and_line(command, tmp_path):
+    (tmp_path / "elsewhere" / "mine.gin").write_text("train.rate = 1\n\ntrain.seed = = 3")
+    assert "elsewhere/mine.gin, line 3" in command.refusal("--config=mine.gin")
+
+
+def test_a_refused_command_leaves_no_run_folder_behind(command, tmp_path):
+    command.refusal("--env=pnog")
+    command.refusal("--gin_bindings=train.env = 'pnog'")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_config_that_names_no_environment_says_how_to_give_one(command):
+    assert "Add --env=..." in command.refusal("--config=base")
+
+
+@pytest.mark.parametrize(("stopped_by", "code"), [(None, 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_stopped_the_run_shows_in_the_exit_code(command, capsys, stopped_by, code):
+    command.run = lambda root_dir: Result(stopped_by)
+    assert command() == code
+    assert ("The same command goes on" in capsys.readouterr().err) == (stopped_by is not None)
+
+
+def test_the_folder_says_that_a_run_has_finished_until_it_is_started_again(command, tmp_path):
+    finished = tmp_path / "elsewhere" / "run" / "finished.json"
+    assert command("--root_dir=run", "--updates=7") == 0
+    assert json.loads(finished.read_text()) == {"updates": 7}
+
+    def stopped(root_dir):
+        assert not finished.exists()
+        return Result(signal.SIGTERM)
+
+    command.run = stopped
+    assert command("--root_dir=run", "--updates=9") == 128 + signal.SIGTERM
+    assert not finished.exists()
+
+
+def test_ctrl_c_outside_the_loop_ends_without_traceback(command, capsys):
+    def interrupted(root_dir):
+        raise KeyboardInterrupt
+
+    command.run = interrupted
+    assert command() == 130
+    assert capsys.readouterr().err.startswith("Stopped.")
+
+
+def test_a_run_folder_that_fails_under_the_run_is_exit_code_1_without_traceback(command, capsys):
+    @gin.configurable(module="command_line_test")
+    def full(root_dir):
+        raise RunFolderError(f"Cannot write to {root_dir}")
+
+    command.run = full
+    assert command("--root_dir=run") == 1
+    assert capsys.readouterr().err.endswith("elsewhere/run\n")
+
+
+def test_a_bug_keeps_its_traceback(command):
+    def buggy(root_dir):
+        raise ValueError("a bug")
+
+    command.run = buggy
+    with pytest.raises(ValueError, match="a bug"):
+        command()
+
+
+def test_the_environments_are_listed_by_family(command, capsys):
+    assert command("--list_envs") == 0
+    out = capsys.readouterr().out
+    assert "Atari (57 games):\n  alien, amidar" in out and "minatar/space_invaders" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("argument", "code", "answer"),
+    [
+        ("--help", 0, "python train.py --config=atari_ten_heads --env=pong --updates=20"),
+        ("--list_envs", 0, "zaxxon"),
+        ("--updates=many", 2, "whole number"),
+        ("--env=pnog", 2, "did you mean 'pong'"),
+    ],
+)
+def test_help_and_refusals_do_not_wait_for_tensorflow(tmp_path, argument, code, answer):
+    program = (
+        "import runpy, sys\n"
+        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        f"sys.argv = ['train.py', {argument!r}]\n"
+        "try:\n"
+        f"    runpy.run_path({str(REPOSITORY / 'train.py')!r}, run_name='__main__')\n"
+        "finally:\n"
+        "    assert 'tensorflow' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert answer in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,81 @@
+"""The report's statistics against scipy, rliable and numbers by hand."""
+
+import numpy as np
+import pytest
+from rliable import library
+from scipy import stats
+
+from agents.monitoring.report import estimates
+
+
+def test_bins_are_means_and_gaps_are_bridged():
+    rng = np.random.default_rng(0)
+    places, values = np.sort(rng.uniform(0, 10, 200)), rng.normal(size=200)
+    edges = np.linspace(0, 10, 8)
+    expected = stats.binned_statistic(places, values, "mean", edges)[0]
+    np.testing.assert_allclose(estimates.binned(places, values, edges), expected)
+    sparse = estimates.binned(np.array([2.5, 8.0, 12.0]), np.array([1.0, 4.0, 99.0]), np.arange(11.0))
+    # (2, 3] holds the first, (7, 8] the second: a place on an edge belongs to what comes before it.
+    np.testing.assert_allclose(sparse, [np.nan] * 2 + [1, 1.6, 2.2, 2.8, 3.4, 4] + [np.nan] * 2)
+    assert np.isnan(estimates.binned(np.empty(0), np.empty(0), np.arange(3.0))).all()
+
+
+def test_the_final_return_is_of_the_last_fifth_before_the_end():
+    places, values = np.arange(1.0, 11), np.arange(10.0, 110, 10)
+    assert estimates.final(places, values, end=10) == np.mean([90, 100])
+    assert estimates.final(places, values, end=5) == 50  # 40 is at the lower edge, which is not part of it
+    assert estimates.final(places[:3], values[:3], end=10) == 30
+    assert np.isnan(estimates.final(places, values, end=0.5))
+
+
+def test_intervals_of_a_curve():
+    curves = np.random.default_rng(1).normal(size=(7, 3))
+    point, low, high = estimates.curve_interval(curves)
+    np.testing.assert_allclose(point, curves.mean(axis=0))
+    expected = stats.bootstrap((curves,), np.mean, n_resamples=20_000, method="percentile", random_state=0)
+    np.testing.assert_allclose([low, high], expected.confidence_interval, atol=0.05)
+    # Of three, the smallest alone has probability 1/27 > 2.5%.
+    three = estimates.curve_interval(curves[:3])
+    np.testing.assert_allclose(three[1:], [curves[:3].min(axis=0), curves[:3].max(axis=0)])
+    assert np.isnan(estimates.curve_interval(curves[:1])[1:]).all()
+    curves[0, 2] = np.nan
+    assert np.isnan(estimates.curve_interval(curves)).all(axis=0).tolist() == [False, False, True]
+
+
+def test_aggregates_over_games_by_hand():
+    scores = np.array([0.1, 0.5, 3.0, 1.2])
+    np.testing.assert_allclose(estimates.aggregates(scores), [1.2, 0.85, 0.65])
+    assert estimates.aggregates(np.stack([scores, scores], axis=0)).shape == (3, 2)
+
+
+def test_bands_are_the_inter_quartile_range_over_resampled_games():
+    scores = np.random.default_rng(2).lognormal(size=(9, 2))
+    bands = estimates.game_bands(scores)
+    assert bands.shape == (3, 3, 2)
+    for band, function in zip(bands, (np.mean, np.median, None), strict=True):
+        if function:
+            np.testing.assert_allclose(band[0], function(scores, axis=0))
+            expected = stats.bootstrap(
+                (scores,),
+                function,
+                n_resamples=20_000,
+                confidence_level=0.5,
+                method="percentile",
+                random_state=0,
+            ).confidence_interval
+            np.testing.assert_allclose(band[1:], expected, atol=0.1)
+    assert (bands[:, 1] <= bands[:, 2]).all()
+    assert np.isnan(estimates.game_bands(scores[:1])[:, 1:]).all()
+
+
+def test_aggregates_of_runs_and_profile_are_rliables():
+    samples = np.random.default_rng(3).normal(1, 1, size=(4, 6))
+    mean, median, capped, middle = estimates.all_aggregates(samples)
+    games = samples.mean(axis=0)
+    assert (mean, median) == pytest.approx((games.mean(), np.median(games)))
+    assert capped == pytest.approx(np.minimum(games, 1).mean())
+    assert middle == pytest.approx(stats.trim_mean(samples, 0.25, axis=None))
+    thresholds = np.linspace(0, 3, 7)
+    np.testing.assert_allclose(
+        estimates.profile(samples, thresholds), library.score_distributions(samples, thresholds)
+    )

@@ -1,0 +1,94 @@
+"""gin's files read as text, and the names that groups of runs get."""
+
+import gin
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.monitoring.report import settings
+from agents.monitoring.report.settings import Reference, differing, labels, method, parse
+from tests.agents.monitoring.report.written import OPERATIVE
+
+
+def test_values_macros_references_and_scopes():
+    text = OPERATIVE.format(env="pong", scaling="none", seed=3, updates=100, rate=2e-4, more="")
+    assert parse(text) == {
+        "Heads.pairs": ((0.0, True), (0.99, True), (0.99, False)),
+        "RecurrentMultiHeadAgent.learning_rate": 2e-4,
+        "train.env": "pong",
+        "train.environment_steps": None,
+        "train.scaling": Reference("@scalings.none"),
+        "train.seed": 3,
+        "train.updates": 100,
+    }
+    assert parse("eval/make.seed = 1\nmake.of = [@a.b(), %unknown]") == {
+        "eval/make.seed": 1,
+        "make.of": ["@a.b()", "%unknown"],
+    }
+
+
+def test_what_gin_itself_writes_is_read():
+    @gin.configurable(module="report_test")
+    def thing(size=1, names=("a", "b"), of=None):
+        return size, names, of
+
+    try:
+        with gin.unlock_config():
+            gin.clear_config()
+            gin.parse_config("width = 7\nthing.size = %width\nthing.of = @report_test.thing")
+            thing()
+            text = gin.operative_config_str()
+    finally:
+        gin.clear_config()
+        gin.config._REGISTRY.pop("report_test.thing")
+    assert parse(text) == {"thing.names": ("a", "b"), "thing.of": "@report_test.thing", "thing.size": 7}
+
+
+@pytest.mark.parametrize("text", ["train.env = 'po", "train.updates =", "Heads.pairs = ((0.0, True),"])
+def test_half_a_file_is_refused(text):
+    with pytest.raises((SyntaxError, ValueError)):
+        parse(text)
+
+
+def of(scaling, **others):
+    return {settings.SCALING: f"@scalings.{scaling}"} | {
+        name.replace("__", "."): repr(x) for name, x in others.items()
+    }
+
+
+def test_seed_environment_and_length_make_no_group():
+    one = parse("train.seed = 1\ntrain.env = 'pong'\ntrain.updates = 5\na.b = 1\ntrain.environment_steps = 7")
+    assert method(one) == {"a.b": "1"}
+
+
+def test_the_shortest_name_wins():
+    assert labels([of("none")]) == ["none"]
+    assert labels([of("none", a__rate=1), of("return_based", a__rate=2)]) == ["none", "return_based"]
+    assert labels([of("none", a__rate=1), of("none", a__rate=2)]) == ["rate 1", "rate 2"]
+    four = [of(name, a__rate=rate, b__x=name + str(rate) * 2) for name in ("none", "clip") for rate in (1, 2)]
+    assert labels(four) == ["x 'none11'", "x 'none22'", "x 'clip11'", "x 'clip22'"]
+    for group in four:
+        del group["b.x"]
+    assert labels(four) == ["none, rate 1", "none, rate 2", "clip, rate 1", "clip, rate 2"]
+    # A parameter that only one of the scalings has.
+    three = [of("none"), of("return_based", r__n_step=False), of("return_based", r__n_step=True)]
+    assert labels(three) == ["none", "return_based, n_step False", "return_based, n_step True"]
+
+
+def test_heads_are_called_by_their_number():
+    ten, one = tuple((0.1 * i, True) for i in range(10)), ((0.997, False),)
+    assert labels([of("none", Heads__pairs=ten), of("none", Heads__pairs=one)]) == [
+        "10 heads",
+        "1 head ((0.997, False),)",
+    ]
+
+
+def test_settings_differ_or_belong_to_a_part_that_some_lack():
+    groups = [of("none", a__b=1, c__d=1), of("return_based", a__b=2, c__d=1, r__s=3)]
+    assert differing(groups) == (["a.b", "train.scaling"], ["r.s"])
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("123")), min_size=2, max_size=8))
+def test_different_groups_have_different_names(groups):
+    distinct = [dict(items) for items in {tuple(sorted(group.items())) for group in groups}]
+    assert len(set(labels(distinct))) == len(distinct)

@@ -1,0 +1,72 @@
+"""What a user sees on the terminal before the first line of our own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+QUIET = "from agents.running.startup import quiet; quiet(); quiet()"
+
+IMPORTS = """
+import tensorflow, tf_agents, reverb, gymnasium, ale_py
+import ale_py.vector_env
+from tf_agents.agents import tf_agent
+from tf_agents.train import learner
+from tf_agents.replay_buffers import reverb_replay_buffer
+"""
+
+FIRST_STEPS = """
+import tensorflow as tf, reverb, ale_py.vector_env
+from tf_agents.utils import common
+tf.function(common.safe_has_state)(tf.zeros(3))
+ale_py.vector_env.AtariVectorEnv("pong", num_envs=1).reset()
+server = reverb.Server([reverb.Table.queue("queue", 1)])
+client = reverb.Client(f"localhost:{server.port}")
+client.insert([1.0], {"queue": 1.0})
+list(client.sample("queue"))
+server.stop()
+"""
+
+
+def run(*statements: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the statements in a Python of their own, in an environment that says nothing about verbosity."""
+    inherited = {k: v for k, v in os.environ.items() if k not in ("TF_CPP_MIN_LOG_LEVEL", "RBS_TF_VERBOSE")}
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join(statements)],
+        cwd=ROOT,
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("statements", [IMPORTS, FIRST_STEPS], ids=["imports", "first_steps"])
+def test_nothing_is_written(statements):
+    finished = run(QUIET, statements)
+    assert (finished.stdout, finished.stderr, finished.returncode) == ("", "", 0)
+
+
+def test_what_is_silenced_returns_with_rbs_tf_verbose():
+    finished = run(QUIET, FIRST_STEPS, RBS_TF_VERBOSE="1")
+    assert finished.returncode == 0
+    assert "Started replay server" in finished.stderr
+
+
+def test_errors_and_python_streams_stay():
+    finished = run(QUIET, "import sys; print('out'); print('err', file=sys.stderr); sys.exit('stopped')")
+    assert (finished.stdout, finished.stderr, finished.returncode) == ("out\n", "err\nstopped\n", 1)
+
+
+def test_a_level_that_the_user_set_wins():
+    finished = run(QUIET, "import os; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])", TF_CPP_MIN_LOG_LEVEL="1")
+    assert finished.stdout == "1\n"
+
+
+def test_the_module_itself_imports_no_tensorflow():
+    finished = run(QUIET, "import sys; print({'tensorflow', 'numpy', 'tf_agents'} & sys.modules.keys())")
+    assert finished.stdout == "set()\n", finished.stderr

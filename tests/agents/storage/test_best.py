@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents import RunFolderError
+from agents.storage import best
+from agents.storage.best import Best
+
+
+@pytest.fixture
+def variables():
+    """A stand-in for a network; their value says which update they are of."""
+    return [tf.Variable(tf.zeros((2, 3))), tf.Variable(0, dtype=tf.int64)]
+
+
+def offer(keeper, variables, update, *returns):
+    for variable in variables:
+        variable.assign(tf.cast(tf.fill(variable.shape, update), variable.dtype))
+    return keeper.offer(update, np.array(returns, float), variables)
+
+
+def kept(root, variables):
+    found = best.load(root, variables)
+    assert [float(tf.reduce_max(v)) for v in variables] == [found.update, found.update]
+    return found
+
+
+def test_the_weights_of_the_highest_mean_stay(tmp_path, variables):
+    keeper = Best(tmp_path)
+    assert best.load(tmp_path, variables) is None
+    offered = [offer(keeper, variables, 10, -5.0, -7.0), offer(keeper, variables, 20, 4.0, 2.0, 3.0)]
+    offered += [offer(keeper, variables, 30, 9.0, -9.0), offer(keeper, variables, 40, 3.0)]
+    assert offered == [True, True, False, False]
+    assert kept(tmp_path, variables) == (20, 3.0, 3)
+
+
+def test_a_worse_evaluation_after_a_resume_does_not_replace_a_better_one(tmp_path, variables):
+    offer(Best(tmp_path), variables, 10, 8.0)
+    resumed = Best(tmp_path)
+    assert not offer(resumed, variables, 20, 7.0)
+    assert kept(tmp_path, variables).update == 10
+    assert offer(resumed, variables, 30, 9.0)
+    assert kept(tmp_path, variables).update == 30
+
+
+def test_a_return_that_is_no_number_is_never_the_best(tmp_path, variables):
+    keeper = Best(tmp_path)
+    assert not offer(keeper, variables, 10, np.nan)
+    assert offer(keeper, variables, 20, -1e9)
+
+
+def test_a_damaged_file_counts_as_none_and_is_replaced(tmp_path, variables):
+    offer(Best(tmp_path), variables, 10, 8.0)
+    content = (tmp_path / "best.npz").read_bytes()
+    (tmp_path / "best.npz").write_bytes(content[: len(content) // 2])
+    assert best.load(tmp_path, variables) is None
+    offer(Best(tmp_path), variables, 20, 1.0)
+    assert kept(tmp_path, variables).update == 20
+
+
+def test_weights_of_another_network_are_refused(tmp_path, variables):
+    offer(Best(tmp_path), variables, 10, 8.0)
+    with pytest.raises(RunFolderError, match=r"best.npz comes from a different version"):
+        best.load(tmp_path, variables[:1])
+
+
+def test_what_cannot_be_written_is_an_error_that_names_the_file_and_keeps_the_old_one(tmp_path, variables):
+    keeper = Best(tmp_path)
+    offer(keeper, variables, 10, 8.0)
+    (tmp_path / "best.npz.new").mkdir()
+    with pytest.raises(RunFolderError, match=r"Cannot write .*best.npz: "):
+        offer(keeper, variables, 20, 9.0)
+    assert kept(tmp_path, variables).update == 10

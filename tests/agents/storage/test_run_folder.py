@@ -1,0 +1,146 @@
+import subprocess
+import sys
+
+import gin
+import pytest
+
+from agents import RunFolderError, UsageError
+from agents.storage import run_folder
+from agents.storage.run_folder import opened
+
+COMMAND = ["python", "train.py", "--gin_bindings=seed = 1"]
+
+
+@pytest.fixture(autouse=True)
+def configuration(no_train):
+    """Sets gin up with one configurable, `train`, and nothing bound."""
+
+    @gin.configurable(module="run_folder_test")
+    def train(updates=1, seed=0, rate=0.5):
+        return updates, seed, rate
+
+    return train
+
+
+def start(folder, *bindings):
+    gin.clear_config()
+    gin.parse_config(list(bindings))
+    with opened(folder, COMMAND) as path:
+        return path
+
+
+def test_a_start_leaves_a_record_before_work_begins(tmp_path):
+    gin.parse_config("train.seed = 3")
+    with opened(tmp_path / "a" / "run", COMMAND) as folder:
+        assert "train.seed = 3" in (folder / "config.gin").read_text()
+        assert (folder / "command.txt").read_text().endswith("  python train.py '--gin_bindings=seed = 1'\n")
+        recorded = (folder / "versions.txt").read_text()
+    assert f"python {sys.version.split()[0]}" in recorded
+    assert "numpy " in recorded and "commit " in recorded
+
+
+def test_the_operative_configuration_holds_defaults_too(tmp_path, configuration):
+    gin.parse_config("train.seed = 3")
+    configuration()
+    run_folder.write_operative_config(tmp_path)
+    assert "train.rate = 0.5" in (tmp_path / "operative_config.gin").read_text()
+
+
+def test_the_same_configuration_goes_on_and_adds_a_line_to_the_commands(tmp_path):
+    start(tmp_path, "train.seed = 3", "train.rate = 0.1")
+    start(tmp_path, "train.rate = 0.1", "train.seed = 3")
+    assert len((tmp_path / "command.txt").read_text().splitlines()) == 2
+
+
+def test_another_configuration_is_refused_with_the_difference_and_changes_nothing(tmp_path):
+    start(tmp_path, "train.seed = 3", "train.rate = 0.1")
+    before = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "lock"}
+    with pytest.raises(RunFolderError) as refusal:
+        start(tmp_path, "train.seed = 4", "train.rate = 0.1")
+    message = str(refusal.value)
+    assert "-train.seed = 3\n  +train.seed = 4" in message
+    assert "train.rate" not in message
+    assert "--root_dir" in message
+    assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "lock"} == before
+
+
+def test_a_run_may_go_on_for_longer(tmp_path):
+    start(tmp_path, "train.seed = 3")
+    start(tmp_path, "train.seed = 3", "train.updates = 10")
+    start(tmp_path, "train.seed = 3", "train.updates = 20")
+    assert "train.updates = 20" in (tmp_path / "config.gin").read_text()
+
+
+def test_a_folder_with_something_else_in_it_is_refused_untouched(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(RunFolderError, match=r"holds something else than a run: thesis\.tex"):
+        start(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_start_that_was_killed_before_the_configuration_was_written_can_be_repeated(tmp_path):
+    for name in ("lock", "command.txt", "config.gin.new"):
+        (tmp_path / name).write_text("")
+    start(tmp_path)
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(RunFolderError, match="run is a file"):
+        start(tmp_path / "run")
+
+
+@pytest.mark.parametrize("where", ["file/run", "file/run/deeper"])
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path, where):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=rf"{where} cannot be written: .*--root_dir"):
+        start(tmp_path / where)
+
+
+HOLDER = """
+import sys
+from agents.storage.run_folder import opened
+with opened(sys.argv[1], ["holder"]):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_processes_cannot_use_one_folder_and_a_killed_one_frees_it(tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        cwd=run_folder.REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(RunFolderError, match=rf"process {holder.pid} .* is working in {tmp_path}"):
+            start(tmp_path)
+    finally:
+        holder.kill()
+        holder.communicate()
+    start(tmp_path)
+
+
+def test_the_lock_is_released_when_the_run_fails(tmp_path):
+    with pytest.raises(KeyError), opened(tmp_path, COMMAND):
+        raise KeyError
+    start(tmp_path)
+
+
+def test_what_is_refused_leaves_a_new_folder_free_and_an_old_one_whole(tmp_path):
+    folder = tmp_path / "run"
+
+    def refused():
+        with pytest.raises(UsageError), run_folder.opened(folder, ["train.py"]) as root:
+            (root / "train").mkdir(exist_ok=True)
+            raise UsageError("no")
+
+    refused()
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    with run_folder.opened(folder, ["train.py"]):
+        pass
+    refused()
+    assert {"config.gin", "command.txt", "train"} <= {path.name for path in folder.iterdir()}

@@ -1,0 +1,277 @@
+"""The collector against a real replay: scripted episodes go in, every step of them is accounted for."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories.time_step import StepType
+
+from agents.policy import MultiHeadPolicy
+from agents.replay.reverb_replay import Replay
+from agents.storage.state import from_bytes, to_bytes
+from agents.workers.collector import Collector, EnvironmentFault
+from networks.recurrent_q_network import RecurrentQNetwork
+from networks.torsos import MlpTorso
+from tests.agents.queue import drained
+from tests.agents.scripted import (
+    HEADS,
+    PAPER,
+    SMALL,
+    ScriptedEnvironment,
+    ScriptedPolicy,
+    collecting,
+    constant_priorities,
+    merged,
+    reward_of,
+)
+
+LENGTHS = [1, 2, 39, 40, 41, 79, 80, 81, 200]
+
+
+@pytest.fixture
+def start():
+    with collecting() as start:
+        yield start
+
+
+def stored(replay: Replay):
+    """Everything in the table, in order of insertion, as one batch of numpy arrays."""
+    batch = next(iter(replay.dataset(batch_size=replay.size)))
+    return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
+
+
+@pytest.mark.parametrize("round_size", [7, 60])
+def test_no_transition_is_lost_or_trained_too_often(start, round_size):
+    scripts = [LENGTHS, LENGTHS[::-1]]
+    collector, replay = start(ScriptedEnvironment(scripts))
+    rows = sum(length + 1 for length in LENGTHS)  # both streams end with an episode
+    for taken in range(0, 2 * rows, round_size):
+        collector.run(min(round_size, 2 * rows - taken))
+    sequence, _ = stored(replay)
+    steps = sequence.steps
+    trained = collections.Counter()
+    for window in range(len(steps.reward)):
+        real = steps.observation[window, :, 2] > 0
+        real |= steps.step_type[window] == StepType.FIRST
+        index, episode = steps.observation[window][real][0, :2].astype(int)
+        length = scripts[index][episode % len(LENGTHS)]
+        assert (steps.observation[window][real][:, :2] == (index, episode)).all()
+        t = steps.observation[window][real][:, 2].astype(int)
+        np.testing.assert_array_equal(t, np.arange(t[0], t[-1] + 1))
+        np.testing.assert_array_equal(steps.reward[window][real], [reward_of(index, episode, k) for k in t])
+        np.testing.assert_array_equal(steps.previous_action[window][real], np.where(t == 0, -1, (t - 1) % 5))
+        np.testing.assert_array_equal(
+            steps.discount[window][real], np.where((t == length) & (episode % 2 == 0), 0.0, 1.0)
+        )
+        assert (steps.step_type[window][~real] == StepType.LAST).all() and not steps.reward[window][
+            ~real
+        ].any()
+        # The policy's state counts rows: what is stored is the state that entered the window's first row.
+        np.testing.assert_array_equal(sequence.core_state[0][window], [t[0], t[0]])
+        np.testing.assert_array_equal(sequence.core_state[1][window], [-t[0], -t[0]])
+        training = slice(PAPER.burn_in, PAPER.burn_in + PAPER.length)
+        for k in steps.observation[window, training, 2][steps.step_type[window, training] != StepType.LAST]:
+            trained[index, episode, int(k)] += 1
+    transitions = {
+        (index, episode, t)
+        for index in range(2)
+        for episode in range(2 * len(LENGTHS))
+        for t in range(scripts[index][episode % len(LENGTHS)])
+    }
+    assert set(trained) == transitions
+    assert set(trained.values()) == {1, 2}
+    assert collector.environment_steps == len(transitions)
+
+
+def test_statistics_are_there_before_the_sequences_that_they_scale(start):
+    collector, replay = start(ScriptedEnvironment([[8]] * 4), shape=SMALL, error_buffer=1.0)
+    with pytest.raises(TimeoutError):
+        collector.run(40)
+    assert replay.size < 8
+    assert merged(drained(replay)).count.tolist() == [collector_rows(40, 8) * 4] * 2
+
+
+def collector_rows(rows: int, length: int) -> int:
+    """Transitions among the first `rows` rows of episodes of `length` transitions."""
+    return rows - -(-rows // (length + 1))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_reward_that_is_no_number_is_refused_before_anything_is_written(start, value):
+    collector, replay = start(ScriptedEnvironment([[8]] * 3, bad_reward=(13, 2, value)), shape=SMALL)
+    collector.run(9)
+    drained(replay)
+    size = replay.size
+    with pytest.raises(EnvironmentFault, match=f"collector, environment 2: reward {value} at its step 13"):
+        collector.run(9)
+    assert (drained(replay), replay.size) == ([], size)
+
+
+def test_values_that_are_no_numbers_are_refused_as_priorities(start):
+    def priorities(steps, taken_values, greedy_values):
+        return tf.reduce_sum(taken_values, axis=(1, 2)) * np.nan
+
+    collector, _ = start(ScriptedEnvironment([[8]]), shape=SMALL, priorities=priorities)
+    with pytest.raises(FloatingPointError, match="priority"):
+        collector.run(10)
+
+
+def test_first_priorities_come_from_the_values_seen_while_acting(start):
+    traces = []
+
+    def priorities(steps, taken_values, greedy_values):
+        traces.append(steps.observation)
+        rows = tf.cast(tf.shape(taken_values)[1], tf.float32)
+        row = SMALL.burn_in + 1
+        return greedy_values[:, row, 0] + 100.0 * steps.reward[:, row] + 1_000.0 * rows
+
+    collector, replay = start(ScriptedEnvironment([[30]] * 2), shape=SMALL, priorities=priorities)
+    for _ in range(6):
+        collector.run(5)
+    sequence, info = stored(replay)
+    t = sequence.steps.observation[:, SMALL.burn_in + 1, 2]  # the policy's first value is the row's number
+    reward = sequence.steps.reward[:, SMALL.burn_in + 1]
+    np.testing.assert_allclose(info.priority, (t + 1.0) + 100.0 * reward + 8_000.0, rtol=1e-6)
+    assert traces == [None]
+
+
+def test_the_same_streams_give_the_same_table(start):
+    tables = []
+    for _ in range(2):
+        collector, replay = start(ScriptedEnvironment([[5, 9], [3], [12]]), shape=SMALL)
+        for _ in range(10):
+            collector.run(6)
+        tables.append(stored(replay)[0])
+    for a, b in zip(*(tf.nest.flatten((table.steps, table.core_state)) for table in tables), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_unrolling_the_network_from_the_stored_state_gives_the_values_seen_while_acting(start):
+    """Golden test of stored states, with the real policy and a recurrent network, through Reverb and back."""
+    environment = ScriptedEnvironment([[5, 23], [31]])
+    time_step_spec = tensor_spec.from_spec(environment.time_step_spec())
+    action_spec = tensor_spec.from_spec(environment.action_spec())
+    network = RecurrentQNetwork(
+        (time_step_spec.observation, tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)),
+        num_actions=5,
+        num_heads=len(HEADS),
+        torso=lambda seed: MlpTorso((8,), seed=seed),
+        lstm_units=6,
+        post_lstm_units=8,
+        head_hidden=8,
+        seed=1,
+    )
+
+    def acted_values(steps, taken_values, greedy_values):
+        return tf.reduce_sum(tf.abs(real(steps) * greedy_values), axis=(1, 2))
+
+    def real(steps):
+        inside = tf.cumsum(tf.cast(steps.step_type != StepType.LAST, tf.int32), axis=1) > 0
+        return tf.cast(inside & (steps.step_type != StepType.LAST), tf.float32)[:, :, None]
+
+    policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(HEADS), seed=3, epsilons=(0.5,))
+    collector, replay = start(
+        environment, policy, SMALL, acted_values, state=network.state_spec, sampler="fifo"
+    )
+    for _ in range(8):
+        collector.run(10)
+    sequence, info = next(iter(replay.dataset(batch_size=replay.size)))
+    steps = sequence.steps
+    values, _ = network(
+        (steps.observation, steps.previous_action, steps.reward), steps.step_type, sequence.core_state
+    )
+    unrolled = tf.reduce_sum(tf.abs(real(steps) * tf.reduce_max(values, axis=-1)), axis=(1, 2))
+    assert len(unrolled) > 20
+    np.testing.assert_allclose(unrolled, info.priority, rtol=1e-5)
+
+
+class FaultyEnvironment(ScriptedEnvironment):
+    """Goes wrong at its step 12."""
+
+    def __init__(self, fault):
+        super().__init__([[8]] * 2)
+        self._fault = fault
+
+    def _step(self, action):
+        time_step = super()._step(action)
+        return self._fault(time_step) if self._steps == 12 else time_step
+
+
+def raising(time_step):
+    raise KeyError("left")
+
+
+@pytest.mark.parametrize(
+    "fault, message",
+    [
+        (raising, "environments' step 12: KeyError: 'left'"),
+        (
+            lambda t: t._replace(observation=t.observation[:, :2]),
+            r"step 12: observations are float32 \(2, 2\)",
+        ),
+        (
+            lambda t: t._replace(observation=t.observation.astype(float)),
+            r"float64 \(2, 3\), .* float32 \(2, 3\)",
+        ),
+        (
+            lambda t: t._replace(observation=np.where([[0], [1]], np.nan, t.observation).astype(np.float32)),
+            "environment 1: observation nan at its step 12",
+        ),
+    ],
+)
+def test_what_an_environment_does_wrong_is_named_and_nothing_of_the_round_is_written(start, fault, message):
+    collector, replay = start(FaultyEnvironment(fault), shape=SMALL)
+    collector.run(9)
+    drained(replay)
+    size = replay.size
+    with pytest.raises(EnvironmentFault, match=message):
+        collector.run(9)
+    assert (drained(replay), replay.size) == ([], size)
+
+
+@given(
+    scripts=st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=3), min_size=1, max_size=2),
+    rounds=st.lists(st.integers(1, 15), min_size=2, max_size=6),
+    cut=st.integers(0, 5),
+)
+@settings(max_examples=8, deadline=None)
+def test_a_collector_goes_on_where_another_was(scripts, rounds, cut):
+    """Together they put into the table and into the statistics what one collector puts there."""
+    environment, policy = ScriptedEnvironment(scripts), ScriptedPolicy()
+    with collecting() as start:
+        whole, other = start(ScriptedEnvironment(scripts), shape=SMALL, max_report_steps=9)
+        first, replay = start(environment, policy, shape=SMALL, max_report_steps=9)
+        second = None
+        for index, rows in enumerate(rounds):
+            if index == max(1, cut % len(rounds)):
+                second = Collector(
+                    environment, policy, HEADS, replay, SMALL, constant_priorities, max_report_steps=9
+                )
+                second.restore(from_bytes(to_bytes(first.state())))
+                first.close()
+            whole.run(rows)
+            (second or first).run(rows)
+        for a, b in zip(drained(other), drained(replay), strict=True):
+            for column, same in zip(a, b, strict=True):
+                np.testing.assert_array_equal(column, same)
+        assert other.inserted == replay.inserted
+        if replay.size:
+            (a, _), (b, _) = stored(other), stored(replay)
+            for column, same in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
+                np.testing.assert_array_equal(column, same)
+        state, same = whole.state(), second.state()
+        assert state.keys() == same.keys()
+        for name, array in state.items():
+            np.testing.assert_array_equal(same[name], array, err_msg=name)
+        second.close()
+
+
+def test_a_collector_that_has_not_begun_has_no_state(start):
+    collector, _ = start(ScriptedEnvironment([[3]]))
+    assert collector.state() is None
+    collector.run(1)
+    assert collector.state() is not None

@@ -1,0 +1,61 @@
+"""What an evaluation measures, on environments and values that are known beforehand."""
+
+import numpy as np
+import pytest
+
+from agents.heads import Heads
+from agents.workers.evaluator import Evaluator
+from rbs_tf.scalings import Scaling
+from tests.agents.scripted import ScriptedEnvironment, ScriptedPolicy, reward_of
+
+PAIRS = ((0.9, True), (1.0, False))
+
+
+class InOtherUnits(Scaling):
+    """The network puts out a tenth of a value."""
+
+    def values(self, outputs, target=False):
+        return 10.0 * outputs
+
+
+def relative_value_errors(lengths, value):
+    """By the definition; the k-th number of lengths[i] is the length of environment i's k-th episode."""
+    columns = []
+    for (gamma, clip), sign in zip(PAIRS, (1.0, -1.0), strict=True):
+        errors, returns = [], []
+        for index, episodes in enumerate(lengths):
+            for episode, length in enumerate(episodes):
+                rewards = [float(reward_of(index, episode, t)) for t in range(1, length + 1)]
+                rewards = np.clip(rewards, -1.0, 1.0) if clip else np.array(rewards)
+                for t in range(length):
+                    following = rewards[t:]
+                    returns.append(following @ gamma ** np.arange(len(following)))
+                    errors.append(sign * value * t - returns[-1])
+        columns.append(np.sqrt(np.mean(np.square(errors))) / np.std(returns))
+    return columns
+
+
+@pytest.mark.parametrize("max_steps, lengths", [(100, [[5, 3], [2, 4]]), (4, [[4], [2, 4]])])
+def test_values_are_compared_with_the_returns_that_followed_in_their_standard_deviations(max_steps, lengths):
+    """An episode that is cut counts up to there, and is its environment's last."""
+    environment = ScriptedEnvironment([[5, 3], [2, 4]])
+    evaluator = Evaluator(environment, ScriptedPolicy(0.5), Heads(PAIRS), InOtherUnits(2), max_steps)
+    evaluation = evaluator.run(episodes_per_environment=2)
+    assert sorted(evaluation.lengths) == sorted(sum(lengths, []))
+    np.testing.assert_allclose(evaluation.value_errors, relative_value_errors(lengths, 5.0), rtol=1e-5)
+
+
+def test_a_head_whose_returns_are_all_alike_has_no_relative_error():
+    class Unrewarded(ScriptedEnvironment):
+        def _time_step(self):
+            time_step = super()._time_step()
+            return time_step._replace(reward=np.zeros_like(time_step.reward))
+
+    evaluator = Evaluator(Unrewarded([[5]]), ScriptedPolicy(), Heads(PAIRS), Scaling(2))
+    evaluation = evaluator.run()
+    assert np.isnan(evaluation.value_errors).all() and evaluation.returns.tolist() == [0.0]
+
+
+def test_an_evaluation_that_is_stopped_gives_nothing():
+    evaluator = Evaluator(ScriptedEnvironment([[5]]), ScriptedPolicy(), Heads(PAIRS), Scaling(2))
+    assert evaluator.run(stopped=lambda: True) is None

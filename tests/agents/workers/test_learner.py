@@ -1,0 +1,157 @@
+"""What the learner does beside its updates."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from agents.replay.reverb_replay import Replay, StatisticsReport
+from agents.storage.checkpoint import Checkpointer
+from agents.storage.statistics_log import StatisticsLog
+from agents.workers.learner import Learner
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings import Scaling
+from rbs_tf.scalings.joint_moments import JointMoments
+from tests.agents.test_agent import PAIRS, SHAPE, make_agent
+
+H = len(PAIRS)
+
+
+class Remembering(Scaling):
+    """Keeps what it is told."""
+
+    def observe(self, moments, *, n_step, joint):
+        self.told = moments, n_step, joint
+
+
+def test_reports_of_every_kind_of_statistics_are_merged_and_handed_on(tmp_path):
+    agent = make_agent(scaling=Remembering)
+    observation, state = agent.time_step_spec.observation, agent.network.state_spec
+    replay = Replay(SHAPE, observation, state, H, capacity=100, min_sequences=1)
+    learner = Learner(str(tmp_path), agent, replay, batch_size=1, summary_interval=0)
+    rng, rows = np.random.default_rng(0), []
+    for steps in (7, 1, 30):
+        # Each kind gets samples of its own, so that none may stand for another.
+        samples = rng.normal(size=(6, steps, H))
+        moments, n_step = ReturnMoments.from_episode(*samples[:2]), ReturnMoments.from_steps(*samples[2:4])
+        joint = JointMoments.from_steps(*samples[4:])
+        episodes = np.zeros((0, 4))
+        replay.put_statistics(
+            StatisticsReport(moments.to_array(), n_step.to_array(), joint.to_array(), episodes)
+        )
+        rows.append(samples)
+    learner.drain_statistics()
+    moments, n_step, joint = agent.scaling.told
+    everything = np.concatenate(rows, axis=1)
+    for found, expected in (
+        (moments.to_array()[:5], ReturnMoments.from_steps(*everything[:2]).to_array()[:5]),
+        (n_step.to_array(), ReturnMoments.from_steps(*everything[2:4]).to_array()),
+        (joint.to_array(), JointMoments.from_steps(*everything[4:]).to_array()),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    agent.scaling.told = None
+    learner.drain_statistics()
+    assert agent.scaling.told is None, "nothing has arrived since"
+    replay.stop()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts learner and replay from the folder, as a process does; `replay` goes on with one that is there."""
+    replays = []
+
+    def start(replay=None):
+        agent = make_agent()
+        checkpointer = Checkpointer(
+            tmp_path, {"agent": agent, "step": agent.train_step_counter}, lambda: replay.checkpoint()
+        )
+        if replay is None:
+            observation, state = agent.time_step_spec.observation, agent.network.state_spec
+            replay = Replay(
+                *(SHAPE, observation, state, H),
+                capacity=100,
+                min_sequences=1,
+                checkpointer=checkpointer.replay_checkpointer(),
+            )
+            replays.append(replay)
+        learner = Learner(str(tmp_path), agent, replay, 1, 0, checkpointer)
+        return learner, replay, agent.scaling.layer.statistics
+
+    yield start
+    for replay in replays:
+        replay.stop()
+
+
+def report(seed, steps=5):
+    samples = np.random.default_rng(seed).normal(size=(2, steps, H))
+    moments = ReturnMoments.from_episode(*samples)
+    joint = JointMoments.from_steps(*samples)
+    episodes = np.array([[seed % H, 0.1, float(seed), steps]])
+    return StatisticsReport(moments.to_array(), moments.to_array(), joint.to_array(), episodes)
+
+
+def put(replay, *seeds):
+    for seed in seeds:
+        replay.put_statistics(report(seed))
+
+
+def assert_counted(learner, statistics, *seeds):
+    """Every report of these once, and nothing else."""
+    expected = functools.reduce(
+        ReturnMoments.merge, [ReturnMoments.from_array(report(seed).moments) for seed in seeds]
+    )
+    np.testing.assert_allclose(statistics.numpy(), expected.to_array(), rtol=1e-12)
+    assert (learner.environment_steps, learner.episodes) == (5 * len(seeds), len(seeds))
+
+
+def test_a_report_counts_once_though_its_reader_dies_before_it_is_logged(start):
+    _, replay, _ = start()
+    put(replay, 0, 1)
+    next(replay.statistics())
+    learner, _, statistics = start(replay)
+    assert learner.drain_statistics() == [0.0, 1.0]
+    assert_counted(learner, statistics, 0, 1)
+
+
+def test_a_report_counts_once_though_its_reader_dies_before_it_has_left_the_queue(start, tmp_path):
+    first, replay, _ = start()
+    put(replay, 0, 1)
+    key, found = next(replay.statistics())
+    StatisticsLog(tmp_path).append(key, found)
+    learner, _, statistics = start(replay)
+    assert_counted(learner, statistics, 0)
+    assert learner.drain_statistics() == [1.0] and learner.drain_statistics() == []
+    assert_counted(learner, statistics, 0, 1)
+    del first
+
+
+def test_no_statistics_are_lost_that_came_after_the_last_checkpoint(start):
+    learner, replay, _ = start()
+    put(replay, 0)
+    learner.save()
+    put(replay, 1, 2)
+    learner.drain_statistics()
+    put(replay, 3)
+    resumed, _, statistics = start(replay)
+    assert resumed.resumed
+    assert_counted(resumed, statistics, 0, 1, 2)
+    resumed.drain_statistics()
+    resumed.save()
+    again, _, statistics = start(replay)
+    assert_counted(again, statistics, 0, 1, 2, 3)
+
+
+def test_reports_that_a_replay_brings_back_from_its_checkpoint_do_not_count_twice(start):
+    learner, replay, _ = start()
+    put(replay, 0)
+    learner.drain_statistics()
+    put(replay, 1)
+    # As `save` does, but that a collector reports in between the learner's look and the server's checkpoint.
+    counters = {"environment_steps": 5, "episodes": 1, "statistics_log": learner._log.position}
+    learner._checkpointer.save(0, counters)
+    learner.drain_statistics()
+    replay.stop()
+    resumed, _, statistics = start()
+    assert_counted(resumed, statistics, 0, 1)
+    assert resumed.drain_statistics() == []
+    assert_counted(resumed, statistics, 0, 1)

@@ -1,0 +1,263 @@
+"""`ScaledLoss`: its statistics against NumPy's, its losses against errors scaled by hand, and what it refuses."""
+
+import logging
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from tf_agents.utils import common
+
+from rbs_tf import ReturnMoments, ScaledLoss, discounted_returns
+from rbs_tf.scaled_loss import extend_returns
+
+FIRST, MID, LAST = range(3)
+
+
+def steps(*episodes):
+    """Trajectories of one environment: rewards of each episode, and whether it ends in a terminal step.
+
+    Each is (step_type, next_step_type, reward, discount); a boundary follows every episode, as in TF-Agents.
+    """
+    for rewards, terminal in episodes:
+        for t, reward in enumerate(rewards):
+            last = t == len(rewards) - 1
+            yield FIRST if t == 0 else MID, LAST if last else MID, reward, 0.0 if last and terminal else 1.0
+        yield LAST, FIRST, 0.0, 1.0
+
+
+def trajectory(*rows, array=np.array):
+    """One step of B environments from B rows."""
+    columns = zip(*rows, strict=True)
+    kinds = (np.int32, np.int32, np.float32, np.float32)
+    names = ("step_type", "next_step_type", "reward", "discount")
+    values = (array(np.array(column, kind)) for column, kind in zip(columns, kinds, strict=True))
+    return types.SimpleNamespace(**dict(zip(names, values, strict=True)))
+
+
+def observe(loss, *environments, **kinds):
+    for rows in zip(*environments, strict=False):
+        loss.observe(trajectory(*rows, **kinds))
+
+
+def expected(gamma, *episodes):
+    """Moments of whole episodes, from NumPy."""
+    moments = ReturnMoments.empty(1)
+    for rewards, terminal in episodes:
+        discounts = np.full(len(rewards), gamma)
+        if terminal:
+            discounts[-1] = 0.0
+        moments = moments.merge(moments, ReturnMoments.from_episode(rewards, discounts))
+    return moments
+
+
+def assert_equal(loss, moments):
+    np.testing.assert_allclose(loss.scaling.statistics, moments.to_array(), rtol=1e-10, atol=1e-10)
+
+
+values = st.floats(-100, 100, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
+discounts = st.sampled_from([0.0, 0.5, 0.9, 1.0])
+
+
+@given(st.lists(st.tuples(values, discounts), min_size=1, max_size=30))
+def test_sums_over_all_returns_need_no_memory_of_the_steps(pairs):
+    rewards, gammas = np.array(pairs).T
+    episode = tf.zeros([6, 1], tf.float64)
+    for reward, gamma in zip(rewards, gammas, strict=True):
+        episode = extend_returns(episode, reward[None], gamma[None])
+    returns = discounted_returns(rewards, gammas)
+    scale = np.square(np.abs(rewards).sum())
+    np.testing.assert_allclose(episode[4, 0], returns.sum(), atol=1e-12 * scale, rtol=1e-9)
+    np.testing.assert_allclose(episode[5, 0], np.square(returns).sum(), atol=1e-12 * scale, rtol=1e-9)
+    assert episode[0, 0] == len(returns)
+
+
+A, B, C = ([1.0, 5.0, -2.0], True), ([3.0], True), ([4.0, 4.0, 1.0, 0.5, 7.0], False)
+
+
+@pytest.mark.parametrize("array", [np.array, tf.constant])
+def test_statistics_are_those_of_the_episodes(array):
+    loss = ScaledLoss(gamma=0.9)
+    observe(loss, steps(A, B, C), steps(C, A, B), array=array)
+    assert_equal(loss, expected(0.9, A, B, C, C, A, B))
+
+
+def test_an_environment_without_a_batch_axis_is_one_of_one():
+    loss = ScaledLoss(gamma=0.9)
+    for row in steps(A, C):
+        one = trajectory(row)
+        loss.observe(types.SimpleNamespace(**{name: value[0] for name, value in vars(one).items()}))
+    assert_equal(loss, expected(0.9, A, C))
+
+
+def test_observing_works_inside_a_graph():
+    loss = ScaledLoss(gamma=0.9)
+
+    @tf.function
+    def drive(rows):
+        for row in rows:
+            names = ("step_type", "next_step_type", "reward", "discount")
+            kinds = (tf.int32, tf.int32, tf.float32, tf.float32)
+            fields = (tf.cast(row[:, i], kind) for i, kind in enumerate(kinds))
+            loss.observe(types.SimpleNamespace(**dict(zip(names, fields, strict=True))))
+
+    drive(tf.constant([*zip(steps(A, B, C), steps(C, A, B), strict=True)]))
+    assert_equal(loss, expected(0.9, A, B, C, C, A, B))
+
+
+def test_rewards_count_as_steps_happen_and_returns_when_the_episode_has_ended():
+    loss = ScaledLoss(gamma=0.9)
+    observe(loss, [*steps(A, C)][:6])  # A, the boundary, and two steps of C
+    open_steps = ReturnMoments.from_steps([4.0, 4.0], [0.9, 0.9])
+    assert_equal(loss, ReturnMoments.merge(expected(0.9, A), open_steps))
+
+
+def test_a_time_out_cuts_returns_and_keeps_its_discount():
+    cut = ScaledLoss(gamma=0.9)
+    observe(cut, steps(C))
+    assert cut.scaling.moments.discount_variance == 0.0
+    np.testing.assert_allclose(cut.scaling.mean_return, discounted_returns(C[0], [0.9] * 5).mean())
+
+
+def test_an_episode_left_before_its_end_is_cut_there():
+    loss = ScaledLoss(gamma=0.9)
+    observe(loss, [*[*steps(C)][:2], *steps(A)])
+    assert_equal(loss, expected(0.9, (C[0][:2], False), A))
+
+
+def test_an_environment_that_never_ends_reports_all_the_same():
+    loss = ScaledLoss(gamma=0.9, max_report_steps=2)
+    observe(loss, steps(C))
+    assert_equal(loss, expected(0.9, ([4.0, 4.0], False), ([1.0, 0.5], False), ([7.0], False)))
+
+
+def test_the_reward_scale_factor_of_the_agent_counts():
+    loss = ScaledLoss(gamma=0.9, reward_scale_factor=-10.0)
+    observe(loss, steps(A, C))
+    assert_equal(
+        loss, expected(0.9, *((-10.0 * np.array(rewards), terminal) for rewards, terminal in (A, C)))
+    )
+
+
+def seen(**settings) -> ScaledLoss:
+    loss = ScaledLoss(gamma=0.9, **settings)
+    observe(loss, steps(A, B, C), steps(C, A, B))
+    return loss
+
+
+targets, predictions = np.random.default_rng(0).normal(0, 20, (2, 4, 7)).astype(np.float32)
+sigma = expected(0.9, A, B, C, C, A, B).sigma[0]
+
+
+def test_the_loss_is_half_the_square_of_errors_divided_by_sigma():
+    np.testing.assert_allclose(seen().scale, sigma, rtol=1e-10)
+    loss = seen()(targets, predictions)
+    np.testing.assert_allclose(loss, 0.5 * ((targets - predictions) / sigma) ** 2, rtol=1e-5)
+
+
+def test_thresholds_are_in_units_of_sigma():
+    loss = seen(loss_fn=common.element_wise_huber_loss)(targets, predictions)
+    scaled = np.abs(targets - predictions) / sigma
+    assert (scaled < 1).any() and (scaled > 1).any()
+    np.testing.assert_allclose(loss, np.where(scaled < 1, 0.5 * scaled**2, scaled - 0.5), rtol=1e-5)
+
+
+def test_the_sign_of_errors_survives():
+    below = seen(loss_fn=lambda target, prediction: tf.nn.relu(target - prediction))
+    np.testing.assert_allclose(below([5.0, -5.0], [0.0, 0.0]), [5.0 / sigma, 0.0], rtol=1e-6)
+
+
+def test_the_gradient_is_divided_by_the_square_of_sigma():
+    loss, prediction = seen(), tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(prediction)
+        value = loss(tf.constant([4.0, 4.0]), prediction)
+    np.testing.assert_allclose(
+        tape.gradient(value, prediction), [-3.0 / sigma**2, -2.0 / sigma**2], rtol=1e-6
+    )
+
+
+def test_a_compiled_loss_reads_the_statistics_anew():
+    loss = ScaledLoss(gamma=0.9, check=False)
+    compiled = tf.function(loss, jit_compile=True)
+    observe(loss, steps(B))
+    before = compiled(targets, predictions)
+    observe(loss, steps(A, C))
+    np.testing.assert_allclose(compiled(targets, predictions), loss(targets, predictions), rtol=1e-6)
+    assert not np.allclose(compiled(targets, predictions), before)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
+def test_without_any_step_there_is_no_scale(wrap):
+    loss = ScaledLoss(gamma=0.9)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Add scaled_loss.observe to"):
+        wrap(loss)(targets, predictions)
+
+
+def test_without_any_return_it_says_so_once(caplog):
+    loss = ScaledLoss(gamma=0.9)
+    compiled = tf.function(loss)
+    observe(loss, [*steps(C)][:4])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            compiled(targets, predictions)
+        (record,) = caplog.records
+        assert f"now {np.std(C[0][:4]):.4g}" in record.getMessage()
+        observe(loss, [[*steps(C)][4]])
+        compiled(targets, predictions)
+        assert len(caplog.records) == 1
+    assert loss.scaling.moments.return_count == 5
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused_and_leaves_no_trace(bad):
+    loss, reference = ScaledLoss(gamma=0.9), ScaledLoss(gamma=0.9)
+    rows = [*steps(C, A)]
+    observe(loss, rows[:2])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rewards must be finite"):
+        loss.observe(trajectory((MID, MID, bad, 1.0)))
+    observe(loss, rows[2:])
+    observe(reference, rows)
+    assert_equal(loss, reference.scaling.moments)
+
+
+def test_another_number_of_environments_is_refused():
+    loss = seen()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="number of environments has changed"):
+        loss.observe(trajectory((FIRST, MID, 1.0, 1.0)))
+
+
+def test_whole_sequences_are_refused_with_the_way_out():
+    sequence = trajectory(*steps(A))
+    batch = types.SimpleNamespace(**{name: value[None] for name, value in vars(sequence).items()})
+    with pytest.raises(ValueError, match=r"\[B\] or \[\] per field; got .*merge_state"):
+        seen().observe(batch)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"gamma": 1.1}, "gamma must be within"),
+        ({"gamma": float("nan")}, "gamma must be within"),
+        ({"gamma": 0.9, "reward_scale_factor": float("inf")}, "reward_scale_factor must be finite"),
+        ({"gamma": 0.9, "max_report_steps": 0}, "max_report_steps must be at least 1"),
+        ({"gamma": 0.9, "sigma_v": 0.0}, "sigma_v must be a positive number"),
+    ],
+)
+def test_wrong_settings_are_named(settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        ScaledLoss(**settings)
+
+
+def test_a_checkpoint_goes_on_in_the_middle_of_an_episode(tmp_path):
+    rows = [*zip(steps(A, B, C), steps(C, A, B), strict=True)]
+    whole, loss, again = seen(), ScaledLoss(gamma=0.9), ScaledLoss(gamma=0.9)
+    for row in rows[:6]:
+        loss.observe(trajectory(*row))
+    path = tf.train.Checkpoint(loss=loss).write(str(tmp_path / "checkpoint"))
+    tf.train.Checkpoint(loss=again).read(path).assert_consumed()
+    for row in rows[6:]:
+        again.observe(trajectory(*row))
+    assert_equal(again, whole.scaling.moments)
