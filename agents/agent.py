@@ -39,6 +39,18 @@ class LossExtra(NamedTuple):
     scalars: dict[str, tf.Tensor]  # tag -> float32
 
 
+class Values(NamedTuple):
+    """What both networks make of the rows behind the burn-in; time-major, float32.
+
+    T rows train; R = T + n_step rows are bootstrapped from.
+    """
+
+    outputs: tf.Tensor  # [T or more, B, H], network units: of the action taken; carries the gradient
+    greedy: tf.Tensor  # [T or R, B, H], network units: each head's highest of the online network
+    target_greedy: tf.Tensor  # [R, B, H], reward units: of the target network
+    bootstrap: tf.Tensor  # [R, B, H], reward units
+
+
 class Errors(NamedTuple):
     """TD errors of a batch of windows and what they came from; time-major, float32."""
 
@@ -191,17 +203,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
           float32 [k].
         """
         rows = slice(self.shape.burn_in, None)
-        greedy_values = self.scaling.values(_time_major(greedy_values)[rows])
-        errors = self._errors(
-            steps, _time_major(taken_values)[rows], greedy_values, greedy_values, greedy_values
-        )
+        outputs, greedy = (_time_major(values)[rows] for values in (taken_values, greedy_values))
+        # What acted stands for both networks.
+        in_reward_units = self.scaling.values(greedy)
+        values = Values(outputs, greedy, in_reward_units, bootstrap=in_reward_units)
+        errors = self._errors(steps, values)
         return sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
 
     def _train(self, experience: Sequence, weights=None):
-        if weights is not None:
-            raise ValueError(
-                "importance weights come from the sequences' own probabilities; weights must be None"
-            )
+        _refuse(weights)
         loss, errors, priorities = self._update(experience)
         self.train_step_counter.assign_add(1)
         tf.cond(
@@ -209,59 +219,44 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self._replace_target,
             lambda: None,
         )
-        return tf_agent.LossInfo(loss, LossExtra(priorities, *self._means(loss, errors, priorities)))
+        return self._loss_info(loss, errors, priorities)
 
-    def _update(self, sequence: Sequence):
+    def _loss(self, experience: Sequence, weights=None, training=False):
+        _refuse(weights)
+        errors = self.sequence_errors(experience)
+        return self._loss_info(*self._loss_and_priorities(experience, errors))
+
+    def _update(self, sequence: Sequence) -> tuple[tf.Tensor, Errors, tf.Tensor]:
+        """One update of the online network: loss, errors, and new priorities [B]."""
         self.scaling.before_update(self.network.heads, self.target_network.heads)
         with tf.GradientTape() as tape:
-            errors = self.sequence_errors(sequence)
-            weights = importance_weights(sequence.probability, sequence.table_size, self._importance_exponent)
-            loss = self._loss_of(errors, weights)
+            values = self._unroll(sequence)
+            mask = tf.cast(self._transitions(sequence.steps)[: self.shape.length], tf.float32)
+            self.scaling.initialise(values.greedy[: self.shape.length], mask, ~self._initialised)
+            self._initialised.assign(True)
+            errors = self._errors(sequence.steps, values)
+            loss, _, priorities = self._loss_and_priorities(sequence, errors)
         variables = self.network.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
         self.scaling.after_update(
             errors.targets, errors.outputs, errors.mask, self.network.heads, self.target_network.heads
         )
-        return loss, errors, sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
+        return loss, errors, priorities
 
-    def _loss(self, experience: Sequence, weights=None, training=False):
-        errors = self.sequence_errors(experience)
-        if weights is None:
-            weights = importance_weights(
-                experience.probability, experience.table_size, self._importance_exponent
-            )
-        loss = self._loss_of(errors, weights)
-        priorities = sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
-        return tf_agent.LossInfo(loss, LossExtra(priorities, *self._means(loss, errors, priorities)))
-
-    def _loss_of(self, errors: Errors, weights: tf.Tensor) -> tf.Tensor:
-        per_step = 0.5 * tf.reduce_sum(tf.square(errors.scaled), axis=-1) * errors.mask * weights
-        # A constant divisor, not the number of unmasked steps: padding then changes nothing, on any replica. Replicas'
-        # losses and gradients are added up.
-        replica = tf.distribute.get_replica_context()
-        replicas = 1 if replica is None else replica.num_replicas_in_sync
-        return tf.reduce_sum(per_step) / tf.cast(replicas * tf.size(errors.mask), tf.float32)
-
-    def sequence_errors(self, sequence: Sequence) -> Errors:
-        """Scaled TD errors of the training region of each window; gradients flow into the online network alone."""
+    def _unroll(self, sequence: Sequence) -> Values:
+        """Runs both networks over each window: burns in from the stored state, then goes on behind the burn-in."""
         burn_in, length = self.shape.burn_in, self.shape.length
-        steps = sequence.steps
-        inputs = (steps.observation, steps.previous_action, steps.reward)
-        target_values, _ = self.target_network(inputs, steps.step_type, sequence.core_state)
+        steps, state = sequence.steps, sequence.core_state
+        inputs = (steps.observation, steps.previous_action, steps.reward), steps.step_type
+        target_values, _ = self.target_network(*inputs, state)
         target_values = _time_major(target_values)[burn_in:]
-
-        state = sequence.core_state
         if burn_in:
-            burn_in_rows = tf.nest.map_structure(
-                lambda column: column[:, :burn_in], (inputs, steps.step_type)
-            )
-            _, state = self.network(*burn_in_rows, state)
+            _, state = self.network(*_columns(inputs, None, burn_in), state)
             state = tf.nest.map_structure(tf.stop_gradient, state)
         # Rows after the training region are only bootstrapped from; the online network is asked there for the
         # choice of action alone.
         end = None if self._double_q else burn_in + length
-        rows = tf.nest.map_structure(lambda column: column[:, burn_in:end], (inputs, steps.step_type))
-        values, _ = self.network(*rows, state, training=True)
+        values, _ = self.network(*_columns(inputs, burn_in, end), state, training=True)
         values = _time_major(values)
 
         greedy = tf.stop_gradient(tf.reduce_max(values, axis=-1))
@@ -270,46 +265,51 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         if self._double_q:
             chosen = tf.one_hot(tf.argmax(values, axis=-1), values.shape[-1])
             bootstrap = self.scaling.values(tf.reduce_sum(target_values * chosen, axis=-1), target=True)
-
         actions = tf.transpose(steps.previous_action)[burn_in + 1 : burn_in + length + 1]
-        chosen = tf.one_hot(actions, values.shape[-1])[:, :, None, :]
-        outputs = tf.reduce_sum(values[:length] * chosen, axis=-1)
-        real = tf.transpose(steps.step_type)[burn_in:][:length] != ts.StepType.LAST
-        self.scaling.initialise(greedy[:length], tf.cast(real, tf.float32), ~self._initialised)
-        self._initialised.assign(True)
-        return self._errors(steps, outputs, bootstrap, self.scaling.values(greedy), target_greedy)
+        taken = tf.one_hot(actions, values.shape[-1])[:, :, None, :]
+        return Values(tf.reduce_sum(values[:length] * taken, axis=-1), greedy, target_greedy, bootstrap)
 
-    def _errors(
-        self,
-        steps: Steps,
-        outputs: tf.Tensor,
-        bootstrap: tf.Tensor,
-        online_values: tf.Tensor,
-        target_values: tf.Tensor,
-    ) -> Errors:
-        """Errors from values of the rows behind the burn-in, [T or more, B, H]; `bootstrap` needs all of these rows.
+    def sequence_errors(self, sequence: Sequence) -> Errors:
+        """Scaled TD errors of the training region of each window; gradients flow into the online network alone.
 
-        `outputs` are in network units, the rest in reward units.
+        Changes nothing. Before the first update, the scaling has not seen values yet (sigma_v is its default).
         """
+        return self._errors(sequence.steps, self._unroll(sequence))
+
+    def _errors(self, steps: Steps, values: Values) -> Errors:
+        """n-step targets, and the scaled errors of `values.outputs` against them."""
         burn_in, length = self.shape.burn_in, self.shape.length
         rewards = self.scaling.rewards(self.heads.rewards(tf.transpose(steps.reward)[burn_in + 1 :]))
         discounts = self.heads.discounts(tf.transpose(steps.discount)[burn_in + 1 :])
-        valid = tf.transpose(steps.step_type)[burn_in:-1] != ts.StepType.LAST
-        targets = n_step_targets(bootstrap, rewards, discounts, valid, self.shape.n_step)[:length]
+        valid = self._transitions(steps)
+        targets = n_step_targets(values.bootstrap, rewards, discounts, valid, self.shape.n_step)[:length]
         real = tf.cast(valid, tf.float32)
-        mask = real[:length]
         # Whatever stands in padding, an infinity too, is cut off here and not merely multiplied by zero.
         keep = valid[:length, :, None]
         outputs, targets, online_values, target_values = (
-            tf.where(keep, values[:length], 0.0)
-            for values in (outputs, targets, online_values, target_values)
+            tf.where(keep, each[:length], 0.0)
+            for each in (values.outputs, targets, self.scaling.values(values.greedy), values.target_greedy)
         )
         targets = tf.stop_gradient(targets)
         context = ErrorContext(
             rewards, discounts, real, online_values, target_values, n_step=self.shape.n_step
         )
         scaled = tf.where(keep, self.scaling.errors(targets, outputs, context), 0.0)
-        return Errors(scaled, outputs, targets, mask)
+        return Errors(scaled, outputs, targets, real[:length])
+
+    def _transitions(self, steps: Steps) -> tf.Tensor:
+        """Which rows behind the burn-in begin a transition: bool [length + n_step - 1, B]."""
+        return tf.transpose(steps.step_type)[self.shape.burn_in : -1] != ts.StepType.LAST
+
+    def _loss_and_priorities(self, sequence: Sequence, errors: Errors) -> tuple[tf.Tensor, Errors, tf.Tensor]:
+        weights = importance_weights(sequence.probability, sequence.table_size, self._importance_exponent)
+        per_step = 0.5 * tf.reduce_sum(tf.square(errors.scaled), axis=-1) * errors.mask * weights
+        # A constant divisor, not the number of unmasked steps: padding then changes nothing, on any replica. Replicas'
+        # losses and gradients are added up.
+        replica = tf.distribute.get_replica_context()
+        replicas = 1 if replica is None else replica.num_replicas_in_sync
+        loss = tf.reduce_sum(per_step) / tf.cast(replicas * tf.size(errors.mask), tf.float32)
+        return loss, errors, sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
 
     def _replace_target(self) -> None:
         for variable, source in zip(self.target_network.variables, self.network.variables, strict=True):
@@ -329,13 +329,13 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         squares = [tf.reduce_sum(tf.square(g), axis=tuple(range(1, len(g.shape)))) for g in gradients]
         return tf.sqrt(tf.add_n(squares))
 
-    def _means(self, loss: tf.Tensor, errors: Errors, priorities: tf.Tensor) -> tuple[dict, dict]:
-        """What TensorBoard shows of a batch, of all replicas: tag -> [H], and tag -> scalar."""
+    def _loss_info(self, loss: tf.Tensor, errors: Errors, priorities: tf.Tensor) -> tf_agent.LossInfo:
+        """What TF-Agents wants of an update; the means, for TensorBoard, are of the batch of all replicas."""
         values = self.scaling.values(errors.outputs)
         per_step = tf.stack(
             [tf.square(errors.scaled), tf.square(errors.targets - values), values, errors.targets]
         )
-        loss, real, steps, sums = summed_over_replicas(
+        of_all, real, steps, sums = summed_over_replicas(
             loss,
             tf.reduce_sum(errors.mask),
             tf.cast(tf.size(errors.mask), tf.float32),
@@ -349,14 +349,14 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             "value": value,
             "target": target,
         }
-        priorities = of_all_replicas(priorities)
+        gathered = of_all_replicas(priorities)
         scalars = {
-            "loss": loss,
-            "priority/mean": tf.reduce_mean(priorities),
-            "priority/max": tf.reduce_max(priorities),
+            "loss": of_all,
+            "priority/mean": tf.reduce_mean(gathered),
+            "priority/max": tf.reduce_max(gathered),
             "masked_fraction": 1.0 - real / steps,
         }
-        return per_head, scalars
+        return tf_agent.LossInfo(loss, LossExtra(priorities, per_head, scalars))
 
     def state_summaries(self) -> dict[str, tf.Tensor]:
         """What TensorBoard shows of the agent beside the means of a batch: tag -> [H]. Eager, outside of replicas."""
@@ -367,6 +367,18 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:
     mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     return mirrored and any("CPU" in device for device in strategy.extended.worker_devices)
+
+
+def _refuse(weights: None) -> None:
+    if weights is not None:
+        raise ValueError(
+            "importance weights come from the sequences' own probabilities; weights must be None"
+        )
+
+
+def _columns(inputs: tuple, start: int | None, end: int | None) -> tuple:
+    """The network's inputs [B, T, ...] at some of the times."""
+    return tf.nest.map_structure(lambda column: column[:, start:end], inputs)
 
 
 def _time_major(batch_major: tf.Tensor) -> tf.Tensor:

@@ -115,7 +115,7 @@ def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
     gin.parse_config_files_and_bindings(["configs/minatar.gin", f"configs/scaling/{scaling}.gin"], bindings)
     with EmbeddedRun(folder) as embedded:
         result = embedded.run()
-        heads = embedded._agent.heads.names
+        heads = embedded.agent.heads.names
         gradients = torso_gradients(embedded)
         accuracies = relative_value_errors(embedded)
     training = scalars(folder / "train")
@@ -150,9 +150,9 @@ def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
 
 def torso_gradients(embedded: EmbeddedRun) -> np.ndarray:
     """Root mean square over batches of each head's gradient norm in the shared weights, at the end: float64 [H]."""
-    agent = embedded._agent
+    agent = embedded.agent
     norms = tf.function(agent.shared_gradient_norms, autograph=False)
-    batches = embedded._replay.dataset(8).take(DIAGNOSED_BATCHES)
+    batches = embedded.replay.dataset(8).take(DIAGNOSED_BATCHES)
     return np.sqrt(np.mean([np.square(norms(sequence).numpy()) for sequence, _ in batches], axis=0))
 
 
@@ -162,7 +162,7 @@ def relative_value_errors(embedded: EmbeddedRun) -> np.ndarray:
     Greedy episodes of the best-rated head at the end; Q(s, a) of the actions that were taken. A head's values are those
     of its own greedy policy, so another policy's returns are off for all but the acting head, as in the paper.
     """
-    agent, environment = embedded._agent, embedded._eval_environment
+    agent, environment = embedded.agent, embedded.eval_environment
     act = tf.function(agent.policy.action, autograph=False)
     time_step, state = environment.reset(), agent.policy.get_initial_state(environment.batch_size)
     rows, ends = [], np.zeros(environment.batch_size, int)

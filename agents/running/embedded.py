@@ -10,21 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 
-import tensorflow as tf
-
 from agents import UsageError
 from agents.monitoring import summaries
 from agents.monitoring.progress import Progress, closing_words
 from agents.running.signals import on_first_signal
-from agents.storage.best import Best
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
 from agents.storage.state import State, from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
-from agents.targets import SequenceShape
-from agents.workers.collector import Collector
-from agents.workers.evaluator import Evaluator, write_summary
-from agents.workers.learner import Learner
+from agents.workers.evaluator import Evaluations
 from agents.workers.parts import ATARI_FRAMES_PER_STEP, Result, Training
 
 _ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
@@ -36,12 +30,15 @@ class EmbeddedRun:
     Args:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
       training: its settings; by default those of gin.
+
+    Attributes:
+      agent, learner, collector, evaluations, replay: its parts.
+      environment, eval_environment: where it collects and where it evaluates.
     """
 
     def __init__(self, root_dir: str | os.PathLike, training: Training | None = None):
         self._root, self._training = os.fspath(root_dir), training or Training()
         self._stopped_by: int | None = None
-        self._last_return = float("nan")
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as building:
             # Everything opened so far is closed again if a later part cannot be built.
@@ -51,58 +48,36 @@ class EmbeddedRun:
 
     def _build(self) -> None:
         training = self._training
-        self._eval_environment = self._open(training.environment(training.eval_envs, 1))
-        self._agent = training.agent(self._eval_environment, strategy=training.distribution())
-        trackables = {"agent": self._agent, "train_step": self._agent.train_step_counter}
-        checkpointer = Checkpointer(self._root, trackables, lambda: self._replay.checkpoint())
-        self._replay = training.replay(
-            self._eval_environment, checkpointer=checkpointer.replay_checkpointer()
-        )
-        self._closing.callback(self._replay.stop)
+        self.eval_environment = self._open(training.environment(training.eval_envs, 1))
+        self.agent = training.agent(self.eval_environment, strategy=training.distribution())
+        checkpointer = training.checkpointer(self._root, self.agent, lambda: self.replay.checkpoint())
+        replay = training.replay(self.eval_environment, checkpointer=checkpointer.replay_checkpointer())
+        self.replay = replay
+        self._closing.callback(replay.stop)
         newest = checkpointer.newest()
         step, extra = newest or (0, {"statistics_log": (0, 0)})
         # Where a resumed run starts new episodes, they should not be those that it began with.
-        self._environment = self._open(training.environment(training.num_envs, 0, step))
+        self.environment = self._open(training.environment(training.num_envs, 0, step))
         collector_state = self._restored_environment(checkpointer)
         if newest is None or collector_state is not None:
             # It will be collected once more.
             forget_after(self._root, extra["statistics_log"])
-        self._learner = Learner(
-            self._root,
-            self._agent,
-            self._replay,
-            training.batch_size,
-            training.summary_interval,
-            checkpointer,
-            self._eval_environment.reward_multiplier,
-        )
-        self._collector = Collector(
-            self._environment,
-            self._agent.collect_policy,
-            self._agent.heads,
-            self._replay,
-            SequenceShape(),
-            self._agent.initial_priorities,
-        )
-        self._closing.callback(self._collector.close)
+        self.learner = training.learner(self._root, self.eval_environment, self.agent, replay, checkpointer)
+        self.collector = self._open(training.collector(self.environment, self.agent, replay))
         if collector_state is not None:
-            self._collector.restore(collector_state)
-        self._evaluator = Evaluator(
-            self._eval_environment, self._agent.policy, self._agent.heads, self._agent.scaling
-        )
-        self._best = Best(self._root)
-        self._eval_writer = self._open(tf.summary.create_file_writer(os.path.join(self._root, "eval")))
+            self.collector.restore(collector_state)
+        self.evaluations = self._open(Evaluations(self._root, self.eval_environment, self.agent))
         write_operative_config(self._root)
-        summaries.write_once(self._root, self._agent, self._eval_environment)
+        summaries.write_once(self._root, self.agent, self.eval_environment)
 
     def _restored_environment(self, checkpointer: Checkpointer) -> State | None:
         """The state of the collector that goes with the restored environment; None if it starts new episodes."""
-        self._why_new_episodes = f"the checkpoint does not hold the state of {self._environment.name}"
+        self._why_new_episodes = f"the checkpoint does not hold the state of {self.environment.name}"
         environments, collector = map(checkpointer.file, (_ENVIRONMENTS, _COLLECTOR))
         if environments is None or collector is None:
             return None
         try:
-            self._environment.restore(environments)
+            self.environment.restore(environments)
         except ValueError as error:
             self._why_new_episodes = str(error)
             return None
@@ -115,14 +90,14 @@ class EmbeddedRun:
 
     def run(self) -> Result:
         """Trains to the end, or until SIGINT or SIGTERM; then evaluates, writes a checkpoint and says how it went."""
-        learner, game = self._learner, self._environment.game
+        learner, game = self.learner, self.environment.game
         self._progress = Progress(
             self._training.updates,
             updates=learner.updates,
             steps=learner.environment_steps,
             frames_per_step=None if game is None else ATARI_FRAMES_PER_STEP,
         )
-        for note in filter(None, (self._replay.memory_note, summaries.figures_note())):
+        for note in filter(None, (self.replay.memory_note, summaries.figures_note())):
             self._progress.say(note)
         if learner.resumed:
             new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""
@@ -131,20 +106,20 @@ class EmbeddedRun:
             # A checkpoint may have been written with updates still due. There are none at a fresh start.
             self._learn()
             while not self._finished():
-                self._collector.run(self._training.steps_per_round)
+                self.collector.run(self._training.steps_per_round)
                 self._learn()
             if self._stopped_by is None and self._training.final_eval_rounds:
                 self._evaluate(self._training.final_eval_rounds)
             self._save()
         self._progress.done()
-        head = self._agent.heads.names[self._agent.bandit.best_head]
+        head = self.agent.heads.names[self.agent.bandit.best_head]
         counts = learner.updates, learner.environment_steps
-        self._progress.say(closing_words(*counts, self._last_return, head, game))
-        return Result(*counts, self._last_return, self._stopped_by)
+        self._progress.say(closing_words(*counts, self.evaluations.last_return, head, game))
+        return Result(*counts, self.evaluations.last_return, self._stopped_by)
 
     def _finished(self) -> bool:
         return self._stopped_by is not None or self._training.reached(
-            self._learner.updates, self._learner.environment_steps
+            self.learner.updates, self.learner.environment_steps
         )
 
     def close(self) -> None:
@@ -159,14 +134,14 @@ class EmbeddedRun:
 
     def _learn(self) -> None:
         """Makes the updates that the replay ratio allows for what has been collected."""
-        training, learner = self._training, self._learner
+        training, learner = self._training, self.learner
         # Before the first update too: the collector's first priorities should know the scale.
         returns = learner.drain_statistics()
         self._progress.update(learner.updates, learner.environment_steps, returns)
         while (
             learner.updates < training.updates
             and self._stopped_by is None
-            and self._replay.updates_due(learner.updates, learner.batch_size)
+            and self.replay.updates_due(learner.updates, learner.batch_size)
         ):
             learner.update()
             updates = learner.updates
@@ -178,27 +153,19 @@ class EmbeddedRun:
 
     def _save(self) -> None:
         """Writes a checkpoint; the collector's state is of no use without the environment's."""
-        environments, collector = self._environment.state(), self._collector.state()
+        environments, collector = self.environment.state(), self.collector.state()
         whole = environments is not None and collector is not None
-        self._learner.save({_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)} if whole else {})
+        self.learner.save({_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)} if whole else {})
 
     def _evaluate(self, rounds: int) -> None:
-        evaluation = self._evaluator.run(rounds, lambda: self._stopped_by is not None)
-        if evaluation is None:
-            return
-        updates = self._learner.updates
-        self._last_return = write_summary(
-            self._eval_writer,
-            updates,
-            evaluation,
-            self._eval_environment,
-            self._agent.policy,
-            self._agent.heads.names,
-            self._learner.loss_scales(),
+        updates, steps, scales = (
+            self.learner.updates,
+            self.learner.environment_steps,
+            self.learner.loss_scales(),
         )
-        returns = evaluation.returns / self._eval_environment.reward_multiplier
-        self._best.offer(updates, returns, self._agent.acting_variables)
-        self._progress.update(updates, self._learner.environment_steps, eval_return=self._last_return)
+        mean_return = self.evaluations.run(updates, rounds, lambda: self._stopped_by is not None, scales)
+        if mean_return is not None:
+            self._progress.update(updates, steps, eval_return=mean_return)
 
     def _stop(self, number: int) -> None:
         """Lets the update in progress finish."""

@@ -7,7 +7,6 @@ until it is done or `stop` has been called from another thread; `status` may be 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from typing import Any
@@ -16,14 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from agents.monitoring import summaries
-from agents.storage.best import Best
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
 from agents.storage.weights import Publisher, assign
-from agents.targets import SequenceShape
-from agents.workers.collector import Collector
-from agents.workers.evaluator import Evaluator, write_summary
-from agents.workers.learner import Learner
+from agents.workers.evaluator import Evaluations
 from agents.workers.parts import ATARI_FRAMES_PER_STEP, Training
 
 _POLL = 0.05  # seconds between two looks of whoever has nothing to do
@@ -95,18 +90,8 @@ class LearnerRole(Role):
         environment = self._environment(1, 1)
         agent = self.training.agent(environment, strategy=self.training.distribution())
         self._replay_client = self._replay(environment, address=address)
-        checkpointer = Checkpointer(
-            root_dir, {"agent": agent, "train_step": agent.train_step_counter}, self._replay_client.checkpoint
-        )
-        self._learner = Learner(
-            root_dir,
-            agent,
-            self._replay_client,
-            self.training.batch_size,
-            self.training.summary_interval,
-            checkpointer,
-            environment.reward_multiplier,
-        )
+        checkpointer = self.training.checkpointer(root_dir, agent, self._replay_client.checkpoint)
+        self._learner = self.training.learner(root_dir, environment, agent, self._replay_client, checkpointer)
         self._publisher = Publisher(agent.acting_variables, self._replay_client.publish)
         self._closing.callback(self._publisher.close)
         self._loss_scales: summaries.LossScales | None = None
@@ -222,14 +207,8 @@ class CollectorRole(Acting):
         # Numbers 0 and 1 are the embedded mode's purposes; the time sets starts of the whole run apart.
         purpose = (2 + index, start, int(time.time()))
         super().__init__(address, Training().num_envs, *purpose)
-        self._collector = Collector(
-            self._own_environment,
-            self._agent.collect_policy,
-            self._agent.heads,
-            self._replay_client,
-            SequenceShape(),
-            self._agent.initial_priorities,
-            name=f"collector {index}",
+        self._collector = self.training.collector(
+            self._own_environment, self._agent, self._replay_client, f"collector {index}"
         )
         self._closing.callback(self._collector.close)
 
@@ -268,15 +247,10 @@ class EvaluatorRole(Acting):
 
     def __init__(self, root_dir: str, address: str):
         super().__init__(address, Training().eval_envs, 1)
-        self._evaluator = Evaluator(
-            self._own_environment, self._agent.policy, self._agent.heads, self._agent.scaling
-        )
+        self._evaluations = Evaluations(root_dir, self._own_environment, self._agent)
+        self._closing.callback(self._evaluations.close)
         self._loss_scales: summaries.LossScales | None = None
-        self._best = Best(root_dir)
-        self._writer = tf.summary.create_file_writer(os.path.join(root_dir, "eval"))
-        self._closing.callback(self._writer.close)
         self._finishing = threading.Event()
-        self._last_return = float("nan")
 
     def finish(self) -> None:
         """Lets `run` play the last evaluation and end; the learner has published its last weights."""
@@ -303,24 +277,13 @@ class EvaluatorRole(Acting):
         return self.status()
 
     def status(self) -> dict[str, Any]:
+        last_return = self._evaluations.last_return
         head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
         return {
-            "eval_return": None if np.isnan(self._last_return) else self._last_return,
+            "eval_return": None if np.isnan(last_return) else last_return,
             "head": self._agent.heads.names[head],
             "game": self._own_environment.game,
         }
 
     def _evaluate(self, rounds: int) -> None:
-        evaluation = self._evaluator.run(rounds, self._stopping.is_set)
-        if evaluation is not None:
-            self._last_return = write_summary(
-                self._writer,
-                self._weights_step,
-                evaluation,
-                self._own_environment,
-                self._agent.policy,
-                self._agent.heads.names,
-                self._loss_scales,
-            )
-            returns = evaluation.returns / self._own_environment.reward_multiplier
-            self._best.offer(self._weights_step, returns, self._agent.acting_variables)
+        self._evaluations.run(self._weights_step, rounds, self._stopping.is_set, self._loss_scales)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
 
+from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.policy import MultiHeadPolicy
+from agents.storage.best import Best
 from rbs_tf import discounted_returns, scores
 from rbs_tf.scalings import Scaling
 
@@ -19,7 +22,7 @@ from rbs_tf.scalings import Scaling
 class Evaluation(NamedTuple):
     """Finished episodes of one evaluation; undiscounted, unclipped rewards."""
 
-    returns: np.ndarray  # float64 [episodes], reward units
+    returns: np.ndarray  # float64 [episodes], original points: without the reward multiplier
     lengths: np.ndarray  # int64 [episodes], environment steps
     value_errors: np.ndarray  # float64 [H], see `Evaluator`; NaN for a head whose returns are all alike
 
@@ -89,7 +92,8 @@ class Evaluator:
                 errors.append(self._value_errors(*map(np.array, zip(*histories[index], strict=True))))
                 histories[index].clear()
             to_play = np.where(cut, 0, to_play - finished)
-        return Evaluation(np.array(returns), np.array(lengths), _relative(np.sum(errors, axis=0)))
+        points = np.array(returns) / self._environment.reward_multiplier
+        return Evaluation(points, np.array(lengths), _relative(np.sum(errors, axis=0)))
 
     def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Sums over the steps of one episode, float64 [4, H]: 1, G, G^2, (Q - G)^2."""
@@ -109,41 +113,66 @@ def _relative(sums: np.ndarray) -> np.ndarray:
     return np.sqrt(errors / count / np.where(varies, variance, np.nan))
 
 
-def write_summary(
-    writer: tf.summary.SummaryWriter,
-    step: int,
-    evaluation: Evaluation,
-    environment: py_environment.PyEnvironment,
-    policy: MultiHeadPolicy,
-    names: Sequence[str],
-    loss_scales: summaries.LossScales | None = None,
-) -> float:
-    """Writes an evaluation of update `step` to TensorBoard; returns its mean return without the reward multiplier.
+class Evaluations:
+    """A run's evaluations: played, shown by TensorBoard, and the weights of the best one kept.
 
     Args:
-      writer: of the `eval` folder.
-      step: the update.
-      evaluation: what has been played.
-      environment: where.
-      policy: by whom.
-      names: of the heads, H.
-      loss_scales: of the learner's latest updates, for a figure; None: no figure.
+      root_dir: the run folder; TensorBoard's files go into its `eval` folder.
+      environment: batched; see `Evaluator`.
+      agent: its `policy` plays.
     """
-    mean_return = float(np.mean(evaluation.returns / environment.reward_multiplier))
-    with writer.as_default(step=step):
-        tf.summary.scalar("episode/return", mean_return)
-        tf.summary.scalar("episode/length", np.mean(evaluation.lengths))
-        tf.summary.scalar("episode/best_head", int(np.argmax(policy.head_probabilities.numpy())))
-        if scores.has_score(environment.game):
-            normalised = scores.human_normalised_score(environment.game, mean_return)
-            tf.summary.scalar("episode/human_normalised_score", normalised)
-        known = np.isfinite(evaluation.value_errors)
-        for name, error in zip(np.array(names)[known], evaluation.value_errors[known], strict=True):
-            tf.summary.scalar(f"value_error/{name}", error)
-        if known.any():
-            tf.summary.scalar("value_error/mean", np.mean(evaluation.value_errors[known]))
-        figure = loss_scales and summaries.loss_scales_figure(names, loss_scales)
-        if figure is not None:
-            tf.summary.image(summaries.FIGURE, figure[None])
-    writer.flush()
-    return mean_return
+
+    def __init__(
+        self,
+        root_dir: str | os.PathLike,
+        environment: py_environment.PyEnvironment,
+        agent: RecurrentMultiHeadAgent,
+    ):
+        self._evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
+        self._agent, self._game, self._best = agent, environment.game, Best(root_dir)
+        self._writer = tf.summary.create_file_writer(os.path.join(root_dir, "eval"))
+        self.last_return = float("nan")  # mean of the last one
+
+    def run(
+        self,
+        update: int,
+        rounds: int,
+        stopped: Callable[[], bool],
+        loss_scales: summaries.LossScales | None = None,
+    ) -> float | None:
+        """Plays `rounds` episodes in every environment; returns their mean return, None once `stopped()`.
+
+        Args:
+          update: that the weights are of.
+          loss_scales: of the learner's latest updates, for a figure; None: no figure.
+        """
+        evaluation = self._evaluator.run(rounds, stopped)
+        if evaluation is None:
+            return None
+        self.last_return = float(np.mean(evaluation.returns))
+        self._write(update, evaluation, loss_scales)
+        self._best.offer(update, evaluation.returns, self._agent.acting_variables)
+        return self.last_return
+
+    def _write(self, update: int, evaluation: Evaluation, loss_scales: summaries.LossScales | None) -> None:
+        names = self._agent.heads.names
+        with self._writer.as_default(step=update):
+            tf.summary.scalar("episode/return", self.last_return)
+            tf.summary.scalar("episode/length", np.mean(evaluation.lengths))
+            best_head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
+            tf.summary.scalar("episode/best_head", best_head)
+            if scores.has_score(self._game):
+                normalised = scores.human_normalised_score(self._game, self.last_return)
+                tf.summary.scalar("episode/human_normalised_score", normalised)
+            known = np.isfinite(evaluation.value_errors)
+            for name, error in zip(np.array(names)[known], evaluation.value_errors[known], strict=True):
+                tf.summary.scalar(f"value_error/{name}", error)
+            if known.any():
+                tf.summary.scalar("value_error/mean", np.mean(evaluation.value_errors[known]))
+            figure = loss_scales and summaries.loss_scales_figure(names, loss_scales)
+            if figure is not None:
+                tf.summary.image(summaries.FIGURE, figure[None])
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,4 +1,4 @@
-"""What a run is made of, as gin configures it, and the parts that every process of it builds alike."""
+"""What a run is made of, as gin configures it: its settings, and the parts that every process of it builds alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from agents import UsageError
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.replay.reverb_replay import Replay
+from agents.storage.checkpoint import Checkpointer
 from agents.targets import SequenceShape
+from agents.workers.collector import Collector
+from agents.workers.learner import Learner
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.scalings import ReturnBasedScaling
@@ -165,6 +168,50 @@ class Training:
         observation_spec = tensor_spec.from_spec(environment.time_step_spec()).observation
         state_spec = self._network(environment).state_spec
         return Replay(SequenceShape(), observation_spec, state_spec, len(Heads()), **connection)
+
+    def checkpointer(
+        self, root_dir: str, agent: RecurrentMultiHeadAgent, replay_checkpoint: Callable[[], str]
+    ) -> Checkpointer:
+        """What saves and restores the agent that learns, with the replay."""
+        trackables = {"agent": agent, "train_step": agent.train_step_counter}
+        return Checkpointer(root_dir, trackables, replay_checkpoint)
+
+    def learner(
+        self,
+        root_dir: str,
+        environment: py_environment.PyEnvironment,
+        agent: RecurrentMultiHeadAgent,
+        replay: Replay,
+        checkpointer: Checkpointer,
+    ) -> Learner:
+        """What updates the agent from the replay, resumed from the newest checkpoint."""
+        return Learner(
+            root_dir,
+            agent,
+            replay,
+            self.batch_size,
+            self.summary_interval,
+            checkpointer,
+            environment.reward_multiplier,
+        )
+
+    def collector(
+        self,
+        environment: py_environment.PyEnvironment,
+        agent: RecurrentMultiHeadAgent,
+        replay: Replay,
+        name: str = "collector",
+    ) -> Collector:
+        """What plays in such an environment with exploration, and feeds the replay."""
+        return Collector(
+            environment,
+            agent.collect_policy,
+            agent.heads,
+            replay,
+            agent.shape,
+            agent.initial_priorities,
+            name=name,
+        )
 
     def _network(self, environment: py_environment.PyEnvironment) -> RecurrentQNetwork:
         time_step_spec = tensor_spec.from_spec(environment.time_step_spec())

@@ -3,114 +3,25 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
-from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
-from agents.targets import Sequence, SequenceShape, Steps
-from networks.recurrent_q_network import RecurrentQNetwork
-from networks.torsos import MlpTorso
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import ReturnBasedScaling, Scaling
 from tests.agents import numpy_step
-
-SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
-PAIRS = ((0.0, True), (0.9, False), (1.0, False))
-ACTIONS, FEATURES = 3, 4
-
-
-def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, train_step=None, **options):
-    time_step_spec = ts.time_step_spec(tf.TensorSpec((FEATURES,), tf.float32))
-    action_spec = tensor_spec.BoundedTensorSpec((), tf.int32, 0, ACTIONS - 1)
-    network = RecurrentQNetwork(
-        (time_step_spec.observation, tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)),
-        num_actions=ACTIONS,
-        num_heads=len(pairs),
-        torso=lambda seed: MlpTorso((5,), seed=seed),
-        lstm_units=4,
-        post_lstm_units=4,
-        head_hidden=3,
-        seed=seed,
-    )
-    if train_step is None:
-        train_step = tf.Variable(0, dtype=tf.int64)
-    return RecurrentMultiHeadAgent(
-        time_step_spec, action_spec, Heads(pairs), network, scaling, shape, train_step, **options
-    )
-
-
-def random_windows(seed=0, shape=SHAPE, reward_scale=3.0, units=4):
-    """Four windows: in mid-episode, first of an episode, terminated early, timed out early; NumPy arrays [B, L]."""
-    rng = np.random.default_rng(seed)
-    batch, rows = 4, shape.rows
-    step_type = np.full((batch, rows), 1, np.int32)
-    discount = np.ones((batch, rows))
-    step_type[1, : shape.burn_in] = 2  # padding before an episode's first row
-    step_type[1, shape.burn_in] = 0
-    for sequence, end, last_discount in ((2, shape.burn_in + 2, 0.0), (3, rows - 2, 1.0)):
-        step_type[sequence, end:] = 2
-        discount[sequence, end] = last_discount
-    previous_action = rng.integers(0, ACTIONS, (batch, rows)).astype(np.int32)
-    previous_action[1, : shape.burn_in + 1] = -1
-    windows = {
-        "step_type": step_type,
-        "observation": rng.normal(size=(batch, rows, FEATURES)).astype(np.float32),
-        "previous_action": previous_action,
-        "reward": (reward_scale * rng.normal(size=(batch, rows))).astype(np.float32),
-        "discount": discount.astype(np.float32),
-        "h": rng.normal(size=(batch, units)).astype(np.float32),
-        "c": rng.normal(size=(batch, units)).astype(np.float32),
-        "probability": rng.uniform(0.01, 0.1, batch).astype(np.float32),
-        "table_size": np.full(batch, 50, np.int64),
-    }
-    windows["reward"][step_type == 0] = 0.0
-    return windows
-
-
-def as_sequence(windows):
-    tensors = {name: tf.constant(values) for name, values in windows.items()}
-    return Sequence(
-        Steps(*(tensors[name] for name in Steps._fields)),
-        (tensors["h"], tensors["c"]),
-        tensors["probability"],
-        tensors["table_size"],
-    )
-
-
-def parameters(network):
-    """The network's weights as float64 arrays, named as `numpy_step` wants them."""
-    torso, core, linear, heads = network._torso._stages[-1], network._core, network._linear, network.heads
-    variables = {
-        "torso_w": torso.kernel,
-        "torso_b": torso.bias,
-        "lstm_x": core.W,
-        "lstm_h": core.R,
-        "lstm_b": core.b,
-        "post_w": linear.kernel,
-        "post_b": linear.bias,
-        "w1": heads.W1,
-        "b1": heads.b1,
-        "wv": heads.Wv,
-        "bv": heads.bv,
-        "wa": heads.Wa,
-        "ba": heads.ba,
-    }
-    return variables, {name: variable.numpy().astype(np.float64) for name, variable in variables.items()}
-
-
-def shake(network, seed=5):
-    """Other weights than those at initialisation, whose zero biases put units exactly on the kink of relu."""
-    rng = np.random.default_rng(seed)
-    for variable in network.trainable_variables:
-        variable.assign_add(rng.normal(size=variable.shape).astype(np.float32) * 0.3)
-
-
-def some_moments(heads=PAIRS, seed=3):
-    rng = np.random.default_rng(seed)
-    rewards = rng.normal(size=(30, len(heads)))
-    discounts = np.array([discount for discount, _ in heads]) * (np.arange(30) < 29)[:, None]
-    return ReturnMoments.from_episode(rewards, discounts)
+from tests.agents.small_agent import (
+    ACTIONS,
+    FEATURES,
+    PAIRS,
+    SHAPE,
+    as_sequence,
+    make_agent,
+    measure_sigma_v,
+    parameters,
+    random_windows,
+    shake,
+    some_moments,
+)
 
 
 @pytest.mark.parametrize("double_q", [False, True])
@@ -121,7 +32,7 @@ def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q):
     agent.observe(some_moments())
     windows = random_windows()
     sequence = as_sequence(windows)
-    agent.loss(sequence)  # measures sigma_v
+    measure_sigma_v(agent, sequence)
     with tf.GradientTape() as tape:
         info = agent.loss(sequence)
     variables, p = parameters(agent.network)
@@ -153,6 +64,59 @@ def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q):
         if name in shared:
             numerical /= np.sqrt(len(PAIRS))
         np.testing.assert_allclose(gradient, numerical, rtol=2e-3, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("adam_epsilon", [1e-6, 1e-2])
+def test_two_training_steps_equal_numpy(adam_epsilon):
+    """`train`'s own loss, weights of importance, priorities and steps of Adam."""
+    agent = make_agent(learning_rate=1e-3, adam_epsilon=adam_epsilon)
+    shake(agent.network, seed=4)
+    shake(agent.target_network, seed=5)
+    agent.observe(some_moments())
+    windows = random_windows()
+    sequence = as_sequence(windows)
+    measure_sigma_v(agent, sequence)
+    sigma, sigma_v = agent.scaling.layer.sigma.numpy(), agent.scaling.layer.sigma_v.numpy()
+    for variable in agent.optimizer.variables:
+        if "learning_rate" not in variable.name:
+            variable.assign(tf.zeros_like(variable))
+    _, target_p = parameters(agent.target_network)
+    variables = agent.network.trainable_variables
+    mean, square = ([np.zeros(v.shape) for v in variables] for _ in range(2))
+    for step in (1, 2):
+        with tf.GradientTape() as tape:
+            loss = agent.loss(sequence).loss
+        gradients = [
+            tf.convert_to_tensor(g).numpy().astype(np.float64) for g in tape.gradient(loss, variables)
+        ]
+        weights = [variable.numpy().astype(np.float64) for variable in variables]
+        _, p = parameters(agent.network)
+        states = numpy_step.burned_in_states(p, windows, SHAPE)
+        expected, priorities, *_ = numpy_step.step(p, target_p, windows, states, PAIRS, SHAPE, sigma, sigma_v)
+        info = agent.train(sequence)
+        assert float(info.loss) == pytest.approx(expected, rel=1e-5)
+        np.testing.assert_allclose(info.extra.priorities, priorities, rtol=1e-5)
+        rate = 1e-3 * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        for index, gradient in enumerate(gradients):
+            mean[index] += 0.1 * (gradient - mean[index])
+            square[index] += 0.001 * (gradient**2 - square[index])
+            # Keras adds epsilon before the bias is corrected.
+            moved = rate * mean[index] / (np.sqrt(square[index]) + adam_epsilon)
+            np.testing.assert_allclose(variables[index], weights[index] - moved, rtol=1e-6, atol=3e-7)
+
+
+def test_a_loss_that_is_only_looked_at_changes_nothing():
+    agent = make_agent()
+    first, other = as_sequence(random_windows()), as_sequence(random_windows(seed=9))
+    before = [variable.numpy() for variable in agent.variables]
+    agent.loss(first)
+    agent.shared_gradient_norms(first)
+    for a, b in zip(before, agent.variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+    agent.train(other)
+    fresh = make_agent()
+    fresh.train(other)
+    np.testing.assert_array_equal(agent.scaling.layer.sigma_v, fresh.scaling.layer.sigma_v)
 
 
 def test_sigma_v_is_the_spread_of_each_heads_values_on_the_first_batch():
@@ -192,7 +156,7 @@ def test_equal_heads_learn_what_one_head_learns():
     sequence = as_sequence(random_windows())
     results = []
     for agent in (one, ten):
-        agent.loss(sequence)
+        measure_sigma_v(agent, sequence)
         with tf.GradientTape() as tape:
             info = agent.loss(sequence)
         results.append((info, tape.gradient(info.loss, agent.network.shared_variables)))
@@ -251,7 +215,7 @@ def test_scaling_balances_the_heads_in_the_shared_gradient():
             network.heads.rescale_outputs(np.where(unclipped, 100.0, 1.0), np.zeros(10))
         agent.observe(some_reports(agent.heads))
         windows = as_sequence(random_windows(reward_scale=100.0))
-        agent.loss(windows)  # measures sigma_v
+        measure_sigma_v(agent, windows)
         norms = agent.shared_gradient_norms(windows).numpy()
         shares[scaling] = norms[unclipped].sum() / norms.sum()
         largest = norms.max() / norms.sum()
@@ -263,7 +227,7 @@ def test_scaling_balances_the_heads_in_the_shared_gradient():
 def test_a_heads_share_of_the_gradient_is_that_of_its_own_loss():
     agent = make_agent()
     windows = as_sequence(random_windows())
-    agent.loss(windows)  # measures sigma_v
+    measure_sigma_v(agent, windows)
     norms = tf.function(agent.shared_gradient_norms, autograph=False)(windows)
     for head in (0, len(norms) - 1):
         with tf.GradientTape() as tape:
@@ -304,7 +268,7 @@ def test_rewards_and_values_times_1000_leave_errors_priorities_and_loss_as_they_
     large.observe(ReturnMoments.from_array(rows))
     scaled_windows = windows | {"reward": windows["reward"] * np.float32(factor)}
     for agent, data in ((plain, windows), (large, scaled_windows)):
-        agent.loss(as_sequence(data))
+        measure_sigma_v(agent, as_sequence(data))
     a, b = plain.sequence_errors(as_sequence(windows)), large.sequence_errors(as_sequence(scaled_windows))
     np.testing.assert_allclose(b.scaled, a.scaled, rtol=1e-4, atol=1e-5)
     first, second = plain.loss(as_sequence(windows)), large.loss(as_sequence(scaled_windows))

@@ -25,7 +25,7 @@ from rbs_tf.returns import n_step_sums
 from rbs_tf.scalings import Scaling
 from rbs_tf.scalings.joint_moments import JointMoments
 from tests.agents.running.test_embedded import REPOSITORY, configured
-from tests.agents.test_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows
+from tests.agents.small_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows
 from tests.rbs_tf.test_distribution import two_cpus
 
 SCALINGS = {path.stem: () for path in sorted((REPOSITORY / "configs/scaling").glob("*.gin"))}
@@ -181,15 +181,15 @@ def run_embedded(root_dir, updates):
     one_head = "Heads.pairs = ((0.99, False),)"  # tracing takes its time, once per replica and head
     bindings = (one_head, "train.strategy = 'mirrored'", f"train.updates = {updates}")
     with configured(*bindings), EmbeddedRun(root_dir) as run:
-        assert run._agent.strategy.num_replicas_in_sync == 2
-        network = run._agent.network
+        assert run.agent.strategy.num_replicas_in_sync == 2
+        network = run.agent.network
         before = [variable.numpy() for variable in network.variables]
         result = run.run()
         after = [variable.numpy() for variable in network.variables]
         priorities = [
-            sample.info.priority for sample in run._replay._client.sample(SEQUENCES, 20, emit_timesteps=False)
+            sample.info.priority for sample in run.replay._client.sample(SEQUENCES, 20, emit_timesteps=False)
         ]
-        return run._learner.resumed, result, before, after, priorities
+        return run.learner.resumed, result, before, after, priorities
 
 
 def test_the_embedded_mode_trains_on_two_replicas_and_goes_on_from_its_checkpoint(tmp_path):

@@ -42,9 +42,7 @@ def test_it_trains_and_goes_on_from_its_checkpoint(name, tmp_path):
         result = run.run()
         saved = values_of(run)
         shown = {
-            f"scaling/{key}/{head}"
-            for key in run._agent.scaling.summaries()
-            for head in run._agent.heads.names
+            f"scaling/{key}/{head}" for key in run.agent.scaling.summaries() for head in run.agent.heads.names
         }
     assert result.environment_steps >= 2_000 and result.updates >= 10
     assert all(not np.array_equal(a, b) for a, b in zip(initial["weights"], saved["weights"], strict=True))
@@ -52,12 +50,12 @@ def test_it_trains_and_goes_on_from_its_checkpoint(name, tmp_path):
     assert shown <= written.keys() and np.isfinite(written["loss"]).all()
 
     with eager(), configured(*bindings), EmbeddedRun(tmp_path) as resumed:
-        assert resumed._learner.resumed
+        assert resumed.learner.resumed
         for part, values in values_of(resumed).items():
             for value, before in zip(values, saved[part], strict=True):
                 np.testing.assert_array_equal(value, before, err_msg=part)
-        resumed._learner.update()
-        assert resumed._learner.updates == result.updates + 1
+        resumed.learner.update()
+        assert resumed.learner.updates == result.updates + 1
         after = values_of(resumed)
     for part, values in after.items():
         assert all(np.isfinite(value).all() for value in values), part
@@ -65,7 +63,7 @@ def test_it_trains_and_goes_on_from_its_checkpoint(name, tmp_path):
 
 def values_of(run):
     """Every variable's: the network's trainable ones, what the scaling remembers, and the rest."""
-    agent = run._agent
+    agent = run.agent
     parts = {
         "weights": agent.network.trainable_variables,
         "scaling": agent.scaling.variables,

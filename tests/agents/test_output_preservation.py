@@ -17,7 +17,7 @@ from rbs_tf import ReturnMoments
 from rbs_tf.scalings.pop_art import PopArt
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.return_out import ReturnOut
-from tests.agents.test_agent import ACTIONS, FEATURES, PAIRS, as_sequence, make_agent, random_windows, shake
+from tests.agents.small_agent import ACTIONS, FEATURES, PAIRS, as_sequence, make_agent, random_windows, shake
 from tests.agents.test_scaling_interface import values_of
 
 SPIKE = 1e6

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from rbs_tf.scalings import Scaling
-from tests.agents.test_agent import as_sequence, make_agent, random_windows
+from tests.agents.small_agent import as_sequence, make_agent, random_windows
 
 
 class AffineOutputs(Scaling):

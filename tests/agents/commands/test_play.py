@@ -87,7 +87,7 @@ def run(tmp_path_factory):
 
             embedded._best.offer = noted
             embedded.run()
-            newest = [variable.numpy() for variable in embedded._agent.network.variables]
+            newest = [variable.numpy() for variable in embedded.agent.network.variables]
     assert [update for update, *_ in offered] == [5, 10, 15, 20, 25, 30]
     return SimpleNamespace(root=root, offered=offered, newest=newest)
 

@@ -44,7 +44,7 @@ def run(tmp_path_factory):
     for updates in (10, 20):
         with configured(*BINDINGS, f"train.updates = {updates}"), EmbeddedRun(root) as embedded:
             embedded.run()
-            scales = embedded._learner.loss_scales()
+            scales = embedded.learner.loss_scales()
     return SimpleNamespace(root=root, scales=scales)
 
 

@@ -136,7 +136,7 @@ def test_a_resumed_run_has_the_replay_the_statistics_and_the_bandit(tmp_path):
             run.run()
             before = state_of(run)
         with EmbeddedRun(tmp_path) as run:
-            assert run._learner.resumed and run._learner.updates == 12
+            assert run.learner.resumed and run.learner.updates == 12
             after = state_of(run)
     assert before.keys() == after.keys()
     for name, values in before.items():
@@ -152,20 +152,20 @@ def test_a_limit_of_environment_steps_ends_the_run_first(tmp_path):
 
 
 def state_of(run):
-    agent = run._agent
+    agent = run.agent
     variables = {variable.name + str(i): variable.numpy() for i, variable in enumerate(agent.variables)}
     optimizer = {f"optimizer{i}": variable.numpy() for i, variable in enumerate(agent.optimizer.variables)}
     return (
         variables
         | optimizer
         | {
-            "sequences": run._replay.size,
-            "inserted": run._replay.inserted,
+            "sequences": run.replay.size,
+            "inserted": run.replay.inserted,
             "statistics": agent.scaling.layer.statistics.numpy(),
             "bandit": agent.bandit.ratings,
             "head probabilities": agent.collect_policy.head_probabilities.numpy(),
-            "steps": run._learner.environment_steps,
-            "episodes": run._learner.episodes,
+            "steps": run.learner.environment_steps,
+            "episodes": run.learner.episodes,
         }
     )
 
@@ -194,7 +194,7 @@ def losses(root_dir, seed):
     bindings = ('Replay.sampler = "fifo"', f"train.seed = {seed}", "train.updates = 15")
     with configured(*bindings), EmbeddedRun(root_dir) as run:
         run.run()
-    return scalars(root_dir / "train")["loss"], run._agent.network.trainable_variables[0].numpy()
+    return scalars(root_dir / "train")["loss"], run.agent.network.trainable_variables[0].numpy()
 
 
 def test_with_the_fifo_sampler_the_same_seed_gives_the_same_losses_bit_for_bit(tmp_path):
@@ -212,10 +212,10 @@ def test_weights_that_are_no_numbers_end_the_run_and_reach_no_checkpoint(tmp_pat
     with configured("train.updates = 10"), EmbeddedRun(tmp_path) as run:
         run.run()
         saved = sorted((tmp_path / "checkpoints").iterdir())
-        biases = run._agent.network.heads.bv  # before the last layer, relu would turn NaN into 0
+        biases = run.agent.network.heads.bv  # before the last layer, relu would turn NaN into 0
         biases.assign(biases * np.nan)
         with pytest.raises(FloatingPointError, match="loss of update 11"):
-            run._learner.update()
+            run.learner.update()
         assert sorted((tmp_path / "checkpoints").iterdir()) == saved
 
 

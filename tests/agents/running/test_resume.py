@@ -30,24 +30,24 @@ OLD_FILES = ["extra.json", "manifest.json", "replay", "variables.data-00000-of-0
 def go(root, *bindings, updates=UPDATES, interrupt_at=None):
     """Trains in `root` to `updates`; everything that the rest of the run would depend on."""
     with configured(*BINDINGS, *bindings, f"train.updates = {updates}"), EmbeddedRun(root) as run:
-        update = run._learner.update
+        update = run.learner.update
 
         def interrupted():
             update()
-            if run._learner.updates == interrupt_at:
+            if run.learner.updates == interrupt_at:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        run._learner.update = interrupted
+        run.learner.update = interrupted
         result = run.run()
         assert result.updates == (interrupt_at or updates)
-        generator = {"generator": run._agent.collect_policy._generator.state.numpy()}
-        state = state_of(run) | generator | run._collector.state()
-        state |= {"sampled": run._replay.sampled, "due": run._replay.updates_due(result.updates, 4)}
-        batch, _ = next(iter(run._replay.dataset(4)))
+        generator = {"generator": run.agent.collect_policy._generator.state.numpy()}
+        state = state_of(run) | generator | run.collector.state()
+        state |= {"sampled": run.replay.sampled, "due": run.replay.updates_due(result.updates, 4)}
+        batch, _ = next(iter(run.replay.dataset(4)))
         state |= {f"batch {i}": column.numpy() for i, column in enumerate(tf.nest.flatten(batch))}
         # Nothing of this is in the checkpoint, and it tells what the environments would have done.
-        run._collector.run(60)
-        state |= {f"later {name}": array for name, array in run._collector.state().items()}
+        run.collector.run(60)
+        state |= {f"later {name}": array for name, array in run.collector.state().items()}
     return state
 
 
@@ -101,11 +101,11 @@ def start_again(root, environment):
     )
     with configured(*bindings):
         with EmbeddedRun(root) as run:
-            run._collector.run(3)
+            run.collector.run(3)
             run.run()
         with EmbeddedRun(root) as run:
             run.run()
-            return run._collector.environment_steps
+            return run.collector.environment_steps
 
 
 def test_where_environments_cannot_be_restored_the_run_says_that_new_episodes_begin(tmp_path, capfd):

@@ -12,7 +12,7 @@ from agents.workers.learner import Learner
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import Scaling
 from rbs_tf.scalings.joint_moments import JointMoments
-from tests.agents.test_agent import PAIRS, SHAPE, make_agent
+from tests.agents.small_agent import PAIRS, SHAPE, make_agent
 
 H = len(PAIRS)
 

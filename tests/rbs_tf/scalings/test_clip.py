@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rbs_tf.scalings.clip import ClippedRewards
-from tests.agents.test_agent import as_sequence, make_agent, random_windows
+from tests.agents.small_agent import as_sequence, make_agent, random_windows
 from tests.rbs_tf.scalings.test_false_friends import NOTHING, SHAPE
 
 PAIRS = ((0.0, False), (0.9, False), (1.0, True))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
-from tests.agents.test_agent import as_sequence, make_agent, random_windows, some_moments
+from tests.agents.small_agent import as_sequence, make_agent, random_windows, some_moments
 from tests.rbs_tf.scalings.test_false_friends import NOTHING, SHAPE, WAVE, H, episode
 
 

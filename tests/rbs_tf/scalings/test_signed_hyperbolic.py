@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agents.targets import n_step_targets
 from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic, squash, unsquash
-from tests.agents.test_agent import as_sequence, make_agent, random_windows
+from tests.agents.small_agent import as_sequence, make_agent, random_windows
 from tests.rbs_tf.scalings.test_false_friends import NOTHING, SHAPE
 
 # Between the denormal numbers and the overflow of the inverse.

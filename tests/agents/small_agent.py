@@ -1,0 +1,119 @@
+"""A small agent and windows of random experience, for the tests of several modules."""
+
+import numpy as np
+import tensorflow as tf
+from tf_agents.specs import tensor_spec
+from tf_agents.trajectories import time_step as ts
+
+from agents.agent import RecurrentMultiHeadAgent
+from agents.heads import Heads
+from agents.targets import Sequence, SequenceShape, Steps
+from networks.recurrent_q_network import RecurrentQNetwork
+from networks.torsos import MlpTorso
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings import ReturnBasedScaling
+
+SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
+PAIRS = ((0.0, True), (0.9, False), (1.0, False))
+ACTIONS, FEATURES = 3, 4
+
+
+def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, train_step=None, **options):
+    time_step_spec = ts.time_step_spec(tf.TensorSpec((FEATURES,), tf.float32))
+    action_spec = tensor_spec.BoundedTensorSpec((), tf.int32, 0, ACTIONS - 1)
+    network = RecurrentQNetwork(
+        (time_step_spec.observation, tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)),
+        num_actions=ACTIONS,
+        num_heads=len(pairs),
+        torso=lambda seed: MlpTorso((5,), seed=seed),
+        lstm_units=4,
+        post_lstm_units=4,
+        head_hidden=3,
+        seed=seed,
+    )
+    if train_step is None:
+        train_step = tf.Variable(0, dtype=tf.int64)
+    return RecurrentMultiHeadAgent(
+        time_step_spec, action_spec, Heads(pairs), network, scaling, shape, train_step, **options
+    )
+
+
+def random_windows(seed=0, shape=SHAPE, reward_scale=3.0, units=4):
+    """Four windows: in mid-episode, first of an episode, terminated early, timed out early; NumPy arrays [B, L]."""
+    rng = np.random.default_rng(seed)
+    batch, rows = 4, shape.rows
+    step_type = np.full((batch, rows), 1, np.int32)
+    discount = np.ones((batch, rows))
+    step_type[1, : shape.burn_in] = 2  # padding before an episode's first row
+    step_type[1, shape.burn_in] = 0
+    for sequence, end, last_discount in ((2, shape.burn_in + 2, 0.0), (3, rows - 2, 1.0)):
+        step_type[sequence, end:] = 2
+        discount[sequence, end] = last_discount
+    previous_action = rng.integers(0, ACTIONS, (batch, rows)).astype(np.int32)
+    previous_action[1, : shape.burn_in + 1] = -1
+    windows = {
+        "step_type": step_type,
+        "observation": rng.normal(size=(batch, rows, FEATURES)).astype(np.float32),
+        "previous_action": previous_action,
+        "reward": (reward_scale * rng.normal(size=(batch, rows))).astype(np.float32),
+        "discount": discount.astype(np.float32),
+        "h": rng.normal(size=(batch, units)).astype(np.float32),
+        "c": rng.normal(size=(batch, units)).astype(np.float32),
+        "probability": rng.uniform(0.01, 0.1, batch).astype(np.float32),
+        "table_size": np.full(batch, 50, np.int64),
+    }
+    windows["reward"][step_type == 0] = 0.0
+    return windows
+
+
+def as_sequence(windows):
+    tensors = {name: tf.constant(values) for name, values in windows.items()}
+    return Sequence(
+        Steps(*(tensors[name] for name in Steps._fields)),
+        (tensors["h"], tensors["c"]),
+        tensors["probability"],
+        tensors["table_size"],
+    )
+
+
+def parameters(network):
+    """The network's weights as float64 arrays, named as `numpy_step` wants them."""
+    torso, core, linear, heads = network._torso._stages[-1], network._core, network._linear, network.heads
+    variables = {
+        "torso_w": torso.kernel,
+        "torso_b": torso.bias,
+        "lstm_x": core.W,
+        "lstm_h": core.R,
+        "lstm_b": core.b,
+        "post_w": linear.kernel,
+        "post_b": linear.bias,
+        "w1": heads.W1,
+        "b1": heads.b1,
+        "wv": heads.Wv,
+        "bv": heads.bv,
+        "wa": heads.Wa,
+        "ba": heads.ba,
+    }
+    return variables, {name: variable.numpy().astype(np.float64) for name, variable in variables.items()}
+
+
+def shake(network, seed=5):
+    """Other weights than those at initialisation, whose zero biases put units exactly on the kink of relu."""
+    rng = np.random.default_rng(seed)
+    for variable in network.trainable_variables:
+        variable.assign_add(rng.normal(size=variable.shape).astype(np.float32) * 0.3)
+
+
+def some_moments(heads=PAIRS, seed=3):
+    rng = np.random.default_rng(seed)
+    rewards = rng.normal(size=(30, len(heads)))
+    discounts = np.array([discount for discount, _ in heads]) * (np.arange(30) < 29)[:, None]
+    return ReturnMoments.from_episode(rewards, discounts)
+
+
+def measure_sigma_v(agent, sequence):
+    """Lets the scaling see its first batch; an update without a step, so that weights stay."""
+    rate = agent.optimizer.learning_rate.numpy()
+    agent.optimizer.learning_rate.assign(0.0)
+    agent.train(sequence)
+    agent.optimizer.learning_rate.assign(rate)
