@@ -2,8 +2,8 @@
 
 
 class UsageError(Exception):
-    """What was asked for cannot be done; the message says what can."""
+    """A request that cannot be met; the message says what can."""
 
 
 class RunFolderError(RuntimeError):
-    """The run folder cannot be used; the message names it and says what to do."""
+    """A run folder that cannot be used; the message names it and says what to do."""

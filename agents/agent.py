@@ -32,7 +32,7 @@ from rbs_tf.scalings.scaling import summed_over_replicas
 
 
 class LossExtra(NamedTuple):
-    """What `train` hands out beside the loss; the means are of the batch of all replicas, for TensorBoard."""
+    """All that `train` hands out beside the loss; the means are of the batch of all replicas, for TensorBoard."""
 
     priorities: tf.Tensor  # float32 [B], new priorities of the sequences
     per_head: dict[str, tf.Tensor]  # tag -> float32 [H]
@@ -40,7 +40,7 @@ class LossExtra(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What both networks make of the rows behind the burn-in; time-major, float32.
+    """Values of both networks on the rows behind the burn-in; time-major, float32.
 
     T rows train; R = T + n_step rows are bootstrapped from.
     """
@@ -166,7 +166,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     @property
     def acting_variables(self) -> list[tf.Variable]:
-        """What a copy of this agent needs in order to act and to set first priorities as this one would."""
+        """Variables that a copy needs in order to act and to set first priorities as this agent would."""
         heads = [self.collect_policy.head_probabilities, self.policy.head_probabilities]
         return [*self.network.variables, *heads, *self.scaling.variables]
 
@@ -330,7 +330,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return tf.sqrt(tf.add_n(squares))
 
     def _loss_info(self, loss: tf.Tensor, errors: Errors, priorities: tf.Tensor) -> tf_agent.LossInfo:
-        """What TF-Agents wants of an update; the means, for TensorBoard, are of the batch of all replicas."""
+        """Packs an update as TF-Agents wants it; the means, for TensorBoard, are of the batch of all replicas."""
         values = self.scaling.values(errors.outputs)
         per_step = tf.stack(
             [tf.square(errors.scaled), tf.square(errors.targets - values), values, errors.targets]
@@ -359,7 +359,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return tf_agent.LossInfo(loss, LossExtra(priorities, per_head, scalars))
 
     def state_summaries(self) -> dict[str, tf.Tensor]:
-        """What TensorBoard shows of the agent beside the means of a batch: tag -> [H]. Eager, outside of replicas."""
+        """State of the agent for TensorBoard, beside the means of a batch: tag -> [H]. Eager, outside of replicas."""
         scaling = {f"scaling/{name}": value for name, value in self.scaling.summaries().items()}
         return {"bandit/probability": self.collect_policy.head_probabilities} | scaling
 

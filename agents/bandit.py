@@ -76,7 +76,7 @@ class HeadBandit(tf.Module):
         return int(np.argmax((share + square / (2.0 * n) - half) / (1.0 + square / n)))
 
     def _counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each head, int64 [H]: episodes in the window that reached its mean return, and all of them."""
+        """Counts for each head, int64 [H]: episodes in the window that reached its mean return, and all of them."""
         heads, returns = self._window_heads.numpy(), self._window_returns.numpy()
         seen = heads >= 0
         heads, returns = heads[seen], returns[seen]

@@ -16,7 +16,7 @@ PAPER_EPSILONS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.4)
 
 
 class PolicyState(NamedTuple):
-    """What an environment's policy remembers between steps; everything is drawn anew on a first step."""
+    """Memory of one environment's policy between steps; everything is drawn anew on a first step."""
 
     core_state: tuple  # (h, c), each float32 [N, U], after the last row
     previous_action: tf.Tensor  # int32 [N]
@@ -25,7 +25,7 @@ class PolicyState(NamedTuple):
 
 
 class PolicyInfo(NamedTuple):
-    """What the collector needs beside the action."""
+    """Everything that the collector needs beside the action."""
 
     core_state: tuple  # (h, c), each float32 [N, U], entering this row; zeros on first rows
     previous_action: tf.Tensor  # int32 [N], as the network saw it; -1 on first rows

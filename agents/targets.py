@@ -1,4 +1,6 @@
-"""What an update learns from, and its mathematics as pure functions. Time-major there: T steps, B sequences, H heads.
+"""Windows of experience, and the mathematics of an update as pure functions.
+
+These are time-major: T steps, B sequences, H heads.
 
 Row t of a window is what the network sees at time t: its reward, discount and previous action arrive with its
 observation. Transition t leads from row t to row t + 1. A window has `burn_in` rows that only warm the recurrent state
@@ -153,7 +155,7 @@ def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: 
 
 
 def of_all_replicas(values: tf.Tensor) -> tf.Tensor:
-    """What all replicas of a strategy hold, one behind the other: [B] -> [all B]. Not in `tf.cond`."""
+    """Gathers what all replicas of a strategy hold, one behind the other: [B] -> [all B]. Not in `tf.cond`."""
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
         return values

@@ -90,7 +90,7 @@ class ScaledLoss(tf.Module):
 
     @property
     def scale(self) -> tf.Tensor:
-        """What errors are divided by, max(sigma, sigma_v): float64 []."""
+        """Scale that errors are divided by, max(sigma, sigma_v): float64 []."""
         return tf.maximum(self.scaling.sigma, self.scaling.sigma_v)[0]
 
     def __call__(self, td_targets: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""What a run has learned as a SavedModel that needs TensorFlow alone: `python -m agents export RUN_DIR OUT_DIR`."""
+"""Exports a trained policy as a SavedModel that needs TensorFlow alone: `python -m agents export RUN_DIR OUT_DIR`."""
 
 from __future__ import annotations
 

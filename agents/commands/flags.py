@@ -1,4 +1,4 @@
-"""What the commands' flags have in common: how they are read, and what is said of wrong ones."""
+"""Flags of all commands: how they are read, and what is said of wrong ones."""
 
 from __future__ import annotations
 

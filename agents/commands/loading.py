@@ -37,8 +37,11 @@ class Trained(NamedTuple):
     origin: str  # which weights these are and which head acts, in words
 
     def values(self, outputs: tf.Tensor) -> tf.Tensor:
-        """What heads put out, float32 [..., H] -> values in the rewards that each of them sees: the environment's own
-        for unclipped heads, without the reward multiplier; for the others what was clipped, with it."""
+        """Converts what heads put out, float32 [..., H], to values in the rewards that each of them sees.
+
+        Those are the environment's own for unclipped heads, without the reward multiplier; for the others what was
+        clipped, with it.
+        """
         return self.agent.scaling.values(outputs) / self._units
 
     @property
@@ -50,7 +53,7 @@ class Trained(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is asked for in the same way whatever is done with the policy."""
+    """Adds the flags that say which policy; they are the same whatever is done with it."""
     parser.add_argument("run_dir", metavar="RUN_DIR", nargs="?", help="folder of a run of train.py")
     parser.add_argument(
         "--pretrained", metavar="NAME", help="in place of RUN_DIR: weights that come with the repository"

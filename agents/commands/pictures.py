@@ -66,7 +66,7 @@ class WithCamera:
 
 
 def picture(observation: np.ndarray, spec: Any) -> Image.Image | None:
-    """What the agent sees, enlarged by whole pixels; None if it is no picture.
+    """Draws what the agent sees, enlarged by whole pixels; None if it is no picture.
 
     Args:
       observation: uint8 [height, width, 3] in colour, [height, width] or [height, width, 1] in grey, or flags: zeros
@@ -93,7 +93,7 @@ def picture(observation: np.ndarray, spec: Any) -> Image.Image | None:
 
 
 def rendered(environment: Any) -> Image.Image | None:
-    """What Gymnasium draws of an environment whose observations are no pictures; None if it cannot."""
+    """Lets Gymnasium draw an environment whose observations are no pictures; None if it cannot."""
     envs = getattr(environment._vector_env, "envs", ())
     if not envs or "rgb_array" not in envs[0].metadata.get("render_modes", ()):
         return None

@@ -105,7 +105,7 @@ def main(
 
 
 def _mode(options: argparse.Namespace) -> Callable[..., Any]:
-    """What trains: everything in this process, or processes that Ray places."""
+    """Chooses what trains: this process alone, or processes that Ray places."""
     if options.collectors is None and options.cluster is None:
         from agents.running.embedded import train
 

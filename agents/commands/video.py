@@ -81,7 +81,7 @@ class Film:
 
     @property
     def words(self) -> str:
-        """What there is to say when all is done."""
+        """Says what was filmed, when all is done."""
         seconds = f"{self._count:,} frames, {self._count / self._rate:.0f} s"
         return f"Video: {self._path}, {seconds}.{self._note}"
 

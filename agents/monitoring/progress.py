@@ -20,7 +20,7 @@ RATE_WINDOW = (
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """What one line shows; None is what is not known yet, or does not apply.
+    """Contents of one line; None is what is not known yet, or does not apply.
 
     `updates`, `total_updates` count learner updates, `steps` environment steps over all environments,
     `frames` what the emulator drew in them; `waits` the shares of time in which the learner waits for collectors, and

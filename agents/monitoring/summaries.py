@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run beside plain numbers; docs/tensorboard.md lists every tag.
+"""Figures, histograms, settings and layout of a run in TensorBoard; docs/tensorboard.md lists every tag.
 
 The run folder itself gets one file of events, once: the layout of the page of custom scalars, the configuration, and
 the settings by which the table of hparams compares runs. `train` and `eval` below it get the rest as the run goes.
@@ -160,7 +160,7 @@ def layout(
 
 
 def settings(heads: Heads) -> dict[str, bool | int | float | str]:
-    """What tells one run from another, by gin's parameters and the defaults of those that it leaves alone."""
+    """Settings that tell one run from another, by gin's parameters and the defaults of those that it leaves alone."""
     found = {name: _in_force(parameter) for name, parameter in _SETTINGS.items()}
     shown = {
         name: value if isinstance(value, bool | int | float) else str(value) for name, value in found.items()
@@ -204,7 +204,7 @@ def figures_note() -> str:
 
 
 def loss_scales_figure(names: Sequence[str], scales: LossScales) -> np.ndarray | None:
-    """What scaling does to each head's errors, as a picture: uint8 [height, width, 3]; None without matplotlib."""
+    """Draws what scaling does to each head's errors: uint8 [height, width, 3]; None without matplotlib."""
     if figures_note():
         return None
     # Not pyplot: figures must work in threads, and go away by themselves.

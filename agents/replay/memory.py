@@ -1,4 +1,4 @@
-"""What a replay will occupy, and what the machine has; both in bytes."""
+"""Memory that a replay will occupy, and that the machine has; both in bytes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int:
 
 
 def _control_groups(root: pathlib.Path) -> Iterator[int]:
-    """What is left in each memory control group around this process, of either version."""
+    """Yields what is left in each memory control group around this process, of either version."""
     groups = root / "proc/self/cgroup"
     for line in groups.read_text().splitlines() if groups.exists() else ():
         _, controllers, path = line.split(":", 2)

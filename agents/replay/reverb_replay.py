@@ -44,7 +44,7 @@ class ReplayStopped(RuntimeError):
 
 
 class StatisticsReport(NamedTuple):
-    """What one round of collecting adds to the statistics; every step and every episode is reported once."""
+    """One round's contribution to the statistics; every step and every episode is reported once."""
 
     moments: np.ndarray  # float64 [8, H], `rbs_tf.ReturnMoments.to_array()`
     n_step: np.ndarray  # the same of n-step transitions that are complete now, without returns
@@ -195,7 +195,7 @@ class Replay:
         return self._limiter().sample_stats.completed
 
     def updates_due(self, updates: int, batch_size: int) -> bool:
-        """Whether one more update after `updates` of them keeps to the replay ratio.
+        """Says whether one more update after `updates` of them keeps to the replay ratio.
 
         The first `min_sequences` insertions earn no samples. Where one thread takes turns at collecting and
         learning, the learner must ask here first: waiting for sequences, it would wait for itself.
@@ -204,7 +204,7 @@ class Replay:
         return (updates + 1) * batch_size <= inserted_since_start * self.replay_ratio
 
     def batch_due(self, batch_size: int) -> bool:
-        """Whether one more batch keeps to the replay ratio, by the server's own count of samples.
+        """Says whether one more batch keeps to the replay ratio, by the server's own count of samples.
 
         Unlike a learner's count of updates it survives the learner: one that has lost some does not wait for
         samples that the server will not give.

@@ -78,7 +78,7 @@ def _in_order(name: str, max_size: int, signature: dict[str, tf.TensorSpec]) -> 
 
 
 def settings(info: reverb.reverb_types.TableInfo) -> dict[str, Any]:
-    """What a checkpoint would override."""
+    """Settings that a checkpoint would override."""
     limiter = info.rate_limiter_info
     return {
         "capacity in sequences": info.max_size,

@@ -66,7 +66,7 @@ class SequenceCutter:
         return pieces
 
     def state(self) -> State:
-        """What `restore` needs in order to go on with the stream."""
+        """Returns what `restore` needs in order to go on with the stream."""
         pending = numbered(self._pending or [])
         recent = numbered(map(np.stack, zip(*self._recent, strict=True)))
         blocks = numbered([np.int64(self._blocks)])

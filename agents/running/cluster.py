@@ -203,11 +203,11 @@ class ClusterRun:
         self._begin_all()
 
     def _ended(self, member: Member) -> bool:
-        """Whether a member that has begun works no more, for whatever reason."""
+        """Says whether a member that has begun works no more, for whatever reason."""
         return member.task is not None and bool(self._ray.wait([member.task], timeout=0)[0])
 
     def _done(self) -> bool:
-        """Whether the learner has made the updates that it was to make; one that died has ended, and is not done."""
+        """Says whether the learner has made all of its updates; one that died has ended, and is not done."""
         return self._ended(self._learner) and self._failure(self._learner) is None
 
     def _look_after_all(self) -> None:
@@ -237,7 +237,7 @@ class ClusterRun:
         self._show()
 
     def _failure(self, member: Member) -> Exception | None:
-        """What ended a member's work; None for a learner that is done."""
+        """Names what ended a member's work; None for a learner that is done."""
         try:
             self._ray.get(member.task)
         except self._ray.exceptions.RayError as error:
@@ -352,7 +352,7 @@ class ClusterRun:
         return Result(updates, steps, final, self._stopped_by)
 
     def _outcome(self, member: Member) -> dict[str, Any]:
-        """What a member's work came to, or else its last status."""
+        """Returns what a member's work came to, or else its last status."""
         if self._ended(member):
             with contextlib.suppress(self._ray.exceptions.RayError):
                 return self._ray.get(member.task)

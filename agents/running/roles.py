@@ -1,4 +1,4 @@
-"""What each process of a distributed run does. Where it runs, and what happens when it dies, is not decided here.
+"""The work of each process of a distributed run. Where it runs, and what happens when it dies, is not decided here.
 
 All processes build what they need from the same gin configuration and meet in the Reverb server alone. `run` works
 until it is done or `stop` has been called from another thread; `status` may be called from any thread.

@@ -24,7 +24,7 @@ FILE = "best.npz"
 
 
 class Found(NamedTuple):
-    """Of which evaluation the weights are."""
+    """The evaluation that the weights are from."""
 
     update: int
     mean_return: float  # reward units of the environment

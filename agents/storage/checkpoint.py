@@ -141,7 +141,7 @@ class Checkpointer:
         return self.newest()
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
-        """What `restore` returns; restores nothing."""
+        """Returns what `restore` would; restores nothing."""
         newest = self._newest_whole()
         if newest is None:
             return None

@@ -21,7 +21,7 @@ def joined(parts: Mapping[str, State]) -> State:
 
 
 def part(state: State, name: str) -> State:
-    """What `joined` was given under that name."""
+    """Returns what `joined` was given under that name."""
     prefix = name + "/"
     return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
 

@@ -1,4 +1,4 @@
-"""What has been taken out of the statistics queue since a checkpoint, on disk before any update uses it.
+"""Log of what has left the statistics queue since a checkpoint, on disk before any update uses it.
 
     statistics/<step>.log    reports drained between the checkpoint of that step (0: the beginning) and the next one
 

@@ -1,4 +1,4 @@
-"""What actors need of the learner, as bytes, and a thread that publishes it without making an update wait."""
+"""Weights that actors need of the learner, as bytes, and a thread that publishes it without making an update wait."""
 
 from __future__ import annotations
 

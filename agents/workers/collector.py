@@ -114,7 +114,7 @@ class Collector:
         return episodes
 
     def state(self) -> State | None:
-        """What `restore` needs, together with the environment's own state; None before the first run."""
+        """Returns what `restore` needs, together with the environment's own state; None before the first run."""
         if self._time_step is None:
             return None
         counts = self.environment_steps, self.episodes, self._rounds_steps
@@ -166,7 +166,7 @@ class Collector:
         return self._record
 
     def _from_environment(self, row: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
-        """What the environment gives at a step of this round, checked against its spec."""
+        """Takes what the environment gives at a step of this round, and checks it against its spec."""
         self.activity = "environment", time.monotonic()
         where = f"{self._name}, environments' step {self._rounds_steps + row}"
         try:

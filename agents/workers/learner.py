@@ -180,7 +180,7 @@ class Learner:
         return loss
 
     def loss_scales(self) -> summaries.LossScales | None:
-        """Of the latest updates of this start; None before its first."""
+        """Loss scales of the latest updates of this start; None before its first."""
         if not self._errors:
             return None
         errors = np.array([[error.numpy() for error in pair] for pair in self._errors], np.float64)

@@ -1,4 +1,4 @@
-"""What a run is made of, as gin configures it: its settings, and the parts that every process of it builds alike."""
+"""Settings of a run, as gin configures it, and the parts that every process of it builds from them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Training:
             )
 
     def reached(self, updates: int, steps: int) -> bool:
-        """Whether the run has come to its end."""
+        """Says whether the run has come to its end."""
         limit = self.environment_steps
         return updates >= self.updates or (limit is not None and steps >= limit)
 
@@ -172,7 +172,7 @@ class Training:
     def checkpointer(
         self, root_dir: str, agent: RecurrentMultiHeadAgent, replay_checkpoint: Callable[[], str]
     ) -> Checkpointer:
-        """What saves and restores the agent that learns, with the replay."""
+        """Builds what saves and restores the agent that learns, with the replay."""
         trackables = {"agent": agent, "train_step": agent.train_step_counter}
         return Checkpointer(root_dir, trackables, replay_checkpoint)
 
@@ -184,7 +184,7 @@ class Training:
         replay: Replay,
         checkpointer: Checkpointer,
     ) -> Learner:
-        """What updates the agent from the replay, resumed from the newest checkpoint."""
+        """Builds what updates the agent from the replay, resumed from the newest checkpoint."""
         return Learner(
             root_dir,
             agent,
@@ -202,7 +202,7 @@ class Training:
         replay: Replay,
         name: str = "collector",
     ) -> Collector:
-        """What plays in such an environment with exploration, and feeds the replay."""
+        """Builds what plays in such an environment with exploration, and feeds the replay."""
         return Collector(
             environment,
             agent.collect_policy,

@@ -1,4 +1,4 @@
-"""What a round of collecting adds to the statistics: every step once, returns and n-step transitions when complete."""
+"""Statistics of a round of collecting: every step once, returns and n-step transitions when complete."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Reports:
         self._n_step = _NStepTransitions(n_step, num_envs)
 
     def report(self, rows: Acted) -> tuple[StatisticsReport, list[Episode]]:
-        """What the next rows add to the statistics, and the episodes that have finished in them."""
+        """Returns what the next rows add to the statistics, and the episodes that have finished in them."""
         step_type, reward, discount, *_ = rows
         arrived = step_type != StepType.FIRST
         heads, episodes, returns = self._heads, [], []
@@ -83,7 +83,7 @@ class Reports:
         return report, episodes
 
     def state(self) -> State:
-        """What `restore` needs in order to go on with the episodes that are not finished."""
+        """Returns what `restore` needs in order to go on with the episodes that are not finished."""
         stretches = joined({str(index): stretch.state() for index, stretch in enumerate(self._stretches)})
         return joined({"stretches": stretches, "n_step": self._n_step.state()})
 

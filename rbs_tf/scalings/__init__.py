@@ -1,4 +1,4 @@
-"""What an agent may do to its TD errors, each choice in a file of its own behind one interface."""
+"""Scalings of TD errors, each in a file of its own behind one interface."""
 
 from rbs_tf.scalings.clip import ClippedRewards
 from rbs_tf.scalings.cross_head import CrossHeadScaling
