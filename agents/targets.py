@@ -96,7 +96,9 @@ class SequenceShape:
 def n_step_targets(
     values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, valid: tf.Tensor, n: int
 ) -> tf.Tensor:
-    """n-step bootstrapped targets, with fewer steps where the window or the episode is cut.
+    """n-step bootstrapped targets, with fewer steps where the episode ends.
+
+    The last n - 1 targets would have fewer, too, but no window trains them: it has `n_step` rows more than it trains.
 
         target_t = r_t + g_t r_{t+1} + ... + (g_t ... g_{t+m-1}) V_{t+m},   m = min(n, transitions that are left)
 

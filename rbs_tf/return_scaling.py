@@ -146,7 +146,8 @@ class ReturnScaling(tf.keras.layers.Layer):
         Args:
           td_errors: [..., H]; without the last axis, too, when there is one head.
           batch_sigma: [H], the function `batch_sigma` of the batch that the errors come from; keeps the first
-            large rewards harmless. No gradient flows into it.
+            large rewards harmless, and damps batches whose rewards vary more than the stream's. No gradient flows
+            into it.
 
         Returns:
           The shape of `td_errors`; float64 for float64 errors, float32 for all others.
@@ -217,8 +218,9 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any, n_step: int = 1) -> tf.
     """sigma of a sampled batch alone (section 3.2), to be handed to `ReturnScaling` with the batch's errors.
 
     sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under
-    `tf.distribute`. Returns are cut where a sequence ends and at padding, without bootstrapping, so this is
-    mostly smaller than the all-time sigma; it exceeds it when rewards arrive that are larger than any before.
+    `tf.distribute`. Returns are cut where a sequence ends and at padding, without bootstrapping, so for long horizons
+    this is smaller than the all-time sigma. It exceeds it when rewards arrive that are larger than any before and, for
+    short horizons, by a few percent in most batches that are drawn by priority.
 
     Args:
       rewards: [T, B, H], every reward that enters a target.

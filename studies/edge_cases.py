@@ -158,7 +158,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
         f"The closed forms are off by {off:g} for T = 1 and gamma = 0; in the longest episodes closed form / exact is "
         f"{last('T to infinity', 'gamma 0.99, mean reward 0'):.2g} for sigma^2 = V[R] where returns stay bounded but "
         f"{last('T to infinity', 'gamma 1, mean reward 1'):.1g} where they grow, "
-        f"{last('constant reward', 'gamma 1'):.2g} for constant rewards, and for Brownian returns "
+        f"{last('constant reward', 'gamma 1'):.2g} (gamma 1) and {last('constant reward', 'gamma 0.99'):.2g} "
+        "(gamma 0.99) for constant rewards, and for Brownian returns "
         f"{last('Brownian', 'gamma 1'):.2g} (gamma 1), {last('Brownian', 'gamma 0.99'):.2g} (gamma 0.99).",
         options.output_dir,
     )

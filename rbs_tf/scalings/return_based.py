@@ -20,7 +20,8 @@ class ReturnBasedScaling(Scaling):
     """TD errors divided by max(sigma, sigma_v, sigma_batch), sigma^2 = V[R] + V[gamma] E[G^2], per head.
 
     sigma comes from everything the agent has ever seen; sigma_v is measured on the first batch as the spread over
-    states of each head's value; sigma_batch keeps the first large rewards harmless (section 3.2).
+    states of each head's value; sigma_batch keeps the first large rewards harmless, and damps batches whose rewards
+    vary more than the stream's (section 3.2).
 
     The options, all off by default, are what the paper's discussion and section 3.2 mention and leave out, and
     mean_error, which is not in the paper.
