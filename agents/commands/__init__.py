@@ -1,0 +1,1 @@
+"""What a person types: train.py, and `python -m agents COMMAND`."""

@@ -1,0 +1,1 @@
+"""What a run shows: TensorBoard, the line in the terminal, figures and reports."""
