@@ -1,0 +1,32 @@
+"""The README says what its figure shows."""
+
+import numpy as np
+
+from benchmarks import effect_figure
+from tests.source_tree import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_returns_that_it_names_are_those_of_the_left_panel():
+    returns = effect_figure.returns_by_multiplier(ROOT / "docs/results/minatar_scaling.csv")
+    for name in (effect_figure.WITH, effect_figure.WITHOUT):
+        first, *_, last = [values.mean() for values in returns[name]]
+        assert f"from {first:.2f} to {last:.2f}" in README
+
+
+def test_the_factors_that_it_names_are_those_of_the_right_panel():
+    errors = effect_figure.errors_by_head(ROOT / "docs/quickstart.csv")
+    for name in (effect_figure.WITH, effect_figure.WITHOUT):
+        means = [np.mean(values) for values in errors[name].values()]
+        assert len(means) == 10
+        assert f"{float(f'{max(means) / min(means):.2g}'):,.4g}" in README
+
+
+def test_the_figure_is_small_enough_for_the_repository(tmp_path):
+    (tmp_path / "images").mkdir()
+    for table in ("quickstart.csv", "results/minatar_scaling.csv"):
+        (tmp_path / table).parent.mkdir(exist_ok=True)
+        (tmp_path / table).write_bytes((ROOT / "docs" / table).read_bytes())
+    effect_figure.main([f"--docs={tmp_path}"])
+    assert 10_000 < (tmp_path / "images/effect.png").stat().st_size < 150_000
