@@ -21,6 +21,7 @@ import gin
 from agents import RunFolderError, UsageError
 from agents.commands.configuration import parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
+from agents.running.startup import native_messages_in
 from agents.storage import run_folder
 
 CONFIGS = run_folder.REPOSITORY / "configs"
@@ -90,7 +91,8 @@ def main(
             )
             started, asked = True, {"updates": training_parameter("updates")}
             (folder / run_folder.FINISHED).unlink(missing_ok=True)
-            stopped_by = run(root_dir=str(folder)).stopped_by
+            with native_messages_in(folder / run_folder.NATIVE):
+                stopped_by = run(root_dir=str(folder)).stopped_by
             if stopped_by is None:
                 run_folder.write(folder / run_folder.FINISHED, json.dumps(asked))
     except (UsageError, RunFolderError) as error:

@@ -7,6 +7,7 @@ versions.txt           what the latest start ran on
 lock                   held while a process works in the folder
 processes.txt          of a distributed run: the number of each process on its machine
 best.npz               weights of the evaluation with the highest mean return (`best`)
+native.log             messages of C++ libraries: what Reverb says of itself, and why it died if it did
 finished.json          written when the run has come to its own end
 """
 
@@ -33,6 +34,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "numpy", "gin-config", "rbs-tf")
 
 _CONFIG, _OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt"
+NATIVE = "native.log"  # made once the configuration is there
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
 # A start that was killed before it wrote the configuration leaves no more than these behind.

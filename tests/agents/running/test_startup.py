@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[3]
 
 QUIET = "from agents.running.startup import quiet; quiet(); quiet()"
@@ -45,15 +43,31 @@ def run(*statements: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-@pytest.mark.parametrize("statements", [IMPORTS, FIRST_STEPS], ids=["imports", "first_steps"])
-def test_nothing_is_written(statements):
-    finished = run(QUIET, statements)
+def test_imports_write_nothing():
+    finished = run(QUIET, IMPORTS)
     assert (finished.stdout, finished.stderr, finished.returncode) == ("", "", 0)
 
 
-def test_what_is_silenced_returns_with_rbs_tf_verbose():
-    finished = run(QUIET, FIRST_STEPS, RBS_TF_VERBOSE="1")
-    assert finished.returncode == 0
+def test_reverbs_log_goes_to_the_file_and_python_to_the_terminal(tmp_path):
+    program = f"""
+import sys
+from agents.running.startup import native_messages_in
+with native_messages_in({str(tmp_path / "native.log")!r}):
+    exec({FIRST_STEPS!r})
+    print("python's own", file=sys.stderr)
+print("after", file=sys.stderr)
+"""
+    finished = run(QUIET, program)
+    assert (finished.stdout, finished.stderr, finished.returncode) == ("", "python's own\nafter\n", 0)
+    assert "Started replay server" in (tmp_path / "native.log").read_text()
+
+
+def test_everything_is_shown_with_rbs_tf_verbose(tmp_path):
+    log = str(tmp_path / "log")
+    imports = "from agents.running.startup import native_messages_in"
+    program = f"{imports}\nwith native_messages_in({log!r}): exec({FIRST_STEPS!r})"
+    finished = run(QUIET, program, RBS_TF_VERBOSE="1")
+    assert finished.returncode == 0 and not (tmp_path / "log").exists()
     assert "Started replay server" in finished.stderr
 
 
