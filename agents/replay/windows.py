@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -47,8 +48,8 @@ class SequenceCutter:
     def __init__(self, shape: SequenceShape):
         self._shape = shape
         self._blocks = 0  # handed out in this episode
-        self._pending: list[np.ndarray] | None = None  # columns of the rows that do not fill a block yet
-        self._recent = collections.deque(maxlen=shape.blocks)  # columns of the last blocks, for windows
+        self._pending: Rows | None = None  # rows that do not fill a block yet; None before an episode's first
+        self._recent: collections.deque[Window] = collections.deque(maxlen=shape.blocks)  # block by block
 
     def cut(self, rows: Rows) -> list[Block | Window]:
         """Takes the next rows; returns what is complete now, in stream order, as copies.
@@ -58,74 +59,97 @@ class SequenceCutter:
         """
         ends = np.flatnonzero(rows.steps.step_type == StepType.LAST) + 1
         bounds = [0, *ends, len(rows.steps.step_type)]
-        columns = [*rows.steps, *rows.core_state, rows.taken_values, rows.greedy_values]
         pieces: list[Block | Window] = []
         for start, end in itertools.pairwise(bounds):
             if start < end:
-                pieces += self._extend([column[start:end] for column in columns])
+                pieces += self._extend(_rows([column[start:end] for column in _columns(rows)]))
         return pieces
 
     def state(self) -> State:
         """Returns what `restore` needs in order to go on with the stream."""
-        pending = numbered(self._pending or [])
-        recent = numbered(map(np.stack, zip(*self._recent, strict=True)))
+        pending = numbered([] if self._pending is None else _columns(self._pending))
+        recent = numbered(map(np.stack, zip(*map(_window_columns, self._recent), strict=True)))
         blocks = numbered([np.int64(self._blocks)])
         return joined({"blocks": blocks, "pending": pending, "recent": recent})
 
     def restore(self, state: State) -> None:
         """Goes on where another cutter of the same shape was."""
         self._blocks = int(state["blocks/0"])
-        self._pending = list(part(state, "pending").values()) or None
-        recent = part(state, "recent").values()
+        pending = list(part(state, "pending").values())
+        self._pending = _rows(pending) if pending else None
         self._recent.clear()
-        self._recent.extend(list(columns) for columns in zip(*recent, strict=True))
+        self._recent.extend(map(_window, zip(*part(state, "recent").values(), strict=True)))
 
-    def _extend(self, columns: list[np.ndarray]) -> list[Block | Window]:
+    def _extend(self, rows: Rows) -> list[Block | Window]:
         """Takes rows of one episode; the last row may be its end."""
-        shape, step_type = self._shape, columns[0]
-        begins = self._pending is None
+        shape, step_type = self._shape, rows.steps.step_type
+        begins, ends = self._pending is None, step_type[-1] == StepType.LAST
         if begins != (step_type[0] == StepType.FIRST) or (step_type[1:] == StepType.FIRST).any():
             raise ValueError(
                 "A stream must run FIRST, MID, ..., LAST and then FIRST again; "
                 f"{'a new' if begins else 'an unfinished'} episode goes on with step types {step_type}"
             )
-        before = _padding(columns, shape.burn_in) if begins else self._pending
-        parts = [before, columns]
-        if step_type[-1] == StepType.LAST:
-            rows = self._blocks * shape.block + len(before[0]) + len(step_type)
-            start = shape.starts(rows - shape.burn_in - 1)[-1]
-            parts.append(_padding(columns, start + shape.rows - rows))
-        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        before = _padding(rows, shape.burn_in) if self._pending is None else self._pending
+        parts = [before, rows]
+        if ends:
+            count = self._blocks * shape.block + len(before.steps.step_type) + len(step_type)
+            start = shape.starts(count - shape.burn_in - 1)[-1]
+            parts.append(_padding(rows, start + shape.rows - count))
+        columns = [np.concatenate(column) for column in zip(*map(_columns, parts), strict=True)]
 
-        full = len(joined[0]) // shape.block
-        rest = full * shape.block
-        blocks = [column[:rest].reshape(full, shape.block, *column.shape[1:]) for column in joined]
-        pieces = [
-            piece for index in range(full) for piece in self._hand_out([column[index] for column in blocks])
-        ]
-        if step_type[-1] == StepType.LAST:
+        full = len(columns[0]) // shape.block
+        pieces = []
+        for index in range(full):
+            block = slice(index * shape.block, (index + 1) * shape.block)
+            pieces += self._hand_out(_rows([column[block] for column in columns]))
+        self._pending = _rows([column[full * shape.block :].copy() for column in columns])
+        if ends:
             self._blocks, self._pending = 0, None
             self._recent.clear()
-        else:
-            self._pending = [column[rest:].copy() for column in joined]
         return pieces
 
-    def _hand_out(self, columns: list[np.ndarray]) -> list[Block | Window]:
+    def _hand_out(self, rows: Rows) -> list[Block | Window]:
+        """Takes the next block; returns it, and the window that it completes, if it does."""
         stride = self._shape.period // self._shape.block
-        steps, core_state, values = Steps(*columns[:5]), columns[5:-2], columns[-2:]
         starts_window = self._blocks % stride == 0
-        pieces = [Block(steps, tuple(state[0] for state in core_state) if starts_window else None)]
+        core_state = tuple(state[0] for state in rows.core_state) if starts_window else None
+        pieces: list[Block | Window] = [Block(rows.steps, core_state)]
         self._blocks += 1
-        self._recent.append([steps.step_type, *steps[2:], *values])
+        unstored = rows.steps._replace(observation=None)
+        self._recent.append(Window(unstored, rows.taken_values, rows.greedy_values))
         if self._blocks >= self._shape.blocks and (self._blocks - self._shape.blocks) % stride == 0:
-            step_type, *others = (np.concatenate(column) for column in zip(*self._recent, strict=True))
-            pieces.append(Window(Steps(step_type, None, *others[:3]), *others[3:]))
+            columns = zip(*map(_window_columns, self._recent), strict=True)
+            pieces.append(_window(map(np.concatenate, columns)))
         return pieces
 
 
-def _padding(columns: list[np.ndarray], count: int) -> list[np.ndarray]:
+def _padding(like: Rows, count: int) -> Rows:
     """`count` rows that train nothing."""
-    padding = [np.zeros((count, *column.shape[1:]), column.dtype) for column in columns]
-    padding[0][:] = StepType.LAST
-    padding[2][:] = -1
+    padding = _rows([np.zeros((count, *column.shape[1:]), column.dtype) for column in _columns(like)])
+    padding.steps.step_type[:] = StepType.LAST
+    padding.steps.previous_action[:] = -1
     return padding
+
+
+def _columns(rows: Rows) -> list[np.ndarray]:
+    return [*rows.steps, *rows.core_state, rows.taken_values, rows.greedy_values]
+
+
+def _rows(columns: list[np.ndarray]) -> Rows:
+    """The inverse of `_columns`."""
+    steps, (*core_state, taken_values, greedy_values) = (
+        columns[: len(Steps._fields)],
+        columns[len(Steps._fields) :],
+    )
+    return Rows(Steps(*steps), tuple(core_state), taken_values, greedy_values)
+
+
+def _window_columns(window: Window) -> list[np.ndarray]:
+    step_type, _, *others = window.steps
+    return [step_type, *others, window.taken_values, window.greedy_values]
+
+
+def _window(columns: Iterable[np.ndarray]) -> Window:
+    """The inverse of `_window_columns`."""
+    step_type, *others, taken_values, greedy_values = columns
+    return Window(Steps(step_type, None, *others), taken_values, greedy_values)
