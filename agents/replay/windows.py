@@ -48,7 +48,8 @@ class SequenceCutter:
         self._shape = shape
         self._blocks = 0  # handed out in this episode
         self._pending: list[np.ndarray] | None = None  # columns of the rows that do not fill a block yet
-        self._recent = collections.deque(maxlen=shape.blocks)  # columns of the last blocks, for windows
+        # Columns of the last blocks, for windows.
+        self._recent: collections.deque[list[np.ndarray]] = collections.deque(maxlen=shape.blocks)
 
     def cut(self, rows: Rows) -> list[Block | Window]:
         """Takes the next rows; returns what is complete now, in stream order, as copies.
@@ -69,7 +70,7 @@ class SequenceCutter:
         """Returns what `restore` needs in order to go on with the stream."""
         pending = numbered(self._pending or [])
         recent = numbered(map(np.stack, zip(*self._recent, strict=True)))
-        blocks = numbered([np.int64(self._blocks)])
+        blocks = numbered([np.array(self._blocks, np.int64)])
         return joined({"blocks": blocks, "pending": pending, "recent": recent})
 
     def restore(self, state: State) -> None:
@@ -89,7 +90,7 @@ class SequenceCutter:
                 "A stream must run FIRST, MID, ..., LAST and then FIRST again; "
                 f"{'a new' if begins else 'an unfinished'} episode goes on with step types {step_type}"
             )
-        before = _padding(columns, shape.burn_in) if begins else self._pending
+        before = _padding(columns, shape.burn_in) if self._pending is None else self._pending
         parts = [before, columns]
         if step_type[-1] == StepType.LAST:
             rows = self._blocks * shape.block + len(before[0]) + len(step_type)
@@ -114,7 +115,9 @@ class SequenceCutter:
         stride = self._shape.period // self._shape.block
         steps, core_state, values = Steps(*columns[:5]), columns[5:-2], columns[-2:]
         starts_window = self._blocks % stride == 0
-        pieces = [Block(steps, tuple(state[0] for state in core_state) if starts_window else None)]
+        pieces: list[Block | Window] = [
+            Block(steps, tuple(state[0] for state in core_state) if starts_window else None)
+        ]
         self._blocks += 1
         self._recent.append([steps.step_type, *steps[2:], *values])
         if self._blocks >= self._shape.blocks and (self._blocks - self._shape.blocks) % stride == 0:
