@@ -30,7 +30,7 @@ compare: $(INSTALLED) ## Train the quickstart with scaling and without, and writ
 	$(PY) train.py --config=quickstart --scaling=none $(ARGS)
 	$(PY) -m agents report runs/quickstart-* --title="With return-based scaling and without"
 
-test: lint ## Check style and run the tests; ARGS="-m slow" runs the long ones
+test: lint ## Check style and types and run the tests; ARGS="-m slow" runs the long ones
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 chaos: export KILLS := 20
@@ -60,9 +60,10 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(DOCS_INSTALLED) ## Build the documentation into site/, strictly; it needs no TensorFlow
 	@$(DOCS_VENV)/bin/mkdocs build --strict $(ARGS)
 
-lint: $(INSTALLED) ## Check style and format alone
+lint: $(INSTALLED) ## Check only style, format and types
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
+	$(PY) -m mypy
 
 format: $(INSTALLED) ## Rewrite the sources in the project's format
 	$(PY) -m ruff check --fix
@@ -83,7 +84,7 @@ lock: $(INSTALLED) ## Resolve requirements.lock again; ARGS=--upgrade moves ever
 	} | sort > lock && mv lock ../requirements.lock
 
 clean: ## Remove .venv and everything else that is built (runs/ stays)
-	rm -rf $(VENV) $(DOCS_VENV) $(RIVALS_VENV) site build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) $(RIVALS_VENV) site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 _WORD = 4  # bytes of an int32
@@ -20,7 +22,7 @@ class BlockConv2D(tf.keras.layers.Conv2D):
       ValueError: a kernel size that is no multiple of the stride, or strides that differ.
     """
 
-    def __init__(self, filters: int, kernel_size: int, strides: int, **settings):
+    def __init__(self, filters: int, kernel_size: int, strides: int, **settings: Any):
         super().__init__(filters, kernel_size, strides, **settings)
         (stride, other), sizes = self.strides, self.kernel_size
         if stride != other or any(size % stride for size in sizes):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from networks.initialisers import fan_in_normal, split_seed
@@ -42,7 +44,9 @@ class DuelingHeads(tf.keras.layers.Layer):
         self._seeds = split_seed(seed, 3)
 
     def build(self, input_shape: tf.TensorShape) -> None:
-        def packed(name: str, matrices: int, rows: int, columns: int, seed: int | None):
+        def packed(
+            name: str, matrices: int, rows: int, columns: int, seed: int | None
+        ) -> tuple[tf.Variable, tf.Variable]:
             # Keras counts the packed axis into the fan-in; the scale takes it out again.
             initialiser = fan_in_normal(seed, scale=matrices)
             return (
@@ -97,7 +101,7 @@ def _scale_gradient(inputs: tf.Tensor, scale: float) -> tf.Tensor:
     """The identity, bit for bit, with its gradient multiplied by `scale`."""
 
     @tf.custom_gradient
-    def identity(tensor):
+    def identity(tensor: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         return tf.identity(tensor), lambda upstream: upstream * scale
 
     return identity(inputs)

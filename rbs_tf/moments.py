@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,7 @@ from rbs_tf.returns import discounted_returns, finite_columns
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    Array = np.ndarray | tf.Tensor
+    Array: TypeAlias = np.ndarray | tf.Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ class ReturnMoments:
         """Returns whose steps have been counted before; [T] or [T, H]. Raises what `from_episode` raises."""
         (returns,) = finite_columns(returns=returns)
         nothing = np.zeros(returns.shape[1])
-        return cls(*[nothing] * 5, _count(returns), _mean(returns), _mean(np.square(returns)))
+        return cls(*(nothing,) * 5, _count(returns), _mean(returns), _mean(np.square(returns)))
 
     @staticmethod
     def merge(a: ReturnMoments, b: ReturnMoments) -> ReturnMoments:

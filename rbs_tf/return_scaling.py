@@ -96,7 +96,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         """
         columns, keep = self._masked(mask, rewards=rewards, discounts=discounts)
         nothing = tf.zeros(self.num_heads, tf.float64)
-        self._add(ReturnMoments(*_step_fields(**columns, keep=keep), nothing, nothing, nothing), **columns)
+        self._add(ReturnMoments(*_step_fields(**columns, keep=keep), *[nothing] * 3), **columns)
 
     def update_returns(self, returns: Any, mask: Any = None) -> None:
         """Takes in the returns of steps that `update_state` has seen before; [..., H] and [...] as there.

@@ -154,7 +154,7 @@ class ScaledLoss(tf.Module):
         complete = tf.where(left, before, fresh) + tf.where(ended, after, fresh)
         count, total, squares = (tf.reduce_sum(complete[row], keepdims=True) for row in (0, 4, 5))
         nothing, divisor = tf.zeros(1, tf.float64), tf.maximum(count, 1.0)
-        returns = ReturnMoments(*[nothing] * 5, count, total / divisor, tf.maximum(squares, 0.0) / divisor)
+        returns = ReturnMoments(*(nothing,) * 5, count, total / divisor, tf.maximum(squares, 0.0) / divisor)
         self.scaling.merge_state(returns)
         self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
 

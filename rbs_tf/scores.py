@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import difflib
 import importlib.resources
+from typing import TypeGuard
 
 import numpy as np
 
@@ -31,7 +32,7 @@ RANDOM: dict[str, float] = {game: random for game, (random, _) in _SCORES.items(
 HUMAN: dict[str, float] = {game: human for game, (_, human) in _SCORES.items()}
 
 
-def has_score(game: str | None) -> bool:
+def has_score(game: str | None) -> TypeGuard[str]:
     """Whether `game` is one of the 57 games that reference scores exist for."""
     return game in _SCORES
 

@@ -9,7 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STYLE = {
+# Not str: matplotlib's hints list all names that there are.
+STYLE: dict[Any, Any] = {
     **dict.fromkeys(
         ["font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"], 9.0
     ),

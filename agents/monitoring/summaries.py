@@ -165,7 +165,7 @@ def settings(heads: Heads) -> dict[str, bool | int | float | str]:
     shown = {
         name: value if isinstance(value, bool | int | float) else str(value) for name, value in found.items()
     }
-    return {"scaling": _scaling(), "heads": len(heads)} | shown
+    return {"scaling": _scaling(), "heads": len(heads), **shown}
 
 
 def update_summary(

@@ -33,7 +33,7 @@ def level_for(spec: tf.TensorSpec, level: int | None) -> int:
 
 def compress(rows: np.ndarray, level: int) -> np.ndarray:
     """Rows [R, ...] as one string, an array [] of objects as Reverb wants it."""
-    return np.array(zlib.compress(np.ascontiguousarray(rows), level), dtype=object)
+    return np.array(zlib.compress(np.ascontiguousarray(rows).data, level), dtype=object)
 
 
 def decompress(strings: np.ndarray, rows: int, spec: tf.TensorSpec) -> np.ndarray:

@@ -234,7 +234,7 @@ class Replay:
             )
         self._has_dataset = True
 
-        def draw(_):
+        def draw(_: tf.Tensor) -> tf.data.Dataset:
             return reverb.TrajectoryDataset(
                 self.address,
                 SEQUENCES,
@@ -265,12 +265,12 @@ class Replay:
         for episode in report.episodes:
             self._reports.append({"episodes": np.asarray(episode, np.float64)})
         # Reverb has no empty columns: a row of nothing follows the episodes.
-        *moments, episodes = (np.asarray(array, np.float64) for array in report)
-        last = StatisticsReport(*moments, np.zeros(4))._asdict()
+        report = StatisticsReport(*(np.asarray(array, np.float64) for array in report))
+        last = report._replace(episodes=np.zeros(4))._asdict()
         self._reports.append(last)
         history = self._reports.history
         item = {column: history[column][-1] for column in last}
-        item["episodes"] = history["episodes"][-len(episodes) - 1 :]
+        item["episodes"] = history["episodes"][-len(report.episodes) - 1 :]
         self._reports.create_item(STATISTICS, 1.0, item)
         self._flush(self._reports)
         self._reports.end_episode(timeout_ms=_POLL_MS)

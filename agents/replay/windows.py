@@ -69,7 +69,7 @@ class SequenceCutter:
         """Returns what `restore` needs in order to go on with the stream."""
         pending = numbered([] if self._pending is None else _columns(self._pending))
         recent = numbered(map(np.stack, zip(*map(_window_columns, self._recent), strict=True)))
-        blocks = numbered([np.int64(self._blocks)])
+        blocks = numbered([np.array(self._blocks, np.int64)])
         return joined({"blocks": blocks, "pending": pending, "recent": recent})
 
     def restore(self, state: State) -> None:

@@ -84,9 +84,9 @@ class SequenceWriter:
 
     def state(self) -> State:
         """The blocks that windows to come may refer to, read back from Reverb's buffers; to be called after `flush`."""
-        starts = list(self._starts)
+        known = list(self._starts)
         # Nothing refers to blocks before the first start; chunks are cut as they were if it comes first.
-        starts = np.array(starts[starts.index(True) :] if any(starts) else [], bool)
+        starts = np.array(known[known.index(True) :] if any(known) else [], bool)
         if not len(starts):
             return {"starts": starts}
         history = self._writer.history

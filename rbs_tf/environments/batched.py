@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -47,11 +48,11 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
           ValueError: the spaces or the autoreset mode are others than those above.
         """
         super().__init__()
-        _check_fit(vector_env, name)
+        actions, pixels = _checked_spaces(vector_env, name)
         self.name = name
         self.game = game
         self.reward_multiplier = reward_multiplier
-        self._vector_env: gymnasium.vector.VectorEnv | None = vector_env
+        self._held: gymnasium.vector.VectorEnv | None = vector_env
         self._num_envs: int = vector_env.num_envs
         # Not seed, seed + 1, ...: environment 1 of run 0 would be the twin of environment 0 of run 1.
         # 31 bits, because that is what ALE takes.
@@ -60,11 +61,10 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         ]
         self._ended = np.zeros(self._num_envs, bool)
 
-        actions, pixels = vector_env.single_action_space, vector_env.single_observation_space
         self._first_action = 0
         if isinstance(actions, gymnasium.spaces.Discrete):
-            self._first_action = int(actions.start)
-            self._action_spec = array_spec.BoundedArraySpec((), np.int32, 0, int(actions.n) - 1, "action")
+            self._first_action = actions.start.item()
+            self._action_spec = array_spec.BoundedArraySpec((), np.int32, 0, actions.n.item() - 1, "action")
         else:
             limits = (_bound(actions.low), _bound(actions.high))
             self._action_spec = array_spec.BoundedArraySpec(actions.shape, actions.dtype, *limits, "action")
@@ -99,6 +99,12 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         return int(self._action_spec.maximum) + 1
 
     @property
+    def _vector_env(self) -> gymnasium.vector.VectorEnv:
+        if self._held is None:
+            raise ValueError(f"{self.name} is closed; make another one")
+        return self._held
+
+    @property
     def _discrete(self) -> bool:
         return np.issubdtype(self._action_spec.dtype, np.integer) and self._action_spec.shape == ()
 
@@ -115,12 +121,12 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         `gymnasium.utils.EzPickle` makes an environment anew instead of restoring it. Of an environment that draws from
         generators other than its own (`np.random.rand`), those are not in it.
         """
-        if type(self._vector_env) is not gymnasium.vector.SyncVectorEnv:
+        if type(self._held) is not gymnasium.vector.SyncVectorEnv:
             return None
         stream = io.BytesIO()
         own = self._seeds, self._ended, self._current_time_step
         try:
-            _Pickler(stream).dump((gymnasium.__version__, self._vector_env, *own))
+            _Pickler(stream).dump((gymnasium.__version__, self._held, *own))
         except Exception:  # whatever the classes of an environment raise that were not made for this
             return None
         return stream.getvalue()
@@ -145,17 +151,19 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         if any(getattr(vector_env, name) != getattr(self._vector_env, name) for name in fits):
             raise ValueError(f"{self.name} is no longer the environment whose state was written")
         self._vector_env.close()
-        self._vector_env = vector_env
+        self._held = vector_env
         self._seeds, self._ended, self._current_time_step = own
 
     def close(self) -> None:
         """Ends the environments and their threads; nothing but `close` may be called afterwards."""
-        if self._vector_env is not None:
-            self._vector_env.close()
-            self._vector_env = None  # ALE's threads end with the last reference
+        if self._held is not None:
+            self._held.close()
+            self._held = None  # ALE's threads end with the last reference
 
     def _reset(self) -> ts.TimeStep:
-        observation, _ = self._vector_env.reset(seed=self._seeds)
+        observation, _ = self._vector_env.reset(
+            seed=self._seeds  # type: ignore[arg-type]  # VectorEnv's hint lacks the lists that its kinds take
+        )
         self._seeds = None  # seeding again would play the first episode again
         self._ended = np.zeros(self._num_envs, bool)
         return ts.TimeStep(
@@ -205,13 +213,16 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 class _Pickler(pickle.Pickler):
     """Refuses what would be made anew, wherever it is."""
 
-    def reducer_override(self, obj):
+    def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, gymnasium.utils.EzPickle):
             raise pickle.PicklingError(f"{type(obj).__name__} is an EzPickle")
         return NotImplemented
 
 
-def _check_fit(vector_env: gymnasium.vector.VectorEnv, name: str) -> None:
+def _checked_spaces(
+    vector_env: gymnasium.vector.VectorEnv, name: str
+) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, gymnasium.spaces.Box]:
+    """Actions and observations of each environment, if `GymnasiumVectorEnvironment` can deal with them."""
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
         raise ValueError(f"{name}: expected a Discrete or Box action space, got {actions}")
@@ -223,12 +234,13 @@ def _check_fit(vector_env: gymnasium.vector.VectorEnv, name: str) -> None:
     mode = vector_env.metadata.get("autoreset_mode")
     if mode != gymnasium.vector.AutoresetMode.NEXT_STEP:
         raise ValueError(f"{name}: expected AutoresetMode.NEXT_STEP, got {mode}")
+    return actions, observations
 
 
 def _as_spec(observation: np.ndarray) -> np.ndarray:
     return observation.view(np.uint8) if observation.dtype == bool else observation
 
 
-def _bound(limit: np.ndarray) -> np.ndarray:
+def _bound(limit: np.ndarray) -> np.ndarray | np.generic:
     """One number when all elements share it, which keeps the spec of a frame small."""
     return limit.flat[0] if (limit == limit.flat[0]).all() else limit

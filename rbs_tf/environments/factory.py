@@ -79,7 +79,7 @@ def make(
         "stack_num": stack_num,
     }
     lives = {"fire_on_new_life": fire_on_new_life, "terminal_on_life_loss": terminal_on_life_loss}
-    _check_atari(name, frames | lives)
+    _check_atari(name, {**frames, **lives})
     if name in names.ATARI_GAMES:
         vector_env = _atari(
             name,
@@ -157,9 +157,13 @@ class _Frames(gymnasium.vector.VectorWrapper):
     FIRE; with `terminal_on_life_loss` `info["life_lost"]` says which environments have lost one, bool [N].
     """
 
+    env: AtariVectorEnv
+
     def __init__(self, env: AtariVectorEnv, fire_on_new_life: bool, terminal_on_life_loss: bool):
         super().__init__(env)
-        stack, height, width, *colors = env.single_observation_space.shape
+        frames = env.single_observation_space
+        assert isinstance(frames, gymnasium.spaces.Box)
+        stack, height, width, *colors = frames.shape
         shape = (height, width, stack * (colors[0] if colors else 1))
         self.single_observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
         self.observation_space = gymnasium.vector.utils.batch_space(
@@ -172,14 +176,19 @@ class _Frames(gymnasium.vector.VectorWrapper):
         self._new_life = np.zeros(env.num_envs, bool)
         self._ended = np.zeros(env.num_envs, bool)
 
-    def reset(self, *, seed: list[int] | None = None, options: dict[str, Any] | None = None):
+    def reset(  # type: ignore[override]  # VectorWrapper's hints are of type variables that nothing binds
+        self, *, seed: list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         # One seed per environment is a list for Gymnasium's own vector environments, an array for ALE's.
+        frames: np.ndarray
         frames, info = self.env.reset(seed=None if seed is None else np.asarray(seed), options=options)
         self._lives, self._new_life = np.array(info["lives"]), np.ones(self.num_envs, bool)
         self._ended = np.zeros(self.num_envs, bool)
         return self._image(frames), info
 
-    def step(self, actions: np.ndarray):
+    def step(  # type: ignore[override]  # as for `reset`
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._fire is not None:
             actions = np.where(self._new_life, self._fire, actions)
         frames, rewards, terminated, truncated, info = self.env.step(actions)

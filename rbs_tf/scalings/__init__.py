@@ -11,7 +11,7 @@ from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.return_out import ReturnOut
 from rbs_tf.scalings.return_std import ReturnStd
 from rbs_tf.scalings.reward_std import RewardStd
-from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "ErrorBasedScaling",
     "ErrorContext",
     "GymnasiumNormalise",
+    "HeadLayer",
     "Horizon",
     "JointScaling",
     "PopArt",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gin
 import tensorflow as tf
 
-from rbs_tf.scalings.scaling import ErrorContext, Scaling, summed_over_replicas
+from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling, summed_over_replicas
 
 
 @gin.configurable("error_based", module="scalings")
@@ -59,7 +57,12 @@ class ErrorBasedScaling(Scaling):
         return self._divided(errors, deviation(pooled(recent)))
 
     def after_update(
-        self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: Any, target_heads: Any
+        self,
+        targets: tf.Tensor,
+        outputs: tf.Tensor,
+        mask: tf.Tensor,
+        heads: HeadLayer,
+        target_heads: HeadLayer,
     ) -> None:
         self.recent.assign(self._recent_after(targets - self.values(outputs), mask))
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gin
 import tensorflow as tf
 
-from rbs_tf.scalings.scaling import ErrorContext, Scaling, summed_over_replicas
+from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling, summed_over_replicas
 
 # Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
 _SMALLEST_CHANGE = 1e-4
@@ -35,7 +33,7 @@ class OutputUnits(tf.Module):
         """Network units -> reward units, float32 [..., H]."""
         return tf.cast(self.scale, outputs.dtype) * outputs + tf.cast(self.shift, outputs.dtype)
 
-    def rewrite(self, heads: Any, scale: tf.Tensor, shift: tf.Tensor) -> None:
+    def rewrite(self, heads: HeadLayer, scale: tf.Tensor, shift: tf.Tensor) -> None:
         """Changes the units and, through `heads.rescale_outputs`, the last layers, such that no value changes.
 
         Args:
@@ -109,7 +107,12 @@ class PopArt(Scaling):
         return (targets - self.values(outputs)) / tf.cast(self._scale(*moments), targets.dtype)
 
     def after_update(
-        self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: Any, target_heads: Any
+        self,
+        targets: tf.Tensor,
+        outputs: tf.Tensor,
+        mask: tf.Tensor,
+        heads: HeadLayer,
+        target_heads: HeadLayer,
     ) -> None:
         mean, mean_square = self._moments_after(targets, mask)
         self.mean.assign(mean)

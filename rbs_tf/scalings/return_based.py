@@ -12,7 +12,7 @@ import tensorflow as tf
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling, batch_sigma
 from rbs_tf.scalings.error import batch_moments, deviation
-from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 
 
 @gin.configurable("return_based", module="scalings")
@@ -80,7 +80,7 @@ class ReturnBasedScaling(Scaling):
             moments = _with_returns_of(moments, n_step)
         self.layer.merge_state(moments)
 
-    def before_update(self, heads: Any, target_heads: Any) -> None:
+    def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
         if self.biased is None:
             return
         moments = self.layer.moments

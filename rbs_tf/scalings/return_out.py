@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gin
 import tensorflow as tf
 
 from rbs_tf.return_scaling import batch_sigma
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
-from rbs_tf.scalings.scaling import ErrorContext
+from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
 
 
 @gin.configurable("return_out", module="scalings")
@@ -39,7 +37,7 @@ class ReturnOut(ReturnBasedScaling):
         for units in (self.online, self.target):
             units.scale.assign(tf.zeros_like(units.scale))
 
-    def before_update(self, heads: Any, target_heads: Any) -> None:
+    def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
         moments = self.layer.moments
         mean_square_reward = moments.reward_variance + tf.square(moments.reward_mean)
         wanted = tf.sqrt(tf.maximum(moments.return_mean_square, mean_square_reward))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import gin
 import tensorflow as tf
@@ -23,6 +23,18 @@ class ErrorContext(NamedTuple):
     online_values: tf.Tensor  # float32 [T', B, H], reward units: each head's highest value, online network
     target_values: tf.Tensor  # the same of the target network, on the same rows
     n_step: int = 1  # the n of the targets
+
+
+class HeadLayer(Protocol):
+    """What scalings ask of a network's last layers; `networks.DuelingHeads` is one."""
+
+    def rescale_outputs(self, ratio: tf.Tensor, shift: tf.Tensor) -> None:
+        """Rewrites the weights so that every output Q becomes ratio Q + shift, head by head. In graph.
+
+        Args:
+          ratio: float [H].
+          shift: float [H].
+        """
 
 
 def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
@@ -76,7 +88,7 @@ class Scaling(tf.Module):
           joint: the same steps and returns as in `moments`, across heads.
         """
 
-    def before_update(self, heads: Any, target_heads: Any) -> None:
+    def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
         """Before anything is computed, in graph; both networks' head layers, whose `rescale_outputs(ratio, shift)` a
         scaling may call, for one when `observe` has changed its units."""
 
@@ -104,7 +116,12 @@ class Scaling(tf.Module):
         return targets - outputs
 
     def after_update(
-        self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: Any, target_heads: Any
+        self,
+        targets: tf.Tensor,
+        outputs: tf.Tensor,
+        mask: tf.Tensor,
+        heads: HeadLayer,
+        target_heads: HeadLayer,
     ) -> None:
         """After the gradient step, in graph: targets [T, B, H] in reward units, the outputs [T, B, H] in network
         units that were compared with them, mask [T, B], and the head layers as in `before_update`."""

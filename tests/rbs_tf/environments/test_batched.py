@@ -312,6 +312,14 @@ def test_what_a_pickle_would_not_restore_has_no_state(make):
     assert env.state() is None
 
 
+def test_a_closed_environment_says_so():
+    env = countdown()
+    env.close()
+    assert env.state() is None
+    with pytest.raises(ValueError, match="countdown is closed"):
+        env.reset()
+
+
 def test_ales_environments_have_no_state():
     env = environments.make("pong", 1, seed=0)
     env.reset()
