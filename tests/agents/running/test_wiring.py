@@ -1,0 +1,110 @@
+"""The parts of a run are connected: each test fails when one of them is cut off from another."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents.replay.reverb_replay import StatisticsReport
+from agents.running.embedded import EmbeddedRun
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings.joint_moments import JointMoments
+from tests.agents.running.test_embedded import configured, scalars
+
+HEADS = (
+    "Heads.pairs = ((0.5, True), (0.9, True), (0.99, False))",
+    "train.updates = 12",
+    "environments.make.reward_multiplier = 0.25",
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    with configured(*HEADS), EmbeddedRun(tmp_path) as run:
+        yield run
+
+
+def report_of(returns, heads):
+    """Episodes that some collector has finished, in steps that say nothing."""
+    steps = np.zeros((2, 4, 3))
+    moments = ReturnMoments.from_steps(*steps).to_array()
+    episodes = [(head, 0.1, points, 9.0) for head, points in zip(heads, returns, strict=True)]
+    return StatisticsReport(moments, moments, JointMoments.from_steps(*steps).to_array(), np.array(episodes))
+
+
+def test_finished_episodes_move_the_bandit_and_both_policies(run, tmp_path):
+    run.replay.put_statistics(report_of([3.0, -40.0, 250.0, 260.0], [0, 0, 2, 2]))
+    run.replay.put_statistics(report_of([500.0, -7.0, 270.0, 280.0], [1, 1, 2, 2]))
+    original = [12.0, -160.0, 1000.0, 1040.0, 2000.0, -28.0, 1080.0, 1120.0]  # without the multiplier
+    assert run.learner.drain_statistics() == original
+    # Episodes at or above the mean: none of head 0's two, one of head 1's two, all four of head 2's.
+    expected = np.array([0.5 / 3, 1.5 / 3, 4.5 / 5])
+    np.testing.assert_allclose(
+        run.agent.collect_policy.head_probabilities, expected / expected.sum(), rtol=1e-6
+    )
+    assert run.agent.policy.head_probabilities.numpy().tolist() == [0.0, 0.0, 1.0]
+    run.learner.summary_writer.flush()
+    written = scalars(tmp_path / "train")
+    assert written["episode/return"].tolist() == [pytest.approx(np.mean(original))]
+    assert written["episode/length"].tolist() == [9.0]
+
+
+def test_an_evaluation_acts_greedily_with_the_head_that_the_bandit_rates_best(run):
+    run.replay.put_statistics(report_of([1.0, 1.0, 5.0, 5.0, 2.0, 2.0], [0, 0, 1, 1, 2, 2]))
+    run.learner.drain_statistics()
+    network, environment, played = run.agent.network, run.eval_environment, []
+    rng = np.random.default_rng(0)
+    for variable in network.trainable_variables:  # heads that disagree
+        variable.assign_add(0.3 * rng.normal(size=variable.shape).astype(np.float32))
+    reset, step = environment.reset, environment.step
+
+    def noting_reset():
+        played.append((reset(), None))
+        return played[-1][0]
+
+    def noting_step(action):
+        played.append((step(action), action))
+        return played[-1][0]
+
+    environment.reset, environment.step = noting_reset, noting_step
+    run.evaluations.run(0, 1, lambda: False)
+
+    state = tf.nest.map_structure(lambda s: tf.zeros((environment.batch_size, *s.shape)), network.state_spec)
+    choices = []
+    for (time_step, action), (_, taken) in zip(played, played[1:], strict=False):
+        previous = np.where(time_step.is_first(), -1, 0 if action is None else action).astype(np.int32)
+        inputs = tf.constant(time_step.observation), tf.constant(previous), tf.constant(time_step.reward)
+        values, state = network(inputs, tf.constant(time_step.step_type), state)
+        matters = ~time_step.is_last()
+        choices.append((values.numpy().argmax(axis=-1) == taken[:, None])[matters])
+    agreement = np.concatenate(choices).mean(axis=0)
+    assert agreement[1] == 1.0 and agreement[0] < 1.0 and agreement[2] < 1.0
+
+
+def test_first_priorities_in_the_replay_are_the_agents_own(tmp_path):
+    with (
+        configured(*HEADS, 'include "configs/scaling/none.gin"'),
+        EmbeddedRun(tmp_path) as run,
+    ):
+        while run.replay.size < 12:
+            run.collector.run(20)
+        sequence, info = next(iter(run.replay.dataset(8)))
+        expected = run.agent.loss(
+            sequence
+        ).extra.priorities.numpy()  # no update yet: both networks are what acted
+        found = info.priority.numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert len(np.unique(found.round(6))) > 1
+
+
+def test_all_that_was_collected_is_in_sigma_before_an_update(run):
+    update, counts = run.learner.update, []
+
+    def noting_update():
+        counts.append((float(run.agent.scaling.layer.moments.count[0]), run.collector.environment_steps))
+        return update()
+
+    run.learner.update = noting_update
+    run.run()
+    seen, collected = np.transpose(counts)
+    assert len(counts) == 12 and collected[-1] > collected[0]
+    np.testing.assert_array_equal(seen, collected)
