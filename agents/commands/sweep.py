@@ -12,6 +12,7 @@ Each line gives a name a Python literal; nothing is executed. What has finished,
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import json
 import os
@@ -128,11 +129,12 @@ def run(
     ended = processes.work_through(waiting, lambda folder: processes.start(waiting[folder]))
     if cluster:
         ended = processes.work_through_on_ray(waiting, cluster, resources)
-    for number, (folder, code) in enumerate(ended, 1):
-        failed |= {folder.name: code} if code else {}
-        left = timedelta(seconds=round((time.monotonic() - begun) / number * (len(waiting) - number)))
-        how = f"failed with exit code {code}" if code else "finished"
-        print(f"{done + number} of {len(runs)}: {folder.name} {how}. Left about {left}.", flush=True)
+    with contextlib.closing(ended):
+        for number, (folder, code) in enumerate(ended, 1):
+            failed |= {folder.name: code} if code else {}
+            left = timedelta(seconds=round((time.monotonic() - begun) / number * (len(waiting) - number)))
+            how = f"failed with exit code {code}" if code else "finished"
+            print(f"{done + number} of {len(runs)}: {folder.name} {how}. Left about {left}.", flush=True)
     print(f"{len(runs) - len(failed)} of {len(runs)} runs have finished, {len(failed)} failed.")
     for name, code in failed.items():
         print(f"  {name}: exit code {code}")
