@@ -17,7 +17,6 @@ import itertools
 import json
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -119,7 +118,6 @@ def run(
       UsageError: something that is asked for cannot be done; no run has started.
       KeyboardInterrupt, SystemExit: SIGINT or SIGTERM; what ran has ended in order.
     """
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     root = Path(root_dir or Path("runs") / file.stem).absolute()
     runs, resources = read(file, root)
     updates = dict(zip(runs, check(list(runs.values()), list(runs)), strict=True))

@@ -7,6 +7,7 @@ import functools
 import itertools
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,8 +31,9 @@ def work_through(
 ) -> Iterator[tuple[Job, int]]:
     """Begins jobs, as many at a time as there are places, and yields each that has ended with its exit code.
 
-    An exception, so also Ctrl-C, sends SIGTERM to what runs and waits until it has ended.
+    An exception sends SIGTERM to what runs and waits until it has ended; so do Ctrl-C and SIGTERM, which raise one.
     """
+    _exit_on_sigterm()
     waiting, running = iter(jobs), {}
     try:
         while True:
@@ -60,6 +62,7 @@ def work_through_on_ray(
     from agents.running.cluster import connected
 
     ray, tasks = connected(0, cluster), {}
+    _exit_on_sigterm()  # Ray has a handler of its own
     try:
         there = ray.cluster_resources()
         if resources["num_cpus"] > there.get("CPU", 0) or resources["num_gpus"] > there.get("GPU", 0):
@@ -67,18 +70,23 @@ def work_through_on_ray(
         remote = ray.remote(_work).options(max_retries=0, **resources)
         tasks = {remote.remote(command, f"{folder}.log"): folder for folder, command in commands.items()}
         while tasks:
-            (task,), _ = ray.wait(list(tasks))
-            try:
-                code = ray.get(task)
-            except ray.exceptions.RayError:  # its machine is gone, for one
-                code = 1
-            yield tasks.pop(task), code
+            time.sleep(_POLL)  # a signal that arrives in a call of Ray's becomes another exception
+            for task in ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[0]:
+                try:
+                    code = ray.get(task)
+                except ray.exceptions.RayError:  # its machine is gone, for one
+                    code = 1
+                yield tasks.pop(task), code
     finally:
         for task in tasks:
             ray.cancel(task)
         for task in tasks:
             ray.wait([task])
         ray.shutdown()
+
+
+def _exit_on_sigterm() -> None:
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _work(command: Sequence[str], log: str) -> int:

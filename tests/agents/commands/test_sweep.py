@@ -233,10 +233,10 @@ def test_on_ray_runs_are_placed_side_by_side(started, tmp_path, capfd):
     root = tmp_path / "root"
     try:
         # Seed 9 goes on until it is told to stop, beside all the others.
-        with interrupting(root / "quickstart-return-seed9", signal.SIGINT):
-            text = 'seed = [9, 0]\nscaling = ["return", "none", "clip"]'
-            with pytest.raises(KeyboardInterrupt):
-                started(text, cluster=cluster.address)
+        text = 'seed = [9, 0]\nscaling = ["return", "none", "clip"]'
+        told = interrupting(root / "quickstart-return-seed9", signal.SIGTERM)
+        with told, pytest.raises(SystemExit, match="143"):
+            started(text, cluster=cluster.address)
         assert (root / "quickstart-return-seed9" / "checkpoint").exists()
         assert started("seed = [9, 0]\nscaling = 'return'\nnum_cpus = 1", cluster=cluster.address) == 0
         out = capfd.readouterr().out
