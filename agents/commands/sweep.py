@@ -129,7 +129,8 @@ def run(
         ended = processes.work_through_on_ray(waiting, cluster, resources)
     with contextlib.closing(ended):
         for number, (folder, code) in enumerate(ended, 1):
-            failed |= {folder.name: code} if code else {}
+            if code:
+                failed[folder.name] = code
             left = timedelta(seconds=round((time.monotonic() - begun) / number * (len(waiting) - number)))
             how = f"failed with exit code {code}" if code else "finished"
             print(f"{done + number} of {len(runs)}: {folder.name} {how}. Left about {left}.", flush=True)
