@@ -11,7 +11,9 @@ stopped, on any machine. Run folders are deleted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
+import itertools
 import json
 import os
 import shutil
@@ -20,7 +22,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import rbs_tf.scalings  # noqa: E402, F401  gin names
+from agents.running import processes  # noqa: E402
 from agents.running.embedded import EmbeddedRun  # noqa: E402
 from benchmarks.quickstart_curves import scalars  # noqa: E402
 from rbs_tf import discounted_returns  # noqa: E402
@@ -115,6 +117,8 @@ def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
     gin.parse_config_files_and_bindings(["configs/minatar.gin", f"configs/scaling/{scaling}.gin"], bindings)
     with EmbeddedRun(folder) as embedded:
         result = embedded.run()
+        if result.stopped_by is not None:
+            raise SystemExit(128 + result.stopped_by)
         heads = embedded.agent.heads.names
         gradients = torso_gradients(embedded)
         accuracies = relative_value_errors(embedded)
@@ -188,16 +192,12 @@ def relative_value_errors(embedded: EmbeddedRun) -> np.ndarray:
     return np.sqrt(np.mean(np.square(values - returns), axis=0)) / np.std(returns, axis=0)
 
 
-def in_own_process(run: Run) -> dict[str, list[dict[str, str]]]:
-    """`measure` in a process of one thread; what it prints is thrown away."""
-    folder = Path(tempfile.mkdtemp(prefix="minatar_scaling_"))
+def begin(run: Run, folder: Path) -> subprocess.Popen:
+    """Starts `measure` in a process of one thread; what it prints is thrown away."""
+    folder.mkdir(parents=True)
     command = [sys.executable, "-m", "benchmarks.minatar_scaling", "--measure", json.dumps(run), str(folder)]
     threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    try:
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, env=os.environ | threads)
-        return json.loads((folder / "lines.json").read_text())
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return processes.start(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=os.environ | threads)
 
 
 def finished() -> set[tuple[str, ...]]:
@@ -242,17 +242,21 @@ def main(command_line: Sequence[str] | None = None) -> None:
     print(f"{len(done)} runs are done, {len(waiting)} to go.", flush=True)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
 
-    def attempt(run: Run) -> dict[str, list[dict[str, str]]] | None:
-        return in_own_process(run) if time.monotonic() < end else None
-
-    with ThreadPoolExecutor(options.processes) as pool:
-        for run, lines in zip(waiting, pool.map(attempt, waiting), strict=True):
-            if lines is None:
-                break
-            # The heads first: the run counts as finished once it has its own line.
-            append(HEAD_RESULTS, run, lines["heads"])
-            append(RESULTS, run, lines["run"])
-            print(*run, lines["run"][0]["mean_return"], f"({lines['run'][0]['minutes']} minutes)", flush=True)
+    in_time = itertools.takewhile(lambda _: time.monotonic() < end, waiting)
+    with tempfile.TemporaryDirectory(prefix="minatar_scaling_") as scratch:
+        folders = {run: Path(scratch, *map(str, run)) for run in waiting}
+        ended = processes.work_through(in_time, lambda run: begin(run, folders[run]), options.processes)
+        with contextlib.closing(ended):
+            for run, code in ended:
+                if code:
+                    raise SystemExit(f"{json.dumps(run)} failed with exit code {code}")
+                lines = json.loads((folders[run] / "lines.json").read_text())
+                shutil.rmtree(folders[run])
+                # The heads first: the run counts as finished once it has its own line.
+                append(HEAD_RESULTS, run, lines["heads"])
+                append(RESULTS, run, lines["run"])
+                line = lines["run"][0]
+                print(*run, line["mean_return"], f"({line['minutes']} minutes)", flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def main(
       signal that stopped the run, so 130 on Ctrl-C.
 
     Raises:
-      SystemExit: after `--help`.
+      SystemExit: after `--help`, and of a sweep that SIGTERM stops.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     started = False

@@ -1,8 +1,17 @@
 """The grid's command line; what a run measures takes minutes and is in docs/results/."""
 
+import csv
+import json
+
 import pytest
 
+from agents.running import processes
 from benchmarks import minatar_scaling
+
+LINES = {
+    "run": [{"mean_return": "4.2", "minutes": "3.0"}],
+    "heads": [{"head": "a", "error": "1"}, {"head": "b", "error": "2"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -16,3 +25,38 @@ def test_a_run_that_is_not_in_the_grid_is_refused_with_one_that_is(key, tmp_path
     assert f"{key} is no run of the grid" in said
     assert '["space_invaders", 100, 10, "none", "2e-4", 0]' in said
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_has_its_line_is_not_repeated_and_none_starts_after_the_minutes(tmp_path, monkeypatch):
+    runs = [minatar_scaling.Run("breakout", 1, 10, "none", "2e-4", seed) for seed in range(3)]
+    begun, exit_code = [], {1: 3}
+
+    def begin(run, folder):
+        begun.append(run.seed)
+        folder.mkdir(parents=True)
+        (folder / "lines.json").write_text(json.dumps(LINES))
+        return processes.start(["sh", "-c", f"exit {exit_code.get(run.seed, 0)}"])
+
+    table, heads = tmp_path / "results/table.csv", tmp_path / "results/heads.csv"
+    for name, value in {
+        "grid": lambda: runs,
+        "begin": begin,
+        "RESULTS": table,
+        "HEAD_RESULTS": heads,
+    }.items():
+        monkeypatch.setattr(minatar_scaling, name, value)
+    minatar_scaling.main(["--minutes=0"])
+    assert begun == []
+    with pytest.raises(SystemExit, match="failed with exit code 3"):
+        minatar_scaling.main(["--processes=1"])
+    assert begun == [0, 1]
+    exit_code.clear()
+    for _ in range(2):
+        minatar_scaling.main([])
+        assert begun == [0, 1, 1, 2]
+    seeds = [[row["seed"] for row in csv.DictReader(path.open())] for path in (table, heads)]
+    assert list(map(sorted, seeds)) == [["0", "1", "2"], ["0", "0", "1", "1", "2", "2"]]
+    assert table.read_text().splitlines()[:2] == [
+        "game,multiplier,heads,scaling,learning_rate,seed,mean_return,minutes",
+        "breakout,1,10,none,2e-4,0,4.2,3.0",
+    ]

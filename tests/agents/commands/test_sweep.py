@@ -12,7 +12,8 @@ import pytest
 
 from agents import UsageError
 from agents.commands import sweep
-from agents.commands.train import CONFIGS, main
+from agents.commands.train import CONFIGS, check_configuration, main
+from agents.running import processes
 from agents.storage.run_folder import REPOSITORY
 from tests.agents.running.test_embedded import TINY
 
@@ -21,10 +22,12 @@ STAND_IN = """
 import json, pathlib, signal, sys, time
 flags = dict(argument[2:].split("=", 1) for argument in sys.argv[1:])
 folder = pathlib.Path(flags["root_dir"])
-folder.mkdir(exist_ok=True)
+folder.mkdir(parents=True, exist_ok=True)
 with open(folder / "starts", "a") as starts:
     starts.write(" ".join(sys.argv[1:]) + chr(10))
 def stop(number, _):
+    signal.signal(number, signal.SIG_DFL)
+    time.sleep(1)
     (folder / "checkpoint").touch()
     sys.exit(128 + number)
 signal.signal(signal.SIGINT, stop)
@@ -40,8 +43,10 @@ if flags.get("scaling") == "none" and not (folder.parent / "mended").exists():
 
 
 @pytest.fixture(autouse=True)
-def clean_gin():
+def as_before():
+    handler = signal.getsignal(signal.SIGTERM)
     yield
+    signal.signal(signal.SIGTERM, handler)
     gin.clear_config()
 
 
@@ -50,10 +55,11 @@ def started(tmp_path):
     """Runs a sweep of a text with the stand-in; returns the exit code."""
     (tmp_path / "stand_in.py").write_text(STAND_IN)
 
-    def run(text, **options):
+    def run(text, cluster=None):
         (tmp_path / "grid.sweep").write_text(text)
         train = (sys.executable, str(tmp_path / "stand_in.py"))
-        return sweep.run(tmp_path / "grid.sweep", str(tmp_path / "root"), train=train, **options)
+        file, root = tmp_path / "grid.sweep", str(tmp_path / "root")
+        return sweep.run(file, root, cluster, check_configuration, train)
 
     return run
 
@@ -71,21 +77,21 @@ def test_lists_are_axes_and_seeds_change_slowest(tmp_path):
         + "updates = 7\nRecurrentMultiHeadAgent.learning_rate = [2e-4, 6e-4]\nnum_cpus = 2\n"
         + 'gin_bindings = ["train.num_envs = 4", "RecurrentQNetwork.torso = @networks.small_torso"]\n',
     )
-    assert [run.name for run in runs] == [
+    assert [folder.name for folder in runs] == [
         f"minatar-{env}-learning_rate_{rate}-seed{seed}"
         for seed in (0, 1)
         for env in ("pong", "minatar_breakout")
         for rate in ("0.0002", "0.0006")
     ]
-    assert runs[-1].arguments == [
-        "--config=minatar",
+    assert list(runs.values())[-1] == [
         "--seed=1",
+        "--config=minatar",
         "--env=minatar/breakout",
         "--updates=7",
         "--gin_bindings=RecurrentMultiHeadAgent.learning_rate = 0.0006",
         "--gin_bindings=train.num_envs = 4",
         "--gin_bindings=RecurrentQNetwork.torso = @networks.small_torso",
-        f"--root_dir={tmp_path / runs[-1].name}",
+        f"--root_dir={list(runs)[-1]}",
     ]
     assert resources == {"num_cpus": 2, "num_gpus": 0}
 
@@ -94,21 +100,23 @@ def test_every_sweep_that_comes_along_can_run(tmp_path):
     files = sorted((CONFIGS / "sweeps").glob("*.sweep"))
     assert files
     for file in files:
-        runs = sweep.read(file, tmp_path).runs
-        commands, folders = [run.arguments for run in runs], [run.folder for run in runs]
-        assert len(sweep.check_configuration(commands, folders)) == len(runs) > 1
+        runs, _ = sweep.read(file, tmp_path)
+        assert len(check_configuration(list(runs.values()), list(runs))) == len(runs) > 1
 
 
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
         ("sead = [0, 1]", "grid.sweep, line 1: a sweep has no 'sead'. Did you mean seed"),
-        ("seed = []", "line 1: seed has no values"),
+        ("seed = []", "asks for no run: a list in it is empty"),
         ("seed = [0, 1, 0]", "the same run more than once: quickstart-seed0."),
-        ("seed = 0\nenv = range(3)", "line 2: expected a number, a string, or a list of these."),
-        ("seed = 0\nimport os", "line 2: expected NAME = VALUE."),
-        ("seed = 0\nenv = [", "line 2: expected lines of the form NAME = VALUE."),
-        ("gin_bindings = [1]", "line 1: gin_bindings is a list of strings."),
+        (
+            "seed = 0\nenv = range(3)",
+            "line 2: expected NAME = VALUE, where VALUE is a number, a string",
+        ),
+        ("seed = 0\nimport os", "line 2: expected NAME = VALUE"),
+        ("seed = 0\nenv = [", "line 2: expected NAME = VALUE"),
+        ("gin_bindings = [1]", "This is not gin: 1"),
         ("num_cpus = 'all'", "line 1: num_cpus is a number."),
         ('scaling = ["none", "retrun"]', "There is no scaling 'retrun'. Did you mean return"),
         ('config = ["quickstart", "qickstart"]', "There is no config 'qickstart'. Did you mean quickstart?"),
@@ -172,13 +180,14 @@ def interrupting(folder, number):
     return subprocess.Popen([sys.executable, "-c", program])
 
 
-def test_a_signal_stops_the_present_run_in_order_and_the_sweep(started, tmp_path, capfd):
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_stops_the_present_run_in_order_and_the_sweep(started, tmp_path, capfd, number, raised):
     root, text = tmp_path / "root", "seed = [0, 9, 1]"
-    with interrupting(root / "quickstart-seed9", signal.SIGINT):
-        assert started(text) == 130
-    out, err = capfd.readouterr()
-    assert "quickstart-seed9 stopped." in out and "1 of 3 runs have finished, 0 failed." in out
-    assert "Stopped. The same command goes on" in err
+    with interrupting(root / "quickstart-seed9", number), pytest.raises(raised) as stopped:
+        started(text)
+    assert raised is KeyboardInterrupt or stopped.value.code == 143
     assert (root / "quickstart-seed9" / "checkpoint").exists() and not (root / "quickstart-seed1").exists()
     assert started(text) == 0
     assert "3 of 3 runs have finished" in capfd.readouterr().out
@@ -187,11 +196,10 @@ def test_a_signal_stops_the_present_run_in_order_and_the_sweep(started, tmp_path
 def test_a_run_ends_in_order_when_the_sweep_is_killed(tmp_path):
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     program = (
-        "import pathlib, sys\n"
-        "from agents import sweep\n"
-        f"root = pathlib.Path({str(tmp_path)!r})\n"
-        "run = sweep.Run('run', root / 'run', ['--seed=9', f'--root_dir={root}/run'])\n"
-        "sweep._Process(run, (sys.executable, str(root / 'stand_in.py'))).wait([])\n"
+        "import sys\n"
+        "from agents.running import processes\n"
+        f"command = [sys.executable, {str(tmp_path)!r} + '/stand_in.py', '--seed=9', '--root_dir={tmp_path}/run']\n"
+        "list(processes.work_through([0], lambda _: processes.start(command)))\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY) as process:
         while not (tmp_path / "run" / "waiting").exists():
@@ -200,6 +208,20 @@ def test_a_run_ends_in_order_when_the_sweep_is_killed(tmp_path):
         process.kill()
     while not (tmp_path / "run" / "checkpoint").exists():
         time.sleep(0.05)
+
+
+def test_as_many_run_at_a_time_as_there_are_places():
+    begun, ended = [], {}
+
+    def begin(code):
+        begun.append(code)
+        assert len(begun) - len(ended) <= 2
+        return processes.start([sys.executable, "-c", f"raise SystemExit({code})"])
+
+    for job, code in processes.work_through([0, 3, 1, 2], begin, places=2):
+        assert len(begun) >= 2
+        ended[job] = code
+    assert ended == {0: 0, 3: 3, 1: 1, 2: 2}
 
 
 def test_on_ray_runs_are_placed_side_by_side(started, tmp_path, capfd):
@@ -211,10 +233,10 @@ def test_on_ray_runs_are_placed_side_by_side(started, tmp_path, capfd):
     root = tmp_path / "root"
     try:
         # Seed 9 goes on until it is told to stop, beside all the others.
-        with interrupting(root / "quickstart-return-seed9", signal.SIGINT):
-            text = 'seed = [9, 0]\nscaling = ["return", "none", "clip"]'
-            assert started(text, cluster=cluster.address) == 130
-        capfd.readouterr()
+        text = 'seed = [9, 0]\nscaling = ["return", "none", "clip"]'
+        told = interrupting(root / "quickstart-return-seed9", signal.SIGTERM)
+        with told, pytest.raises(SystemExit, match="143"):
+            started(text, cluster=cluster.address)
         assert (root / "quickstart-return-seed9" / "checkpoint").exists()
         assert started("seed = [9, 0]\nscaling = 'return'\nnum_cpus = 1", cluster=cluster.address) == 0
         out = capfd.readouterr().out
