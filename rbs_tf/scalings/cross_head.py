@@ -33,5 +33,5 @@ class CrossHeadScaling(ErrorBasedScaling):
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         errors = targets - self.values(outputs)
-        of_batch = deviation(batch_moments(errors, context.mask[: tf.shape(errors)[0]]))
+        of_batch = deviation(batch_moments(errors, context.error_mask))
         return self._divided(errors, tf.maximum(deviation(pooled(self.recent)), of_batch))

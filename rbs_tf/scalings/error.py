@@ -53,7 +53,7 @@ class ErrorBasedScaling(Scaling):
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         errors = targets - self.values(outputs)
-        recent = self._recent_after(errors, context.mask[: tf.shape(errors)[0]])
+        recent = self._recent_after(errors, context.error_mask)
         return self._divided(errors, deviation(pooled(recent)))
 
     def after_update(

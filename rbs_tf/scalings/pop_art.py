@@ -103,7 +103,7 @@ class PopArt(Scaling):
         return (self.target if target else self.online).values(outputs)
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
-        moments = self._moments_after(targets, context.mask[: tf.shape(targets)[0]])
+        moments = self._moments_after(targets, context.error_mask)
         return (targets - self.values(outputs)) / tf.cast(self._scale(*moments), targets.dtype)
 
     def after_update(

@@ -101,7 +101,7 @@ class ReturnBasedScaling(Scaling):
             floor = tf.maximum(floor, self._sigma_with_gap(context))
         errors = targets - outputs
         if self._mean_error:
-            _, mean, _ = tf.unstack(batch_moments(errors, context.mask[: tf.shape(errors)[0]]))
+            _, mean, _ = tf.unstack(batch_moments(errors, context.error_mask))
             floor = tf.maximum(floor, tf.abs(mean))
         return self.layer(errors, batch_sigma=floor)
 
@@ -135,9 +135,8 @@ class ReturnBasedScaling(Scaling):
 
     def _sigma_with_gap(self, context: ErrorContext) -> tf.Tensor:
         """sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)), float64 [H]: all-time moments, the gap of the batch."""
-        mask = context.mask[: tf.shape(context.online_values)[0]]
         gaps = tf.cast(context.target_values, tf.float64) - tf.cast(context.online_values, tf.float64)
-        _, mean, variance = tf.unstack(batch_moments(gaps, mask))
+        _, mean, variance = tf.unstack(batch_moments(gaps, context.error_mask))
         mean_square_gap = variance + tf.square(mean)
         moments = self.layer.moments
         return tf.sqrt(moments.sigma_squared + moments.discount_variance * mean_square_gap)

@@ -12,17 +12,22 @@ from rbs_tf.scalings.joint_moments import JointMoments
 
 
 class ErrorContext(NamedTuple):
-    """What a batch of TD errors comes from; time-major. No gradient flows into any of it.
+    """The origin of a batch of TD errors; time-major. No gradient flows into any of it.
 
-    Errors belong to the first rows of it, as many as they have themselves; the rest enters their targets.
+    T rows have errors. R rows, at least as many, enter their targets: the whole n-step window.
     """
 
-    rewards: tf.Tensor  # float32 [T, B, H], every reward that enters a target: the whole n-step window
-    discounts: tf.Tensor  # float32 [T, B, H]
-    mask: tf.Tensor  # float32 [T, B], 1 for real transitions, 0 for padding
-    online_values: tf.Tensor  # float32 [T', B, H], reward units: each head's highest value, online network
-    target_values: tf.Tensor  # the same of the target network, on the same rows
+    rewards: tf.Tensor  # float32 [R, B, H]
+    discounts: tf.Tensor  # float32 [R, B, H]
+    mask: tf.Tensor  # float32 [R, B], 1 for real transitions, 0 for padding
+    online_values: tf.Tensor  # float32 [T, B, H], reward units: each head's highest value, online network
+    target_values: tf.Tensor  # float32 [T, B, H], the same of the target network
     n_step: int = 1  # the n of the targets
+
+    @property
+    def error_mask(self) -> tf.Tensor:
+        """The mask of the rows that have errors: float32 [T, B]."""
+        return self.mask[: tf.shape(self.online_values)[0]]
 
 
 class HeadLayer(Protocol):

@@ -16,9 +16,10 @@ ALL = np.ones(SHAPE[:2])
 
 def context(mask=ALL):
     """Two rows more than there are errors, as the n-step window has."""
+    values = tf.zeros((*mask.shape, H))
     mask = np.concatenate([mask, np.ones((2, mask.shape[1]))])
-    nothing = tf.zeros((*mask.shape, H))
-    return ErrorContext(nothing, nothing, tf.constant(mask, tf.float32), nothing, nothing)
+    rewards = tf.zeros((*mask.shape, H))
+    return ErrorContext(rewards, rewards, tf.constant(mask, tf.float32), values, values)
 
 
 def some_errors(seed=0, size=1.0, offset=0.0):
