@@ -21,6 +21,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -33,12 +34,12 @@ from agents import RunFolderError, UsageError
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "numpy", "gin-config", "rbs-tf")
 
-_CONFIG, _OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt"
+CONFIG, OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt"
 NATIVE = "native.log"  # made once the configuration is there
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
 # A start that was killed before it wrote the configuration leaves no more than these behind.
-_BEFORE_CONFIG = {_LOCK, _COMMAND, _VERSIONS, _CONFIG + _NEW, _VERSIONS + _NEW}
+_BEFORE_CONFIG = {_LOCK, _COMMAND, _VERSIONS, CONFIG + _NEW, _VERSIONS + _NEW}
 
 
 @contextlib.contextmanager
@@ -63,13 +64,13 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
         try:
             _make(folder)
             stack.enter_context(_locked(folder))
-            new = not (folder / _CONFIG).exists()
+            new = not (folder / CONFIG).exists()
             _check_configuration(folder)
             write(folder / _VERSIONS, versions())
             now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
             with open(folder / _COMMAND, "a") as lines:
                 lines.write(f"{now}  {shlex.join(command)}\n")
-            write(folder / _CONFIG, gin.config_str())
+            write(folder / CONFIG, gin.config_str())
         except OSError as error:
             raise RunFolderError(
                 f"The run folder {folder} cannot be written: {error.strerror or error}. "
@@ -85,7 +86,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
 
 def write_operative_config(root_dir: str | os.PathLike) -> None:
     """Saves every gin value in use, defaults included. To be called once everything has been constructed."""
-    write(pathlib.Path(root_dir) / _OPERATIVE, gin.operative_config_str())
+    write(pathlib.Path(root_dir) / OPERATIVE, gin.operative_config_str())
 
 
 def versions() -> str:
@@ -99,6 +100,23 @@ def versions() -> str:
     return "\n".join([*lines, f"commit {_commit()}"]) + "\n"
 
 
+def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
+    """Returns what `versions` said at the folder's last start, name -> version; nothing without the file."""
+    path = pathlib.Path(root_dir) / _VERSIONS
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return dict(re.findall(r"^(\S+) (.+)$", text, re.MULTILINE))
+
+
+def is_locked(root_dir: str | os.PathLike) -> bool:
+    """Whether a process of this machine works in the folder; does not take the lock from a run that starts now."""
+    try:
+        inode = (pathlib.Path(root_dir) / _LOCK).stat().st_ino
+        locks = pathlib.Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return False
+    return any("FLOCK" in line and f":{inode} " in line and "->" not in line for line in locks)
+
+
 def _make(folder: pathlib.Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(
@@ -107,7 +125,7 @@ def _make(folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     names = {entry.name for entry in folder.iterdir()}
     foreign = sorted(names - _BEFORE_CONFIG)
-    if foreign and _CONFIG not in names:
+    if foreign and CONFIG not in names:
         shown = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
         raise RunFolderError(
             f"{folder} holds something else than a run: {shown}. "
@@ -134,11 +152,11 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _check_configuration(folder: pathlib.Path) -> None:
-    if not (folder / _CONFIG).exists():
+    if not (folder / CONFIG).exists():
         return
-    before, now = _fixed_lines((folder / _CONFIG).read_text()), _fixed_lines(gin.config_str())
+    before, now = _fixed_lines((folder / CONFIG).read_text()), _fixed_lines(gin.config_str())
     if before != now:
-        diff = difflib.unified_diff(before, now, f"{folder / _CONFIG}", "this command", n=0, lineterm="")
+        diff = difflib.unified_diff(before, now, f"{folder / CONFIG}", "this command", n=0, lineterm="")
         shown = "\n".join("  " + line for line in diff if not line.startswith("@@"))
         raise RunFolderError(
             f"{folder} belongs to a run with another configuration:\n{shown}\n"

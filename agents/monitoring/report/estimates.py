@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
+from rliable import library, metrics
 
 RESAMPLES = 2_000
 AGGREGATES = ("mean", "median", "capped mean")
@@ -20,23 +22,16 @@ def binned(places: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndar
 
     Bins without a value between two that have some are interpolated; NaN before the first and after the last value.
     """
-    index = np.searchsorted(edges, places, side="left") - 1
-    index = np.where(places == edges[0], 0, index)
-    inside = (index >= 0) & (index < len(edges) - 1)
-    counts = np.bincount(index[inside], minlength=len(edges) - 1)
-    sums = np.bincount(index[inside], values[inside], minlength=len(edges) - 1)
-    filled = np.flatnonzero(counts)
-    if not len(filled):
-        return np.full(len(edges) - 1, np.nan)
-    bins = np.arange(len(edges) - 1)
-    return np.interp(bins, filled, sums[filled] / counts[filled], left=np.nan, right=np.nan)
+    bins = pd.cut(places, edges, labels=False, include_lowest=True)
+    means = pd.Series(values, dtype=float).groupby(bins).mean().reindex(range(len(edges) - 1))
+    return means.interpolate(limit_area="inside").to_numpy()
 
 
-def interpolated(places: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Values at other places, linear between the given ones, NaN before the first and after the last."""
+def interpolated(places: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Values at all edges but the first, linear between the given ones, NaN before the first and after the last."""
     if not len(places):
-        return np.full(len(at), np.nan)
-    return np.interp(at, places, values, left=np.nan, right=np.nan)
+        return np.full(len(edges) - 1, np.nan)
+    return np.interp(edges[1:], places, values, left=np.nan, right=np.nan)
 
 
 def final(places: np.ndarray, values: np.ndarray, end: float) -> float:
@@ -53,9 +48,14 @@ def curve_interval(curves: np.ndarray, seed: int = 0) -> np.ndarray:
     """
     point = curves.mean(axis=0)
     if len(curves) < 2:
-        return np.stack([point, *[np.full_like(point, np.nan)] * 2])
+        return _alone(point)
     drawn = np.random.default_rng(seed).integers(len(curves), size=(RESAMPLES, len(curves)))
     return np.stack([point, *np.percentile(curves[drawn].mean(axis=1), [2.5, 97.5], axis=0)])
+
+
+def _alone(point: np.ndarray) -> np.ndarray:
+    """A point without an interval: [...] -> [3, ...]."""
+    return np.stack([point, *[np.full_like(point, np.nan)] * 2])
 
 
 def aggregates(scores: np.ndarray) -> np.ndarray:
@@ -71,13 +71,11 @@ def game_bands(scores: np.ndarray, seed: int = 0) -> np.ndarray:
     """
     point = aggregates(scores.T)
     if len(scores) < 2:
-        return np.stack([point, *[np.full_like(point, np.nan)] * 2], axis=1)
+        return _alone(point).swapaxes(0, 1)
     drawn = np.random.default_rng(seed).integers(len(scores), size=(RESAMPLES, len(scores)))
     # Column by column: [resamples, games, K] of 57 games would take a tenth of a gigabyte.
-    quartiles = [
-        np.percentile(aggregates(column[drawn]), [25, 75], axis=-1) for column in scores.T
-    ]  # K x [2, 3]
-    low, high = np.stack(quartiles, axis=-1)
+    quartiles = [np.percentile(aggregates(column[drawn]), [25, 75], axis=-1) for column in scores.T]
+    low, high = np.stack(quartiles, axis=-1)  # from K times [2, 3]
     return np.stack([point, low, high], axis=1)
 
 
@@ -88,16 +86,12 @@ def task_means(samples: np.ndarray) -> np.ndarray:
 
 def mean_and_iqm(samples: np.ndarray) -> np.ndarray:
     """Mean and interquartile mean over seeds and tasks: [2]."""
-    from rliable import metrics
-
     return np.array([metrics.aggregate_mean(samples), metrics.aggregate_iqm(samples)])
 
 
 def all_aggregates(samples: np.ndarray) -> np.ndarray:
     """Those of `ALL_AGGREGATES` of human-normalised scores [seeds, games]: [4]. Games' means over seeds come first,
     except in the interquartile mean, which is of all runs."""
-    from rliable import metrics
-
     return np.array([*aggregates(samples.mean(axis=0)), metrics.aggregate_iqm(samples)])
 
 
@@ -127,10 +121,7 @@ def estimate(*samples: np.ndarray, function: Callable[..., np.ndarray] = task_me
     """
     samples = tuple(sample.reshape(len(sample), -1) for sample in samples)
     if min(map(len, samples)) < 2:
-        point = function(*samples)
-        return np.stack([point, *[np.full_like(point, np.nan)] * 2])
-    from rliable import library
-
+        return _alone(function(*samples))
     # rliable 1.2 draws from NumPy's global generator, whatever `random_state` it is given.
     state = np.random.get_state()
     np.random.seed(0)

@@ -1,372 +1,204 @@
-"""The numbers of every section: from a study to arrays."""
+"""The numbers of every section, from a study to tables. Each is a CSV file; docs/report.md explains its columns."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from agents.monitoring.report import estimates
 from agents.monitoring.report.events import head_counts
-from agents.monitoring.report.groups import KINDS, Group, Study, all_runs
-from agents.monitoring.report.runs import Run
+from agents.monitoring.report.groups import KINDS, Study
+from agents.monitoring.report.runs import LOSS, Run
 from rbs_tf import scores
 
 ALL = "all environments"
 BINS = 25
 PATH_BINS = 10
 THRESHOLDS = 41  # of the performance profile
-PARTS = ("whole run", "first fifth", "last fifth")
-HEAD_TAGS = {
-    "loss": ("train", "loss"),
-    "td_error_scaled": ("train", "td_error/scaled"),
-    "td_error": ("train", "td_error/unscaled"),
-    "value_error": ("evaluation", "value_error"),
+PARTS = {"whole run": (-1.0, 1.0), "first fifth": (-1.0, 0.2), "last fifth": (0.8, 1.0)}  # after and up to
+ERRORS = (LOSS, "td_error/scaled/", "td_error/unscaled/", "value_error/")  # tags before a head's name
+COLUMNS = {  # X stands for the study's axis
+    "runs": "environment group seed updates planned_updates environment_steps state commit folder",
+    "learning_curves": "environment group returns seed X return",
+    "learning_curve_means": "environment group returns seeds X mean low high",
+    "final_returns": "environment group returns seeds mean low high human_normalised_mean",
+    "human_normalised": "group games aggregate X value lower_quartile upper_quartile",
+    "aggregates": "group games aggregate value low high",
+    "performance_profile": "group games threshold share_above low high",
+    "improvement": "environment first second seeds probability low high",
+    "heads": "environment group seed head part loss td_error_scaled td_error value_error share_of_loss",
+    "head_choices": "environment group seed head X probability episodes",
+    "loss_and_score": "environment group X return loss",
 }
 
-
-class Curves(NamedTuple):
-    """Returns over updates or steps of one group in one environment; points are means of what came before them."""
-
-    environment: str
-    group: str
-    kind: str  # of KINDS
-    places: np.ndarray  # [K]
-    runs: Sequence[Run]
-    seeds: np.ndarray  # [seeds, K]
-    mean: np.ndarray  # [3, K], with the interval over seeds
+Tables = Mapping[str, pd.DataFrame]  # by the names of their CSV files
+Rows = Iterator[tuple[Any, ...]]
+Returns = Mapping[tuple[str, str], np.ndarray]  # of an environment and a group: [seeds]
 
 
-class Final(NamedTuple):
-    """Returns at the end of one group in one environment."""
-
-    environment: str
-    group: str
-    kind: str
-    returns: np.ndarray  # [seeds]
-
-    @property
-    def interval(self) -> np.ndarray:
-        """Mean over seeds and its 95% bootstrap interval: [3]."""
-        return estimates.curve_interval(self.returns[:, None])[:, 0]
-
-    @property
-    def human_normalised(self) -> np.ndarray | None:
-        """Scores [seeds], or None where nobody has measured a human."""
-        known = scores.has_score(self.environment)
-        return scores.human_normalised_score(self.environment, self.returns) if known else None
-
-
-class Improvement(NamedTuple):
-    """How probable it is that a run of one group beats one of another."""
-
-    environment: str  # or ALL
-    first: str
-    second: str
-    seeds: int
-    probability: np.ndarray  # [3], with the interval
-
-
-class HeadNumbers(NamedTuple):
-    """What the heads of one run learn from; `values` has an axis for PARTS, one for the names, one for heads."""
-
-    environment: str
-    group: str
-    seed: int
-    heads: Sequence[str]
-    names: Sequence[str]
-    values: np.ndarray  # [3, names, H]
-
-    def of(self, name: str, part: str) -> np.ndarray:
-        """Float64 [H]."""
-        return self.values[PARTS.index(part), list(self.names).index(name)]
-
-
-class Choices(NamedTuple):
-    """Which head acts, of one run."""
-
-    environment: str
-    group: str
-    seed: int
-    heads: Sequence[str]
-    places: np.ndarray  # [K]
-    probability: np.ndarray  # [H, K], the bandit's
-    episodes: np.ndarray  # [H, K], finished in each bin
-
-    @property
-    def last(self) -> np.ndarray:
-        """The latest probabilities that were logged: [H]."""
-        return self.probability[:, np.flatnonzero(~np.isnan(self.probability[0]))[-1]]
-
-
-class Path(NamedTuple):
-    """Loss beside score while a group learns in an environment; means over seeds."""
-
-    environment: str
-    group: str
-    places: np.ndarray  # [K]
-    score: np.ndarray  # [K], training returns
-    loss: np.ndarray  # [K], summed over heads
-
-
-class Numbers(NamedTuple):
-    """All of a report's. The four of human-normalised scores are empty without a game that all groups have played."""
-
-    curves: Sequence[Curves]
-    finals: Sequence[Final]
-    games: Sequence[str]
-    human_places: np.ndarray  # [K]
-    human_curves: Mapping[str, np.ndarray]  # group -> [3, 3, K], see `estimates.game_bands`
-    aggregates: Mapping[str, np.ndarray]  # group -> [3, 4], see `estimates.ALL_AGGREGATES`
-    profiles: Mapping[str, np.ndarray]  # group -> [3, len(THRESHOLDS)]
-    thresholds: np.ndarray
-    improvements: Sequence[Improvement]
-    heads: Sequence[HeadNumbers]
-    choices: Sequence[Choices]
-    paths: Sequence[Path]
-
-
-def compute(study: Study) -> Numbers:
-    """All numbers of a study."""
-    ended = finals(study)
-    played = games(study)
-    places, human = human_curves(study, played) if played else (np.empty(0), {})
-    samples = normalised_finals(ended, played)
-    thresholds, profiles_of = profiles(samples)
-    return Numbers(
-        curves=curves(study),
-        finals=ended,
-        games=played,
-        human_places=places,
-        human_curves=human,
-        aggregates={
-            label: estimates.estimate(values, function=estimates.all_aggregates)
-            for label, values in samples.items()
-        },
-        profiles=profiles_of,
-        thresholds=thresholds,
-        improvements=improvements(study, ended),
-        heads=head_numbers(study),
-        choices=choices(study),
-        paths=paths(study),
-    )
-
-
-def curves(study: Study) -> list[Curves]:
-    """Of both kinds, `BINS` points each, up to the longest run of an environment."""
-    found = []
+def compute(study: Study) -> Tables:
+    """Every table of a study, those without a row as well."""
+    rows, ended = {name: [] for name in COLUMNS}, {}
     for environment, group, runs in study.cells():
-        longest = max(
-            float(study.places(run, run.updates))
-            for name, _, of in study.cells()
-            for run in of
-            if name == environment
-        )
+        cell, end = (environment, group.label), study.ends[environment]
+        ended[cell] = np.array([estimates.final(*run.returns(study.kind), end) for run in runs])
+        interval = estimates.curve_interval(ended[cell][:, None])[:, 0]
+        human = _human(environment, ended[cell]).mean()
+        rows["final_returns"].append((*cell, study.kind, len(runs), *interval, human))
+        edges = np.linspace(0, max(run.length for run in study.runs(environment)), BINS + 1)
         for kind in KINDS:
-            edges = np.linspace(0, longest, BINS + 1)
-            seeds = np.stack([_curve(study, run, kind, edges) for run in runs])
+            seeds = np.stack([_curve(run, kind, edges) for run in runs])
             if not np.isnan(seeds).all():
-                mean = estimates.curve_interval(seeds)
-                found.append(Curves(environment, group.label, kind, edges[1:], runs, seeds, mean))
-    return found
-
-
-def _curve(study: Study, run: Run, kind: str, edges: np.ndarray) -> np.ndarray:
-    """At the upper edges: training returns averaged over bins, evaluations, which are fewer, interpolated."""
-    places, values = study.returns(run, kind)
-    if kind == "training":
-        return estimates.binned(places, values, edges)
-    return estimates.interpolated(places, values, edges[1:])
-
-
-def finals(study: Study) -> list[Final]:
-    """Of the study's kind: means over the last fifth of what all runs in an environment have."""
-    return [
-        Final(
-            environment,
-            group.label,
-            study.kind,
-            np.array(
-                [estimates.final(*study.returns(run, study.kind), study.ends[environment]) for run in runs]
-            ),
-        )
-        for environment, group, runs in study.cells()
-    ]
+                names, means = [run.seed for run in runs], estimates.curve_interval(seeds).T
+                rows["learning_curves"] += _spread((*cell, kind), seeds[..., None], names, edges[1:])
+                rows["learning_curve_means"] += _spread((*cell, kind, len(runs)), means, edges[1:])
+        for run in runs:
+            of_run, edges = (*cell, run.seed), np.linspace(0, end, BINS + 1)
+            progress = run.updates, run.planned, run.steps, run.state
+            rows["runs"].append((*of_run, *progress, run.versions["commit"], run.folder))
+            rows["heads"] += _spread(of_run, _heads(run, end), run.heads, list(PARTS))
+            rows["head_choices"] += _spread(of_run, _choices(run, edges), run.heads, edges[1:])
+        edges = np.linspace(0, end, PATH_BINS + 1)
+        rows["loss_and_score"] += _spread(cell, _path(runs, edges), edges[1:])
+    rows["improvement"] += _improvements(study, ended)
+    if games(study):
+        rows |= _human_normalised(study, ended)
+    columns = {name: of.replace("X", study.axis).split() for name, of in COLUMNS.items()}
+    tables = {name: pd.DataFrame(of, columns=columns[name]) for name, of in rows.items()}
+    whole = dict.fromkeys(["planned_updates", "environment_steps"], "Int64")  # and may be unknown
+    return tables | {"runs": tables["runs"].astype(whole)}
 
 
 def games(study: Study) -> list[str]:
     """Atari games that all groups have played: what aggregates can be made of."""
-    return [
-        environment
-        for environment in study.environments
-        if scores.has_score(environment) and all(environment in group.runs for group in study.groups)
-    ]
+    shared = [name for name in study.environments if all(name in group.runs for group in study.groups)]
+    return [name for name in shared if scores.has_score(name)]
 
 
-def human_curves(study: Study, played: Sequence[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Aggregates over games of human-normalised returns, means over seeds first: [K], and group -> [3, 3, K].
-
-    Up to where every run of every game is; see `estimates.game_bands`.
-    """
-    edges = np.linspace(0, min(study.ends[game] for game in played), BINS + 1)
-
-    def normalised(group: Group, game: str) -> np.ndarray:
-        over_seeds = np.mean([_curve(study, run, study.kind, edges) for run in group.runs[game]], axis=0)
-        return scores.human_normalised_score(game, over_seeds)
-
-    of_groups = {
-        group.label: estimates.game_bands(np.stack([normalised(group, game) for game in played]))
-        for group in study.groups
-    }
-    return edges[1:], of_groups
+def _human(environment: str, returns: np.ndarray) -> np.ndarray:
+    """Human-normalised; NaN where nobody has measured a human."""
+    known = scores.has_score(environment)
+    return scores.human_normalised_score(environment, returns) if known else returns * np.nan
 
 
-def normalised_finals(ended: Sequence[Final], played: Sequence[str]) -> dict[str, np.ndarray]:
-    """Group -> human-normalised final scores [seeds, games], as many seeds as every game has."""
-    columns = defaultdict(list)
-    for game in played:
-        for final in ended:
-            if final.environment == game:
-                columns[final.group].append(final.human_normalised)
-    stacked = {group: _stacked(of_games) for group, of_games in columns.items()}
-    return {group: samples for group, samples in stacked.items() if not np.isnan(samples).any()}
-
-
-def improvements(study: Study, ended: Sequence[Final]) -> list[Improvement]:
-    """Of every two groups, in each environment and in all that both have run in.
-
-    Returns are compared within an environment alone, so that none of this needs common units.
-    """
-    of = {(final.environment, final.group): final.returns for final in ended}
-    found = []
-    for first, second in itertools.combinations([group.label for group in study.groups], 2):
-        both = [e for e in study.environments if (e, first) in of and (e, second) in of]
-        both = [e for e in both if not np.isnan(np.concatenate([of[e, first], of[e, second]])).any()]
-        tasks = [(ALL, both)] * (len(both) > 1) + [(e, [e]) for e in both]
-        for name, environments in tasks:
-            x, y = (_stacked([of[e, group] for e in environments]) for group in (first, second))
-            numbers = estimates.estimate(x, y, function=_probability)[:, 0]
-            found.append(Improvement(name, first, second, min(len(x), len(y)), numbers))
-    return found
-
-
-def _probability(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return estimates.difference_and_probability(x, y)[1:]
+def _spread(names: Sequence, values: np.ndarray, *axes: Sequence) -> Rows:
+    """Rows of an array [..., K]: the names, the place on each of the axes, and the K values there."""
+    for index in np.ndindex(values.shape[:-1]):
+        yield *names, *(axis[i] for axis, i in zip(axes, index, strict=True)), *values[index]
 
 
 def _stacked(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """As many seeds of each as all have: [seeds, columns]."""
     return np.stack([column[: min(map(len, columns))] for column in columns], axis=1)
 
 
-def head_numbers(study: Study) -> list[HeadNumbers]:
-    """Means of each head's loss, share of the loss and errors, in the parts of what all runs have."""
-    found = []
-    for environment, group, runs in study.cells():
-        end = study.ends[environment]
-        for run in runs:
-            if not run.heads:
-                continue
-            values = []
-            for low, high in ((-1, end), (-1, 0.2 * end), (0.8 * end, end)):
-                rows = [
-                    [_mean_between(study, run, of, f"{tag}/{head}", low, high) for head in run.heads]
-                    for of, tag in HEAD_TAGS.values()
-                ]
-                values.append([*rows, np.array(rows[0]) / np.sum(rows[0])])
-            names = (*HEAD_TAGS, "share")
-            found.append(HeadNumbers(environment, group.label, run.seed, run.heads, names, np.array(values)))
-    return found
+def _curve(run: Run, kind: str, edges: np.ndarray) -> np.ndarray:
+    """At the upper edges: training returns averaged over bins, evaluations, which are fewer, interpolated."""
+    of = estimates.binned if kind == "training" else estimates.interpolated
+    return of(*run.returns(kind), edges)
 
 
-def _mean_between(study: Study, run: Run, of: str, tag: str, low: float, high: float) -> float:
-    series = getattr(run, of).scalars.get(tag)
-    if series is None:
-        return np.nan
-    places = study.places(run, series[:, 0])
-    inside = series[(places > low) & (places <= high), 1]
-    return float(inside.mean()) if len(inside) else np.nan
+def _heads(run: Run, end: float) -> np.ndarray:
+    """Means of each head's loss and errors and its share of the loss, in the PARTS of what all runs have: [H, 3, 5]."""
+    logged = {**run.evaluation.scalars, **run.train.scalars}
+    means = np.full((len(ERRORS) + 1, len(run.heads), len(PARTS)), np.nan)
+    for (i, tag), (j, head) in itertools.product(enumerate(ERRORS), enumerate(run.heads)):
+        places, values = logged.get(tag + head, np.empty((0, 2))).T
+        for k, (low, high) in enumerate(PARTS.values()):
+            inside = values[(places > low * end) & (places <= high * end)]
+            means[i, j, k] = inside.mean() if len(inside) else np.nan
+    means[-1] = means[0] / means[0].sum(axis=0)
+    return np.moveaxis(means, 0, -1)
 
 
-def choices(study: Study) -> list[Choices]:
-    """Of runs with several heads whose bandit was logged."""
-    found = []
-    for environment, group, runs in study.cells():
-        edges = np.linspace(0, study.ends[environment], BINS + 1)
-        for run in runs:
-            series = [run.train.scalars.get(f"bandit/probability/{head}") for head in run.heads]
-            if len(series) < 2 or any(values is None for values in series):
-                continue
-            probability = [
-                estimates.binned(study.places(run, values[:, 0]), values[:, 1], edges) for values in series
-            ]
-            if np.isnan(probability).all():
-                continue
-            episodes = np.zeros((len(series), BINS))
-            for update, buckets in run.train.histograms.get("episode/head", ()):
-                place = float(study.places(run, update))
-                for head, count in head_counts(buckets).items():
-                    if head < len(series) and place <= edges[-1]:
-                        episodes[head, max(np.searchsorted(edges, place) - 1, 0)] += count
-            found.append(
-                Choices(
-                    environment, group.label, run.seed, run.heads, edges[1:], np.stack(probability), episodes
-                )
-            )
-    return found
+def _choices(run: Run, edges: np.ndarray) -> np.ndarray:
+    """Each head's probability in the bandit, and the episodes that it has finished, between edges: [H, K, 2].
+
+    None of runs with a single head or without a bandit that was logged.
+    """
+    series = [run.train.scalars.get(f"bandit/probability/{head}") for head in run.heads]
+    if len(series) < 2 or any(of is None for of in series):
+        return np.empty((0, 0, 2))
+    values = np.zeros((len(series), len(edges) - 1, 2))
+    values[..., 0] = [estimates.binned(*of.T, edges) for of in series]
+    for place, buckets in run.train.histograms.get("episode/head", ()):
+        if place <= edges[-1]:
+            values[:, max(np.searchsorted(edges, place) - 1, 0), 1] += head_counts(buckets, len(series))
+    return values[: 0 if np.isnan(values[..., 0]).all() else None]
 
 
-def paths(study: Study) -> list[Path]:
-    """`PATH_BINS` points for each group and environment, up to where every run of it is."""
-    found = []
-    for environment, group, runs in study.cells():
-        edges = np.linspace(0, study.ends[environment], PATH_BINS + 1)
-        pairs = []
-        for run in runs:
-            if run.heads:
-                losses = sum(run.train.scalars[f"loss/{head}"][:, 1] for head in run.heads)
-                at = study.places(run, run.train.scalars[f"loss/{run.heads[0]}"][:, 0])
-                score = estimates.binned(*study.returns(run, "training"), edges)
-                pairs.append((score, estimates.binned(at, losses, edges)))
-        if pairs:
-            score, loss = np.mean(pairs, axis=0)
-            if not np.isnan(score + loss).all():
-                found.append(Path(environment, group.label, edges[1:], score, loss))
-    return found
+def _path(runs: Sequence[Run], edges: np.ndarray) -> np.ndarray:
+    """Training returns and losses, summed over heads, between edges; means over seeds: [K, 2], or [0, 2]."""
+    pairs = []
+    for run in [run for run in runs if run.heads]:
+        losses = np.stack([run.train.scalars[LOSS + head] for head in run.heads])  # [H, N, 2]
+        loss = estimates.binned(losses[0, :, 0], losses[..., 1].sum(axis=0), edges)
+        pairs.append([_curve(run, "training", edges), loss])
+    means = np.mean(pairs, axis=0).T if pairs else np.empty((0, 2))
+    return means[: 0 if np.isnan(means).any(axis=1).all() else None]
 
 
-def profiles(samples: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Thresholds [T], from 0 to the largest score (at least human level), and group -> [3, T]."""
-    largest = max([1.0, *(values.max() for values in samples.values())])
-    thresholds = np.linspace(0, largest, THRESHOLDS)
-    of = functools.partial(estimates.profile, thresholds=thresholds)
-    return thresholds, {label: estimates.estimate(values, function=of) for label, values in samples.items()}
+def _human_normalised(study: Study, ended: Returns) -> dict[str, list[tuple[Any, ...]]]:
+    """Rows of the tables of human-normalised scores, of the games that all groups have played.
+
+    Curves are means over seeds first, then over games, up to where every run of every game is.
+    """
+    played, curves, samples = games(study), [], {}
+    edges = np.linspace(0, min(study.ends[game] for game in played), BINS + 1)
+    for group in study.groups:
+        of_games = []
+        for game in played:
+            seeds = [_curve(run, study.kind, edges) for run in group.runs[game]]
+            of_games.append(_human(game, np.mean(seeds, axis=0)))
+        bands = estimates.game_bands(np.stack(of_games)).swapaxes(1, 2)
+        curves += _spread((group.label, len(played)), bands, estimates.AGGREGATES, edges[1:])
+        scores_of = _stacked([_human(game, ended[game, group.label]) for game in played])
+        if not np.isnan(scores_of).any():
+            samples[group.label, len(played)] = scores_of
+    thresholds = np.linspace(0, max([1.0, *map(np.max, samples.values())]), THRESHOLDS)
+    above = functools.partial(estimates.profile, thresholds=thresholds)
+    aggregates, profiles = [], []
+    for names, of in samples.items():
+        of_group = estimates.estimate(of, function=estimates.all_aggregates).T
+        aggregates += _spread(names, of_group, estimates.ALL_AGGREGATES)
+        profiles += _spread(names, estimates.estimate(of, function=above).T, thresholds)
+    return {"human_normalised": curves, "aggregates": aggregates, "performance_profile": profiles}
 
 
-def in_words(study: Study, heads: Sequence[HeadNumbers]) -> list[str]:
+def _improvements(study: Study, ended: Returns) -> Rows:
+    """Of every two groups, in all environments that both have run in, and in each.
+
+    Returns are compared within an environment alone, so that none of this needs common units.
+    """
+    known = {cell for cell, returns in ended.items() if not np.isnan(returns).any()}
+    for first, second in itertools.combinations([group.label for group in study.groups], 2):
+        both = [e for e in study.environments if {(e, first), (e, second)} <= known]
+        tasks = [(ALL, both)] * (len(both) > 1) + [(e, [e]) for e in both]
+        for name, environments in tasks:
+            x, y = (_stacked([ended[e, group] for e in environments]) for group in (first, second))
+            _, probability = estimates.estimate(x, y, function=estimates.difference_and_probability).T
+            yield name, first, second, min(len(x), len(y)), *probability
+
+
+def in_words(study: Study, heads: pd.DataFrame) -> list[str]:
     """A sentence for each group in each environment: how its training ended, and how unlike its heads' errors were."""
+    last = heads[heads["part"] == "last fifth"]
     sentences = []
     for environment, group, runs in study.cells():
-        ends = [estimates.final(*study.returns(run, "training"), study.ends[environment]) for run in runs]
-        words = f"{group.label} in {environment}: {np.mean(ends):.4g} points per training episode"
-        spans = [
-            np.max(errors) / np.min(errors)
-            for of in heads
-            if (of.environment, of.group) == (environment, group.label) and len(of.heads) > 1
-            for errors in [of.of("td_error_scaled", "last fifth")]
-            if np.min(errors) > 0
-        ]
+        returns = np.mean(
+            [estimates.final(*run.returns("training"), study.ends[environment]) for run in runs]
+        )
+        words = f"{group.label} in {environment}: {returns:.4g} points per training episode"
+        of_cell = last[(last["environment"] == environment) & (last["group"] == group.label)]
+        errors = [of for _, of in of_cell.groupby("seed")["td_error_scaled"]]
+        spans = [of.max() / of.min() for of in errors if len(of) > 1 and of.min() > 0]
         if spans:
             span = float(f"{np.exp(np.mean(np.log(spans))):.3g}")
             words += f", from heads whose errors span a factor of {span:,.4g}"
         sentences.append(f"{words} (last fifth{f', {len(runs)} seeds' if len(runs) > 1 else ''}).")
     return sentences
-
-
-def heads_of(study: Study) -> list[str]:
-    """Every head's name, in the order of the run with the most."""
-    named = sorted((run.heads for run in all_runs(study)), key=len, reverse=True)
-    return list(dict.fromkeys(itertools.chain.from_iterable(named)))

@@ -1,355 +1,169 @@
-"""The drawings: one small SVG per panel, in ink that follows the page's colours, groups told apart by three marks."""
+"""The figures: one image for each panel. A group has the same colour, line and marker in all of them."""
 
 from __future__ import annotations
 
-import contextlib
+import base64
+import functools
 import html
 import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.colors import BoundaryNorm
+from matplotlib.figure import Figure
 
 from agents.monitoring import figure
 from agents.monitoring.report import estimates, settings
-from agents.monitoring.report.groups import AXES, KINDS, Group, Study
-from agents.monitoring.report.numbers import ALL, Choices, Curves, Numbers
+from agents.monitoring.report.groups import AXES, Group, Study
+from agents.monitoring.report.numbers import ALL, Tables
 
-# At least 3:1 against the page's light and its dark ground, and apart for the colour-blind (after Okabe and Ito).
+# Apart for the colour-blind (after Okabe and Ito). The paper's come first: green with the method, red without.
 COLOURS = ("#009e73", "#d55e00", "#2f86c5", "#b8629a", "#b07a00", "#8a8d92", "#7d6bd0")
-# The paper's: green with the method, red without; nobody else gets these two while there are others.
-OF_SCALING = {"@scalings.return_based": 0, "@scalings.none": 1}
-DASHES = ((), (5, 2), (1.5, 1.5), (7, 2, 1.5, 2))  # in units of the line's width
+LINES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MOST_PANELS = 6  # of heads; of more environments all are drawn in one
-_INK = "#010203"  # stands for the page's text colour until the SVG is written
-_SIZE = (4.4, 2.9)  # inches
+_LEVELS = {"probability": 0.5, "value_error": 1, "td_error": 1}  # to be drawn across the panel
 _PROBABILITIES = (0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
 
-
-class Style(NamedTuple):
-    """How a group is drawn, everywhere."""
-
-    colour: str
-    dashes: tuple[float, ...]
-    marker: str
-
-    def line(self, **more) -> dict:
-        """Of matplotlib's `plot`."""
-        return {
-            "color": self.colour,
-            "dashes": self.dashes,
-            "marker": self.marker,
-            "ms": 3.5,
-            "lw": 1.6,
-        } | more
+Table = pd.DataFrame
+Look = Mapping[str, Mapping[str, Any]]  # group -> options of matplotlib's `plot`
 
 
-class Panel(NamedTuple):
-    """A drawing, which says in words what it shows, and its title."""
+def draw(study: Study, tables: Tables, reference: str) -> dict[str, Iterator[str]]:
+    """All figures by their places on the page; TD errors are drawn relative to those of the reference, a group."""
+    look, x, score = styles(study.groups), study.axis, "human-normalised score"
+    points, quartiles = f"{x} mean low high", f"{x} value lower_quartile upper_quartile"
+    seeds, means = tables["learning_curves"], tables["learning_curve_means"]
+    human, profile = tables["human_normalised"], tables["performance_profile"]
+    over = {"xlabel": AXES[x], "xlim": (0, None)}
+    pairs = tables["improvement"]
+    shown = sorted(pairs["environment"].unique(), key=lambda name: name != ALL)[:1]
+    pairs = pairs[pairs["environment"].isin(shown)]
+    pairs = pairs.assign(group=pairs["first"], pair=pairs["first"] + " > " + pairs["second"])
+    line = functools.partial(lines, look)
+    heads = functools.partial(of_heads, look, study, tables["heads"])
+    return {
+        "curves": line(means, "{environment}: {returns}", points, seeds, ylabel="return", **over),
+        "human": line(human, "{aggregate}", quartiles, ylabel=score, **over),
+        "final_scores": line(tables["aggregates"], "final {aggregate}", "group value low high", ylabel=score),
+        "profile": line(profile, "profile, {games} games", "threshold share_above low high", xlabel=score),
+        "pairs": line(pairs, "{environment}", "pair probability low high", ylim=(-0.02, 1.02)),
+        "loss": heads("loss", ["whole run"], yscale="log"),
+        "share": heads("share_of_loss", ["first fifth", "last fifth"]),
+        "accuracy": heads("value_error", ["last fifth"], ylabel="RMSE / deviation of returns"),
+        "errors": heads("td_error", ["last fifth"], reference, ylabel="relative RMS TD error"),
+        "choices": choices(study, tables["head_choices"]),
+        "paths": loss_and_score(tables["loss_and_score"], look),
+    }
 
-    svg: str
-    title: str
 
-
-def styles(groups: Sequence[Group]) -> dict[str, Style]:
-    """Group -> its style. Colours, dashes and markers repeat at different lengths: 84 combinations."""
-    of_scaling = [OF_SCALING.get(group.settings.get(settings.SCALING, "")) for group in groups]
-    taken = {index for index in of_scaling if index is not None}
-    free = itertools.cycle([index for index in range(len(COLOURS)) if index not in taken])
-    found, seen = {}, set()
-    for place, (group, wanted) in enumerate(zip(groups, of_scaling, strict=True)):
-        index = next(free) if wanted is None or wanted in seen else wanted
-        seen.add(wanted)
-        dashes, marker = DASHES[place % len(DASHES)], MARKERS[place % len(MARKERS)]
-        found[group.label] = Style(COLOURS[index], dashes, marker)
+def styles(groups: Sequence[Group]) -> Look:
+    """Group -> its style. Lines and markers repeat at different lengths."""
+    of_scaling = {settings.SCALED: COLOURS[0], settings.UNSCALED: COLOURS[1]}
+    others, found = itertools.cycle(COLOURS[2:]), {}
+    for place, group in enumerate(groups):
+        colour = of_scaling.pop(group.settings.get(settings.SCALING), None) or next(others)
+        line, marker = LINES[place % len(LINES)], MARKERS[place % len(MARKERS)]
+        found[group.label] = {"color": colour, "ls": line, "marker": marker, "ms": 4, "label": group.label}
     return found
 
 
-@contextlib.contextmanager
-def ink() -> Iterator[None]:
-    """Everything below has to be drawn within: text and axes in the page's colour, on no ground of their own."""
-    import matplotlib
+def lines(
+    look: Look, table: Table, title: str, columns: str, seeds: Table | None = None, **options: Any
+) -> Iterator[str]:
+    """A panel for each title, which names columns of the table in braces; in it a line with intervals for each group.
 
-    parts = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    grounds = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
-    settings_of = dict.fromkeys(parts, _INK) | dict.fromkeys(grounds, "none") | {"svg.fonttype": "none"}
-    with matplotlib.rc_context():
-        matplotlib.rcParams.update(settings_of)
-        yield
-
-
-def learning_curves(study: Study, numbers: Numbers, look: Mapping[str, Style]) -> list[Panel]:
-    """A panel for each environment and kind of returns: every seed thin, the mean with its interval."""
-    found = []
-    for environment, kind in itertools.product(study.environments, KINDS):
-        curves = [c for c in numbers.curves if (c.environment, c.kind) == (environment, kind)]
-        if curves:
-            drawing, axes = _new()
-            for curve in curves:
-                _curve(axes, curve, look[curve.group])
-            axes.set(xlabel=AXES[study.axis], ylabel="return per episode", xlim=(0, None))
-            found.append(_panel(drawing, f"{environment}: {kind} returns", _in_words(curves)))
-    return found
-
-
-def _curve(axes, curve: Curves, style: Style) -> None:
-    for values in curve.seeds:
-        axes.plot(curve.places, values, color=style.colour, lw=0.7, alpha=0.45)
-    mean, low, high = curve.mean
-    axes.fill_between(curve.places, low, high, color=style.colour, alpha=0.18, lw=0)
-    axes.plot(curve.places, mean, **style.line(markevery=4))
-
-
-def _in_words(curves: Sequence[Curves]) -> str:
-    ends = []
-    for curve in curves:
-        known = np.flatnonzero(~np.isnan(curve.mean[0]))
-        if len(known):
-            ends.append(f"{curve.group} {curve.mean[0, known[-1]]:.4g}")
-    return f"means at the end: {', '.join(ends)}" if ends else "no stretch that all seeds have"
-
-
-def human_normalised(study: Study, numbers: Numbers, look: Mapping[str, Style]) -> list[Panel]:
-    """The paper's Figure 4: mean, median and capped mean over games, with inter-quartile bands."""
-    found = []
-    for index, name in enumerate(estimates.AGGREGATES):
-        drawing, axes = _new()
-        for label, bands in numbers.human_curves.items():
-            point, low, high = bands[index]
-            axes.fill_between(numbers.human_places, low, high, color=look[label].colour, alpha=0.18, lw=0)
-            axes.plot(numbers.human_places, point, **look[label].line(markevery=4))
-        axes.set(xlabel=AXES[study.axis], ylabel=f"{name}, human-normalised", xlim=(0, None))
-        ends = [f"{label} {bands[index, 0, -1]:.3g}" for label, bands in numbers.human_curves.items()]
-        found.append(_panel(drawing, name.capitalize(), f"at the end: {', '.join(ends)}"))
-    return found
-
-
-def aggregates(numbers: Numbers, look: Mapping[str, Style]) -> list[Panel]:
-    """Final aggregates with intervals, and the performance profile."""
-    drawing, axes = _new()
-    names = estimates.ALL_AGGREGATES
-    for place, (label, values) in enumerate(numbers.aggregates.items()):
-        at = np.arange(len(names)) + 0.6 * ((place + 0.5) / len(numbers.aggregates) - 0.5)
-        _points(axes, values, at, look[label], horizontal=True)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set(xlabel="human-normalised score")
-    ends = [f"{label} {values[0, -1]:.3g}" for label, values in numbers.aggregates.items()]
-    found = [_panel(drawing, "Final scores", f"interquartile means: {', '.join(ends)}")]
-    drawing, axes = _new()
-    for label, (point, low, high) in numbers.profiles.items():
-        axes.fill_between(numbers.thresholds, low, high, color=look[label].colour, alpha=0.18, lw=0)
-        axes.plot(numbers.thresholds, point, **look[label].line(markevery=5))
-    axes.set(xlabel="human-normalised score", ylabel="share of runs above it", ylim=(0, 1.02))
-    above = [
-        f"{label} {np.interp(1, numbers.thresholds, values[0]):.0%}"
-        for label, values in numbers.profiles.items()
-    ]
-    return [*found, _panel(drawing, "Performance profile", f"runs above human level: {', '.join(above)}")]
-
-
-def improvement(numbers: Numbers) -> list[Panel]:
-    """Probabilities that a run of one group beats one of another, over all environments, else in the only one."""
-    names = {row.environment for row in numbers.improvements}
-    name = ALL if ALL in names else next(iter(names), None)
-    rows = [row for row in numbers.improvements if row.environment == name]
-    if not rows:
-        return []
-    drawing, axes = _new((_SIZE[0], 0.8 + 0.35 * len(rows)))
-    values = np.stack([row.probability for row in rows], axis=1)
-    _points(axes, values, np.arange(len(rows)), Style("#8a8d92", (), "o"), horizontal=True)
-    axes.axvline(0.5, color=_INK, lw=0.8, ls=":")
-    axes.set_yticks(range(len(rows)), [f"{row.first} > {row.second}" for row in rows])
-    axes.set(xlabel="probability of improvement", xlim=(-0.02, 1.02), ylim=(len(rows) - 0.5, -0.5))
-    words = ", ".join(f"{row.first} beats {row.second}: {row.probability[0]:.2f}" for row in rows)
-    return [_panel(drawing, f"Probability of improvement, {name}", words)]
-
-
-def heads(
-    study: Study,
-    numbers: Numbers,
-    look: Mapping[str, Style],
-    name: str,
-    label: str,
-    reference: str | None = None,
-) -> list[Panel]:
-    """A quantity of every head, a panel for each environment, or all in one as in the paper's Figure 5.
-
-    Args:
-      name: one of `HeadNumbers.names`. Of the share, the first fifth is drawn beside the last, as in the paper.
-      label: what to write at the axis.
-      reference: divides by this group's mean over seeds in the same environment.
+    The columns are place or name, point, low, high. Seeds, a table of learning curves, are drawn thin.
     """
-    few = len(study.environments) <= MOST_PANELS
-    names = list(dict.fromkeys(itertools.chain.from_iterable(run.heads for run in numbers.heads)))
-    found = []
-    for shown in [[environment] for environment in study.environments] if few else [study.environments]:
-        drawing, axes = _new()
-        means: dict[str, list[np.ndarray]] = {}
-        for environment, group in itertools.product(shown, look):
-            values = _of_heads(numbers, environment, group, name, names)
-            if reference is not None:
-                values = values / _of_heads(numbers, environment, reference, name, names)[0].mean(axis=0)
-            mean = values[0].mean(axis=0)
-            if not np.isnan(mean).all():
-                _draw_heads(axes, values, look[group], name == "share", len(shown) == 1)
-                means.setdefault(group, []).append(mean)
-        if not means:
-            continue
-        axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
-        axes.set(xlim=(-0.5, len(names) - 0.5), ylabel=label)
-        if reference is not None or name == "value_error":
-            axes.axhline(1, color=_INK, lw=0.8, ls=":")
-        of_all = np.concatenate([np.ravel(of) for of in means.values()])
-        if name == "loss" or (name == "value_error" and np.nanmax(of_all) > 30 * np.nanmin(of_all)):
+    by, (at, point, low, high) = re.findall(r"{(\w+)}", title), columns.split()
+    for names, rows in table.groupby(by, sort=False):
+        drawing, ((axes,),) = figure.new_figure()
+        for group, of_group in rows.groupby("group", sort=False):
+            colour = look[group]["color"]
+            if seeds is not None:
+                for _, seed in seeds.groupby([*by, "group"]).get_group((*names, group)).groupby("seed"):
+                    axes.plot(seed[at], seed["return"], color=colour, lw=0.7, alpha=0.45)
+            for _, line in of_group.groupby("line" if "line" in of_group else "group"):
+                if pd.api.types.is_numeric_dtype(line[at]):
+                    axes.fill_between(line[at], line[low], line[high], color=colour, alpha=0.18, lw=0)
+                else:
+                    axes.vlines(line[at], line[low], line[high], color=colour)
+                    axes.tick_params(axis="x", rotation=90)
+                    axes.margins(x=0.1)
+                axes.plot(line[at], line[point], **look[group])
+        if point in _LEVELS:
+            axes.axhline(_LEVELS[point], color="black", lw=0.8, ls=":")
+        if point == "value_error" and rows[point].max() > 30 * rows[point].min():
             axes.set_yscale("log")
-        words = [f"{group} {np.nanmin(of):.3g} to {np.nanmax(of):.3g}" for group, of in means.items()]
-        title = shown[0] if few else f"{len(shown)} environments, a line for each"
-        found.append(_panel(drawing, title, f"{label}, over heads: {', '.join(words)}"))
-    return found
+        axes.set(**{"ylabel": point.replace("_", " ")} | options)
+        yield _figure(drawing, title.format(**dict(zip(by, names, strict=True))))
 
 
-def _of_heads(numbers: Numbers, environment: str, group: str, name: str, names: Sequence[str]) -> np.ndarray:
-    """[2, seeds, H]: what is drawn, of the whole run for the loss, else of its last fifth; and that of the first fifth.
+def of_heads(
+    look: Look, study: Study, table: Table, name: str, parts: list[str], unit: str = "", **options: Any
+) -> Iterator[str]:
+    """A column of the heads' table in parts of the runs, for `lines`.
 
-    NaN for heads that a run does not have; one seed of NaN if there is no run.
+    With a unit, a group, it is divided by this group's mean over seeds in the same environment. Many environments
+    share a panel, a line without interval for each, as in the paper's Figure 5.
     """
-    runs = [run for run in numbers.heads if (run.environment, run.group) == (environment, group)]
-    values = np.full((2, max(len(runs), 1), len(names)), np.nan)
-    for seed, run in enumerate(runs):
-        at = [names.index(head) for head in run.heads]
-        values[0, seed, at] = run.of(name, "whole run" if name == "loss" else "last fifth")
-        values[1, seed, at] = run.of(name, "first fifth")
-    return values
+    rows = []
+    for (environment, part), of in table[table["part"].isin(parts)].groupby(["environment", "part"]):
+        values = of.pivot(index=["group", "seed"], columns="head", values=name)[of["head"].unique()]
+        if unit:
+            values = values / values[values.index.isin([unit], level="group")].mean()
+        for group, seeds in values.dropna(how="all").groupby("group"):
+            numbers = estimates.curve_interval(seeds.to_numpy()).T
+            for head, of_head in zip(values.columns, numbers, strict=True):
+                rows.append((environment, part, group, head, *of_head))
+    found = pd.DataFrame(rows, columns=["line", "part", "group", "head", name, "low", "high"])
+    found["panel"] = found["line"]
+    if len(study.environments) > MOST_PANELS:
+        found = found.assign(panel=f"{len(study.environments)} environments", low=np.nan, high=np.nan)
+    title = "{panel}: {part}" if len(parts) > 1 else "{panel}"
+    return lines(look, found, title, f"head {name} low high", xlabel="head", **options)
 
 
-def _draw_heads(axes, values: np.ndarray, style: Style, first_too: bool, alone: bool) -> None:
-    """Draws a group in an environment, from [2, seeds, H]."""
-    numbers = estimates.curve_interval(values[0])
-    at = np.arange(values.shape[-1])
-    if not alone:
-        axes.plot(at, numbers[0], **style.line(lw=0.7, ms=2, alpha=0.7))
-        return
-    if first_too:
-        axes.plot(at, values[1].mean(axis=0), style.marker, mfc="none", mec=style.colour, ms=5, alpha=0.8)
-    _points(axes, numbers, at, style)
-    axes.plot(at, numbers[0], **style.line())
+def choices(study: Study, table: Table) -> Iterator[str]:
+    """The bandit's probabilities over time, mean over seeds: a panel for each environment and group."""
+    for title, rows in table.groupby(["environment", "group"], sort=False):
+        wide = rows.pivot_table("probability", "head", study.axis, sort=False)
+        drawing, ((axes,),) = figure.new_figure()
+        places, colours = [0, *wide.columns], BoundaryNorm(_PROBABILITIES, 256)
+        mesh = axes.pcolormesh(places, range(len(wide) + 1), wide, cmap="cividis", norm=colours)
+        drawing.colorbar(mesh, ax=axes, ticks=_PROBABILITIES[:-1], label="probability", pad=0.02)
+        axes.set_yticks(np.arange(len(wide)) + 0.5, wide.index)
+        axes.invert_yaxis()
+        axes.set(xlabel=AXES[study.axis], ylabel="head")
+        yield _figure(drawing, ", ".join(title))
 
 
-def choices(study: Study, numbers: Numbers) -> list[Panel]:
-    """The bandit's probabilities over time: a panel for each group, and for each environment if these are few."""
-    import matplotlib
-    from matplotlib.colors import BoundaryNorm
-
-    few = len(study.environments) <= MOST_PANELS
-    found = []
-    shades = matplotlib.colormaps["cividis"]
-    groups = [group.label for group in study.groups]
-    for environments in (
-        [[environment] for environment in study.environments] if few else [study.environments]
-    ):
-        for group in groups:
-            runs = [run for run in numbers.choices if run.group == group and run.environment in environments]
-            runs = [run for run in runs if run.heads == runs[0].heads]
-            if not runs:
-                continue
-            drawing, axes = _new()
-            # Environments are of different lengths: over all of them the axis is the share of the run.
-            places = np.array([0, *runs[0].places]) if few else np.linspace(0, 1, len(runs[0].places) + 1)
-            values = np.mean([run.probability for run in runs], axis=0)
-            mesh = axes.pcolormesh(
-                places,
-                np.arange(len(runs[0].heads) + 1),
-                np.ma.masked_invalid(values),
-                cmap=shades,
-                norm=BoundaryNorm(_PROBABILITIES, shades.N),
-            )
-            axes.set_yticks(np.arange(len(runs[0].heads)) + 0.5, runs[0].heads)
-            axes.invert_yaxis()
-            axes.set_xlabel(AXES[study.axis] if few else f"share of the {AXES[study.axis]}")
-            drawing.colorbar(mesh, ax=axes, ticks=_PROBABILITIES[:-1], label="probability", pad=0.02)
-            where = environments[0] if few else f"mean over {len(environments)} environments"
-            favourite = runs[0].heads[int(np.argmax(played(runs)))]
-            words = f"probability of each head over time; most played: {favourite}"
-            found.append(_panel(drawing, f"{where}: {group}", words))
-    return found
-
-
-def played(runs: Sequence[Choices]) -> np.ndarray:
-    """Share of all of the runs' finished episodes that each head has acted in: [H]."""
-    episodes = np.sum([run.episodes.sum(axis=1) for run in runs], axis=0)
-    return episodes / max(episodes.sum(), 1.0)
-
-
-def loss_and_score(study: Study, numbers: Numbers, look: Mapping[str, Style]) -> list[Panel]:
+def loss_and_score(table: Table, look: Look) -> Iterator[str]:
     """A panel for each environment: the way that loss and score take together, from the circle to the triangle."""
-    found = []
-    for environment in study.environments:
-        ways = [path for path in numbers.paths if path.environment == environment]
-        if not ways:
-            continue
-        drawing, axes = _new()
-        for way in ways:
-            style = look[way.group]
-            axes.plot(way.score, way.loss, **style.line(marker=""))
-            known = np.flatnonzero(~np.isnan(way.score + way.loss))
-            for end, marker in ((known[0], "o"), (known[-1], "^")):
-                axes.plot(way.score[end], way.loss[end], marker, color=style.colour, ms=6)
+    for environment, of_groups in table.groupby("environment", sort=False):
+        drawing, ((axes,),) = figure.new_figure()
+        for group, way in of_groups.groupby("group", sort=False):
+            axes.plot(way["return"], way["loss"], **look[group] | {"marker": ""})
+            known = way.dropna()
+            for end, marker in ((known.iloc[0], "o"), (known.iloc[-1], "^")):
+                axes.plot(end["return"], end["loss"], marker, color=look[group]["color"], ms=6)
         axes.set(xlabel="training return per episode", ylabel="loss, sum over heads", yscale="log")
-        spans = [f"{way.group} {np.nanmin(way.loss):.3g} to {np.nanmax(way.loss):.3g}" for way in ways]
-        found.append(_panel(drawing, environment, f"losses: {', '.join(spans)}"))
-    return found
+        yield _figure(drawing, environment)
 
 
-def swatch(style: Style) -> str:
-    """A piece of a group's line with its marker, as SVG for a legend."""
-    drawing, axes = _new((0.5, 0.16))
-    axes.plot([0, 0.5, 1], [0, 0, 0], **style.line(markevery=[1], ms=5))
-    axes.axis("off")
-    return _panel(drawing, "", "").svg.replace('role="img" aria-label=": "', 'aria-hidden="true"')
-
-
-def _points(axes, numbers: np.ndarray, at: np.ndarray, style: Style, horizontal: bool = False) -> None:
-    """Points with their intervals, from [3, K]."""
-    point, low, high = numbers
-    spread = np.nan_to_num(np.stack([point - low, high - point])).clip(0)
-    first, second = (point, at) if horizontal else (at, point)
-    axes.errorbar(
-        first,
-        second,
-        **{"xerr" if horizontal else "yerr": spread},
-        fmt=style.marker,
-        ms=4,
-        color=style.colour,
-        capsize=2.5,
-        lw=1.2,
-    )
-
-
-def _new(size: tuple[float, float] = _SIZE):
-    drawing, axes = figure.new_figure(panel=size)
-    return drawing, axes[0, 0]
-
-
-_count = itertools.count()
-
-
-def _panel(drawing, title: str, words: str) -> Panel:
-    """Makes a figure part of a page: names of its own, the page's ink, nothing from elsewhere."""
-    buffer = io.StringIO()
-    drawing.savefig(buffer, format="svg", metadata={"Date": None})
-    svg = buffer.getvalue()
-    prefix = f"p{next(_count)}-"
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg)
-    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
-    svg = re.sub(r"url\(#", f"url(#{prefix}", svg)
-    svg = re.sub(r'xlink:href="#', f'href="#{prefix}', svg)
-    svg = svg.replace(_INK, "currentColor")
-    return Panel(
-        svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(f"{title}: {words}")}"', 1), title
-    )
+def _figure(drawing: Figure, title: str) -> str:
+    """A drawing with its title and a legend, as HTML that holds the image."""
+    axes = drawing.axes[0]
+    handles, labels = axes.get_legend_handles_labels()
+    if labels:
+        of = dict(zip(labels, handles, strict=True))
+        drawing.legend(of.values(), of, loc="outside lower center", ncols=2)
+    image = io.BytesIO()
+    drawing.savefig(image, format="svg", metadata={"Date": None})
+    words = html.escape(f"{title}: {axes.get_ylabel()} over {axes.get_xlabel() or 'groups'}")
+    source = f"data:image/svg+xml;base64,{base64.b64encode(image.getvalue()).decode()}"
+    return f'<figure><figcaption>{html.escape(title)}</figcaption><img alt="{words}" src="{source}"></figure>'

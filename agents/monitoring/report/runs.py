@@ -3,68 +3,46 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from agents import RunFolderError
 from agents.monitoring.report import events, settings
-from rbs_tf import scores
+from agents.storage import run_folder
+from agents.storage.run_folder import CONFIG, OPERATIVE
 from rbs_tf.environments.names import ATARI_IDS
 
-CONFIG, OPERATIVE = "config.gin", "operative_config.gin"
-_LOSS = "loss/"
+RETURN, STEPS, LOSS = "episode/return", "environment_steps", "loss/"  # tags in TensorBoard
 
 
 class Run(NamedTuple):
-    """One run.
-
-    Attributes:
-      folder: where it is.
-      settings: of its operative configuration, see `agents.monitoring.report.settings`.
-      environment: its name; Atari games by their plain ones.
-      seed: of its configuration.
-      planned: learner updates that were asked for, or None.
-      updates, steps: learner updates and environment steps so far, as far as logged or in a checkpoint.
-      state: "finished", "running" (a process holds the folder's lock) or "stopped".
-      starts: how often it was started; after the first it went on from a checkpoint.
-      versions: package -> version, and "commit", of the last start.
-      train, evaluation: what it wrote for TensorBoard.
-    """
+    """One run, as its folder tells it."""
 
     folder: Path
-    settings: Mapping[str, Any]
-    environment: str
+    settings: settings.Settings  # of its operative configuration
+    environment: str  # Atari games by their plain names
     seed: int
-    planned: int | None
-    updates: int
-    steps: int | None
-    state: str
-    starts: int
-    versions: Mapping[str, str]
-    train: events.Events
+    planned: int | None  # learner updates that were asked for
+    updates: int  # learner updates so far, as far as logged or in a checkpoint
+    steps: int | None  # environment steps so far, as far as logged
+    length: float  # updates, or with the axis "steps" the steps at which the last one was made
+    state: str  # "finished", "running" (a process holds the folder's lock) or "stopped"
+    versions: Mapping[str, str]  # package -> version, and "commit", of the last start
+    train: events.Events  # over the axis, as are evaluations
     evaluation: events.Events
-
-    @property
-    def game(self) -> str | None:
-        """The game's plain name if it has human-normalised scores."""
-        return self.environment if scores.has_score(self.environment) else None
 
     @property
     def heads(self) -> list[str]:
         """Names of the heads in the order of the network's outputs; empty without any summary of the loss."""
-        return [tag.removeprefix(_LOSS) for tag in self.train.scalars if tag.startswith(_LOSS)]
+        return [tag.removeprefix(LOSS) for tag in self.train.scalars if tag.startswith(LOSS)]
 
-    @property
-    def steps_of_updates(self) -> np.ndarray:
-        """Environment steps at updates: float64 [N, 2]; empty if they were not logged."""
-        return self.train.scalars.get("environment_steps", np.empty((0, 2)))
-
-
-class Unreadable(Exception):
-    """A run folder whose configuration does not say what it is."""
+    def returns(self, kind: str) -> np.ndarray:
+        """Places on the axis and mean returns per episode, of "training" or "evaluation": float64 [2, N]."""
+        logged = self.train if kind == "training" else self.evaluation
+        return logged.scalars.get(RETURN, np.empty((0, 2))).T
 
 
 def find(folders: Iterable[str | os.PathLike]) -> list[Path]:
@@ -75,34 +53,38 @@ def find(folders: Iterable[str | os.PathLike]) -> list[Path]:
             if CONFIG in files or OPERATIVE in files:
                 found.add(Path(path).resolve())
                 below.clear()  # a run holds no other
-    return sorted(found, key=_natural)
+    return sorted(found)
 
 
-def read(folder: Path) -> Run:
-    """Reads a run folder.
+def read(folder: Path, axis: str = "updates") -> Run:
+    """Reads a run folder; the axis is "updates" or "steps", environment steps.
 
     Raises:
-      Unreadable: no (whole) operative configuration, or one without an environment.
+      RunFolderError: no (whole) operative configuration, one without an environment, or no steps for their axis.
     """
+    path = folder / OPERATIVE
+    if not path.exists():
+        raise RunFolderError(f"no {path.name}: the run has not got as far as building what it configures")
     try:
-        configured = settings.read(folder / OPERATIVE)
-    except FileNotFoundError:
-        raise Unreadable(
-            f"no {OPERATIVE}: the run has not got as far as building what it configures"
-        ) from None
+        configured = settings.read(path)
     except (SyntaxError, ValueError, OSError) as error:
-        raise Unreadable(f"{OPERATIVE} cannot be read ({str(error).splitlines()[0]})") from None
+        raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
     if "train.env" not in configured:
-        raise Unreadable(f"{OPERATIVE} does not say train.env")
+        raise RunFolderError(f"{path.name} does not say train.env")
     train, evaluation = events.read(folder / "train"), events.read(folder / "eval")
     logged = [values[-1, 0] for of in (train, evaluation) for values in of.scalars.values()]
-    updates = int(max([0, *logged, *_checkpoints(folder)]))
-    taken = train.scalars.get("environment_steps")
-    steps = None if taken is None else int(taken[-1, 1])
+    saved = [int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit()]
+    updates = int(max([0, *logged, *saved]))
+    steps = int(train.scalars[STEPS][-1, 1]) if STEPS in train.scalars else None
     planned, limit = configured.get("train.updates"), configured.get("train.environment_steps")
-    finished = (planned is not None and updates >= planned) or (
-        limit is not None and steps is not None and steps >= limit
-    )
+    goals = ((updates, planned), (steps or 0, limit))
+    finished = any(goal is not None and so_far >= goal for so_far, goal in goals)
+    length = float(updates)
+    if axis == "steps":
+        if steps is None:
+            raise RunFolderError(f"it has not logged {STEPS}, which --x=steps needs")
+        at = train.scalars[STEPS].T
+        train, evaluation, length = train.moved(*at), evaluation.moved(*at), float(np.interp(updates, *at))
     environment = configured["train.env"]
     return Run(
         folder=folder,
@@ -112,41 +94,9 @@ def read(folder: Path) -> Run:
         planned=planned,
         updates=updates,
         steps=steps,
-        state="running" if _locked(folder / "lock") else "finished" if finished else "stopped",
-        starts=len(_lines(folder / "command.txt")),
-        versions=_versions(folder / "versions.txt"),
+        length=length,
+        state="running" if run_folder.is_locked(folder) else "finished" if finished else "stopped",
+        versions={"commit": "unknown"} | run_folder.recorded_versions(folder),
         train=train,
         evaluation=evaluation,
     )
-
-
-def _natural(path: Path) -> list:
-    """seed2 before seed10."""
-    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in re.split(r"(\d+)", str(path))]
-
-
-def _checkpoints(folder: Path) -> Iterator[int]:
-    return (int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit())
-
-
-def _versions(path: Path) -> dict[str, str]:
-    """The file's lines, "name version"."""
-    return {name: version for name, _, version in (line.partition(" ") for line in _lines(path)) if version}
-
-
-def _lines(path: Path) -> list[str]:
-    """A file's lines; none without the file."""
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-
-
-def _locked(path: Path) -> bool:
-    """Whether a process of this machine holds the lock, found out without taking it from a run that starts now."""
-    try:
-        inode = path.stat().st_ino
-        locks = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return False
-    return any("FLOCK" in line and f":{inode} " in line and "->" not in line for line in locks)

@@ -14,6 +14,7 @@ from gin import config_parser
 Settings = Mapping[str, Any]  # "selector.parameter" -> a Python literal or a `Reference`
 
 SCALING = "train.scaling"
+SCALED, UNSCALED = "@scalings.return_based", "@scalings.none"  # the paper's comparison
 # Runs that differ in these alone are repetitions of one method, in one environment or in several.
 REPETITION = frozenset({"train.seed", "train.env", "train.updates", "train.environment_steps"})
 _FIRST = (SCALING, "Heads.pairs")  # what a group is named after, if it can be
@@ -40,27 +41,22 @@ def parse(text: str) -> dict[str, Any]:
     Raises:
       SyntaxError, ValueError: it is no such text, or half of one.
     """
-    settings = {}
+    settings, macros = {}, {}
     try:
-        statements = list(config_parser.ConfigParser(text, _Delegate()))
+        for statement in config_parser.ConfigParser(text, _Delegate()):
+            if isinstance(statement, config_parser.BindingStatement):
+                scope = f"{statement.scope}/" if statement.scope else ""
+                name = f"{scope}{statement.selector}"
+                if statement.arg_name:
+                    settings[f"{name}.{statement.arg_name}"] = statement.value
+                else:
+                    macros[Reference(f"%{name}")] = statement.value
     except tokenize.TokenError as error:
         raise SyntaxError(str(error)) from error
-    for statement in statements:
-        if isinstance(statement, config_parser.BindingStatement):
-            scope = f"{statement.scope}/" if statement.scope else ""
-            name = f".{statement.arg_name}" if statement.arg_name else ""
-            settings[f"{scope}{statement.selector}{name}"] = statement.value
-    macros = {
-        name.removesuffix(".value").removesuffix("/gin.macro").removesuffix("/macro"): value
+    return {
+        name: macros.get(value, value) if isinstance(value, Reference) else value
         for name, value in settings.items()
-        if "." not in name or name.endswith("macro.value")
     }
-
-    def resolved(value: Any) -> Any:
-        is_macro = isinstance(value, Reference) and value.startswith("%")
-        return macros.get(value.removeprefix("%"), value) if is_macro else value
-
-    return {name: resolved(value) for name, value in settings.items() if name not in macros}
 
 
 def read(path: str | os.PathLike) -> dict[str, Any]:
@@ -74,18 +70,17 @@ def method(settings: Settings) -> dict[str, str]:
 
 
 def differing(methods: Sequence[Mapping[str, str]]) -> tuple[list[str], list[str]]:
-    """Names of the settings that differ between groups, in alphabetical order.
+    """Names of the settings that have two values or more, and of those that merely some groups have.
 
-    Returns:
-      those with two values or more, and those that merely some groups have: parameters of a part, such as a scaling,
-      that other groups do without.
+    The latter are parameters of a part, such as a scaling.
     """
-    names = sorted(set().union(*methods)) if methods else []
-    values = {name: {settings[name] for settings in methods if name in settings} for name in names}
-    several = [name for name in names if len(values[name]) > 1]
-    partial = [
-        name for name in names if len(values[name]) == 1 and not all(name in settings for settings in methods)
-    ]
+    several, partial = [], []
+    for name in sorted(set().union(*methods)):
+        values = [settings[name] for settings in methods if name in settings]
+        if len(set(values)) > 1:
+            several.append(name)
+        elif len(values) < len(methods):
+            partial.append(name)
     return several, partial
 
 
@@ -98,8 +93,7 @@ def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
     if len(methods) == 1:
         return [_text(SCALING, methods[0].get(SCALING, "'run'"))]
     several, partial = differing(methods)
-    names = [name for name in _FIRST if name in several]
-    names += [name for name in several if name not in names] + partial
+    names = sorted(several, key=lambda name: [name != first for first in _FIRST]) + partial
 
     def tells_apart(chosen: Sequence[str]) -> bool:
         values = {tuple(settings.get(name) for name in chosen) for settings in methods}

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from agents import RunFolderError
 from agents.monitoring.report import groups, numbers, runs
 from rbs_tf import scores
 from tests.agents.monitoring.report.written import HEADS, write_run
@@ -30,26 +31,36 @@ def whole(root):
 
 
 def made(*folders, axis="updates"):
-    return groups.make([runs.read(folder) for folder in runs.find(folders)], axis)
+    return groups.make([runs.read(folder, axis) for folder in runs.find(folders)], axis)
+
+
+def rows(table, **values):
+    for column, value in values.items():
+        table = table[table[column] == value]
+    return table
 
 
 def test_a_run_says_what_it_is_and_how_far_it_came(root):
     run = runs.read(root / "below" / "ypong1")
-    assert (run.environment, run.game, run.seed, run.planned) == ("pong", "pong", 1, 100)
-    assert (run.updates, run.steps, run.state, run.starts) == (60, 600, "stopped", 1)
+    assert (run.environment, run.seed, run.planned) == ("pong", 1, 100)
+    assert (run.updates, run.steps, run.length, run.state) == (60, 600, 60.0, "stopped")
+    assert (
+        runs.read(run.folder, "steps").returns("training")[0].tolist()
+        == (10 * run.returns("training")[0]).tolist()
+    )
     assert run.versions["commit"] == "a" * 40 and run.heads == list(HEADS)
     assert runs.read(root / "xpong0").state == "finished"
 
 
 def test_a_sentence_says_how_each_group_ended_and_how_unlike_its_heads_errors_are(root, whole):
-    sentences = numbers.in_words(made(root), whole.heads)
+    sentences = numbers.in_words(made(root), whole["heads"])
     assert sentences[2:] == [
         "return_based in pong: 8.25 points per training episode, from heads whose errors span a factor of 1 "
         "(last fifth, 2 seeds).",
         "none in pong: 2.75 points per training episode, from heads whose errors span a factor of 10 "
         "(last fifth, 2 seeds).",
     ]
-    assert "factor" not in numbers.in_words(made(root), [])[0]
+    assert "factor" not in numbers.in_words(made(root), whole["heads"][:0])[0]
 
 
 def test_a_run_whose_lock_is_held_is_running(tmp_path):
@@ -69,13 +80,13 @@ def test_a_checkpoint_counts_as_progress(tmp_path):
 def test_a_configuration_that_says_nothing_is_refused_with_the_reason(tmp_path):
     folder = write_run(tmp_path / "run")
     (folder / "operative_config.gin").write_text("train.env = 'po")
-    with pytest.raises(runs.Unreadable, match="cannot be read"):
+    with pytest.raises(RunFolderError, match="cannot be read"):
         runs.read(folder)
     (folder / "operative_config.gin").write_text("a.b = 1")
-    with pytest.raises(runs.Unreadable, match="train.env"):
+    with pytest.raises(RunFolderError, match="train.env"):
         runs.read(folder)
     (folder / "operative_config.gin").unlink()
-    with pytest.raises(runs.Unreadable, match="not got as far"):
+    with pytest.raises(RunFolderError, match="not got as far"):
         runs.read(folder)
 
 
@@ -87,7 +98,7 @@ def test_groups_come_from_settings_and_not_from_names(root):
     assert found.ends == {"breakout": 60, "pong": 60}
     assert made(root, axis="steps").ends == {"breakout": 600, "pong": 600}
     assert found.kind == "evaluation" and found.left_out == []
-    assert {found.name(run) for run in groups.all_runs(found)} >= {"below/ypong1", "xpong0"}
+    assert {found.name(run) for run in found.runs()} >= {"below/ypong1", "xpong0"}
 
 
 def test_notes_say_what_stands_in_the_way(root, tmp_path):
@@ -122,59 +133,58 @@ def test_without_evaluations_everywhere_scores_are_training_returns(root, tmp_pa
 
 
 def test_curves_hold_each_seed_and_end_where_the_first_ends(whole):
-    curves = {(c.environment, c.group, c.kind): c for c in whole.curves}
-    scaled = curves["pong", "return_based", "training"]
+    seeds, means = whole["learning_curves"], whole["learning_curve_means"]
     # Entries lie at every tenth update: at a bin's upper edge of 20 stands the entry of update 20.
-    at = scaled.places.tolist().index(20)
-    assert scaled.seeds[:, at].tolist() == pytest.approx([2.0, 4.0])
-    assert scaled.mean[:, at].tolist() == pytest.approx([3.0, 2.0, 4.0])
-    early = curves["pong", "none", "evaluation"]
-    assert early.mean[0, early.places == 60] == pytest.approx([4.0])
-    assert np.isnan(early.mean[0, early.places > 60]).all()
-    assert early.seeds[0, early.places == 100] == pytest.approx([6.0])
+    at = {"environment": "pong", "group": "return_based", "returns": "training", "updates": 20}
+    assert rows(seeds, **at)["return"].tolist() == pytest.approx([2.0, 4.0])
+    assert rows(means, **at)[["mean", "low", "high"]].to_numpy().tolist() == [pytest.approx([3.0, 2.0, 4.0])]
+    early = {"environment": "pong", "group": "none", "returns": "evaluation"}
+    mean = rows(means, **early).set_index("updates")["mean"]
+    assert mean[60] == pytest.approx(4.0) and mean[mean.index > 60].isna().all()
+    assert rows(seeds, **early, updates=100, seed=0)["return"].tolist() == pytest.approx([6.0])
 
 
-def test_human_normalised_scores_by_hand(whole):
-    ends = {(f.environment, f.group): f for f in whole.finals}
+def test_human_normalised_scores_by_hand(root, whole):
     # Greedy evaluations in (48, 60]: the one of update 60, 0.1 * 60 + 1 and 0.2 * 60 + 1.
-    assert ends["pong", "return_based"].returns.tolist() == pytest.approx([7.0, 13.0])
+    final = rows(whole["final_returns"], environment="pong", group="return_based").iloc[0]
+    assert final[["mean", "low", "high"]].tolist() == pytest.approx([10.0, 7.0, 13.0])
     pong = [(7 + 20.7) / (14.6 + 20.7), (13 + 20.7) / (14.6 + 20.7)]
-    assert ends["pong", "return_based"].human_normalised.tolist() == pytest.approx(pong)
+    assert final["human_normalised_mean"] == pytest.approx(np.mean(pong))
     breakout = [(7 - 1.7) / (30.5 - 1.7), (13 - 1.7) / (30.5 - 1.7)]
     mean = np.mean([*pong, *breakout])
-    assert whole.aggregates["return_based"][0].tolist() == pytest.approx(
+    assert rows(whole["aggregates"], group="return_based")["value"].tolist() == pytest.approx(
         [mean, mean, mean, np.mean([pong[0], breakout[1]])]
     )
     # The last point of the curves: seeds first (10 points), then games.
     games = np.array([(10 + 20.7) / 35.3, (10 - 1.7) / 28.8])
-    expected = [games.mean(), np.median(games), games.mean()]
-    assert whole.human_curves["return_based"][:, 0, -1].tolist() == pytest.approx(expected)
-    above = whole.profiles["return_based"][0]
+    curves = rows(whole["human_normalised"], group="return_based", updates=60)
+    assert curves["value"].tolist() == pytest.approx([games.mean(), np.median(games), games.mean()])
+    above = rows(whole["performance_profile"], group="return_based")["share_above"].tolist()
     assert above[0] == 1.0 and above[-1] == 0.0
-    (everywhere, *_) = whole.improvements
-    assert (everywhere.environment, everywhere.seeds) == (numbers.ALL, 2)
-    assert everywhere.probability.tolist() == [1.0, 1.0, 1.0]
+    everywhere = whole["improvement"].iloc[0].tolist()
+    assert everywhere == [numbers.ALL, "return_based", "none", 2, 1.0, 1.0, 1.0]
 
 
 def test_environments_without_human_scores_are_not_normalised(tmp_path):
     write_run(tmp_path / "a", "minatar/breakout")
     write_run(tmp_path / "b", "minatar/breakout", "none")
     whole = numbers.compute(made(tmp_path))
-    assert not scores.has_score("minatar/breakout") and whole.finals[0].human_normalised is None
-    assert whole.games == [] and whole.aggregates == {} and whole.human_curves == {} and whole.profiles == {}
-    assert np.isnan(whole.improvements[0].probability[1:]).all()  # one seed each
+    assert not scores.has_score("minatar/breakout")
+    assert whole["final_returns"]["human_normalised_mean"].isna().all()
+    assert all(whole[name].empty for name in ("human_normalised", "aggregates", "performance_profile"))
+    assert whole["improvement"][["low", "high"]].isna().all(axis=None)  # one seed each
 
 
 def test_what_heads_learn_from_and_who_acts(whole):
-    of = {(run.environment, run.group, run.seed): run for run in whole.heads}
-    assert of["pong", "none", 0].of("loss", "last fifth").tolist() == pytest.approx([1, 10, 100])
-    assert of["pong", "none", 0].of("share", "whole run").tolist() == pytest.approx(
-        [1 / 111, 10 / 111, 100 / 111]
-    )
-    assert of["pong", "return_based", 1].of("td_error", "first fifth").tolist() == pytest.approx([2, 2, 2])
-    assert of["pong", "return_based", 1].of("value_error", "last fifth").tolist() == pytest.approx([0.5] * 3)
-    (chosen, *_) = whole.choices
-    assert chosen.last.tolist() == pytest.approx([0.1, 0.1, 0.8])
-    assert chosen.episodes.sum(axis=1).tolist() == [6, 0, 18]  # six entries up to update 60
-    (path,) = [path for path in whole.paths if (path.environment, path.group) == ("pong", "none")]
-    assert path.loss[-1] == pytest.approx(111) and path.score[-1] == pytest.approx(3.0)
+    def of(group, seed, part, name):
+        return rows(whole["heads"], environment="pong", group=group, seed=seed, part=part)[name].tolist()
+
+    assert of("none", 0, "last fifth", "loss") == pytest.approx([1, 10, 100])
+    assert of("none", 0, "whole run", "share_of_loss") == pytest.approx([1 / 111, 10 / 111, 100 / 111])
+    assert of("return_based", 1, "first fifth", "td_error") == pytest.approx([2, 2, 2])
+    assert of("return_based", 1, "last fifth", "value_error") == pytest.approx([0.5] * 3)
+    chosen = rows(whole["head_choices"], environment="pong", group="none", seed=0).groupby("head")
+    assert chosen["probability"].last().tolist() == pytest.approx([0.1, 0.1, 0.8])
+    assert chosen["episodes"].sum().tolist() == [6, 0, 18]  # six entries up to update 60
+    path = rows(whole["loss_and_score"], environment="pong", group="none").iloc[-1]
+    assert path[["return", "loss"]].tolist() == pytest.approx([3.0, 111])

@@ -6,33 +6,21 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
+from agents import UsageError
 from agents.commands.report import main
-from agents.monitoring.report import panels
-from agents.monitoring.report.look import STYLE
 from tests.agents.monitoring.report.written import write_run
 from tests.browser import dom, screenshot
 
-# Sorts the first table by its number of updates, twice, then the final returns; says what it finds.
+# Says what it finds.
 PROBE = """<pre id="probe"></pre><script>
-const tables = [...document.querySelectorAll("table.sortable")];
-const click = (table, column) => {
-  const head = [...table.tHead.rows[0].cells].find(cell => cell.textContent === column);
-  head.querySelector("button").click();
-  return [head.getAttribute("aria-sort"), [...table.tBodies[0].rows].map(row => row.cells[head.cellIndex].textContent)];
-};
-const finals = tables.find(table => table.caption.textContent === "Final returns");
 document.getElementById("probe").textContent = JSON.stringify({
-  captions: tables.map(table => table.caption.textContent),
-  up: click(tables[0], "updates"), down: click(tables[0], "updates"), returns: click(finals, "final return"),
-  broken: [...document.images].filter(image => !image.naturalWidth).length,
-  requests: performance.getEntriesByType("resource").map(entry => entry.name),
-  drawings: [...document.querySelectorAll("figure svg")].map(svg => [
-    svg.getAttribute("role"), svg.getAttribute("aria-label").length > 20, svg.getBBox().width > 100]),
-  ids: [...document.querySelectorAll("[id]")].map(element => element.id),
-  links: [...document.querySelectorAll("nav a")].map(link => !!document.querySelector(link.getAttribute("href"))),
+  broken: [...document.images].filter(image => image.naturalWidth < 100).length,
+  requests: performance.getEntriesByType("resource").map(entry => entry.name).filter(name => !name.startsWith("data:")),
+  words: [...document.images].map(image => image.alt),
+  rows: [...document.querySelectorAll("table")].map(table => table.tBodies[0].rows.length),
+  links: [...document.querySelectorAll("ol a")].map(link => !!document.querySelector(link.getAttribute("href"))),
   wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
 });
 </script></body>"""
@@ -67,14 +55,6 @@ def probed(page):
     )
 
 
-def test_tables_are_sorted_by_their_headers(probed):
-    assert probed["up"] == ["ascending", ["60"] * 3 + ["100"] * 6]
-    assert probed["down"] == ["descending", ["100"] * 6 + ["60"] * 3]
-    direction, shown = probed["returns"]
-    values = [float(text.split(" ")[0].replace(",", "")) for text in shown]
-    assert direction == "ascending" and values == sorted(values) and len(set(values)) > 1
-
-
 def test_the_page_stands_alone(page, probed):
     text = page.read_text()
     assert probed["requests"] == [] and probed["broken"] == 0
@@ -82,10 +62,9 @@ def test_the_page_stands_alone(page, probed):
     assert set(re.findall(r'(?:src|href)="([^"#]{1,5})', text)) == {"data:"}
 
 
-def test_drawings_are_there_and_said_in_words(probed):
-    assert len(probed["drawings"]) > 20
-    assert all(drawing == ["img", True, True] for drawing in probed["drawings"])
-    assert len(probed["ids"]) == len(set(probed["ids"]))
+def test_figures_and_tables_are_there_and_figures_are_said_in_words(probed):
+    assert len(probed["words"]) > 20 and "pong: training: return over learner updates" in probed["words"]
+    assert probed["rows"] == [9, 2, 6, 8, 4]  # runs, settings, final returns, aggregates, probabilities
     assert probed["links"] and all(probed["links"])
 
 
@@ -97,9 +76,8 @@ def test_what_was_asked_for_stands_on_the_page(page):
     text = page.read_text()
     assert "<h1>Games &amp; &lt;heads&gt;</h1>" in text
     for words in (
-        "9 runs in 2 groups and 3 environments, 1 to 2 seeds each",
-        "No human score exists for minatar/breakout",
-        "Left out, without a human score or not played by all groups: minatar/breakout",
+        "Runs: 9; groups: 2; environments: 3.",
+        "games: breakout, pong. Left out: minatar/breakout.",
         "3 of 6 combinations of group and environment have one seed",
         "Stopped before the updates that were asked for",
         "inter-quartile range from resampling the games",
@@ -107,9 +85,9 @@ def test_what_was_asked_for_stands_on_the_page(page):
         assert words in text, words
 
 
-def test_csv_files_lie_beside_and_inside_the_page(page):
+def test_csv_files_lie_beside_the_page(page):
     tables = {path.stem: list(csv.DictReader(path.open())) for path in (page.parent / "report_csv").iterdir()}
-    assert set(tables) == set(re.findall(r'download="(\w+)\.csv"', page.read_text()))
+    assert set(tables) == set(re.findall(r"(\w+)\.csv[,.]", page.read_text()))
     assert len(tables["runs"]) == 9 and {row["state"] for row in tables["runs"]} == {"finished", "stopped"}
     (final,) = [
         row for row in tables["final_returns"] if (row["environment"], row["group"]) == ("pong", "none")
@@ -130,26 +108,22 @@ def test_one_run_over_steps_without_losses_makes_a_page(tmp_path):
     output = tmp_path / "page.html"
     main([str(tmp_path), f"--output={output}", "--x=steps", f"--csv_dir={tmp_path / 'numbers'}"])
     text = output.read_text()
-    assert "environment steps" in text and "no run has logged its heads" in text and "no two groups" in text
-    assert not re.search(r"\bnan\b", re.sub("<script.*?</script>", "", text, flags=re.DOTALL))
+    assert "over environment steps" in text and text.count("no run has numbers for this") == 10
+    assert not re.search(r"\bnan\b|<NA>|\bNone\b", text)
     assert (tmp_path / "numbers" / "learning_curves.csv").exists()
 
 
 @pytest.mark.parametrize("arguments", [["{}"], ["{}/nowhere"]])
-def test_no_run_is_one_clear_line(tmp_path, capsys, arguments):
-    with pytest.raises(SystemExit) as end:
+def test_no_run_is_one_clear_line(tmp_path, arguments):
+    with pytest.raises(UsageError, match=f"No run to report on in {tmp_path}.*config.gin"):
         main([argument.format(tmp_path) for argument in arguments])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert str(tmp_path) in line
 
 
-def test_a_run_that_has_not_begun_is_named(tmp_path, capsys):
+def test_a_run_that_has_not_begun_is_named(tmp_path):
     folder = write_run(tmp_path / "run")
     (folder / "operative_config.gin").unlink()
-    with pytest.raises(SystemExit):
+    with pytest.raises(UsageError, match=f"{folder}: no operative_config.gin: the run has not got as far"):
         main([str(tmp_path)])
-    assert "not got as far" in capsys.readouterr().err
 
 
 def test_help_needs_no_tensorflow():
@@ -159,22 +133,3 @@ def test_help_needs_no_tensorflow():
     )
     shown = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
     assert "RUN_DIR" in shown and "--csv_dir" in shown and shown.endswith("False\n")
-
-
-def luminance(colour):
-    channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-    linear = np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    return linear @ [0.2126, 0.7152, 0.0722]
-
-
-def contrast(one, other):
-    low, high = sorted([luminance(one), luminance(other)])
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_colours_are_seen_on_light_and_on_dark_ground():
-    for ground, ink, soft, panel in zip(
-        *(re.findall(rf"--{name}: (#\w+)", STYLE) for name in ("ground", "ink", "soft", "panel")), strict=True
-    ):
-        assert min(contrast(of, on) for of in panels.COLOURS for on in (ground, panel)) >= 3
-        assert min(contrast(of, on) for of in (ink, soft) for on in (ground, panel)) >= 4.5
