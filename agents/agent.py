@@ -24,11 +24,11 @@ from agents.targets import (
     of_all_replicas,
     sequence_priorities,
 )
-from networks.recurrent_q_network import RecurrentQNetwork
+from networks.recurrent_q_network import RecurrentQNetwork, swap_batch_and_time
 from rbs_tf import ReturnMoments
+from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings import ErrorContext, Scaling
 from rbs_tf.scalings.joint_moments import JointMoments
-from rbs_tf.scalings.scaling import summed_over_replicas
 
 
 class LossExtra(NamedTuple):
@@ -203,7 +203,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
           float32 [k].
         """
         rows = slice(self.shape.burn_in, None)
-        outputs, greedy = (_time_major(values)[rows] for values in (taken_values, greedy_values))
+        outputs, greedy = (swap_batch_and_time(values)[rows] for values in (taken_values, greedy_values))
         # What acted stands for both networks.
         in_reward_units = self.scaling.values(greedy)
         values = Values(outputs, greedy, in_reward_units, bootstrap=in_reward_units)
@@ -249,7 +249,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         steps, state = sequence.steps, sequence.core_state
         inputs = (steps.observation, steps.previous_action, steps.reward), steps.step_type
         target_values, _ = self.target_network(*inputs, state)
-        target_values = _time_major(target_values)[burn_in:]
+        target_values = swap_batch_and_time(target_values)[burn_in:]
         if burn_in:
             _, state = self.network(*_columns(inputs, None, burn_in), state)
             state = tf.nest.map_structure(tf.stop_gradient, state)
@@ -257,7 +257,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         # choice of action alone.
         end = None if self._double_q else burn_in + length
         values, _ = self.network(*_columns(inputs, burn_in, end), state, training=True)
-        values = _time_major(values)
+        values = swap_batch_and_time(values)
 
         greedy = tf.stop_gradient(tf.reduce_max(values, axis=-1))
         target_greedy = self.scaling.values(tf.reduce_max(target_values, axis=-1), target=True)
@@ -379,10 +379,6 @@ def _refuse(weights: None) -> None:
 def _columns(inputs: tuple, start: int | None, end: int | None) -> tuple:
     """The network's inputs [B, T, ...] at some of the times."""
     return tf.nest.map_structure(lambda column: column[:, start:end], inputs)
-
-
-def _time_major(batch_major: tf.Tensor) -> tf.Tensor:
-    return tf.transpose(batch_major, [1, 0, *range(2, batch_major.shape.rank)])
 
 
 def _sequence_spec(time_step_spec: ts.TimeStep, state_spec: tuple) -> Sequence:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.running.startup import quiet
+from agents.storage.run_folder import BEST, CONFIG
 
 quiet()
 
@@ -61,10 +62,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{what}: {returns.mean():.4g} per episode, 95% interval [{low:.4g}, {high:.4g}]")
     folder = PRETRAINED / options.name
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(options.run_dir / "config.gin", folder)
+    shutil.copy(options.run_dir / CONFIG, folder)
     found = best.Found(trained.update, float(after.mean()), len(after))
     weights = packed([tf.identity(variable) for variable in trained.agent.acting_variables])
-    np.savez_compressed(folder / best.FILE, weights=weights, **found._asdict())
+    np.savez_compressed(folder / BEST, weights=weights, **found._asdict())
     files = sorted(path for path in PRETRAINED.glob("*/*") if path.is_file())
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(PRETRAINED)}\n" for path in files

@@ -22,6 +22,7 @@ from scipy import stats
 
 from agents.monitoring.report import settings
 from agents.monitoring.report.events import scalars
+from agents.storage.run_folder import CONFIG
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  the backend has to be chosen first
@@ -34,7 +35,7 @@ RANDOM_RETURN = 2.75  # of MinAtar's Space Invaders with all six actions
 
 def scaling_of(run: Path) -> str:
     """The scaling's name in the run's saved configuration."""
-    return settings.read(run / "config.gin")[settings.SCALING].rpartition(".")[2]
+    return settings.read(run / CONFIG)[settings.SCALING].rpartition(".")[2]
 
 
 def mean_and_interval(values: list[float]) -> str:

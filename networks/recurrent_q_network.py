@@ -149,11 +149,11 @@ class RecurrentQNetwork(network.Network):
             axis=-1,
         )
         if outer_rank == 2:
-            features, first = _swap_batch_and_time(features), _swap_batch_and_time(first)
+            features, first = swap_batch_and_time(features), swap_batch_and_time(first)
         state = network_state or self.get_initial_state(outer[0])
         hidden, state = self._core(features, first, state)
         q_values = self.heads(self._linear(hidden))
-        return _swap_batch_and_time(q_values) if outer_rank == 2 else q_values, state
+        return swap_batch_and_time(q_values) if outer_rank == 2 else q_values, state
 
 
 def _holds_flags(spec: tf.TensorSpec) -> bool:
@@ -161,5 +161,5 @@ def _holds_flags(spec: tf.TensorSpec) -> bool:
     return bounded and spec.dtype == tf.uint8 and bool(np.all(spec.maximum <= 1))
 
 
-def _swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
+def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
     return tf.transpose(tensor, (1, 0, *range(2, tensor.shape.rank)))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import discounted_returns
+from rbs_tf.returns import LONGEST_EPISODE, discounted_returns
 
 
 class CollectReturns(gymnasium.Wrapper):
@@ -42,7 +42,7 @@ class CollectReturns(gymnasium.Wrapper):
         gamma: ArrayLike,
         *,
         report_steps: int = 100,
-        max_report_steps: int = 27_000,
+        max_report_steps: int = LONGEST_EPISODE,
     ):
         super().__init__(env)
         gammas = np.asarray(gamma, np.float64)

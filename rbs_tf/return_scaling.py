@@ -288,11 +288,15 @@ def _rows(values: tf.Tensor) -> tf.Tensor:
 
 def _sums(*rows: tf.Tensor) -> list[tf.Tensor]:
     """[..., N, H] -> [..., H] each, over the rows of all replicas that take part."""
-    sums = [tf.reduce_sum(x, axis=-2) for x in rows]
+    return summed_over_replicas(*(tf.reduce_sum(x, axis=-2) for x in rows))
+
+
+def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
+    """Sums over a replica's share of a batch -> those over the whole batch; any shapes, float. Not in `tf.cond`."""
     replica = tf.distribute.get_replica_context()
-    if replica is not None and replica.num_replicas_in_sync > 1:
-        sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, sums)
-    return sums
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return list(sums)
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, list(sums))
 
 
 def _same_steps(a: tf.TensorShape, b: tf.TensorShape) -> bool:

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg.blas import dtbsv
 
+LONGEST_EPISODE = 27_000  # steps: half an hour of Atari, its usual time-out
+
 
 def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
     """G_t = R_t + gamma_t G_{t+1}, where G after the last step is 0 (section 2: the return of each step).

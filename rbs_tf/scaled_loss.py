@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
+from rbs_tf.returns import LONGEST_EPISODE
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
@@ -63,7 +64,7 @@ class ScaledLoss(tf.Module):
         *,
         sigma_v: float = 1e-2,
         reward_scale_factor: float = 1.0,
-        max_report_steps: int = 27_000,
+        max_report_steps: int = LONGEST_EPISODE,
         check: bool = True,
         name: str = "scaled_loss",
     ):

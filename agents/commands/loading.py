@@ -13,7 +13,7 @@ import gin
 from agents import RunFolderError, UsageError
 from agents.commands.configuration import without_gin_trail
 from agents.commands.flags import nearest
-from agents.storage.run_folder import REPOSITORY
+from agents.storage.run_folder import BEST, CONFIG, REPOSITORY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 PRETRAINED = REPOSITORY / "pretrained"  # a slim run folder for each name, and SHA256SUMS
-_NEEDED = ("config.gin", "best.npz")
+_NEEDED = (CONFIG, BEST)
 
 
 class Trained(NamedTuple):
@@ -129,11 +129,11 @@ def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
         raise UsageError(
             f"There is no folder {folder}. Write the one that train.py has called the run folder."
         )
-    if not (folder / "config.gin").is_file():
+    if not (folder / CONFIG).is_file():
         raise UsageError(f"{folder} is not the folder of a run: it holds no config.gin.")
     if any(folder.glob("checkpoints/*/manifest.json")):
         return
-    if not (folder / "best.npz").is_file():
+    if not (folder / BEST).is_file():
         raise UsageError(
             f"{folder} holds no weights yet: the first evaluation or checkpoint of the run writes them."
         )
@@ -178,7 +178,7 @@ def load(
     with gin.unlock_config():
         gin.clear_config()
         try:
-            gin.parse_config((Path(run_dir) / "config.gin").read_text())
+            gin.parse_config((Path(run_dir) / CONFIG).read_text())
             training = Training()
             environment = environments.make(training.env, num_envs=num_envs, seed=seed)
             if camera and environment.game and environment.observation_spec().shape != ATARI_FRAME:

@@ -11,6 +11,7 @@ import numpy as np
 from agents.commands.flags import Parser, count
 from agents.commands.loading import Trained, add_arguments, find_folder, load
 from agents.commands.video import Film, Moment, check_file
+from rbs_tf.returns import LONGEST_EPISODE
 
 EXAMPLES = """\
 examples:
@@ -26,7 +27,7 @@ examples:
 SIDE_BY_SIDE = 16  # environments at most; a film is of one episode after the other
 
 
-def moments(trained: Trained, episodes: int, max_steps: int = 27_000) -> Iterator[Moment]:
+def moments(trained: Trained, episodes: int, max_steps: int = LONGEST_EPISODE) -> Iterator[Moment]:
     """Plays as the run's evaluations do and hands out every step of every episode as it happens.
 
     Environment i of a batch of N plays episodes i + 1, i + 1 + N, and so on, whoever is done first: taking episodes as
@@ -116,7 +117,7 @@ def _options(argv: Sequence[str]) -> Any:
     flag(
         "--max_steps",
         type=count(1),
-        default=27_000,
+        default=LONGEST_EPISODE,
         metavar="N",
         help="steps until an episode is cut (%(default)s)",
     )

@@ -19,7 +19,8 @@ from agents.storage.run_folder import write_operative_config
 from agents.storage.state import State, from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
 from agents.workers.evaluator import Evaluations
-from agents.workers.parts import ATARI_FRAMES_PER_STEP, Result, Training
+from agents.workers.parts import Result, Training
+from rbs_tf.environments.factory import FRAMES_PER_STEP
 
 _ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
 
@@ -95,7 +96,7 @@ class EmbeddedRun:
             self._training.updates,
             updates=learner.updates,
             steps=learner.environment_steps,
-            frames_per_step=None if game is None else ATARI_FRAMES_PER_STEP,
+            frames_per_step=None if game is None else FRAMES_PER_STEP,
         )
         for note in filter(None, (self.replay.memory_note, summaries.figures_note())):
             self._progress.say(note)

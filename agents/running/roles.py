@@ -19,7 +19,8 @@ from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
 from agents.storage.weights import Publisher, assign
 from agents.workers.evaluator import Evaluations
-from agents.workers.parts import ATARI_FRAMES_PER_STEP, Training
+from agents.workers.parts import Training
+from rbs_tf.environments.factory import FRAMES_PER_STEP
 
 _POLL = 0.05  # seconds between two looks of whoever has nothing to do
 
@@ -97,7 +98,7 @@ class LearnerRole(Role):
         self._loss_scales: summaries.LossScales | None = None
         self._publish()
         self._waited = 0.0
-        self._frames_per_step = None if environment.game is None else ATARI_FRAMES_PER_STEP
+        self._frames_per_step = None if environment.game is None else FRAMES_PER_STEP
         self._new_returns: list[float] = []
         self._returns_lock = threading.Lock()
         write_operative_config(root_dir)

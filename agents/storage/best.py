@@ -18,9 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from agents import RunFolderError
+from agents.storage.run_folder import BEST
 from agents.storage.weights import assign, packed
-
-FILE = "best.npz"
 
 
 class Found(NamedTuple):
@@ -39,7 +38,7 @@ class Best:
     """
 
     def __init__(self, root_dir: str | os.PathLike):
-        self._path = pathlib.Path(root_dir) / FILE
+        self._path = pathlib.Path(root_dir) / BEST
         contents = _read(self._path)
         self._highest = -np.inf if contents is None else contents[0].mean_return
 
@@ -57,7 +56,7 @@ class Best:
         mean_return = float(np.mean(returns))
         if not mean_return > self._highest:
             return False
-        new = self._path.with_name(FILE + ".new")
+        new = self._path.with_name(BEST + ".new")
         found = Found(update, mean_return, len(returns))
         try:
             with open(new, "wb") as file:
@@ -80,7 +79,7 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
     Raises:
       RunFolderError: the weights are those of another network.
     """
-    contents = _read(pathlib.Path(root_dir) / FILE)
+    contents = _read(pathlib.Path(root_dir) / BEST)
     if contents is None:
         return None
     found, weights = contents
@@ -88,7 +87,7 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
         assign(variables, weights)
     except ValueError as error:
         raise RunFolderError(
-            f"{pathlib.Path(root_dir) / FILE} comes from a different version of this program: {error}"
+            f"{pathlib.Path(root_dir) / BEST} comes from a different version of this program: {error}"
         ) from error
     return found
 

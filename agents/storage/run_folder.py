@@ -36,6 +36,7 @@ PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "nump
 
 CONFIG, OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt"
 NATIVE = "native.log"  # made once the configuration is there
+BEST = "best.npz"
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
 # A start that was killed before it wrote the configuration leaves no more than these behind.

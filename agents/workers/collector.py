@@ -22,6 +22,7 @@ from agents.replay.writer import SequenceWriter
 from agents.storage.state import State, joined, numbered, part
 from agents.targets import SequenceShape, Steps
 from agents.workers.step_statistics import Acted, Episode, Reports
+from rbs_tf.returns import LONGEST_EPISODE
 
 
 class EnvironmentFault(RuntimeError):
@@ -64,7 +65,7 @@ class Collector:
         replay: Replay,
         shape: SequenceShape,
         priorities: Callable[[Steps, tf.Tensor, tf.Tensor], tf.Tensor],
-        max_report_steps: int = 27_000,
+        max_report_steps: int = LONGEST_EPISODE,
         name: str = "collector",
     ):
         if max_report_steps < 1:

@@ -16,6 +16,7 @@ from agents.monitoring import summaries
 from agents.policy import MultiHeadPolicy
 from agents.storage.best import Best
 from rbs_tf import discounted_returns, scores
+from rbs_tf.returns import LONGEST_EPISODE
 from rbs_tf.scalings import Scaling
 
 
@@ -51,7 +52,7 @@ class Evaluator:
         policy: MultiHeadPolicy,
         heads: Heads,
         scaling: Scaling,
-        max_steps: int = 27_000,
+        max_steps: int = LONGEST_EPISODE,
     ):
         self._environment, self._policy, self._max_steps = environment, policy, max_steps
         self._heads, self._scaling = heads, scaling
@@ -129,7 +130,7 @@ class Evaluations:
         agent: RecurrentMultiHeadAgent,
     ):
         self._evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
-        self._agent, self._game, self._best = agent, environment.game, Best(root_dir)
+        self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, "eval"))
         self.last_return = float("nan")  # mean of the last one
 
@@ -151,7 +152,7 @@ class Evaluations:
             return None
         self.last_return = float(np.mean(evaluation.returns))
         self._write(update, evaluation, loss_scales)
-        self._best.offer(update, evaluation.returns, self._agent.acting_variables)
+        self.best.offer(update, evaluation.returns, self._agent.acting_variables)
         return self.last_return
 
     def _write(self, update: int, evaluation: Evaluation, loss_scales: summaries.LossScales | None) -> None:

@@ -26,7 +26,6 @@ from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.scalings import ReturnBasedScaling
 
-ATARI_FRAMES_PER_STEP = 4
 STRATEGIES = ("default", "mirrored", "tpu")
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 
 from rbs_tf.environments import names
+from rbs_tf.returns import LONGEST_EPISODE
 
 if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 FRAMES_PER_STEP = 4
-ATARI_TIME_OUT_FRAMES = 108_000  # 30 minutes of play
 RAW_FRAMES = {"img_height": 210, "img_width": 160, "grayscale": False, "stack_num": 1}
 
 
@@ -219,7 +219,7 @@ def _atari(
     # ALE does not capture the frame that an episode ends on: the final observation is the maximum of an
     # earlier frame and of the previous observation. A time-out bootstraps from it, one step in 27,000;
     # at a true end nothing depends on it.
-    cut = ATARI_TIME_OUT_FRAMES if max_episode_steps is None else max_episode_steps * FRAMES_PER_STEP
+    cut = FRAMES_PER_STEP * (LONGEST_EPISODE if max_episode_steps is None else max_episode_steps)
     return _Frames(
         AtariVectorEnv(
             game,

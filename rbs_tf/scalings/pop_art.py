@@ -5,7 +5,8 @@ from __future__ import annotations
 import gin
 import tensorflow as tf
 
-from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling, summed_over_replicas
+from rbs_tf.return_scaling import summed_over_replicas
+from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 
 # Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
 _SMALLEST_CHANGE = 1e-4

@@ -42,14 +42,6 @@ class HeadLayer(Protocol):
         """
 
 
-def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
-    """Sums over a replica's share of a batch -> those over the whole batch; any shapes, float. Not in `tf.cond`."""
-    replica = tf.distribute.get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1:
-        return list(sums)
-    return replica.all_reduce(tf.distribute.ReduceOp.SUM, list(sums))
-
-
 @gin.configurable("none", module="scalings")
 class Scaling(tf.Module):
     """No scaling, and the hooks that a scaling may override.
@@ -62,7 +54,7 @@ class Scaling(tf.Module):
 
     Under `tf.distribute` every replica calls the hooks of an update with its share of the batch, and each holds
     variables of its own. These stay equal only if all assign the same: what is taken from a batch must be summed
-    with `summed_over_replicas`, outside of `tf.cond`.
+    with `return_scaling.summed_over_replicas`, outside of `tf.cond`.
 
     "Network units" are what the heads put out, "reward units" what the environment pays. They differ for scalings
     that normalise the outputs; for the others `values` is the identity.

@@ -79,13 +79,13 @@ def run(tmp_path_factory):
     with configured(*BINDINGS):
         (root / "config.gin").write_text(gin.config_str())
         with EmbeddedRun(root) as embedded:
-            offer = embedded._best.offer
+            offer = embedded.evaluations.best.offer
 
             def noted(update, returns, variables):
                 offered.append((update, np.mean(returns), [v.numpy() for v in variables]))
                 return offer(update, returns, variables)
 
-            embedded._best.offer = noted
+            embedded.evaluations.best.offer = noted
             embedded.run()
             newest = [variable.numpy() for variable in embedded.agent.network.variables]
     assert [update for update, *_ in offered] == [5, 10, 15, 20, 25, 30]

@@ -124,8 +124,12 @@ def test_an_atari_time_out_comes_after_that_many_steps_and_keeps_its_discount():
     assert all((row.discount == 1).all() for row in rows)
 
 
-def test_atari_times_out_after_27000_steps_by_default():
-    assert factory.ATARI_TIME_OUT_FRAMES == 27_000 * factory.FRAMES_PER_STEP
+def test_atari_times_out_after_27000_steps_by_default(monkeypatch):
+    assert factory.LONGEST_EPISODE == 27_000
+    monkeypatch.setattr(factory, "LONGEST_EPISODE", 3)
+    env = environments.make("pong", 1, seed=0)
+    rows = [env.reset()] + [env.step(np.zeros(1, np.int32)) for _ in range(3)]
+    assert [int(row.step_type[0]) for row in rows] == [0, 1, 1, 2]
 
 
 def test_sticky_actions_only_on_request():
