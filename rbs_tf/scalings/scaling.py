@@ -52,6 +52,8 @@ class Scaling(tf.Module):
     target network has been replaced. Whatever a scaling remembers must be a `tf.Variable`, so that checkpoints
     hold it.
 
+    Hooks of an update may run under AutoGraph, which compiles no body that is a docstring alone: hence their `return`.
+
     Under `tf.distribute` every replica calls the hooks of an update with its share of the batch, and each holds
     variables of its own. These stay equal only if all assign the same: what is taken from a batch must be summed
     with `return_scaling.summed_over_replicas`, outside of `tf.cond`.
@@ -88,6 +90,7 @@ class Scaling(tf.Module):
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
         """Before anything is computed, in graph; both networks' head layers, whose `rescale_outputs(ratio, shift)` a
         scaling may call, for one when `observe` has changed its units."""
+        return None
 
     def initialise(self, values: tf.Tensor, mask: tf.Tensor, first: bool | tf.Tensor = True) -> None:
         """Sees the network's values on a batch, float32 [T, B, H], mask float32 [T, B]. In graph, in every update.
@@ -95,6 +98,7 @@ class Scaling(tf.Module):
         Only where `first` is true, on the agent's first batch, are they those at initialisation and to be remembered.
         It is no `tf.cond` around the call, because replicas could not meet in there.
         """
+        return None
 
     def rewards(self, rewards: tf.Tensor) -> tf.Tensor:
         """Rewards to learn from, float32 [T, B, H] -> the same shape."""
@@ -122,9 +126,11 @@ class Scaling(tf.Module):
     ) -> None:
         """After the gradient step, in graph: targets [T, B, H] in reward units, the outputs [T, B, H] in network
         units that were compared with them, mask [T, B], and the head layers as in `before_update`."""
+        return None
 
     def target_updated(self) -> None:
         """The target network has just become a copy of the online network. In graph."""
+        return None
 
     def summaries(self) -> dict[str, tf.Tensor]:
         """What TensorBoard shows: name -> [H]."""
