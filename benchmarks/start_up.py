@@ -48,16 +48,17 @@ def marked() -> None:
 
     def imported(*_: Any) -> None:
         mark()
-        from agents.running import embedded
+        from agents.running.embedded import EmbeddedRun
+        from agents.workers.learner import Learner
 
-        def updated(learner: embedded.Learner) -> None:
+        def updated(learner: Learner) -> None:
             mark()
             usage = {"stages": marks, "wall": time.monotonic(), "sequences": learner._replay.size}
             print(json.dumps(usage), flush=True)
             os._exit(0)  # without the checkpoint that a signal would bring
 
-        around(embedded.EmbeddedRun, "__init__", after=mark)
-        around(embedded.Learner, "update", before=mark, after=updated)
+        around(EmbeddedRun, "__init__", after=mark)
+        around(Learner, "update", before=mark, after=updated)
 
     around(command_line, "_mode", after=imported)
     around(command_line.run_folder, "opened", before=mark)
