@@ -42,7 +42,7 @@ class ScriptedEnvironment(py_environment.PyEnvironment):
         self._observation = np.zeros((len(scripts), 3), np.float32)
         self._steps = 0
 
-    batched = True
+    batched, reward_multiplier = True, 4.0
     batch_size = property(lambda self: len(self._scripts))
 
     def observation_spec(self):

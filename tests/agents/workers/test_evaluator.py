@@ -42,6 +42,12 @@ def test_values_are_compared_with_the_returns_that_followed_in_their_standard_de
     evaluator = Evaluator(environment, ScriptedPolicy(0.5), Heads(PAIRS), InOtherUnits(2), max_steps)
     evaluation = evaluator.run(episodes_per_environment=2)
     assert sorted(evaluation.lengths) == sorted(sum(lengths, []))
+    paid = [
+        sum(float(reward_of(index, episode, t)) for t in range(1, length + 1))
+        for index, episodes in enumerate(lengths)
+        for episode, length in enumerate(episodes)
+    ]
+    np.testing.assert_allclose(sorted(evaluation.returns), sorted(np.array(paid) / 4.0))  # original points
     np.testing.assert_allclose(evaluation.value_errors, relative_value_errors(lengths, 5.0), rtol=1e-5)
 
 
