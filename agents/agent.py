@@ -147,8 +147,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self._double_q = double_q
         self._priority_eta = priority_eta
         self._importance_exponent = importance_exponent
-        if jit_compile:
-            self._update = tf.function(self._update, jit_compile=True)
+        self._compiled_update = tf.function(self._update, jit_compile=True) if jit_compile else self._update
         collect_policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed)
         policy = MultiHeadPolicy(
             time_step_spec, action_spec, network, len(heads), seed=seed + 1, epsilons=(evaluation_epsilon,)
@@ -170,7 +169,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         heads = [self.collect_policy.head_probabilities, self.policy.head_probabilities]
         return [*self.network.variables, *heads, *self.scaling.variables]
 
-    def _initialize(self):
+    def _initialize(self) -> None:
         """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
 
     def observe(
@@ -210,9 +209,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         errors = self._errors(steps, values)
         return sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
 
-    def _train(self, experience: Sequence, weights=None):
+    def _train(self, experience: Sequence, weights: None = None) -> tf_agent.LossInfo:
         _refuse(weights)
-        loss, errors, priorities = self._update(experience)
+        loss, errors, priorities = self._compiled_update(experience)
         self.train_step_counter.assign_add(1)
         tf.cond(
             self.train_step_counter % self._target_update_period == 0,
@@ -221,7 +220,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
         return self._loss_info(loss, errors, priorities)
 
-    def _loss(self, experience: Sequence, weights=None, training=False):
+    def _loss(self, experience: Sequence, weights: None = None, training: bool = False) -> tf_agent.LossInfo:
         _refuse(weights)
         errors = self.sequence_errors(experience)
         return self._loss_info(*self._loss_and_priorities(experience, errors))

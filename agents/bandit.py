@@ -36,7 +36,7 @@ class HeadBandit(tf.Module):
         self._window_returns = tf.Variable(np.zeros(window), dtype=tf.float64, trainable=False)
         self._episodes = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    def update(self, heads: Sequence[int], returns: Sequence[float]) -> None:
+    def update(self, heads: Sequence[int] | np.ndarray, returns: Sequence[float] | np.ndarray) -> None:
         """Adds finished episodes: the head that acted, and the episode's return (float, raw reward units)."""
         if len(heads) == 0:
             return
@@ -81,4 +81,5 @@ class HeadBandit(tf.Module):
         seen = heads >= 0
         heads, returns = heads[seen], returns[seen]
         good = returns >= returns.mean() if len(returns) else np.zeros(0, bool)
-        return tuple(np.bincount(of, minlength=self.num_heads) for of in (heads[good], heads))
+        wins, episodes = (np.bincount(of, minlength=self.num_heads) for of in (heads[good], heads))
+        return wins, episodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import gin
 import numpy as np
@@ -46,14 +47,14 @@ class Heads:
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def rewards(self, rewards):
+    def rewards(self, rewards: Any) -> Any:
         """Rewards as each head sees them: [...] -> [..., H]; NumPy in float64, tensors in their own dtype."""
         if tf.is_tensor(rewards):
             return tf.where(self._clips, tf.clip_by_value(rewards, -1, 1)[..., None], rewards[..., None])
         rewards = np.asarray(rewards, np.float64)[..., None]
         return np.where(self._clips, np.clip(rewards, -1.0, 1.0), rewards)
 
-    def discounts(self, discounts):
+    def discounts(self, discounts: Any) -> Any:
         """Environment discounts (0 at a terminal step, else 1) times each head's own: [...] -> [..., H]."""
         if tf.is_tensor(discounts):
             return discounts[..., None] * tf.constant(self._discounts, discounts.dtype)

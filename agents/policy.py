@@ -1,7 +1,7 @@
 """Epsilon-greedy acting with one of many heads, everything per episode decided on its first step."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gin
 import numpy as np
@@ -89,10 +89,10 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         )
         self._num_actions = int(action_spec.maximum) + 1
 
-    def _variables(self):
+    def _variables(self) -> list[tf.Variable]:
         return [*self._network.variables, self.head_probabilities]
 
-    def _action(self, time_step, policy_state, seed):
+    def _action(self, time_step: ts.TimeStep, policy_state: PolicyState, seed: Any) -> policy_step.PolicyStep:
         del seed  # The generator holds the only randomness, so that a checkpoint holds all of it.
         first = time_step.is_first()
         batch = tf.shape(first)[0]

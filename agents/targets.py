@@ -59,7 +59,7 @@ class SequenceShape:
     period: int = 40
     n_step: int = 5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, least in (("burn_in", 0), ("length", 1), ("period", 1), ("n_step", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:

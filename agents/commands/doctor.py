@@ -34,7 +34,7 @@ def check_packages() -> Iterator[Finding]:
     """What the metadata asks for beside what is installed; an extra may be missing."""
     from packaging.requirements import Requirement
 
-    for required in map(Requirement, importlib.metadata.requires("rbs-tf")):
+    for required in map(Requirement, importlib.metadata.requires("rbs-tf") or ()):
         wanted = f"{required.name}{required.specifier}"
         try:
             found = importlib.metadata.version(required.name)

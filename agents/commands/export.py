@@ -71,7 +71,15 @@ def _module(trained: Trained) -> tf.Module:
         tf.TensorSpec((None,), tf.int32, "previous_action"),
     ]
 
-    def act(observation, reward, discount, step_type, hidden, cell, previous_action):
+    def act(
+        observation: Any,
+        reward: Any,
+        discount: Any,
+        step_type: Any,
+        hidden: Any,
+        cell: Any,
+        previous_action: Any,
+    ) -> dict[str, tf.Tensor]:
         del discount  # part of a time step, and of no use for acting
         first = tf.equal(step_type, 0)
         reward = tf.where(first, 0.0, reward * environment.reward_multiplier)
@@ -81,7 +89,7 @@ def _module(trained: Trained) -> tf.Module:
         values = trained.values(tf.reduce_max(outputs, axis=-1))
         return {"action": action, "values": values, "hidden": hidden, "cell": cell, "previous_action": action}
 
-    def initial_state(batch_size):
+    def initial_state(batch_size: tf.Tensor) -> dict[str, tf.Tensor]:
         hidden, cell = (tf.zeros((batch_size, size)) for size in units)
         return {"hidden": hidden, "cell": cell, "previous_action": tf.fill((batch_size,), -1)}
 

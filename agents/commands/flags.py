@@ -19,7 +19,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\nTry: {self.prog} --help")
 
-    def parse_args(self, args: Sequence[str]) -> argparse.Namespace:
+    def parse_args(  # type: ignore[override]  # no namespace of one's own
+        self, args: Sequence[str] | None = None
+    ) -> argparse.Namespace:
         # Intermixed: flags may stand between names of which the first may be left out.
         options, unknown = self.parse_known_intermixed_args(args)
         if unknown:

@@ -43,7 +43,7 @@ def moments(trained: Trained, episodes: int, max_steps: int = LONGEST_EPISODE) -
     environment, policy = trained.environment, trained.agent.policy
 
     @tf.function(autograph=False)
-    def act(time_step, state):
+    def act(time_step: Any, state: Any) -> tuple[Any, Any, tf.Tensor]:
         step = policy.action(time_step, state)
         return step.action, step.state, trained.values(step.info.greedy_values)
 

@@ -70,9 +70,11 @@ def _assignments(file: Path) -> Iterator[tuple[int, str, Any]]:
     try:
         for statement in ast.parse(file.read_text()).body:
             line = statement.lineno
+            if not isinstance(statement, ast.Assign):
+                raise ValueError
             (target,) = statement.targets
             yield line, ast.unparse(target), ast.literal_eval(statement.value)
-    except (AttributeError, SyntaxError, TypeError, ValueError) as error:
+    except (SyntaxError, TypeError, ValueError) as error:
         wanted = "expected NAME = VALUE, where VALUE is a number, a string or a list of these."
         raise UsageError(f"{file}, line {getattr(error, 'lineno', None) or line}: {wanted}") from error
 

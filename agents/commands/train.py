@@ -109,14 +109,14 @@ def main(
 def _mode(options: argparse.Namespace) -> Callable[..., Any]:
     """Chooses what trains: this process alone, or processes that Ray places."""
     if options.collectors is None and options.cluster is None:
-        from agents.running.embedded import train
+        from agents.running import embedded
 
-        return train
-    from agents.running.cluster import DEFAULT_COLLECTORS, require_ray, train
+        return embedded.train
+    from agents.running import cluster
 
-    require_ray()
-    collectors = options.collectors or DEFAULT_COLLECTORS
-    return functools.partial(train, collectors=collectors, cluster=options.cluster)
+    cluster.require_ray()
+    collectors = options.collectors or cluster.DEFAULT_COLLECTORS
+    return functools.partial(cluster.train, collectors=collectors, cluster=options.cluster)
 
 
 def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> int:

@@ -47,15 +47,16 @@ class Host:
     def __init__(self, config: str):
         # The terminal's Ctrl-C reaches the whole process group; only the driver shall act on it.
         os.setpgid(0, 0)
-        self._role = None
+        self._role: roles.Role | None = None
         with gin.unlock_config():
             gin.parse_config(config)
 
     def work(self, role: str, *args: Any) -> Any:
         """Builds `agents.running.roles.<role>(*args)` and returns what its `run` does."""
         self._role = None
-        with getattr(roles, role)(*args) as self._role:
-            return self._role.run()
+        with getattr(roles, role)(*args) as working:
+            self._role = working
+            return working.run()
 
     def status(self) -> dict[str, Any]:
         """The role's status, empty while it is being built; and the process."""
@@ -110,11 +111,13 @@ class ClusterRun:
     """
 
     def __init__(self, root_dir: str, collectors: int, cluster: str | None = None):
-        self._root, self._stopped_by = os.path.abspath(root_dir), None
+        self._root = os.path.abspath(root_dir)
+        self._stopped_by: int | None = None
         self._ray = connected(collectors, cluster)
         self._training, self._processes = Training(), ""
         config = gin.config_str()
-        self._faults, self._waits_mark = 0, (time.monotonic(), {})
+        self._faults = 0
+        self._waits_mark: tuple[float, dict[Member, float]] = time.monotonic(), {}
         gpus = int(self._ray.cluster_resources().get("GPU", 0) >= 1)
         self._host_name = self._ray.util.get_node_ip_address() if cluster else "127.0.0.1"
 
@@ -374,14 +377,14 @@ def require_ray() -> None:
         raise UsageError(_INSTALL)
 
 
-def connected(collectors: int, cluster: str | None):
+def connected(collectors: int, cluster: str | None) -> Any:
     """Ray, joined to `cluster`, or with a small one of its own on this machine; the module."""
     require_ray()
     for name, value in _RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import ray
 
-    quiet_options = {"log_to_driver": False, "configure_logging": False}
+    quiet_options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     if cluster is not None:
         host, _, port = cluster.removeprefix("ray://").rpartition(":")
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import TypeVar
 
 from agents import UsageError
 from agents.monitoring import summaries
@@ -18,10 +19,13 @@ from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
 from agents.storage.state import State, from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
+from agents.workers.collector import Collector
 from agents.workers.evaluator import Evaluations
 from agents.workers.parts import Result, Training
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.factory import FRAMES_PER_STEP
 
+_Closeable = TypeVar("_Closeable", GymnasiumVectorEnvironment, Collector, Evaluations)
 _ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
 
 
@@ -85,7 +89,7 @@ class EmbeddedRun:
         self._why_new_episodes = ""
         return from_bytes(collector)
 
-    def _open(self, closeable):
+    def _open(self, closeable: _Closeable) -> _Closeable:
         self._closing.callback(closeable.close)
         return closeable
 
@@ -130,7 +134,7 @@ class EmbeddedRun:
     def __enter__(self) -> EmbeddedRun:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _learn(self) -> None:
@@ -155,8 +159,10 @@ class EmbeddedRun:
     def _save(self) -> None:
         """Writes a checkpoint; the collector's state is of no use without the environment's."""
         environments, collector = self.environment.state(), self.collector.state()
-        whole = environments is not None and collector is not None
-        self.learner.save({_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)} if whole else {})
+        if environments is None or collector is None:
+            self.learner.save()
+        else:
+            self.learner.save({_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)})
 
     def _evaluate(self, rounds: int) -> None:
         updates, steps, scales = (

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,13 +28,14 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen:
 
 def work_through(
     jobs: Iterable[Job], begin: Callable[[Job], subprocess.Popen], places: int = 1
-) -> Iterator[tuple[Job, int]]:
+) -> Generator[tuple[Job, int], None, None]:
     """Begins jobs, as many at a time as there are places, and yields each that has ended with its exit code.
 
     An exception sends SIGTERM to what runs and waits until it has ended; so do Ctrl-C and SIGTERM, which raise one.
     """
     _exit_on_sigterm()
-    waiting, running = iter(jobs), {}
+    waiting = iter(jobs)
+    running: dict[Job, subprocess.Popen] = {}
     try:
         while True:
             for job in itertools.islice(waiting, places - len(running)):
@@ -52,8 +53,8 @@ def work_through(
 
 
 def work_through_on_ray(
-    commands: dict[Path, Sequence[str]], cluster: str, resources: dict[str, float]
-) -> Iterator[tuple[Path, int]]:
+    commands: Mapping[Path, Sequence[str]], cluster: str, resources: dict[str, float]
+) -> Generator[tuple[Path, int], None, None]:
     """Runs the command of each folder wherever a cluster has room, printing to FOLDER.log; yields as `work_through`.
 
     Raises:

@@ -15,11 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from agents.monitoring import summaries
+from agents.replay.reverb_replay import Replay
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
 from agents.storage.weights import Publisher, assign
 from agents.workers.evaluator import Evaluations
 from agents.workers.parts import Training
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.factory import FRAMES_PER_STEP
 
 _POLL = 0.05  # seconds between two looks of whoever has nothing to do
@@ -37,21 +39,27 @@ class Role:
         """Ends `run` soon."""
         self._stopping.set()
 
+    def run(self) -> Any:
+        raise NotImplementedError
+
+    def status(self) -> dict[str, Any]:
+        raise NotImplementedError
+
     def close(self) -> None:
         self._closing.close()
 
     def __enter__(self) -> Role:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _environment(self, num_envs: int, *purpose: int):
+    def _environment(self, num_envs: int, *purpose: int) -> GymnasiumVectorEnvironment:
         environment = self.training.environment(num_envs, *purpose)
         self._closing.callback(environment.close)
         return environment
 
-    def _replay(self, environment, **connection):
+    def _replay(self, environment: GymnasiumVectorEnvironment, **connection: Any) -> Replay:
         replay = self.training.replay(environment, **connection)
         self._closing.callback(replay.stop)
         return replay

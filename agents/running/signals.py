@@ -18,7 +18,7 @@ def on_first_signal(stop: Callable[[int], None]) -> Iterator[None]:
         yield
         return
 
-    def handle(number, _):
+    def handle(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)
         stop(number)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import gin
 import numpy as np
@@ -16,6 +16,7 @@ from tf_agents.trajectories import time_step as ts
 from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
+from agents.policy import PolicyInfo
 from agents.replay.reverb_replay import Replay
 from agents.replay.windows import Block, Rows, SequenceCutter, Window
 from agents.replay.writer import SequenceWriter
@@ -121,7 +122,7 @@ class Collector:
         counts = self.environment_steps, self.episodes, self._rounds_steps
         return joined(
             {
-                "counts": numbered(map(np.int64, counts)),
+                "counts": numbered([np.array(count, np.int64) for count in counts]),
                 "time_step": numbered(self._time_step),
                 "policy": numbered(tf.nest.flatten(self._policy_state)),
                 "reports": self._reports.state(),
@@ -141,10 +142,9 @@ class Collector:
         policy_state = map(tf.constant, part(state, "policy").values())
         self._policy_state = tf.nest.pack_sequence_as(self._policy_state, list(policy_state))
         self._reports.restore(part(state, "reports"))
-        for name, parts in (("cutters", self._cutters), ("writers", self._writers)):
-            states = part(state, name)
-            for index, one in enumerate(parts):
-                one.restore(part(states, str(index)))
+        for index, (cutter, writer) in enumerate(zip(self._cutters, self._writers, strict=True)):
+            cutter.restore(part(part(state, "cutters"), str(index)))
+            writer.restore(part(part(state, "writers"), str(index)))
 
     def close(self) -> None:
         """Closes the writers; never waits. Windows that are not complete are lost."""
@@ -154,17 +154,19 @@ class Collector:
     def _collect(self, num_steps: int) -> _Record:
         if self._time_step is None:
             self._time_step = self._from_environment(0, self._environment.reset)
+        record = self._record
         for row in range(num_steps):
             time_step = self._time_step
             action = self._act(ts.TimeStep(*map(tf.constant, time_step)), self._policy_state)
             info = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
-            if self._record is None or len(self._record.head) != num_steps:
-                self._record = _Record.allocate(num_steps, time_step, info)
-            self._record.write(row, time_step, info)
+            if record is None or len(record.head) != num_steps:
+                self._record = record = _Record.allocate(num_steps, time_step, info)
+            record.write(row, time_step, info)
             self._policy_state = action.state
             actions = action.action.numpy()
             self._time_step = self._from_environment(row + 1, self._environment.step, actions)
-        return self._record
+        assert record is not None, "a round has at least one step"
+        return record
 
     def _from_environment(self, row: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
         """Takes what the environment gives at a step of this round, and checks it against its spec."""
@@ -216,7 +218,7 @@ class Collector:
         return self._priorities(*map(np.stack, columns)).numpy().tolist()
 
 
-def _joined(parts: list[SequenceCutter] | list[SequenceWriter]) -> State:
+def _joined(parts: Sequence[SequenceCutter | SequenceWriter]) -> State:
     return joined({str(index): each.state() for index, each in enumerate(parts)})
 
 
@@ -231,19 +233,19 @@ class _Record(NamedTuple):
     epsilon: np.ndarray  # float32 [K, N]
 
     @classmethod
-    def allocate(cls, num_steps: int, time_step: ts.TimeStep, info) -> _Record:
+    def allocate(cls, num_steps: int, time_step: ts.TimeStep, info: PolicyInfo) -> _Record:
         return tf.nest.map_structure(
             lambda column: np.empty((num_steps, *column.shape), column.dtype), cls._row(time_step, info)
         )
 
-    def write(self, row: int, time_step: ts.TimeStep, info) -> None:
+    def write(self, row: int, time_step: ts.TimeStep, info: PolicyInfo) -> None:
         for column, values in zip(self._columns(), self._row(time_step, info)._columns(), strict=True):
             column[row] = values
 
     def stream(self, index: int) -> Rows:
         """One environment's rows."""
 
-        def own(columns):
+        def own(columns: Iterable[np.ndarray]) -> tuple[np.ndarray, ...]:
             return tuple(column[:, index] for column in columns)
 
         return Rows(
@@ -254,7 +256,7 @@ class _Record(NamedTuple):
         return [*self.steps, *self.core_state, *self[2:]]
 
     @classmethod
-    def _row(cls, time_step: ts.TimeStep, info) -> _Record:
+    def _row(cls, time_step: ts.TimeStep, info: PolicyInfo) -> _Record:
         steps = Steps(
             time_step.step_type,
             time_step.observation,
@@ -280,7 +282,7 @@ def traced_action(policy: tf_policy.TFPolicy, time_step_spec: ts.TimeStep, batch
 def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
     """`priorities` as a graph for any number of windows, called with their columns one by one."""
 
-    def scalars(dtype):
+    def scalars(dtype: tf.DType) -> tf.TensorSpec:
         return tf.TensorSpec((None, rows), dtype)
 
     values = tf.TensorSpec((None, rows, num_heads), tf.float32)
@@ -294,8 +296,10 @@ def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
     ]
 
     @tf.function(input_signature=signature, autograph=False)
-    def traced(step_type, previous_action, reward, discount, taken_values, greedy_values):
+    def traced(
+        step_type: Any, previous_action: Any, reward: Any, discount: Any, taken: Any, greedy: Any
+    ) -> tf.Tensor:
         steps = Steps(step_type, None, previous_action, reward, discount)
-        return priorities(steps, taken_values, greedy_values)
+        return priorities(steps, taken, greedy)
 
     return traced

@@ -8,7 +8,8 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +25,7 @@ from agents.storage.statistics_log import StatisticsLog
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings.joint_moments import JointMoments
 
+_Moments = TypeVar("_Moments", ReturnMoments, JointMoments)
 _LATEST = 100  # updates that loss scales are taken over
 
 
@@ -34,7 +36,7 @@ class _SingleUpdates(tf_agents_learner.Learner):
     the others.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         logger = logging.getLogger("absl")
         level = logger.level
         logger.setLevel(logging.ERROR)  # it advises against what is right for whoever has made the variables
@@ -44,7 +46,7 @@ class _SingleUpdates(tf_agents_learner.Learner):
             logger.setLevel(level)
 
     @tf.function(autograph=False)
-    def _train(self, iterations, iterator, parallel_iterations):
+    def _train(self, iterations: Any, iterator: Any, parallel_iterations: Any) -> tf_agent.LossInfo:
         info = self.single_train_step(iterator)
         loss = self.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
         # Means of the whole batch: all replicas hold the same.
@@ -100,7 +102,7 @@ class Learner:
         self.batch_size = batch_size
 
         # Every replica calls this with its own share: each key is written once.
-        def update_priorities(sample, loss_info):
+        def update_priorities(sample: Any, loss_info: tf_agent.LossInfo) -> None:
             _, info = sample
             priorities = loss_info.extra.priorities
             # Reverb refuses NaN without saying where it comes from; `update` finds it in the loss.
@@ -130,7 +132,7 @@ class Learner:
         self._take_in([StatisticsReport(*arrays) for arrays in self._log.kept()])
         self._mark = time.monotonic(), self.updates, self.environment_steps
         # RMS TD errors [H] before and after scaling, as the updates have returned them: kept, not looked at.
-        self._errors = collections.deque(maxlen=_LATEST)
+        self._errors: collections.deque[list[tf.Tensor]] = collections.deque(maxlen=_LATEST)
 
     @property
     def summary_writer(self) -> tf.summary.SummaryWriter:
@@ -188,6 +190,8 @@ class Learner:
 
     def save(self, files: Mapping[str, bytes] | None = None) -> None:
         """Writes a checkpoint of everything that has arrived, with these files beside it, by name."""
+        if self._checkpointer is None:
+            raise ValueError("a learner without a checkpointer has nowhere to save")
         self.drain_statistics()
         with self._events_written():
             self.summary_writer.flush()
@@ -217,14 +221,9 @@ class Learner:
     def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
         if not reports:
             return []
-        moments, n_step, joint = (
-            functools.reduce(kind.merge, map(kind.from_array, arrays))
-            for kind, arrays in (
-                (ReturnMoments, [report.moments for report in reports]),
-                (ReturnMoments, [report.n_step for report in reports]),
-                (JointMoments, [report.joint for report in reports]),
-            )
-        )
+        moments = _merged(ReturnMoments, [report.moments for report in reports])
+        n_step = _merged(ReturnMoments, [report.n_step for report in reports])
+        joint = _merged(JointMoments, [report.joint for report in reports])
         self._agent.observe(moments, n_step=n_step, joint=joint)
         self.environment_steps += int(moments.count[0])
         episodes = np.concatenate([report.episodes for report in reports])
@@ -264,3 +263,8 @@ class Learner:
                 "speed/environment_steps_per_second", (self.environment_steps - steps) / (now - then)
             )
             tf.summary.scalar("speed/updates_per_second", (self.updates - updates) / (now - then))
+
+
+def _merged(kind: type[_Moments], arrays: Sequence[np.ndarray]) -> _Moments:
+    """All of these moments together."""
+    return functools.reduce(kind.merge, map(kind.from_array, arrays))

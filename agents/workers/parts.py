@@ -24,6 +24,7 @@ from agents.workers.collector import Collector
 from agents.workers.learner import Learner
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.scalings import ReturnBasedScaling
 
 STRATEGIES = ("default", "mirrored", "tpu")
@@ -98,7 +99,7 @@ class Training:
         limit = self.environment_steps
         return updates >= self.updates or (limit is not None and steps >= limit)
 
-    def environment(self, num_envs: int, *purpose: int) -> py_environment.PyEnvironment:
+    def environment(self, num_envs: int, *purpose: int) -> GymnasiumVectorEnvironment:
         """A batch of the run's environments, seeded for its purpose.
 
         Raises:

@@ -68,10 +68,11 @@ class Reports:
                     head, epsilon = rows.head[own[-1], index], rows.epsilon[own[-1], index]
                     episodes.append(Episode(*stretch.finish(), int(head), float(epsilon)))
         steps = heads.rewards(reward[arrived]), heads.discounts(discount[arrived])
-        moments, joint = (kind.from_steps(*steps) for kind in (ReturnMoments, JointMoments))
+        moments, joint = ReturnMoments.from_steps(*steps), JointMoments.from_steps(*steps)
         if returns:
             known = np.concatenate(returns)
-            moments, joint = (each.merge(each, each.from_returns(known)) for each in (moments, joint))
+            moments = ReturnMoments.merge(moments, ReturnMoments.from_returns(known))
+            joint = JointMoments.merge(joint, JointMoments.from_returns(known))
         n_step = ReturnMoments.from_steps(*self._n_step.extend(reward, discount, step_type, heads))
         finished = [(e.head, e.epsilon, e.episode_return, e.length) for e in episodes]
         report = StatisticsReport(
@@ -129,7 +130,7 @@ class _Stretch:
     def state(self) -> State:
         nothing = np.zeros(0, np.float32)
         steps = map(np.concatenate, zip((nothing, nothing), *self._parts, strict=True))
-        return numbered([*steps, np.float64(self._episode_return), np.int64(self._episode_length)])
+        return numbered([*steps, np.array(self._episode_return), np.array(self._episode_length, np.int64)])
 
     def restore(self, state: State) -> None:
         rewards, discounts, episode_return, episode_length = state.values()

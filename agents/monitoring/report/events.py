@@ -15,7 +15,7 @@ SCALARS, HISTOGRAMS = "scalars", "histograms"  # TensorBoard's plug-ins
 
 
 class Events(NamedTuple):
-    """What a folder holds, each tag in the order of steps."""
+    """Contents of a folder, each tag in the order of steps."""
 
     scalars: Mapping[str, np.ndarray]  # tag -> float64 [N, 2], step and value
     # tag -> step and buckets, float64 [K, 3]: left edge, right edge, count
@@ -27,7 +27,7 @@ class Events(NamedTuple):
         at = functools.partial(np.interp, xp=steps, fp=places)
         scalars = {tag: np.stack([at(of[:, 0]), of[:, 1]], axis=1) for tag, of in self.scalars.items()}
         histograms = {
-            tag: [(at(step), of) for step, of in steps_of] for tag, steps_of in self.histograms.items()
+            tag: [(float(at(step)), of) for step, of in steps_of] for tag, steps_of in self.histograms.items()
         }
         return Events(scalars, histograms, self.damaged)
 
@@ -72,7 +72,9 @@ def _load(path: Path) -> tuple[dict[tuple[str, str], list], bool]:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.util import tensor_util
 
-    found, kinds, whole = defaultdict(list), {}, True
+    found: dict[tuple[str, str], list] = defaultdict(list)
+    kinds: dict[str, str] = {}
+    whole = True
     try:
         for record in tf.compat.v1.io.tf_record_iterator(str(path)):  # tf.data would take a run's GPU
             event = data_compat.migrate_event(Event.FromString(record))

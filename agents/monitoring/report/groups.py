@@ -57,7 +57,8 @@ class Study(NamedTuple):
 
 def make(found: Sequence[Run], axis: str, left_out: Sequence[tuple[Path, str]] = ()) -> Study:
     """Groups runs by their settings; leaves out what has logged nothing and the shorter of two runs of one seed."""
-    left_out, kept = list(left_out), {}
+    left_out = list(left_out)
+    kept: dict[tuple, Run] = {}
     for run in sorted(found, key=lambda run: -run.updates):
         key = tuple(sorted(settings.method(run.settings).items())), run.environment, run.seed
         if not run.updates or not (run.train.scalars or run.evaluation.scalars):
@@ -74,7 +75,7 @@ def make(found: Sequence[Run], axis: str, left_out: Sequence[tuple[Path, str]] =
     groups = list(map(Group, settings.labels(methods), methods, by_method.values()))
     # The paper's comparison first, its baseline last but before what has no scaling at all.
     first = {settings.SCALED: 0, settings.UNSCALED: 1}
-    groups.sort(key=lambda group: (first.get(group.settings.get(settings.SCALING), 2), group.label))
+    groups.sort(key=lambda group: (first.get(group.settings.get(settings.SCALING, ""), 2), group.label))
     environments = sorted({run.environment for run in kept.values()})
     root = Path(os.path.commonpath([run.folder.parent for run in found])) if found else Path()
     study = Study(axis, groups, environments, left_out, {}, "training", root)

@@ -43,7 +43,8 @@ Returns = Mapping[tuple[str, str], np.ndarray]  # of an environment and a group:
 
 def compute(study: Study) -> Tables:
     """Every table of a study, those without a row as well."""
-    rows, ended = {name: [] for name in COLUMNS}, {}
+    rows: dict[str, list] = {name: [] for name in COLUMNS}
+    ended = {}
     for environment, group, runs in study.cells():
         cell, end = (environment, group.label), study.ends[environment]
         ended[cell] = np.array([estimates.final(*run.returns(study.kind), end) for run in runs])
@@ -83,10 +84,10 @@ def games(study: Study) -> list[str]:
 def _human(environment: str, returns: np.ndarray) -> np.ndarray:
     """Human-normalised; NaN where nobody has measured a human."""
     known = scores.has_score(environment)
-    return scores.human_normalised_score(environment, returns) if known else returns * np.nan
+    return np.asarray(scores.human_normalised_score(environment, returns)) if known else returns * np.nan
 
 
-def _spread(names: Sequence, values: np.ndarray, *axes: Sequence) -> Rows:
+def _spread(names: Sequence, values: np.ndarray, *axes: Sequence | np.ndarray) -> Rows:
     """Rows of an array [..., K]: the names, the place on each of the axes, and the K values there."""
     for index in np.ndindex(values.shape[:-1]):
         yield *names, *(axis[i] for axis, i in zip(axes, index, strict=True)), *values[index]
@@ -121,14 +122,15 @@ def _choices(run: Run, edges: np.ndarray) -> np.ndarray:
 
     None of runs with a single head or without a bandit that was logged.
     """
-    series = [run.train.scalars.get(f"bandit/probability/{head}") for head in run.heads]
-    if len(series) < 2 or any(of is None for of in series):
+    logged, tags = run.train.scalars, [f"bandit/probability/{head}" for head in run.heads]
+    if len(tags) < 2 or not logged.keys() >= set(tags):
         return np.empty((0, 0, 2))
-    values = np.zeros((len(series), len(edges) - 1, 2))
-    values[..., 0] = [estimates.binned(*of.T, edges) for of in series]
+    values = np.zeros((len(tags), len(edges) - 1, 2))
+    values[..., 0] = [estimates.binned(logged[tag][:, 0], logged[tag][:, 1], edges) for tag in tags]
     for place, buckets in run.train.histograms.get("episode/head", ()):
         if place <= edges[-1]:
-            values[:, max(np.searchsorted(edges, place) - 1, 0), 1] += head_counts(buckets, len(series))
+            bin_of = max(int(np.searchsorted(edges, place)) - 1, 0)
+            values[:, bin_of, 1] += head_counts(buckets, len(tags))
     return values[: 0 if np.isnan(values[..., 0]).all() else None]
 
 
@@ -148,7 +150,9 @@ def _human_normalised(study: Study, ended: Returns) -> dict[str, list[tuple[Any,
 
     Curves are means over seeds first, then over games, up to where every run of every game is.
     """
-    played, curves, samples = games(study), [], {}
+    played = games(study)
+    curves: list[tuple] = []
+    samples = {}
     edges = np.linspace(0, min(study.ends[game] for game in played), BINS + 1)
     for group in study.groups:
         of_games = []
@@ -162,7 +166,8 @@ def _human_normalised(study: Study, ended: Returns) -> dict[str, list[tuple[Any,
             samples[group.label, len(played)] = scores_of
     thresholds = np.linspace(0, max([1.0, *map(np.max, samples.values())]), THRESHOLDS)
     above = functools.partial(estimates.profile, thresholds=thresholds)
-    aggregates, profiles = [], []
+    aggregates: list[tuple] = []
+    profiles: list[tuple] = []
     for names, of in samples.items():
         of_group = estimates.estimate(of, function=estimates.all_aggregates).T
         aggregates += _spread(names, of_group, estimates.ALL_AGGREGATES)

@@ -8,8 +8,8 @@ import html
 import io
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -29,8 +29,8 @@ MOST_PANELS = 6  # of heads; of more environments all are drawn in one
 _LEVELS = {"probability": 0.5, "value_error": 1, "td_error": 1}  # to be drawn across the panel
 _PROBABILITIES = (0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
 
-Table = pd.DataFrame
-Look = Mapping[str, Mapping[str, Any]]  # group -> options of matplotlib's `plot`
+Table: TypeAlias = pd.DataFrame
+Look = dict[str, dict[str, Any]]  # group -> options of matplotlib's `plot`
 
 
 def draw(study: Study, tables: Tables, reference: str) -> dict[str, Iterator[str]]:
@@ -66,7 +66,7 @@ def styles(groups: Sequence[Group]) -> Look:
     of_scaling = {settings.SCALED: COLOURS[0], settings.UNSCALED: COLOURS[1]}
     others, found = itertools.cycle(COLOURS[2:]), {}
     for place, group in enumerate(groups):
-        colour = of_scaling.pop(group.settings.get(settings.SCALING), None) or next(others)
+        colour = of_scaling.pop(group.settings.get(settings.SCALING, ""), None) or next(others)
         line, marker = LINES[place % len(LINES)], MARKERS[place % len(MARKERS)]
         found[group.label] = {"color": colour, "ls": line, "marker": marker, "ms": 4, "label": group.label}
     return found

@@ -39,17 +39,18 @@ class Run(NamedTuple):
         """Names of the heads in the order of the network's outputs; empty without any summary of the loss."""
         return [tag.removeprefix(LOSS) for tag in self.train.scalars if tag.startswith(LOSS)]
 
-    def returns(self, kind: str) -> np.ndarray:
-        """Places on the axis and mean returns per episode, of "training" or "evaluation": float64 [2, N]."""
+    def returns(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
+        """Places on the axis and mean returns per episode, of "training" or "evaluation": float64 [N] each."""
         logged = self.train if kind == "training" else self.evaluation
-        return logged.scalars.get(RETURN, np.empty((0, 2))).T
+        places, values = logged.scalars.get(RETURN, np.empty((0, 2))).T
+        return places, values
 
 
 def find(folders: Iterable[str | os.PathLike]) -> list[Path]:
     """Run folders among and below the given ones, each once, in alphabetical order; links below are not followed."""
     found = set()
     for folder in folders:
-        for path, below, files in os.walk(folder):
+        for path, below, files in os.walk(os.fspath(folder)):
             if CONFIG in files or OPERATIVE in files:
                 found.add(Path(path).resolve())
                 below.clear()  # a run holds no other

@@ -22,16 +22,16 @@ _MOST_KEYS = 4  # in a group's name
 
 
 class Reference(str):
-    """What stands for something else: "@scalings.none", or a macro "%name" that is not defined."""
+    """A name that stands for something else: "@scalings.none", or a macro "%name" that is not defined."""
 
     __repr__ = str.__str__
 
 
 class _Delegate(config_parser.ParserDelegate):
-    def configurable_reference(self, scoped_configurable_name, evaluate):
+    def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> Reference:
         return Reference(f"@{scoped_configurable_name}{'()' if evaluate else ''}")
 
-    def macro(self, macro_name):
+    def macro(self, macro_name: str) -> Reference:
         return Reference(f"%{macro_name}")
 
 
