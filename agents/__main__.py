@@ -35,10 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         quiet()  # before TensorFlow is imported
         return importlib.import_module(f"agents.commands.{name}").main(arguments)
     except UsageError as error:
-        print(
-            f"python -m agents: {error}" if name not in COMMANDS else f"python -m agents {name}: {error}",
-            file=sys.stderr,
-        )
+        print(f"{program}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
