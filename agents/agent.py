@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gin
 import numpy as np
@@ -28,7 +28,6 @@ from networks.recurrent_q_network import RecurrentQNetwork, swap_batch_and_time
 from rbs_tf import ReturnMoments
 from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings import ErrorContext, Scaling
-from rbs_tf.scalings.joint_moments import JointMoments
 
 
 class LossExtra(NamedTuple):
@@ -172,15 +171,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _initialize(self) -> None:
         """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
 
-    def observe(
-        self,
-        moments: ReturnMoments,
-        *,
-        n_step: ReturnMoments | None = None,
-        joint: JointMoments | None = None,
-    ) -> None:
+    def observe(self, moments: ReturnMoments, **others: Any) -> None:
         """Statistics of new steps and episodes, see `Scaling.observe`; call before the update that needs them."""
-        self.scaling.observe(moments, n_step=n_step, joint=joint)
+        self.scaling.observe(moments, **others)
 
     def update_bandit(self, heads: np.ndarray, returns: np.ndarray) -> None:
         """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""

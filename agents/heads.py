@@ -21,12 +21,14 @@ class Heads:
       pairs: one `(discount, clip)` per head: the discount inside an episode, in [0, 1], and whether the head
         sees rewards clipped to [-1, 1]. The default is the paper's ten (section 4.1): clipped and unclipped
         rewards, each with discounts 0, 0.9, 0.99, 0.999 and 1.
+      reward_multiplier: what heads learn from is the environment's reward times this, multiplied before it is
+        clipped. Returns, scores and the network's input stay in the environment's own points.
 
     Raises:
-      ValueError: no head, a pair that is none, or a discount outside [0, 1].
+      ValueError: no head, a pair that is none, a discount outside [0, 1], or a multiplier that is not positive.
     """
 
-    def __init__(self, pairs: Sequence[tuple[float, bool]] = TEN_HEADS):
+    def __init__(self, pairs: Sequence[tuple[float, bool]] = TEN_HEADS, reward_multiplier: float = 1.0):
         if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise ValueError(
                 "Heads.pairs must be (discount, clip) pairs, at least one; "
@@ -35,6 +37,9 @@ class Heads:
         for discount, _ in pairs:
             if not 0.0 <= discount <= 1.0:
                 raise ValueError(f"Heads.pairs: a discount must lie in [0, 1], got {discount!r}")
+        if not 0.0 < reward_multiplier < np.inf:
+            raise ValueError(f"Heads.reward_multiplier must be a positive number, got {reward_multiplier!r}")
+        self.reward_multiplier = float(reward_multiplier)
         self.pairs = tuple((float(discount), bool(clip)) for discount, clip in pairs)
         self._discounts = np.array([discount for discount, _ in self.pairs])
         self._clips = np.array([clip for _, clip in self.pairs])
@@ -50,8 +55,9 @@ class Heads:
     def rewards(self, rewards: Any) -> Any:
         """Rewards as each head sees them: [...] -> [..., H]; NumPy in float64, tensors in their own dtype."""
         if tf.is_tensor(rewards):
-            return tf.where(self._clips, tf.clip_by_value(rewards, -1, 1)[..., None], rewards[..., None])
-        rewards = np.asarray(rewards, np.float64)[..., None]
+            rewards = rewards[..., None] * self.reward_multiplier
+            return tf.where(self._clips, tf.clip_by_value(rewards, -1, 1), rewards)
+        rewards = np.asarray(rewards, np.float64)[..., None] * self.reward_multiplier
         return np.where(self._clips, np.clip(rewards, -1.0, 1.0), rewards)
 
     def discounts(self, discounts: Any) -> Any:

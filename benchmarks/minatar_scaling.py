@@ -103,7 +103,7 @@ def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
     bindings = [
         f'train.env = "minatar/{run.game}"',
         f"train.seed = {run.seed}",
-        f"environments.make.reward_multiplier = {run.multiplier}.0",
+        f"Heads.reward_multiplier = {run.multiplier}.0",
         f"RecurrentMultiHeadAgent.learning_rate = {run.learning_rate}",
         f"train.environment_steps = {STEPS}",
         "train.updates = 1000000",

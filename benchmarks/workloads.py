@@ -121,7 +121,7 @@ def agent(
     random = np.random.default_rng(0)
     rewards, discounts = random.normal(size=(1000, num_heads)), np.full((1000, num_heads), 0.99)
     moments = ReturnMoments.from_episode(rewards, discounts)
-    built.observe(moments, n_step=moments)
+    built.observe(moments, **dict.fromkeys(built.scaling.needs, moments))
     return built
 
 

@@ -82,7 +82,7 @@ def _module(trained: Trained) -> tf.Module:
     ) -> dict[str, tf.Tensor]:
         del discount  # part of a time step, and of no use for acting
         first = tf.equal(step_type, 0)
-        reward = tf.where(first, 0.0, reward * environment.reward_multiplier)
+        reward = tf.where(first, 0.0, reward)
         previous_action = tf.where(first, -1, previous_action)
         outputs, (hidden, cell) = network((observation, previous_action, reward), step_type, (hidden, cell))
         action = tf.argmax(outputs[:, head], axis=-1, output_type=tf.int32)
@@ -119,7 +119,7 @@ def _description(trained: Trained) -> dict[str, Any]:
         "num_actions": environment.num_actions,
         "heads": list(heads.names),
         "acting_head": heads.names[trained.head],
-        "reward_multiplier": environment.reward_multiplier,
+        "reward_multiplier": heads.reward_multiplier,
         "update": trained.update,
         "origin": trained.origin,
     }

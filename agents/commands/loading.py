@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import gin
 
 from agents import RunFolderError, UsageError
-from agents.commands.configuration import without_gin_trail
+from agents.commands.configuration import with_names_of_today, without_gin_trail
 from agents.commands.flags import nearest
 from agents.storage.run_folder import BEST, CONFIG, REPOSITORY
 
@@ -48,8 +48,8 @@ class Trained(NamedTuple):
     def _units(self) -> np.ndarray:
         import numpy as np
 
-        multiplier = self.environment.reward_multiplier
-        return np.array([1.0 if clip else multiplier for _, clip in self.agent.heads.pairs], np.float32)
+        heads = self.agent.heads
+        return np.array([1.0 if clip else heads.reward_multiplier for _, clip in heads.pairs], np.float32)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -178,7 +178,7 @@ def load(
     with gin.unlock_config():
         gin.clear_config()
         try:
-            gin.parse_config((Path(run_dir) / CONFIG).read_text())
+            gin.parse_config(with_names_of_today((Path(run_dir) / CONFIG).read_text()))
             training = Training()
             environment = environments.make(training.env, num_envs=num_envs, seed=seed)
             if camera and environment.game and environment.observation_spec().shape != ATARI_FRAME:

@@ -57,7 +57,7 @@ def moments(trained: Trained, episodes: int, max_steps: int = LONGEST_EPISODE) -
         values = np.zeros((batch, len(trained.agent.heads)), np.float32)
         while np.any(plays := (episode <= episodes) & ~waits):
             first, last = time_step.is_first(), time_step.is_last()
-            reward = time_step.reward.astype(float) / environment.reward_multiplier
+            reward = time_step.reward.astype(float)
             steps, score = np.where(first, 0, steps + 1), np.where(first, 0.0, score + reward)
             cut = ~last & (steps == max_steps)
             ended = last | cut

@@ -42,7 +42,7 @@ _TINY = 1e-12  # below any scale; has a logarithm
 _SETTINGS = {
     "env": "train.env",
     "seed": "train.seed",
-    "reward_multiplier": "environments.make.reward_multiplier",
+    "reward_multiplier": "Heads.reward_multiplier",
     "learning_rate": "RecurrentMultiHeadAgent.learning_rate",
     "target_update_period": "RecurrentMultiHeadAgent.target_update_period",
     "double_q": "RecurrentMultiHeadAgent.double_q",

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import gin
 import numpy as np
@@ -23,9 +24,12 @@ from agents.replay.compression import decompress_batch, level_for
 from agents.replay.memory import check_memory
 from agents.replay.tables import (
     SAMPLERS,
+    SCALARS,
     SEQUENCES,
     STATISTICS,
     WEIGHTS,
+    Episode,
+    StatisticsReport,
     sequences_table,
     settings,
     statistics_table,
@@ -33,6 +37,7 @@ from agents.replay.tables import (
 )
 from agents.replay.writer import SequenceWriter
 from agents.targets import Sequence, SequenceShape, Steps
+from rbs_tf import ReturnMoments
 
 _POLL_MS = 200  # How often whoever waits looks whether the replay has been stopped.
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
@@ -41,17 +46,6 @@ _MOST_EPISODES = 1_000_000
 
 class ReplayStopped(RuntimeError):
     """The replay was stopped while somebody waited to write."""
-
-
-class StatisticsReport(NamedTuple):
-    """One round's contribution to the statistics; every step and every episode is reported once."""
-
-    moments: np.ndarray  # float64 [8, H], `rbs_tf.ReturnMoments.to_array()`
-    n_step: np.ndarray  # the same of n-step transitions that are complete now, without returns
-    joint: np.ndarray  # float64 [4 + 3H, H], `rbs_tf.scalings.joint_moments.JointMoments.to_array()`
-    episodes: (
-        np.ndarray
-    )  # float64 [E, 4], finished episodes: head, epsilon, raw return, length in steps; E may be 0
 
 
 @gin.configurable(module="agents")
@@ -66,6 +60,7 @@ class Replay:
       observation_spec: `tf.TensorSpec` of one observation.
       state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
       num_heads: H, of the statistics.
+      needs: what statistics hold beside moments per head, see `Scaling.needs`.
       capacity: in observations; the table holds capacity / period sequences, then the oldest leaves (paper:
         4e6 observations, 1e5 sequences).
       min_sequences: sequences that must be there before the first is sampled.
@@ -100,6 +95,7 @@ class Replay:
         observation_spec: tf.TensorSpec,
         state_spec: Any,
         num_heads: int,
+        needs: Mapping[str, Any] = types.MappingProxyType({}),
         capacity: int = 4_000_000,
         min_sequences: int = 1_000,
         replay_ratio: float = 1.0,
@@ -146,8 +142,12 @@ class Replay:
             observations = (shape.blocks,), tf.string
         self._signature = {
             "observation": tf.TensorSpec(*observations, "observation"),
-            "scalars": tf.TensorSpec((shape.blocks, shape.block, 4), tf.float32, "scalars"),
+            "scalars": tf.TensorSpec((shape.blocks, shape.block, len(SCALARS)), tf.float32, "scalars"),
             "core_state": tf.TensorSpec((sum(self._state_sizes),), tf.float32, "core_state"),
+        }
+        moments = {
+            name: kind.empty(num_heads).to_array().shape
+            for name, kind in {"moments": ReturnMoments, **needs}.items()
         }
         tables = [
             sequences_table(
@@ -159,7 +159,7 @@ class Replay:
                 min_sequences,
                 error_buffer,
             ),
-            statistics_table(num_heads),
+            statistics_table(moments),
             weights_table(),
         ]
         wanted = {table.name: settings(table.info) for table in tables}
@@ -175,7 +175,7 @@ class Replay:
         self._counters = reverb.pybind.Client(address)
         self._check_settings(wanted)
         self._reports = self._client.trajectory_writer(num_keep_alive_refs=_MOST_EPISODES)
-        for column in ("moments", "n_step", "joint"):
+        for column in moments:
             self._reports.configure((column,), num_keep_alive_refs=1, max_chunk_length=1)
         self._reports.configure(("episodes",), num_keep_alive_refs=_MOST_EPISODES, max_chunk_length=64)
 
@@ -262,15 +262,14 @@ class Replay:
 
     def put_statistics(self, report: StatisticsReport) -> None:
         """Appends to the queue; returns when it is there."""
-        for episode in report.episodes:
-            self._reports.append({"episodes": np.asarray(episode, np.float64)})
+        for episode in report["episodes"]:
+            self._reports.append({"episodes": episode})
         # Reverb has no empty columns: a row of nothing follows the episodes.
-        report = StatisticsReport(*(np.asarray(array, np.float64) for array in report))
-        last = report._replace(episodes=np.zeros(4))._asdict()
+        last = report | {"episodes": np.zeros(len(Episode._fields))}
         self._reports.append(last)
         history = self._reports.history
         item = {column: history[column][-1] for column in last}
-        item["episodes"] = history["episodes"][-len(report.episodes) - 1 :]
+        item["episodes"] = history["episodes"][-len(report["episodes"]) - 1 :]
         self._reports.create_item(STATISTICS, 1.0, item)
         self._flush(self._reports)
         self._reports.end_episode(timeout_ms=_POLL_MS)
@@ -285,8 +284,7 @@ class Replay:
             (sample,) = self._client.sample(
                 STATISTICS, 1, emit_timesteps=False, unpack_as_table_signature=True
             )
-            report = StatisticsReport(**sample.data)
-            yield sample.info.key, report._replace(episodes=report.episodes[:-1])
+            yield sample.info.key, sample.data | {"episodes": sample.data["episodes"][:-1]}
             self._client.mutate_priorities(STATISTICS, deletes=[sample.info.key])
 
     def publish(self, step: int, data: np.ndarray) -> None:
@@ -380,13 +378,14 @@ class Replay:
         observation = data["observation"]
         if self._compression:
             observation = decompress_batch(observation, self._shape.block, self._observation_spec)
-        scalars = tf.unstack(tf.reshape(data["scalars"], (-1, rows, 4)), axis=-1)
+        scalars = tf.unstack(tf.reshape(data["scalars"], (-1, rows, len(SCALARS))), axis=-1)
         steps = Steps(
-            step_type=tf.cast(scalars[0], tf.int32),
             observation=tf.reshape(observation, (-1, rows, *self._observation_spec.shape)),
-            previous_action=tf.cast(scalars[1], tf.int32),
-            reward=scalars[2],
-            discount=scalars[3],
+            **dict(zip(SCALARS, scalars, strict=True)),
+        )
+        steps = steps._replace(
+            step_type=tf.cast(steps.step_type, tf.int32),
+            previous_action=tf.cast(steps.previous_action, tf.int32),
         )
         core_state = tf.nest.pack_sequence_as(
             self._state_spec, tf.split(data["core_state"], self._state_sizes, axis=-1)

@@ -1,12 +1,16 @@
-"""The tables of the replay's Reverb server, and which of their settings a checkpoint would override."""
+"""The tables of the replay's Reverb server: what is in them, and which settings a checkpoint would override."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
 import reverb
 import tensorflow as tf
+
+from agents.targets import Steps
 
 SEQUENCES, STATISTICS, WEIGHTS = "sequences", "statistics", "weights"
 SAMPLERS = {
@@ -14,7 +18,26 @@ SAMPLERS = {
     "uniform": lambda _: reverb.selectors.Uniform(),
     "fifo": lambda _: reverb.selectors.Fifo(),
 }
+SCALARS = tuple(
+    field for field in Steps._fields if field != "observation"
+)  # of a row, in their column's order
 _MOST_STATISTICS = 1_000_000
+
+
+class Episode(NamedTuple):
+    """A finished episode."""
+
+    episode_return: float  # raw: undiscounted, unclipped rewards
+    length: int  # transitions
+    head: int  # that acted
+    epsilon: float  # of its exploration
+
+
+# A round's contribution to the statistics; every step and every episode is reported once. All are float64:
+#   moments   [8, H], `rbs_tf.ReturnMoments.to_array()`
+#   episodes  [E, 4], an `Episode` in each row; E may be 0
+# and what the scaling needs beside them (`Scaling.needs`), by name, likewise as `to_array` makes it.
+StatisticsReport = dict[str, np.ndarray]
 
 
 def sequences_table(
@@ -40,16 +63,17 @@ def sequences_table(
     )
 
 
-def statistics_table(num_heads: int) -> reverb.Table:
-    """A queue of reports. Not `Table.queue`: reading must not remove what the reader may not live to use."""
+def statistics_table(moments: Mapping[str, tuple[int, ...]]) -> reverb.Table:
+    """A queue of reports with moments of these shapes, by name.
+
+    Not `Table.queue`: reading must not remove what the reader may not live to use.
+    """
     return _in_order(
         STATISTICS,
         _MOST_STATISTICS,
         {
-            "moments": tf.TensorSpec((8, num_heads), tf.float64, "moments"),
-            "n_step": tf.TensorSpec((8, num_heads), tf.float64, "n_step"),
-            "joint": tf.TensorSpec((4 + 3 * num_heads, num_heads), tf.float64, "joint"),
-            "episodes": tf.TensorSpec((None, 4), tf.float64, "episodes"),
+            **{name: tf.TensorSpec(shape, tf.float64, name) for name, shape in moments.items()},
+            "episodes": tf.TensorSpec((None, len(Episode._fields)), tf.float64, "episodes"),
         },
     )
 

@@ -11,7 +11,7 @@ import reverb
 import tensorflow as tf
 
 from agents.replay.compression import compress, decompress
-from agents.replay.tables import SEQUENCES
+from agents.replay.tables import SCALARS, SEQUENCES
 from agents.replay.windows import Block
 from agents.storage.state import State
 from agents.targets import SequenceShape
@@ -49,10 +49,12 @@ class SequenceWriter:
 
     def append(self, block: Block) -> None:
         """Appends the next rows."""
-        steps = block.steps
-        scalars = (steps.step_type, steps.previous_action, steps.reward, steps.discount)
+        scalars = [getattr(block.steps, name) for name in SCALARS]
         # Step types and actions are small enough for float32 to hold them exactly.
-        row = {"observation": steps.observation, "scalars": np.stack(scalars, axis=-1).astype(np.float32)}
+        row = {
+            "observation": block.steps.observation,
+            "scalars": np.stack(scalars, axis=-1).astype(np.float32),
+        }
         if block.core_state is not None:
             row["core_state"] = np.concatenate([state.ravel() for state in block.core_state])
         self._append(row)

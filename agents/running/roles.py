@@ -6,6 +6,7 @@ until it is done or `stop` has been called from another thread; `status` may be 
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import threading
 import time
@@ -27,7 +28,7 @@ from rbs_tf.environments.factory import FRAMES_PER_STEP
 _POLL = 0.05  # seconds between two looks of whoever has nothing to do
 
 
-class Role:
+class Role(abc.ABC):
     """Opens in the constructor, works in `run`, closes in `close` or as a context manager."""
 
     def __init__(self) -> None:
@@ -39,11 +40,13 @@ class Role:
         """Ends `run` soon."""
         self._stopping.set()
 
+    @abc.abstractmethod
     def run(self) -> Any:
-        raise NotImplementedError
+        """Works until it is done, or stopped."""
 
+    @abc.abstractmethod
     def status(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """What the driver shows and supervises."""
 
     def close(self) -> None:
         self._closing.close()

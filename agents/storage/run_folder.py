@@ -3,7 +3,7 @@
 config.gin             the parsed configuration, written before work starts
 operative_config.gin   every value that the constructed program uses, defaults included
 command.txt            one line per start: time and command line
-versions.txt           what the latest start ran on
+versions.txt           the folder's format, and what the latest start ran on
 lock                   held while a process works in the folder
 processes.txt          of a distributed run: the number of each process on its machine
 best.npz               weights of the evaluation with the highest mean return (`best`)
@@ -37,6 +37,7 @@ PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "nump
 CONFIG, OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt"
 NATIVE = "native.log"  # made once the configuration is there
 BEST = "best.npz"
+_FORMAT = "2"  # of what a run goes on with: replay, statistics, checkpoints
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
 # A start that was killed before it wrote the configuration leaves no more than these behind.
@@ -66,6 +67,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
             _make(folder)
             stack.enter_context(_locked(folder))
             new = not (folder / CONFIG).exists()
+            _check_format(folder)
             _check_configuration(folder)
             write(folder / _VERSIONS, versions())
             now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -92,7 +94,7 @@ def write_operative_config(root_dir: str | os.PathLike) -> None:
 
 def versions() -> str:
     """Returns one line per part: Python, the packages that results depend on, and this clone's commit."""
-    lines = [f"python {platform.python_version()}", f"platform {platform.platform()}"]
+    lines = [f"format {_FORMAT}", f"python {platform.python_version()}", f"platform {platform.platform()}"]
     for package in PACKAGES:
         try:
             lines.append(f"{package} {importlib.metadata.version(package)}")
@@ -150,6 +152,16 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
         lock.write(f"process {os.getpid()} on {platform.node()}\n")
         lock.flush()
         yield
+
+
+def _check_format(folder: pathlib.Path) -> None:
+    recorded = recorded_versions(folder)
+    if (folder / CONFIG).exists() and recorded.get("format") != _FORMAT:
+        raise RunFolderError(
+            f"{folder} was written by another version of this program (commit {recorded.get('commit', 'unknown')}), "
+            "whose replay and statistics this one cannot read: that version alone can go on with it. To train anew, "
+            "give another folder with --root_dir=DIR. Playing, exporting and reporting work as before."
+        )
 
 
 def _check_configuration(folder: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ import os
 import pathlib
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -54,20 +54,19 @@ class StatisticsLog:
         """Where the log ends now, for the checkpoint that holds everything appended so far."""
         return self._step, self._file.tell()
 
-    def kept(self) -> Iterator[list[np.ndarray]]:
-        """Arrays of every report since the position that was given, in order."""
-        for _, arrays in self._kept():
-            yield arrays
+    def kept(self) -> Iterator[dict[str, np.ndarray]]:
+        """Every report since the position that was given, in order."""
+        for _, report in self._kept():
+            yield report
 
-    def append(self, key: int, arrays: Sequence[np.ndarray]) -> None:
+    def append(self, key: int, report: Mapping[str, np.ndarray]) -> None:
         """Writes a report down; returns when the operating system has it.
 
         Raises:
           RunFolderError: it does not take it (disk full, for one). The report must not be used then.
         """
         payload = io.BytesIO()
-        for array in arrays:
-            np.save(payload, array, allow_pickle=False)
+        np.savez(payload, **report)
         data = payload.getvalue()
         try:
             self._file.write(_HEADER.pack(key, len(data), zlib.crc32(data)) + data)
@@ -101,11 +100,11 @@ class StatisticsLog:
         paths = [path for path in self._folder.glob("*" + _SUFFIX) if _step(path) >= self._since[0]]
         return sorted(paths, key=_step)
 
-    def _kept(self) -> Iterator[tuple[int, list[np.ndarray]]]:
+    def _kept(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         for path in self._files():
-            for key, arrays, end in _records(path):
+            for key, report, end in _records(path):
                 if (_step(path), end) > self._since:
-                    yield key, arrays
+                    yield key, report
 
 
 def forget_after(root_dir: str | os.PathLike, position: tuple[int, int]) -> None:
@@ -125,15 +124,13 @@ def _step(path: pathlib.Path) -> int:
     return int(path.stem)
 
 
-def _records(path: pathlib.Path) -> Iterator[tuple[int, list[np.ndarray], int]]:
-    """Key, arrays and end of each whole record; ends at the first that is not."""
+def _records(path: pathlib.Path) -> Iterator[tuple[int, dict[str, np.ndarray], int]]:
+    """Key, report and end of each whole record; ends at the first that is not."""
     with open(path, "rb") as file:
         while len(header := file.read(_HEADER.size)) == _HEADER.size:
             key, size, checksum = _HEADER.unpack(header)
             data = file.read(size)
             if len(data) != size or zlib.crc32(data) != checksum:
                 return
-            stream, arrays = io.BytesIO(data), []
-            while stream.tell() < size:
-                arrays.append(np.load(stream, allow_pickle=False))
-            yield key, arrays, file.tell()
+            with np.load(io.BytesIO(data), allow_pickle=False) as report:
+                yield key, dict(report), file.tell()

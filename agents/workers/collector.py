@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gin
@@ -18,11 +19,12 @@ from tf_agents.trajectories.time_step import StepType
 from agents.heads import Heads
 from agents.policy import PolicyInfo
 from agents.replay.reverb_replay import Replay
+from agents.replay.tables import Episode
 from agents.replay.windows import Block, Rows, SequenceCutter, Window
 from agents.replay.writer import SequenceWriter
 from agents.storage.state import State, joined, numbered, part
 from agents.targets import SequenceShape, Steps
-from agents.workers.step_statistics import Acted, Episode, Reports
+from agents.workers.step_statistics import Acted, Reports
 from rbs_tf.returns import LONGEST_EPISODE
 
 
@@ -46,6 +48,7 @@ class Collector:
       shape: layout of the sequences.
       priorities: `(steps [k, L], taken_values [k, L, H], greedy_values [k, L, H]) -> float32 [k]` for new
         windows; `steps.observation` is None. Traced once.
+      needs: what statistics hold beside moments per head, see `Scaling.needs`.
       max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
         on as if a new one began: otherwise an environment that never ends would never report any. n-step
         transitions are not cut.
@@ -66,6 +69,7 @@ class Collector:
         replay: Replay,
         shape: SequenceShape,
         priorities: Callable[[Steps, tf.Tensor, tf.Tensor], tf.Tensor],
+        needs: Mapping[str, Any] = types.MappingProxyType({}),
         max_report_steps: int = LONGEST_EPISODE,
         name: str = "collector",
     ):
@@ -83,7 +87,7 @@ class Collector:
         self._record: _Record | None = None
         self._rounds_steps = 0  # of each environment, in rounds before this one
         self._cutters = [SequenceCutter(shape) for _ in range(environment.batch_size)]
-        self._reports = Reports(heads, environment.batch_size, shape.n_step, max_report_steps)
+        self._reports = Reports(heads, environment.batch_size, shape.n_step, max_report_steps, needs)
         self._writers = [replay.writer() for _ in range(environment.batch_size)]
 
     def run(self, num_steps: int) -> list[Episode]:

@@ -23,7 +23,7 @@ from rbs_tf.scalings import Scaling
 class Evaluation(NamedTuple):
     """Finished episodes of one evaluation; undiscounted, unclipped rewards."""
 
-    returns: np.ndarray  # float64 [episodes], original points: without the reward multiplier
+    returns: np.ndarray  # float64 [episodes], the environment's own points
     lengths: np.ndarray  # int64 [episodes], environment steps
     value_errors: np.ndarray  # float64 [H], see `Evaluator`; NaN for a head whose returns are all alike
 
@@ -93,8 +93,7 @@ class Evaluator:
                 errors.append(self._value_errors(*map(np.array, zip(*histories[index], strict=True))))
                 histories[index].clear()
             to_play = np.where(cut, 0, to_play - finished)
-        points = np.array(returns) / self._environment.reward_multiplier
-        return Evaluation(points, np.array(lengths), _relative(np.sum(errors, axis=0)))
+        return Evaluation(np.array(returns), np.array(lengths), _relative(np.sum(errors, axis=0)))
 
     def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Sums over the steps of one episode, float64 [4, H]: 1, G, G^2, (Q - G)^2."""

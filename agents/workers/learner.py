@@ -8,8 +8,8 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,13 +19,12 @@ from tf_agents.train import learner as tf_agents_learner
 from agents import RunFolderError
 from agents.agent import LossExtra, RecurrentMultiHeadAgent
 from agents.monitoring import summaries
-from agents.replay.reverb_replay import Replay, StatisticsReport
+from agents.replay.reverb_replay import Replay
+from agents.replay.tables import StatisticsReport
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings.joint_moments import JointMoments
 
-_Moments = TypeVar("_Moments", ReturnMoments, JointMoments)
 _LATEST = 100  # updates that loss scales are taken over
 
 
@@ -69,7 +68,6 @@ class Learner:
       batch_size: sequences per update, of all replicas together.
       summary_interval: in updates; 0 writes none.
       checkpointer: of the agent and the replay; None: nothing is restored, and `save` must not be called.
-      reward_multiplier: of the environments; returns are shown without it.
 
     Attributes:
       resumed: whether there was a checkpoint.
@@ -88,7 +86,6 @@ class Learner:
         batch_size: int,
         summary_interval: int,
         checkpointer: Checkpointer | None = None,
-        reward_multiplier: float = 1.0,
     ):
         replicas = agent.strategy.num_replicas_in_sync
         if batch_size % replicas:
@@ -97,7 +94,7 @@ class Learner:
                 f"write a multiple of {replicas}"
             )
         self._agent, self._replay, self._checkpointer = agent, replay, checkpointer
-        self._reward_multiplier, self._summary_interval = reward_multiplier, summary_interval
+        self._summary_interval = summary_interval
         self._events = os.path.join(root_dir, "train")
         self.batch_size = batch_size
 
@@ -129,7 +126,7 @@ class Learner:
         _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})
         self.environment_steps, self.episodes = extra["environment_steps"], extra["episodes"]
         self._log = StatisticsLog(root_dir, extra["statistics_log"])
-        self._take_in([StatisticsReport(*arrays) for arrays in self._log.kept()])
+        self._take_in(list(self._log.kept()))
         self._mark = time.monotonic(), self.updates, self.environment_steps
         # RMS TD errors [H] before and after scaling, as the updates have returned them: kept, not looked at.
         self._errors: collections.deque[list[tf.Tensor]] = collections.deque(maxlen=_LATEST)
@@ -151,7 +148,7 @@ class Learner:
         is killed, as long as its run folder survives.
 
         Returns:
-          raw returns of the episodes that have finished, without the reward multiplier.
+          raw returns of the episodes that have finished.
         """
         reports = []
         for key, report in self._replay.statistics():
@@ -221,18 +218,19 @@ class Learner:
     def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
         if not reports:
             return []
-        moments = _merged(ReturnMoments, [report.moments for report in reports])
-        n_step = _merged(ReturnMoments, [report.n_step for report in reports])
-        joint = _merged(JointMoments, [report.joint for report in reports])
-        self._agent.observe(moments, n_step=n_step, joint=joint)
-        self.environment_steps += int(moments.count[0])
-        episodes = np.concatenate([report.episodes for report in reports])
+        kinds = {"moments": ReturnMoments, **self._agent.scaling.needs}
+        merged = {
+            name: functools.reduce(kind.merge, [kind.from_array(report[name]) for report in reports])
+            for name, kind in kinds.items()
+        }
+        self._agent.observe(**merged)
+        self.environment_steps += int(merged["moments"].count[0])
+        episodes = np.concatenate([report["episodes"] for report in reports])
         self.episodes += len(episodes)
         if not len(episodes):
             return []
-        heads, epsilons, raw_returns, lengths = episodes.T
-        returns = raw_returns / self._reward_multiplier
-        self._agent.update_bandit(heads.astype(int), raw_returns)
+        returns, lengths, heads, epsilons = episodes.T  # the fields of `Episode`
+        self._agent.update_bandit(heads.astype(int), returns)
         if self._summary_interval:
             with self._events_written():
                 tf.summary.scalar("episode/return", np.mean(returns))
@@ -263,8 +261,3 @@ class Learner:
                 "speed/environment_steps_per_second", (self.environment_steps - steps) / (now - then)
             )
             tf.summary.scalar("speed/updates_per_second", (self.updates - updates) / (now - then))
-
-
-def _merged(kind: type[_Moments], arrays: Sequence[np.ndarray]) -> _Moments:
-    """All of these moments together."""
-    return functools.reduce(kind.merge, map(kind.from_array, arrays))

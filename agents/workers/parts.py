@@ -167,7 +167,8 @@ class Training:
         """The replay for such an environment; `connection`: `address`, or what a server of one's own needs."""
         observation_spec = tensor_spec.from_spec(environment.time_step_spec()).observation
         state_spec = self._network(environment).state_spec
-        return Replay(SequenceShape(), observation_spec, state_spec, len(Heads()), **connection)
+        needs = self.scaling(len(Heads())).needs
+        return Replay(SequenceShape(), observation_spec, state_spec, len(Heads()), needs, **connection)
 
     def checkpointer(
         self, root_dir: str, agent: RecurrentMultiHeadAgent, replay_checkpoint: Callable[[], str]
@@ -192,7 +193,6 @@ class Training:
             self.batch_size,
             self.summary_interval,
             checkpointer,
-            environment.reward_multiplier,
         )
 
     def collector(
@@ -210,6 +210,7 @@ class Training:
             replay,
             agent.shape,
             agent.initial_priorities,
+            agent.scaling.needs,
             name=name,
         )
 

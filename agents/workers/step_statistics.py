@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
-from agents.replay.reverb_replay import StatisticsReport
+from agents.replay.tables import Episode, StatisticsReport
 from agents.storage.state import State, joined, numbered, part
 from rbs_tf import ReturnMoments, discounted_returns
 from rbs_tf.returns import n_step_sums
-from rbs_tf.scalings.joint_moments import JointMoments
-
-
-class Episode(NamedTuple):
-    """A finished episode."""
-
-    episode_return: float  # raw: undiscounted, unclipped rewards
-    length: int  # transitions
-    head: int  # that acted
-    epsilon: float  # of its exploration
 
 
 class Acted(NamedTuple):
@@ -43,12 +34,16 @@ class Reports:
       n_step: of the n-step transitions.
       max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
         on as if a new one began. n-step transitions are not cut.
+      needs: what to report beside moments per head, see `Scaling.needs`.
     """
 
-    def __init__(self, heads: Heads, num_envs: int, n_step: int, max_report_steps: int):
+    def __init__(
+        self, heads: Heads, num_envs: int, n_step: int, max_report_steps: int, needs: Mapping[str, Any]
+    ):
         self._heads = heads
         self._stretches = [_Stretch(max_report_steps) for _ in range(num_envs)]
-        self._n_step = _NStepTransitions(n_step, num_envs)
+        self._of_steps = {"moments": ReturnMoments, **needs}
+        self._n_step = _NStepTransitions(n_step, num_envs) if self._of_steps.pop("n_step", None) else None
 
     def report(self, rows: Acted) -> tuple[StatisticsReport, list[Episode]]:
         """Returns what the next rows add to the statistics, and the episodes that have finished in them."""
@@ -68,32 +63,30 @@ class Reports:
                     head, epsilon = rows.head[own[-1], index], rows.epsilon[own[-1], index]
                     episodes.append(Episode(*stretch.finish(), int(head), float(epsilon)))
         steps = heads.rewards(reward[arrived]), heads.discounts(discount[arrived])
-        moments, joint = ReturnMoments.from_steps(*steps), JointMoments.from_steps(*steps)
-        if returns:
-            known = np.concatenate(returns)
-            moments = ReturnMoments.merge(moments, ReturnMoments.from_returns(known))
-            joint = JointMoments.merge(joint, JointMoments.from_returns(known))
-        n_step = ReturnMoments.from_steps(*self._n_step.extend(reward, discount, step_type, heads))
-        finished = [(e.head, e.epsilon, e.episode_return, e.length) for e in episodes]
-        report = StatisticsReport(
-            moments=moments.to_array(),
-            n_step=n_step.to_array(),
-            joint=joint.to_array(),
-            episodes=np.array(finished).reshape(-1, 4),
-        )
+        report = {"episodes": np.array(episodes, np.float64).reshape(-1, len(Episode._fields))}
+        for name, kind in self._of_steps.items():
+            moments = kind.from_steps(*steps)
+            if returns:
+                moments = kind.merge(moments, kind.from_returns(np.concatenate(returns)))
+            report[name] = moments.to_array()
+        if self._n_step is not None:
+            transitions = self._n_step.extend(reward, discount, step_type, heads)
+            report["n_step"] = ReturnMoments.from_steps(*transitions).to_array()
         return report, episodes
 
     def state(self) -> State:
         """Returns what `restore` needs in order to go on with the episodes that are not finished."""
         stretches = joined({str(index): stretch.state() for index, stretch in enumerate(self._stretches)})
-        return joined({"stretches": stretches, "n_step": self._n_step.state()})
+        n_step = {} if self._n_step is None else {"n_step": self._n_step.state()}
+        return joined({"stretches": stretches, **n_step})
 
     def restore(self, state: State) -> None:
         """Goes on where another one of the same settings was."""
         stretches = part(state, "stretches")
         for index, stretch in enumerate(self._stretches):
             stretch.restore(part(stretches, str(index)))
-        self._n_step.restore(part(state, "n_step"))
+        if self._n_step is not None:
+            self._n_step.restore(part(state, "n_step"))
 
 
 class _Stretch:

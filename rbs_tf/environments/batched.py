@@ -33,7 +33,6 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         *,
         game: str | None = None,
         seed: int | None = None,
-        reward_multiplier: float = 1.0,
     ):
         """Takes `vector_env` over, to its closing.
 
@@ -42,7 +41,6 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
           name: what to call the environment in messages and summaries.
           game: plain name of the Atari game, for human-normalised scores; None for anything else.
           seed: equal seeds give equal streams; None draws one from the operating system.
-          reward_multiplier: every reward is multiplied by it.
 
         Raises:
           ValueError: the spaces or the autoreset mode are others than those above.
@@ -51,7 +49,6 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         actions, pixels = _checked_spaces(vector_env, name)
         self.name = name
         self.game = game
-        self.reward_multiplier = reward_multiplier
         self._held: gymnasium.vector.VectorEnv | None = vector_env
         self._num_envs: int = vector_env.num_envs
         # Not seed, seed + 1, ...: environment 1 of run 0 would be the twin of environment 0 of run 1.
@@ -185,7 +182,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         )
         return ts.TimeStep(
             step_type.astype(np.int32),
-            (reward * self.reward_multiplier).astype(np.float32),
+            reward.astype(np.float32),
             1 - (terminated | info.get("life_lost", False)).astype(np.float32),
             _as_spec(observation),
         )

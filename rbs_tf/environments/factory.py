@@ -28,7 +28,6 @@ def make(
     name: str,
     num_envs: int = 1,
     seed: int | None = None,
-    reward_multiplier: float = 1.0,
     full_action_set: bool = True,
     max_episode_steps: int | None = None,
     repeat_action_probability: float | None = None,
@@ -49,7 +48,6 @@ def make(
       num_envs: environments in the batch.
       seed: equal seeds and actions give equal streams; every environment gets a seed of its own, derived from
         it. None: from the operating system.
-      reward_multiplier: every reward is multiplied by it.
       full_action_set: for Atari's and MinAtar's plain names: all of the console's 18 actions (Skiing takes 9)
         or MinAtar's 6, instead of only those that the game makes use of.
       max_episode_steps: steps (4 frames each in Atari) until an episode is cut as a time-out, which leaves
@@ -70,7 +68,7 @@ def make(
         environment's spaces are others than Discrete actions and Box observations.
       ImportError: the environment needs a package that is not installed.
     """
-    _check(num_envs, reward_multiplier, max_episode_steps, repeat_action_probability)
+    _check(num_envs, max_episode_steps, repeat_action_probability)
     name = names.ATARI_IDS.get(name, name)
     frames = {
         "img_height": img_height,
@@ -114,20 +112,16 @@ def make(
         name=name,
         game=name if name in names.ATARI_GAMES else None,
         seed=seed,
-        reward_multiplier=reward_multiplier,
     )
 
 
 def _check(
     num_envs: int,
-    reward_multiplier: float,
     max_episode_steps: int | None,
     repeat_action_probability: float | None,
 ) -> None:
     if num_envs < 1:
         raise ValueError(f"num_envs={num_envs}: expected at least 1")
-    if not np.isfinite(reward_multiplier):
-        raise ValueError(f"reward_multiplier={reward_multiplier}: expected a finite number")
     if max_episode_steps is not None and max_episode_steps < 1:
         raise ValueError(
             f"max_episode_steps={max_episode_steps}: expected at least 1, or None for the game's own"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
@@ -37,7 +36,7 @@ class FalseFriend(Scaling):
         super().__init__(num_heads)
         self.layer = ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
 
-    def observe(self, moments: ReturnMoments, **others: Any) -> None:
+    def observe(self, moments: ReturnMoments) -> None:
         self.layer.merge_state(moments)
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gin
 import tensorflow as tf
 
@@ -48,7 +46,7 @@ class GymnasiumNormalise(Scaling):
         self._epsilon = epsilon
         self.layer = ReturnScaling(num_heads=num_heads)
 
-    def observe(self, moments: ReturnMoments, **others: Any) -> None:
+    def observe(self, moments: ReturnMoments) -> None:
         self.layer.merge_state(moments)
 
     def rewards(self, rewards: tf.Tensor) -> tf.Tensor:

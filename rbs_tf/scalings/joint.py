@@ -44,6 +44,7 @@ class JointScaling(ReturnBasedScaling):
 
     def __init__(self, num_heads: int, sigma_v: float = 1e-2, min_eigenvalue: float = 0.3):
         super().__init__(num_heads, sigma_v=sigma_v)
+        self.needs = {"joint": JointMoments}
         if not 0.0 < min_eigenvalue <= 1.0:
             raise ValueError(
                 f"min_eigenvalue must lie in (0, 1], got {min_eigenvalue}. A correlation matrix of equal heads has "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import gin
 import numpy as np
@@ -68,12 +67,13 @@ class ReturnBasedScaling(Scaling):
         self.layer = ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
         self._target_network_term, self._half_life, self._n_step = target_network_term, half_life, n_step
         self._mean_error = mean_error
+        self.needs = {"n_step": ReturnMoments} if n_step else {}
         # None when off, so that checkpoints hold what is used.
         self.biased = None
         if value_bias:
             self.biased = tf.Variable(tf.zeros(num_heads, tf.bool), trainable=False, name="biased")
 
-    def observe(self, moments: ReturnMoments, *, n_step: ReturnMoments | None = None, **others: Any) -> None:
+    def observe(self, moments: ReturnMoments, *, n_step: ReturnMoments | None = None) -> None:
         if self._half_life is not None:
             self._fade(moments.count)
         if self._n_step:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import gin
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.scalings.joint_moments import JointMoments
 
 
 class ErrorContext(NamedTuple):
@@ -63,28 +63,28 @@ class Scaling(tf.Module):
 
     Args:
       num_heads: H.
+
+    Attributes:
+      needs: what `observe` takes beside moments per head: the argument's name -> the class of its moments. Collectors
+        collect no more than that. "n_step" is of the n-step transitions that targets are made of, each as soon as its
+        last step has happened, without returns. Under any other name come the steps and returns of `moments` once
+        more, for a class that has `from_steps`, `from_returns`, `merge`, `to_array`, `from_array` and `empty` like
+        `ReturnMoments`.
     """
+
+    needs: Mapping[str, Any] = {}
 
     def __init__(self, num_heads: int):
         super().__init__(name=type(self).__name__.lower())
         self.num_heads = num_heads
 
-    def observe(
-        self,
-        moments: ReturnMoments,
-        *,
-        n_step: ReturnMoments | None = None,
-        joint: JointMoments | None = None,
-    ) -> None:
+    def observe(self, moments: ReturnMoments) -> None:
         """Takes in statistics of new steps and finished episodes. Eager.
-
-        An override names what it uses and takes the rest as `**others`; the agent passes everything.
 
         Args:
           moments: of steps, and of returns once their episode has ended; float64 [H] each.
-          n_step: rewards and discounts of n-step transitions (`rbs_tf.returns.n_step_sums`), each as soon as its
-            last step has happened; without returns, for those of `moments` serve.
-          joint: the same steps and returns as in `moments`, across heads.
+
+        What a scaling `needs` beside them comes as arguments of these names.
         """
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:

@@ -1,6 +1,7 @@
 """What waits in a replay's statistics queue."""
 
-from agents.replay.reverb_replay import Replay, StatisticsReport
+from agents.replay.reverb_replay import Replay
+from agents.replay.tables import StatisticsReport
 
 
 def drained(replay: Replay) -> list[StatisticsReport]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import types
 
 import numpy as np
 import tensorflow as tf
@@ -42,7 +43,7 @@ class ScriptedEnvironment(py_environment.PyEnvironment):
         self._observation = np.zeros((len(scripts), 3), np.float32)
         self._steps = 0
 
-    batched, reward_multiplier = True, 4.0
+    batched = True
     batch_size = property(lambda self: len(self._scripts))
 
     def observation_spec(self):
@@ -123,14 +124,16 @@ def collecting():
 
         def start(
             environment, policy=None, shape=PAPER, priorities=constant_priorities, heads=HEADS, state=STATE,
-            max_report_steps=27_000, **settings,
+            max_report_steps=27_000, needs=types.MappingProxyType({}), **settings,
         ):  # fmt: skip
             defaults = {"capacity": 100_000, "min_sequences": 1, "sampler": "fifo", "patience": 0.5}
             observation = tensor_spec.from_spec(environment.observation_spec())
-            replay = Replay(shape, observation, state, len(heads), **(defaults | settings))
+            replay = Replay(shape, observation, state, len(heads), needs, **(defaults | settings))
             closing.callback(replay.stop)
             policy = policy or ScriptedPolicy()
-            collector = Collector(environment, policy, heads, replay, shape, priorities, max_report_steps)
+            collector = Collector(
+                environment, policy, heads, replay, shape, priorities, needs, max_report_steps
+            )
             closing.callback(collector.close)
             return collector, replay
 
@@ -138,4 +141,4 @@ def collecting():
 
 
 def merged(reports, name="moments", kind=ReturnMoments):
-    return functools.reduce(kind.merge, (kind.from_array(getattr(report, name)) for report in reports))
+    return functools.reduce(kind.merge, (kind.from_array(report[name]) for report in reports))

@@ -24,6 +24,19 @@ def test_rewards_are_clipped_where_a_head_says_so(as_input):
 
 
 @pytest.mark.parametrize("as_input", [np.asarray, lambda x: tf.constant(x, tf.float32)])
+def test_rewards_are_multiplied_before_they_are_clipped(as_input):
+    heads = Heads([(0.9, True), (0.9, False)], reward_multiplier=4.0)
+    expected = [[-1.0, -300.0], [1.0, 2.0], [0.4, 0.4]]
+    np.testing.assert_allclose(heads.rewards(as_input(np.array([-75.0, 0.5, 0.1]))), expected)
+
+
+@pytest.mark.parametrize("multiplier", [0.0, -1.0, np.nan, np.inf])
+def test_a_multiplier_that_is_not_positive_is_refused(multiplier):
+    with pytest.raises(ValueError, match=r"Heads\.reward_multiplier"):
+        Heads(reward_multiplier=multiplier)
+
+
+@pytest.mark.parametrize("as_input", [np.asarray, lambda x: tf.constant(x, tf.float32)])
 def test_a_terminal_step_has_discount_zero_for_every_head(as_input):
     heads = Heads([(0.0, False), (0.9, False), (1.0, True)])
     np.testing.assert_allclose(

@@ -4,7 +4,7 @@ from tests.agents.running.test_embedded import configured
 
 RECALL = (
     "train.env = 'tests.agents.recall:Recall-v0'",
-    "environments.make.reward_multiplier = 1.0",
+    "Heads.reward_multiplier = 1.0",
     "environments.make.max_episode_steps = None",
     "RecurrentQNetwork.torso = @networks.MlpTorso",
     "networks.MlpTorso.units = (16,)",

@@ -120,7 +120,7 @@ class SeededReplay:
         self.windows, self.priorities, self.reports = [], [], []
 
     def put_statistics(self, report):
-        self.reports.append(ReturnMoments.from_array(report.moments))
+        self.reports.append(ReturnMoments.from_array(report["moments"]))
 
     def writer(self):
         return SeededWriter(self)

@@ -9,7 +9,7 @@ from tf_agents.agents.ppo import ppo_clip_agent
 from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
 from tf_agents.agents.td3 import td3_agent
 from tf_agents.drivers import dynamic_step_driver, py_driver
-from tf_agents.environments import tf_py_environment
+from tf_agents.environments import tf_py_environment, wrappers
 from tf_agents.networks import (
     actor_distribution_network,
     q_network,
@@ -112,11 +112,19 @@ def statistics(trajectories, gamma=GAMMA):
     return moments
 
 
+class Hundredfold(wrappers.PyEnvironmentBaseWrapper):
+    """Pays rewards a hundred times as large."""
+
+    def _step(self, action):
+        time_step = self._env.step(action)
+        return time_step._replace(reward=np.float32(100.0) * time_step.reward)
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_every_stock_agent_learns_from_errors_in_units_of_sigma(name, tmp_path):
     build, environment = AGENTS[name]
     env = tf_py_environment.TFPyEnvironment(
-        environments.make(environment, NUM_ENVS, seed=1, reward_multiplier=100.0, max_episode_steps=12)
+        Hundredfold(environments.make(environment, NUM_ENVS, seed=1, max_episode_steps=12))
     )
     scaled_loss = ScaledLoss(gamma=GAMMA)
     tf.random.set_seed(1)
@@ -183,7 +191,7 @@ class ScaledPPO(ppo_clip_agent.PPOClipAgent):
 
 
 def test_the_value_loss_of_ppo_is_divided_by_the_square_of_sigma():
-    env = environments.make("CartPole-v1", 1, seed=1, reward_multiplier=100.0, max_episode_steps=12)
+    env = Hundredfold(environments.make("CartPole-v1", 1, seed=1, max_episode_steps=12))
     specs = tf_py_environment.TFPyEnvironment(env)
     scaled_loss = ScaledLoss(gamma=GAMMA)
     agents = [

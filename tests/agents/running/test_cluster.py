@@ -159,7 +159,7 @@ def test_environments_that_keep_failing_end_the_run_with_their_name(fault, messa
             tmp_path / "run",
             "--collectors=1",
             "--env=broken_environment:Broken-v0",
-            bindings=(*DISTRIBUTED, *bindings, "environments.make.reward_multiplier = 1.0"),
+            bindings=(*DISTRIBUTED, *bindings, "Heads.reward_multiplier = 1.0"),
         ),
         cwd=REPOSITORY,
         env=environment,

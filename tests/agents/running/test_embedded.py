@@ -258,7 +258,7 @@ def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path, number):
 @pytest.mark.parametrize("name", ["CartPole-v1", "breakout"])
 def test_the_quickstarts_parts_fit_other_environments(name, tmp_path):
     """Vectors and Atari's frames come through the same door; the torso follows the observation."""
-    bindings = ("train.eval_envs = 1", "environments.make.reward_multiplier = 1.0")
+    bindings = ("train.eval_envs = 1", "Heads.reward_multiplier = 1.0")
     result = train(tmp_path / "run", f"--env={name}", updates=2, bindings=bindings)
     assert result.returncode == 0, result.stderr
     assert "updates 2/2 (100%)" in result.stdout

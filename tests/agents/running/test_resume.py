@@ -96,7 +96,7 @@ def start_again(root, environment):
     """Plays a little in a fresh folder, ends, and starts there once more; how many steps the new collector knows of."""
     bindings = (
         f"train.env = '{environment}'",
-        "environments.make.reward_multiplier = 1.0",
+        "Heads.reward_multiplier = 1.0",
         "train.updates = 0",
     )
     with configured(*bindings):

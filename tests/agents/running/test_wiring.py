@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.replay.reverb_replay import StatisticsReport
+from agents.replay.tables import Episode
 from agents.running.embedded import EmbeddedRun
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings.joint_moments import JointMoments
 from tests.agents.running.test_embedded import configured, scalars
 
 HEADS = (
     "Heads.pairs = ((0.5, True), (0.9, True), (0.99, False))",
     "train.updates = 12",
-    "environments.make.reward_multiplier = 0.25",
+    "Heads.reward_multiplier = 0.25",
 )
 
 
@@ -27,15 +26,15 @@ def report_of(returns, heads):
     """Episodes that some collector has finished, in steps that say nothing."""
     steps = np.zeros((2, 4, 3))
     moments = ReturnMoments.from_steps(*steps).to_array()
-    episodes = [(head, 0.1, points, 9.0) for head, points in zip(heads, returns, strict=True)]
-    return StatisticsReport(moments, moments, JointMoments.from_steps(*steps).to_array(), np.array(episodes))
+    episodes = [Episode(points, 9, head, 0.1) for head, points in zip(heads, returns, strict=True)]
+    return {"moments": moments, "episodes": np.array(episodes)}
 
 
 def test_finished_episodes_move_the_bandit_and_both_policies(run, tmp_path):
-    run.replay.put_statistics(report_of([3.0, -40.0, 250.0, 260.0], [0, 0, 2, 2]))
-    run.replay.put_statistics(report_of([500.0, -7.0, 270.0, 280.0], [1, 1, 2, 2]))
-    original = [12.0, -160.0, 1000.0, 1040.0, 2000.0, -28.0, 1080.0, 1120.0]  # without the multiplier
-    assert run.learner.drain_statistics() == original
+    returns = [3.0, -40.0, 250.0, 260.0, 500.0, -7.0, 270.0, 280.0]  # the multiplier has no part in them
+    run.replay.put_statistics(report_of(returns[:4], [0, 0, 2, 2]))
+    run.replay.put_statistics(report_of(returns[4:], [1, 1, 2, 2]))
+    assert run.learner.drain_statistics() == returns
     # Episodes at or above the mean: none of head 0's two, one of head 1's two, all four of head 2's.
     expected = np.array([0.5 / 3, 1.5 / 3, 4.5 / 5])
     np.testing.assert_allclose(
@@ -44,7 +43,7 @@ def test_finished_episodes_move_the_bandit_and_both_policies(run, tmp_path):
     assert run.agent.policy.head_probabilities.numpy().tolist() == [0.0, 0.0, 1.0]
     run.learner.summary_writer.flush()
     written = scalars(tmp_path / "train")
-    assert written["episode/return"].tolist() == [pytest.approx(np.mean(original))]
+    assert written["episode/return"].tolist() == [pytest.approx(np.mean(returns))]
     assert written["episode/length"].tolist() == [9.0]
 
 

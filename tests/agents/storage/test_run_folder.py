@@ -52,6 +52,15 @@ def test_the_same_configuration_goes_on_and_adds_a_line_to_the_commands(tmp_path
     assert len((tmp_path / "command.txt").read_text().splitlines()) == 2
 
 
+def test_a_folder_of_another_format_is_refused_with_the_commit_that_wrote_it(tmp_path):
+    start(tmp_path, "train.seed = 3")
+    for text in ("commit abc123\n", "format 1\ncommit abc123\n"):
+        (tmp_path / "versions.txt").write_text(text)
+        with pytest.raises(RunFolderError, match=r"another version of this program \(commit abc123\)"):
+            start(tmp_path, "train.seed = 3")
+        assert (tmp_path / "versions.txt").read_text() == text
+
+
 def test_another_configuration_is_refused_with_the_difference_and_changes_nothing(tmp_path):
     start(tmp_path, "train.seed = 3", "train.rate = 0.1")
     before = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "lock"}

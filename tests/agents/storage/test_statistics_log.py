@@ -6,9 +6,9 @@ import pytest
 from agents.storage.statistics_log import StatisticsLog
 
 REPORTS = {
-    7: [np.arange(6.0).reshape(2, 3), np.zeros((0, 4))],
-    2**64 - 1: [np.full((2, 3), 1 / 3), np.ones((5, 4))],
-    8: [np.full((2, 3), -1e300), np.ones((1, 4))],
+    7: {"moments": np.arange(6.0).reshape(2, 3), "episodes": np.zeros((0, 4))},
+    2**64 - 1: {"moments": np.full((2, 3), 1 / 3), "episodes": np.ones((5, 4))},
+    8: {"moments": np.full((2, 3), -1e300), "episodes": np.ones((1, 4))},
 }
 
 
@@ -33,10 +33,10 @@ def checkpoint(log, step, oldest=0):
 def assert_kept(log, *keys):
     kept = list(log.kept())
     assert len(kept) == len(keys) and log.keys == set(keys)
-    for arrays, key in zip(kept, keys, strict=True):
-        for found, expected in zip(arrays, REPORTS[key], strict=True):
-            np.testing.assert_array_equal(found, expected)
-            assert found.dtype == np.float64
+    for report, key in zip(kept, keys, strict=True):
+        assert report.keys() == REPORTS[key].keys()
+        for name, expected in REPORTS[key].items():
+            np.testing.assert_array_equal(report[name], expected, strict=True)
 
 
 def test_reports_come_back_bit_for_bit_though_the_log_was_never_closed(tmp_path):

@@ -47,7 +47,7 @@ def test_values_are_compared_with_the_returns_that_followed_in_their_standard_de
         for index, episodes in enumerate(lengths)
         for episode, length in enumerate(episodes)
     ]
-    np.testing.assert_allclose(sorted(evaluation.returns), sorted(np.array(paid) / 4.0))  # original points
+    np.testing.assert_allclose(sorted(evaluation.returns), sorted(np.array(paid)))
     np.testing.assert_allclose(evaluation.value_errors, relative_value_errors(lengths, 5.0), rtol=1e-5)
 
 

@@ -5,7 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from agents.replay.reverb_replay import Replay, StatisticsReport
+from agents.replay.reverb_replay import Replay
+from agents.replay.tables import Episode
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
 from agents.workers.learner import Learner
@@ -20,6 +21,8 @@ H = len(PAIRS)
 class Remembering(Scaling):
     """Keeps what it is told."""
 
+    needs = {"n_step": ReturnMoments, "joint": JointMoments}
+
     def observe(self, moments, *, n_step, joint):
         self.told = moments, n_step, joint
 
@@ -27,7 +30,7 @@ class Remembering(Scaling):
 def test_reports_of_every_kind_of_statistics_are_merged_and_handed_on(tmp_path):
     agent = make_agent(scaling=Remembering)
     observation, state = agent.time_step_spec.observation, agent.network.state_spec
-    replay = Replay(SHAPE, observation, state, H, capacity=100, min_sequences=1)
+    replay = Replay(SHAPE, observation, state, H, Remembering.needs, capacity=100, min_sequences=1)
     learner = Learner(str(tmp_path), agent, replay, batch_size=1, summary_interval=0)
     rng, rows = np.random.default_rng(0), []
     for steps in (7, 1, 30):
@@ -35,10 +38,9 @@ def test_reports_of_every_kind_of_statistics_are_merged_and_handed_on(tmp_path):
         samples = rng.normal(size=(6, steps, H))
         moments, n_step = ReturnMoments.from_episode(*samples[:2]), ReturnMoments.from_steps(*samples[2:4])
         joint = JointMoments.from_steps(*samples[4:])
-        episodes = np.zeros((0, 4))
-        replay.put_statistics(
-            StatisticsReport(moments.to_array(), n_step.to_array(), joint.to_array(), episodes)
-        )
+        arrays = {"moments": moments, "n_step": n_step, "joint": joint}
+        report = {name: each.to_array() for name, each in arrays.items()}
+        replay.put_statistics({**report, "episodes": np.zeros((0, 4))})
         rows.append(samples)
     learner.drain_statistics()
     moments, n_step, joint = agent.scaling.told
@@ -85,9 +87,8 @@ def start(tmp_path):
 def report(seed, steps=5):
     samples = np.random.default_rng(seed).normal(size=(2, steps, H))
     moments = ReturnMoments.from_episode(*samples)
-    joint = JointMoments.from_steps(*samples)
-    episodes = np.array([[seed % H, 0.1, float(seed), steps]])
-    return StatisticsReport(moments.to_array(), moments.to_array(), joint.to_array(), episodes)
+    episodes = np.array([Episode(float(seed), steps, seed % H, 0.1)])
+    return {"moments": moments.to_array(), "episodes": episodes}
 
 
 def put(replay, *seeds):
@@ -98,7 +99,7 @@ def put(replay, *seeds):
 def assert_counted(learner, statistics, *seeds):
     """Every report of these once, and nothing else."""
     expected = functools.reduce(
-        ReturnMoments.merge, [ReturnMoments.from_array(report(seed).moments) for seed in seeds]
+        ReturnMoments.merge, [ReturnMoments.from_array(report(seed)["moments"]) for seed in seeds]
     )
     np.testing.assert_allclose(statistics.numpy(), expected.to_array(), rtol=1e-12)
     assert (learner.environment_steps, learner.episodes) == (5 * len(seeds), len(seeds))

@@ -59,6 +59,7 @@ def test_every_transition_and_every_return_enters_the_statistics_once(start):
     assert found.count.tolist() == [collector.environment_steps] * 2
 
 
+N_STEP = {"n_step": ReturnMoments}
 N_STEP_SCRIPTS = [[3, 5, 1], [17, 2], [40], [1_000_000]]
 
 
@@ -66,7 +67,9 @@ N_STEP_SCRIPTS = [[3, 5, 1], [17, 2], [40], [1_000_000]]
 def test_every_n_step_transition_enters_the_statistics_once_and_as_a_target_takes_it(start, n):
     """Rounds shorter and longer than n; terminal ends and time-outs; episodes shorter than n; a limit on returns."""
     shape = SequenceShape(burn_in=2, length=4, period=2, n_step=n)
-    collector, replay = start(ScriptedEnvironment(N_STEP_SCRIPTS), shape=shape, max_report_steps=7)
+    collector, replay = start(
+        ScriptedEnvironment(N_STEP_SCRIPTS), shape=shape, max_report_steps=7, needs=N_STEP
+    )
     rounds = [1, 2, 30, 1, 1, 7, 3, 20]
     for rows in rounds:
         collector.run(rows)
@@ -88,7 +91,7 @@ def test_every_n_step_transition_enters_the_statistics_once_and_as_a_target_take
 
 def test_an_n_step_transition_is_reported_as_soon_as_its_last_step_has_happened(start):
     shape = SequenceShape(burn_in=2, length=4, period=2, n_step=4)
-    collector, replay = start(ScriptedEnvironment([[10], [1_000_000]]), shape=shape)
+    collector, replay = start(ScriptedEnvironment([[10], [1_000_000]]), shape=shape, needs=N_STEP)
     counts = []
     for _ in range(7):
         collector.run(2)
@@ -99,17 +102,19 @@ def test_an_n_step_transition_is_reported_as_soon_as_its_last_step_has_happened(
 
 
 def test_n_step_transitions_of_one_step_are_the_steps_bit_for_bit(start):
-    collector, replay = start(ScriptedEnvironment([[3, 5], [17]]), shape=SequenceShape(n_step=1))
+    collector, replay = start(
+        ScriptedEnvironment([[3, 5], [17]]), shape=SequenceShape(n_step=1), needs=N_STEP
+    )
     for _ in range(9):
         collector.run(4)
     for report in drained(replay):
-        np.testing.assert_array_equal(report.n_step[:5], report.moments[:5])
-        np.testing.assert_array_equal(report.n_step[5:], 0.0)
+        np.testing.assert_array_equal(report["n_step"][:5], report["moments"][:5])
+        np.testing.assert_array_equal(report["n_step"][5:], 0.0)
 
 
 def test_steps_and_returns_are_reported_across_heads_too(start):
     scripts = [[3, 5], [17]]
-    collector, replay = start(ScriptedEnvironment(scripts))
+    collector, replay = start(ScriptedEnvironment(scripts), needs={"joint": JointMoments})
     for _ in range(9):
         collector.run(4)
     expected = JointMoments.empty(len(HEADS))
@@ -130,12 +135,25 @@ def test_finished_episodes_are_returned_and_reported(start):
         (3 + 2 * (episode % 2), episode, 0.25) for episode in range(7)
     ]
     assert collector.episodes == len(episodes) == 9
-    first = sum(np.float64(reward_of(0, 0, t)) for t in range(1, 4))
-    assert episodes[0].episode_return == pytest.approx(first, rel=1e-12)
-    reported = np.concatenate([report.episodes for report in drained(replay)])
-    np.testing.assert_array_equal(
-        reported, [(e.head, e.epsilon, e.episode_return, e.length) for e in episodes]
-    )
+    # Seven episodes of one environment, two of the other, of rewards from -1 to 118.
+    returns = {
+        (index, episode): sum(np.float64(reward_of(index, episode, t)) for t in range(1, length + 1))
+        for index, episode, length, ended in played([[3, 5], [17]], 36)
+        if ended
+    }
+    assert max(returns.values()) > 1000.0
+    found = sorted(e.episode_return for e in episodes)
+    np.testing.assert_allclose(found, sorted(returns.values()), rtol=1e-12)
+    reported = np.concatenate([report["episodes"] for report in drained(replay)])
+    np.testing.assert_array_equal(reported, episodes)
+
+
+def test_only_what_the_scaling_needs_is_collected_and_shipped(start):
+    for needs in ({}, N_STEP, {"joint": JointMoments}):
+        collector, replay = start(ScriptedEnvironment([[3, 5], [17]]), needs=needs)
+        collector.run(10)
+        for report in drained(replay):
+            assert set(report) == {"moments", "episodes", *needs}
 
 
 @pytest.mark.parametrize(("round_size", "rounds"), [(5, 12), (60, 1)])

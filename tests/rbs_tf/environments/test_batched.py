@@ -190,15 +190,6 @@ def test_tf_agents_can_drive_it():
     assert env.step(np.zeros(3, np.int32)).reward.numpy().tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("multiplier", [100.0, -1.0, 0.5])
-def test_rewards_are_multiplied(multiplier):
-    env = environments.make("CartPole-v1", 2, seed=0, reward_multiplier=multiplier)
-    assert env.reward_multiplier == multiplier
-    rewards = stream(env).reward
-    assert rewards.dtype == np.float32
-    assert set(np.unique(rewards)) == {0, multiplier}
-
-
 @pytest.mark.parametrize("action", [[0, 2], [-1, 0], [0], [0.0, 1.0], [[0, 1]]])
 def test_wrong_actions_are_refused(action):
     env = environments.make("CartPole-v1", 2, seed=0)

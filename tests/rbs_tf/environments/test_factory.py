@@ -371,7 +371,6 @@ def test_a_name_like_no_other_is_answered_with_examples():
     "wrong",
     [
         {"num_envs": 0},
-        {"reward_multiplier": float("nan")},
         {"max_episode_steps": 0},
         {"repeat_action_probability": 1.5},
         {"repeat_action_probability": 0.25},  # CartPole has no such thing

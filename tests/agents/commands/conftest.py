@@ -1,0 +1,58 @@
+"""Trained policies to play, film and export."""
+
+import subprocess
+from types import SimpleNamespace
+
+import gin
+import numpy as np
+import pytest
+
+from agents.commands.loading import load
+from agents.running.embedded import EmbeddedRun
+from tests.agents.commands.small_runs import ATARI, BINDINGS, write_slim_run
+from tests.agents.running.test_embedded import configured
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory):
+    """The folder of a finished run, and what was offered as best and is newest: (update, mean return, weights)."""
+    root = tmp_path_factory.mktemp("run")
+    offered = []
+    with configured(*BINDINGS):
+        (root / "config.gin").write_text(gin.config_str())
+        with EmbeddedRun(root) as embedded:
+            offer = embedded.evaluations.best.offer
+
+            def noted(update, returns, variables):
+                offered.append((update, np.mean(returns), [v.numpy() for v in variables]))
+                return offer(update, returns, variables)
+
+            embedded.evaluations.best.offer = noted
+            embedded.run()
+            newest = [variable.numpy() for variable in embedded.agent.network.variables]
+    assert [update for update, *_ in offered] == [5, 10, 15, 20, 25, 30]
+    return SimpleNamespace(root=root, offered=offered, newest=newest)
+
+
+@pytest.fixture(scope="session")
+def atari(tmp_path_factory):
+    """The folder of pretrained agents, with one in it."""
+    root = tmp_path_factory.mktemp("pretrained")
+    write_slim_run(root / "small_breakout", *ATARI)
+    sums = subprocess.run("sha256sum */*", shell=True, cwd=root, capture_output=True, text=True, check=True)
+    (root / "SHA256SUMS").write_text(sums.stdout)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def own_configuration():
+    """`load` leaves a run's configuration behind, which would reach the next test's environments."""
+    yield
+    gin.clear_config()
+
+
+@pytest.fixture
+def trained(run):
+    trained = load(run.root)
+    yield trained
+    trained.environment.close()

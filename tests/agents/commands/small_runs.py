@@ -1,0 +1,64 @@
+"""Run folders for what is done with trained policies: a small run, and an Atari agent that has learned nothing."""
+
+import gin
+import numpy as np
+
+from agents.__main__ import main
+from agents.storage.best import Best
+from agents.workers.parts import Training
+from tests.agents.running.test_embedded import configured
+
+# Outputs in units of their own, rewards times a quarter (the network clips what it is told of them at 1), a clipped
+# head and one that is not.
+BINDINGS = (
+    'include "configs/scaling/return_out.gin"',
+    "Heads.pairs = ((0.9, True), (0.99, False))",
+    "train.updates = 30",
+    "train.eval_interval = 5",
+    "environments.make.max_episode_steps = 60",
+    "Heads.reward_multiplier = 0.25",
+)
+NAMES = ("clipped_0.9", "unclipped_0.99")
+CARTPOLE = ("train.env = 'CartPole-v1'", "RecurrentQNetwork.torso = @networks.MlpTorso")
+# Small grey frames in stacks of two, and all that draws random numbers.
+ATARI = (
+    "train.env = 'breakout'",
+    "environments.make.img_height = 84",
+    "environments.make.img_width = 84",
+    "environments.make.grayscale = True",
+    "environments.make.stack_num = 2",
+    "environments.make.full_action_set = False",
+    "environments.make.repeat_action_probability = 0.25",
+    "environments.make.fire_on_new_life = True",
+    "environments.make.terminal_on_life_loss = True",
+    "environments.make.max_episode_steps = 80",
+    "Heads.reward_multiplier = 0.25",
+    "RecurrentQNetwork.torso = @networks.ConvTorso",
+    "ConvTorso.channels = (4,)",
+    "ConvTorso.kernel_sizes = (8,)",
+    "ConvTorso.strides = (8,)",
+    "ConvTorso.units = 16",
+    "Heads.pairs = ((0.9, True), (0.99, False))",
+    "RecurrentMultiHeadAgent.evaluation_epsilon = 0.05",
+    "train.updates = 1",
+)
+
+
+def write_slim_run(folder, *bindings):
+    """A run folder with nothing but what playing needs: a configuration, and the weights of an untrained agent."""
+    folder.mkdir(parents=True)
+    with configured(*bindings):
+        (folder / "config.gin").write_text(gin.config_str())
+        environment = Training().environment(1)
+        agent = Training().agent(environment)
+        assert Best(folder).offer(7, np.array([1.0, 2.0]), agent.acting_variables)
+        environment.close()
+    return folder
+
+
+def refusal(capsys, *argv):
+    """What `python -m agents play` says when it refuses these arguments."""
+    assert main(["play", *map(str, argv)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("python -m agents play: ") and "Traceback" not in err
+    return err

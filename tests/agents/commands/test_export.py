@@ -1,0 +1,88 @@
+"""What a run has learned, exported."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from agents.__main__ import main
+from agents.commands import play
+from tests.agents.commands.small_runs import NAMES
+
+ALONE = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("rbs_tf", "agents", "networks", "tf_agents", "gin"):
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocked())
+import numpy as np
+import tensorflow as tf
+
+folder, steps = sys.argv[1:]
+policy, steps = tf.saved_model.load(folder), dict(np.load(steps))
+state, played = policy.initial_state(1), []
+for index in range(len(steps["reward"])):
+    step = policy.act(**{name: column[index : index + 1] for name, column in steps.items()}, **state)
+    state = {name: step[name] for name in state}
+    played.append((step["action"][0], step["values"][0]))
+actions, values = zip(*played)
+# The same, served: a batch of all the first steps.
+first = {name: column[steps["step_type"] == 0] for name, column in steps.items()}
+size = tf.constant(len(first["reward"]))
+state = policy.signatures["initial_state"](batch_size=size)
+served = policy.signatures["serving_default"](**{n: tf.constant(c) for n, c in first.items()}, **state)
+np.savez("played.npz", actions=actions, values=values, served=served["values"])
+"""
+
+
+def test_an_exported_policy_plays_the_same_without_this_package(run, trained, tmp_path, capsys):
+    assert main(["export", str(run.root), str(tmp_path / "exported")]) == 0
+    assert "described in its policy.json" in capsys.readouterr().out
+    moments = [moment for moment in play.moments(trained, 2, 40) if not moment.ended]
+    np.savez(
+        tmp_path / "steps.npz",
+        observation=[moment.observation for moment in moments],
+        reward=np.array([moment.reward for moment in moments], np.float32),
+        discount=np.ones(len(moments), np.float32),
+        step_type=np.array([moment.step > 0 for moment in moments], np.int32),
+    )
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path / "exported"), str(tmp_path / "steps.npz")],
+        cwd=alone,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    played = np.load(alone / "played.npz")
+    assert played["actions"].tolist() == [moment.action for moment in moments]
+    values = [moment.values for moment in moments]
+    np.testing.assert_allclose(played["values"], values, rtol=1e-5)
+    firsts = [moment.values for moment in moments if moment.step == 0]
+    np.testing.assert_allclose(played["served"], firsts, rtol=1e-5)
+    # An episode may go by without any reward: what one does is to be seen here.
+    policy, observation = tf.saved_model.load(str(tmp_path / "exported")), moments[1].observation[None]
+    step = policy.act(observation, [0.75], [1.0], [1], **policy.initial_state(1))
+    outputs, _ = trained.agent.network(
+        (observation, tf.constant([-1]), tf.constant([0.75])), tf.constant([1]), ()
+    )
+    np.testing.assert_allclose(step["values"], trained.values(tf.reduce_max(outputs, -1)), rtol=1e-5)
+    described = json.loads((tmp_path / "exported" / "policy.json").read_text())
+    assert described["heads"] == list(NAMES) and described["acting_head"] == NAMES[trained.head]
+
+
+def test_an_export_takes_another_head_and_no_folder_that_exists(run, tmp_path, capsys):
+    assert main(["export", str(run.root), "--head=0", str(tmp_path / "exported"), "--checkpoint=latest"]) == 0
+    described = json.loads((tmp_path / "exported" / "policy.json").read_text())
+    assert (described["acting_head"], described["update"]) == (NAMES[0], 30)
+    capsys.readouterr()
+    assert main(["export", str(run.root), str(tmp_path / "exported")]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["export", str(run.root), str(tmp_path / "none" / "exported")]) == 2
+    assert "cannot be made" in capsys.readouterr().err
