@@ -12,6 +12,7 @@ from tf_agents.agents import tf_agent
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
+from agents import LOSS, PROBABILITY, SCALED, UNSCALED
 from agents.bandit import HeadBandit
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
@@ -290,7 +291,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return Errors(scaled, outputs, targets, real[:length])
 
     def _transitions(self, steps: Steps) -> tf.Tensor:
-        """Which rows behind the burn-in begin a transition: bool [length + n_step - 1, B]."""
+        """Mask of the rows behind the burn-in that begin a transition: bool [length + n_step - 1, B]."""
         return tf.transpose(steps.step_type)[self.shape.burn_in : -1] != ts.StepType.LAST
 
     def _loss_and_priorities(self, sequence: Sequence, errors: Errors) -> tuple[tf.Tensor, Errors, tf.Tensor]:
@@ -335,15 +336,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
         scaled, raw, value, target = tf.unstack(sums / tf.maximum(real, 1.0))
         per_head = {
-            "loss": 0.5 * scaled,
-            "td_error/unscaled": tf.sqrt(raw),
-            "td_error/scaled": tf.sqrt(scaled),
+            LOSS: 0.5 * scaled,
+            UNSCALED: tf.sqrt(raw),
+            SCALED: tf.sqrt(scaled),
             "value": value,
             "target": target,
         }
         gathered = of_all_replicas(priorities)
         scalars = {
-            "loss": of_all,
+            LOSS: of_all,
             "priority/mean": tf.reduce_mean(gathered),
             "priority/max": tf.reduce_max(gathered),
             "masked_fraction": 1.0 - real / steps,
@@ -353,7 +354,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def state_summaries(self) -> dict[str, tf.Tensor]:
         """State of the agent for TensorBoard, beside the means of a batch: tag -> [H]. Eager, outside of replicas."""
         scaling = {f"scaling/{name}": value for name, value in self.scaling.summaries().items()}
-        return {"bandit/probability": self.collect_policy.head_probabilities} | scaling
+        return {PROBABILITY: self.collect_policy.head_probabilities} | scaling
 
 
 def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:

@@ -1,4 +1,4 @@
-"""Which head should act: a bandit over heads that needs no scale."""
+"""A bandit over heads, free of the scale of returns, that chooses which one acts."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def operations(network: Callable[[], tf.Tensor]) -> int:
 
 
 def matrix_product() -> Callable[[], float]:
-    """What the core can do at best, near enough: 2 SIDE^3 operations."""
+    """Computes a matrix product of 2 SIDE^3 operations, near enough the best that the core can do."""
     matrix = tf.random.normal((SIDE, SIDE), seed=0)
     product = tf.function(lambda: tf.reduce_sum(matrix @ matrix), autograph=False)
     return lambda: product().numpy()

@@ -55,7 +55,7 @@ class Point(NamedTuple):
 
 
 def points(run: runs.Run) -> list[Point]:
-    """What a run has logged, greedy evaluations first."""
+    """Reads what a run has logged, greedy evaluations first."""
     steps_at = run.train.scalars["environment_steps"]
 
     def point(kind: str, update: float, value: float) -> Point:

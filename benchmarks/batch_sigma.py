@@ -1,4 +1,4 @@
-"""How often sigma_batch exceeds sigma in finished runs, and by how much, head by head.
+"""Counts how often sigma_batch exceeds sigma in finished runs, and by how much, head by head.
 
     .venv/bin/python -m benchmarks.batch_sigma runs/quickstart-minatar_space_invaders-return-seed*
 

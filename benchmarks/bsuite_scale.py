@@ -1,4 +1,4 @@
-"""Is it worth it in somebody else's agent? bsuite's reward-scale experiments with TF-Agents' stock DQN.
+"""Scaling in somebody else's agent: bsuite's reward-scale experiments with TF-Agents' stock DQN.
 
     .venv/bin/python -m benchmarks.bsuite_scale --minutes=60
     .venv/bin/python -m benchmarks.bsuite_scale --experiments=cartpole_scale --minutes=60
@@ -106,7 +106,7 @@ def measure(run: Run, episodes: int | None = None) -> dict[str, str]:
 
 
 def stock_dqn(environment: Any, variant: str) -> tuple[Callable, Callable]:
-    """How to act on an observation, and how to observe a step, learn from a batch and act again, in one graph.
+    """Makes two functions: act on an observation; observe a step, learn from a batch and act again, in one graph.
 
     Both take few arrays, flat observations float32 [P] and rows float32 [2P + 3] of observation, next observation,
     action, reward and discount: of small steps, most of the time goes into handing over arguments.

@@ -1,4 +1,4 @@
-"""What the replay costs a collector: the same collector with a Reverb server in its process, as in the embedded mode,
+"""The replay's cost for a collector: the same collector with a Reverb server in its process, as in the embedded mode,
 against one that writes into NumPy arrays.
 
     .venv/bin/python -m benchmarks.collector_step
@@ -41,7 +41,7 @@ SETTINGS = (
 
 
 def ring(work: Work, shape: SequenceShape, capacity: int) -> types.SimpleNamespace:
-    """What a `Collector` needs of a replay: blocks [capacity, rows, ...] in arrays, windows as (block, priority)."""
+    """All that a `Collector` needs of a replay: blocks [capacity, rows, ...] and windows as (block, priority)."""
     blocks = np.zeros((capacity, shape.block, *work.observation), np.uint8)
     scalars = np.zeros((capacity, shape.block, 4), np.float32)
     core_states = np.zeros((capacity, 2, work.lstm_units), np.float32)

@@ -1,4 +1,4 @@
-"""What the work costs as it grows: the learner's step, the collector's rate, the replay's memory and time to draw.
+"""The work's cost as it grows: the learner's step, the collector's rate, the replay's memory and time to draw.
 
     .venv/bin/python -m benchmarks.growth
 

@@ -1,4 +1,4 @@
-"""What the joint scaling whitens: correlations of the paper's ten heads on real episodes of a random policy.
+"""Correlations that the joint scaling whitens: those of the paper's ten heads on real episodes of a random policy.
 
     .venv/bin/python -m benchmarks.joint_correlations space_invaders minatar/space_invaders
 

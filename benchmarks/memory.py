@@ -1,4 +1,4 @@
-"""Whether memory stays flat: resident memory of every process of a distributed quickstart run, for half an hour.
+"""A check that memory stays flat: resident memory of every process of a distributed quickstart run, for half an hour.
 
     .venv/bin/python -m benchmarks.memory --minutes=30 --settle=10 -- --gin_bindings="Replay.capacity = 30000"
 

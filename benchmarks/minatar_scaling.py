@@ -1,4 +1,4 @@
-"""What the scalings are for: MinAtar with rewards times 1 to 1000, the real recurrent agent, 50,000 environment steps.
+"""Scalings compared: MinAtar with rewards times 1 to 1000, the real recurrent agent, 50,000 environment steps.
 
     .venv/bin/python -m benchmarks.minatar_scaling --minutes=60
 

@@ -138,7 +138,7 @@ def compared(x: np.ndarray | None, y: np.ndarray | None) -> str:
 
 
 def label(heads: int, more: str) -> str:
-    """What has so many heads."""
+    """Names an agent of so many heads."""
     return f"{heads} head{'s' * (heads > 1)} {more}"
 
 
@@ -279,7 +279,7 @@ def draw_returns(rows: Rows, random: Mapping[str, np.ndarray]) -> figure.Figure:
 
 
 def draw_heads(rows: Rows, game: str, multiplier: int, rate: str) -> figure.Figure | None:
-    """What each of ten heads learns from and how well, one line per scaling; None without such a run."""
+    """Draws what each of ten heads learns from and how well, one line per scaling; None without such a run."""
     runs = defaultdict(lambda: defaultdict(list))  # scaling -> seed -> lines of its heads
     for row in rows:
         cell = (row["game"], row["multiplier"], row["heads"], row["learning_rate"])

@@ -91,7 +91,7 @@ def checked_windows(work: Work) -> Sequence:
 
 
 def save(path: str, work: Work, agent: RecurrentMultiHeadAgent, batches: dict[str, Sequence]) -> None:
-    """What a rival starts from: weights, batches and settings."""
+    """Saves a rival's starting point: weights, batches and settings."""
     torso = work.torso()
     strides = [stage.strides[0] for stage in torso._stages if isinstance(stage, tf.keras.layers.Conv2D)]
     names = [f"conv_{kind}{index}" for index in range(len(strides)) for kind in "wb"]
@@ -154,7 +154,7 @@ def rival(name: str, path: str) -> Iterator[Way]:
 
 
 def check(expected: list[dict], name: str, way: Way, plan: list[str]) -> None:
-    """Whether a rival follows our losses and priorities.
+    """Says whether a rival follows our losses and priorities.
 
     Raises:
       SystemExit: it does not: what it computes is something else.

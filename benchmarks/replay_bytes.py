@@ -47,7 +47,7 @@ SLACK, RANDOM = 3, 0.1  # pixels that the paddle may be off; the share of random
 
 
 def replay(**settings) -> Replay:
-    """Of the paper's shape and core state, with room for all rounds and nobody to wait for."""
+    """A replay of the paper's shape and core state, with room for all rounds and nobody to wait for."""
     work = workloads.PAPER
     state = workloads.network(work).state_spec
     settings |= {"capacity": 200_000, "min_sequences": BATCH, "error_buffer": 1e9, "read_ahead": 0}

@@ -1,4 +1,4 @@
-"""What scaling costs inside the learner's step: return-based, with sigma_batch and float64 statistics, against none.
+"""Scaling's cost inside the learner's step: return-based, with sigma_batch and float64 statistics, against none.
 
     .venv/bin/python -m benchmarks.scaling_cost
 

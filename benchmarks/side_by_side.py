@@ -48,7 +48,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Whether the bound is kept: "yes" or "no" where all rounds agree, else which the median says.
+        """Says whether the bound is kept: "yes" or "no" where all rounds agree, else which the median says.
 
         Raises:
           ValueError: a bound that does not start with "at most" or "at least".

@@ -1,4 +1,4 @@
-"""What `python train.py --config=quickstart` takes to the end of its first update, new and resumed with a full replay.
+"""Time to the end of the first update of `train.py --config=quickstart`, new and resumed with a full replay.
 
     .venv/bin/python -m benchmarks.start_up
 

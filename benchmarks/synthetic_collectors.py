@@ -1,4 +1,4 @@
-"""How much one replay server takes: recorded frames written by many clients at once, with and without a reader.
+"""The capacity of one replay server: recorded frames written by many clients at once, with and without a reader.
 
     .venv/bin/python -m benchmarks.synthetic_collectors --collectors=1,2,4 --seconds=20
 

@@ -102,7 +102,7 @@ def give(pid: int, cores: set[int]) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a run's processes that live."""
+    """CPU seconds of a run's processes that live."""
     ticks = 0
     for member in family(pid):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What it costs to publish the paper's weights through Reverb, and to fetch them.
+"""The cost of publishing the paper's weights through Reverb, and of fetching them.
 
     .venv/bin/python -m benchmarks.weights_traffic
 

@@ -77,7 +77,7 @@ SMALL = Work(
 
 
 def native_bfloat16() -> bool:
-    """Whether this CPU computes in bfloat16; others emulate it, many times slower than float32."""
+    """Says whether this CPU computes in bfloat16; others emulate it, many times slower than float32."""
     return bool({"avx512_bf16", "amx_bf16"} & set(Path("/proc/cpuinfo").read_text().split()))
 
 

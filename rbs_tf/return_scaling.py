@@ -300,7 +300,7 @@ def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _same_steps(a: tf.TensorShape, b: tf.TensorShape) -> bool:
-    """Whether shapes without heads fit; trailing ones do not count, they may be the single head."""
+    """Says whether shapes without heads fit; trailing ones do not count, they may be the single head."""
     return _without_trailing_ones(a).is_compatible_with(_without_trailing_ones(b))
 
 
@@ -311,7 +311,7 @@ def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
 
 
 def _check_finite(name: str, values: tf.Tensor) -> list[tf.Operation]:
-    """What must run before [..., H] values may be relied on; raises with the first culprit."""
+    """Checks to run before [..., H] values may be relied on; raises with the first culprit."""
     # Not `~(abs(x) < limit)`: TensorFlow rewrites that as `abs(x) >= limit`, which NaN passes.
     culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= _LIMIT))
     first = culprits[:1]

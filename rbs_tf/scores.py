@@ -33,7 +33,7 @@ HUMAN: dict[str, float] = {game: human for game, (_, human) in _SCORES.items()}
 
 
 def has_score(game: str | None) -> TypeGuard[str]:
-    """Whether `game` is one of the 57 games that reference scores exist for."""
+    """Says whether `game` is one of the 57 games that reference scores exist for."""
     return game in _SCORES
 
 

@@ -1,4 +1,4 @@
-"""What is left of a loss's scale behind Adam (appendix "Scale invariance due to Adam").
+"""The rest of a loss's scale behind Adam (appendix "Scale invariance due to Adam").
 
 The same small regression, its TD errors multiplied by factors from 1e-6 to 1e6, hence its loss and gradients by their
 squares. Adam divides each gradient by its own size plus epsilon: as long as gradients are larger than epsilon, the

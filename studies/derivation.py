@@ -1,4 +1,4 @@
-"""How good is each step from V[delta] to sigma^2 (section 3.1)?
+"""The quality of each step from V[delta] to sigma^2 (section 3.1).
 
 Each line of the derivation is divided by the variance of the TD errors that it approximates: on simulated processes
 and on episodes of a random policy, for values that are zero, for values as the paper takes them early in learning

@@ -1,4 +1,4 @@
-"""What the studies share: their colours, the command line, and where results go."""
+"""Parts that studies share: colours, the command line, and where results go."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLOURS = {
 def arguments(
     description: str | None, command_line: Sequence[str] | None = None, **options: float | str
 ) -> argparse.Namespace:
-    """What the command line says: `output_dir` (a Path, "figures" by default) and the study's own options.
+    """Parses the command line: `output_dir` (a Path, "figures" by default) and the study's own options.
 
     Args:
       description: the study's docstring.

@@ -56,7 +56,7 @@ def play(games: Sequence[str], seconds: float, seed: int = 0) -> dict[str, list[
 
 
 def scales(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What `COLUMNS` name, for the episodes of one game; points per reward is NaN without rewards."""
+    """Values of `COLUMNS` for the episodes of one game; points per reward is NaN without rewards."""
     rewards = np.concatenate([episode.rewards for episode in episodes])
     sizes = np.abs(rewards[rewards != 0])
     numbers = [

@@ -50,7 +50,7 @@ class Run:
 
     @property
     def root_mean_square(self) -> np.ndarray:
-        """Of the errors over `SMOOTHED` updates, float64 [T - SMOOTHED + 1]."""
+        """Root mean square of the errors over `SMOOTHED` updates, float64 [T - SMOOTHED + 1]."""
         sums = np.convolve(np.square(self.errors), np.ones(SMOOTHED), "valid")
         return np.sqrt(sums / SMOOTHED)
 

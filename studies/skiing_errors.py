@@ -1,4 +1,4 @@
-"""What errors Skiing's rewards make under each variant of the scale: played, measured and learned from.
+"""Errors that Skiing's rewards make under each variant of the scale: played, measured and learned from.
 
 `studies.skiing` says what this is about, and draws it.
 """
@@ -30,7 +30,7 @@ CHUNK = 1000  # updates whose batches are drawn together
 
 
 class Variant(NamedTuple):
-    """What errors are divided by, and what values start from.
+    """A divisor of errors, and a start of values.
 
     Attributes:
       colour: in the figure.
@@ -78,7 +78,7 @@ class Recording(NamedTuple):
 
     @property
     def episodes(self) -> list[tuple[np.ndarray, int]]:
-        """Of each finished one, its rows in the recording, int [T], and its environment."""
+        """Finds, of each finished one, its rows in the recording, int [T], and its environment."""
         found = []
         for i, (last, arrived) in enumerate(zip(self.last.T, self.arrived.T, strict=True)):
             stretches = np.split(np.arange(len(last)), np.flatnonzero(last) + 1)[:-1]
@@ -87,7 +87,7 @@ class Recording(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What is known after each of K reports, for H heads and M variants.
+    """Statistics after each of K reports, for H heads and M variants.
 
     Attributes:
       steps: int [K], environment steps of all environments together.
@@ -126,7 +126,7 @@ class Curves(NamedTuple):
 
     @property
     def shares(self) -> np.ndarray:
-        """Of each head in the sum of all heads' gradients, float64 [P, M, H]; 0 where nothing is learned."""
+        """Shares of each head in the sum of all heads' gradients, float64 [P, M, H]; 0 where nothing is learned."""
         total = self.gradients.sum(axis=-1, keepdims=True)
         return np.divide(self.gradients, total, out=np.zeros_like(self.gradients), where=total > 0)
 

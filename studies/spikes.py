@@ -36,7 +36,7 @@ COLOURS = {
 
 
 class Curves(NamedTuple):
-    """What happened at each of U updates, for H discounts.
+    """Records of each of U updates, for H discounts.
 
     Attributes:
       steps: int [U], environment steps taken before it.

@@ -1,1 +1,1 @@
-"""What a person types: train.py, and `python -m agents COMMAND`."""
+"""The commands that a person types: train.py, and `python -m agents COMMAND`."""

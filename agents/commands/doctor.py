@@ -31,7 +31,7 @@ def check_machine() -> Iterator[Finding]:
 
 
 def check_packages() -> Iterator[Finding]:
-    """What the metadata asks for beside what is installed; an extra may be missing."""
+    """Compares what is installed with what the metadata asks for; an extra may be missing."""
     from packaging.requirements import Requirement
 
     for required in map(Requirement, importlib.metadata.requires("rbs-tf") or ()):

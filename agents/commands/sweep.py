@@ -87,7 +87,7 @@ def _argument(name: str, value: Any) -> str:
 
 
 def _name(settings: dict[str, Any], axes: dict[str, list]) -> str:
-    """Of the folder: values, in the order of `train.py`'s own names, and parameters that vary."""
+    """The folder's name: values, in the order of `train.py`'s own names, and parameters that vary."""
     first = [name for name in ("config", "env", "scaling") if name in settings]
     parts = [str(settings[name]).removesuffix(".gin") for name in first]
     parts[0] = Path(parts[0]).name
@@ -144,7 +144,7 @@ def run(
 
 
 def finished(folder: Path, updates: int) -> bool:
-    """Whether a run of so many updates has come to its own end, its last evaluation included."""
+    """Says whether a run of so many updates has come to its own end, its last evaluation included."""
     try:
         return json.loads((folder / FINISHED).read_text())["updates"] >= updates
     except (OSError, ValueError, KeyError):

@@ -1,1 +1,1 @@
-"""What a run shows: TensorBoard, the line in the terminal, figures and reports."""
+"""Views of a run: TensorBoard, the line in the terminal, figures and reports."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
+from agents import RETURN, SCALED, SIGMA, UNSCALED
 from rbs_tf import scores
 
 RATE_WINDOW = (
@@ -169,14 +170,14 @@ class Progress:
 def closing_words(
     updates: int, steps: int, final_return: float, head: str | None = None, game: str | None = None
 ) -> str:
-    """How a run went, in words; `final_return` is NaN if nothing was evaluated."""
+    """Tells how a run went; `final_return` is NaN if nothing was evaluated."""
     words = f"{updates:,} updates from {steps:,} environment steps."
     if not math.isnan(final_return):
         words += f" Last evaluation: {final_return:.4g} per episode, greedy, head {head}."
         if scores.has_score(game):
             normalised = scores.human_normalised_score(game, final_return)
             words += f" Human-normalised: {normalised:.3g} (0 is random, 1 is human)."
-    return f"{words}\nIn TensorBoard: episode/return; td_error/unscaled beside td_error/scaled; scaling/sigma; bandit."
+    return f"{words}\nIn TensorBoard: {RETURN}; {UNSCALED} beside {SCALED}; {SIGMA}; bandit."
 
 
 def _number(value: float | None) -> str:

@@ -29,6 +29,20 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tf_agents.environments import py_environment
 
+from agents import (
+    EVALUATION,
+    LOSS,
+    PROBABILITY,
+    RATIO,
+    RETURN,
+    SCALED,
+    SIGMA,
+    STEP_RATE,
+    TRAIN,
+    UNSCALED,
+    UPDATE_RATE,
+    VALUE_ERROR,
+)
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from rbs_tf import scores
@@ -57,9 +71,9 @@ _SETTINGS = {
 # What TensorBoard shows at once; the others can be ticked. It orders columns by this and then by name.
 _FIRST = ("env", "heads", "reward_multiplier", "scaling", "seed")
 _METRICS = (  # folder, tag, title
-    ("eval", "episode/return", "greedy return"),
-    ("eval", "value_error/mean", "value error"),
-    ("train", "episode/return", "training return"),
+    (EVALUATION, RETURN, "greedy return"),
+    (EVALUATION, f"{VALUE_ERROR}/mean", "value error"),
+    (TRAIN, RETURN, "training return"),
 )
 _TITLES = {
     "sigma": "sigma",
@@ -117,28 +131,28 @@ def layout(
     scales = agent.scaling.summaries()
     categories = {
         "Returns": {
-            "Return per episode": "episode/return$",
+            "Return per episode": f"{RETURN}$",
             **({"Human-normalised score": "episode/human_normalised_score$"} if scored else {}),
         },
         "Loss scales of all heads": {
-            "RMS TD error before scaling": "td_error/unscaled/",
-            "RMS TD error after scaling": "td_error/scaled/",
-            "Loss": "loss/",
+            "RMS TD error before scaling": f"{UNSCALED}/",
+            "RMS TD error after scaling": f"{SCALED}/",
+            "Loss": f"{LOSS}/",
         },
         "What errors are scaled by": {_TITLES.get(name, name): f"scaling/{name}/" for name in scales},
         "Values": {
-            "Value error, relative to the spread of returns": "value_error/",
+            "Value error, relative to the spread of returns": f"{VALUE_ERROR}/",
             "Value": "value/",
             "Target": "target/",
         },
         "Choice of heads": {
-            "Probability that a head acts": "bandit/probability/",
+            "Probability that a head acts": f"{PROBABILITY}/",
             "Head that is evaluated": "episode/best_head$",
         },
         "Replay and speed": {
-            "Times that a sequence is replayed": "replay/ratio$",
-            "Updates per second": "speed/updates_per_second$",
-            "Environment steps per second": "speed/environment_steps_per_second$",
+            "Times that a sequence is replayed": f"{RATIO}$",
+            "Updates per second": f"{UPDATE_RATE}$",
+            "Environment steps per second": f"{STEP_RATE}$",
             **({"Share of time spent waiting": "waits/"} if distributed else {}),
         },
     }
@@ -187,7 +201,7 @@ def update_summary(
             summary.MergeFrom(scalar_pb(f"{tag}/{name}", value))
     for tag, value in scalars.items():
         summary.MergeFrom(scalar_pb(tag, value))
-    for tag in ("scaling/sigma", "td_error/unscaled", "td_error/scaled"):
+    for tag in (SIGMA, UNSCALED, SCALED):
         if tag in per_head:
             values = np.asarray(per_head[tag], np.float64)
             logarithms = np.log10(np.maximum(values[np.isfinite(values)], _TINY))

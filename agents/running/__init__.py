@@ -1,1 +1,1 @@
-"""Who calls whom: everything in one process, or in many."""
+"""Runs: everything in one process, or in many."""

@@ -46,7 +46,7 @@ class Role(abc.ABC):
 
     @abc.abstractmethod
     def status(self) -> dict[str, Any]:
-        """What the driver shows and supervises."""
+        """Figures that the driver shows and supervises."""
 
     def close(self) -> None:
         self._closing.close()

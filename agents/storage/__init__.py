@@ -1,1 +1,1 @@
-"""What a run keeps on disk: its folder, checkpoints, statistics and best weights."""
+"""The disk's side of a run: its folder, checkpoints, statistics and best weights."""

@@ -111,7 +111,7 @@ def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
 
 
 def is_locked(root_dir: str | os.PathLike) -> bool:
-    """Whether a process of this machine works in the folder; does not take the lock from a run that starts now."""
+    """Says whether a process of this machine works in the folder; does not take the lock from a run that starts now."""
     try:
         inode = (pathlib.Path(root_dir) / _LOCK).stat().st_ino
         locks = pathlib.Path("/proc/locks").read_text().splitlines()

@@ -27,7 +27,7 @@ def part(state: State, name: str) -> State:
 
 
 def to_bytes(state: State) -> bytes:
-    """As the content of an .npz file, which keeps the order."""
+    """Packs it as the content of an .npz file, which keeps the order."""
     stream = io.BytesIO()
     np.savez_compressed(stream, **state)
     return stream.getvalue()

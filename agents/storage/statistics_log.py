@@ -51,7 +51,7 @@ class StatisticsLog:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Where the log ends now, for the checkpoint that holds everything appended so far."""
+        """The log's end now, for the checkpoint that holds everything appended so far."""
         return self._step, self._file.tell()
 
     def kept(self) -> Iterator[dict[str, np.ndarray]]:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
 
+from agents import EVALUATION, RETURN, VALUE_ERROR
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.monitoring import summaries
@@ -130,7 +131,7 @@ class Evaluations:
     ):
         self._evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
         self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
-        self._writer = tf.summary.create_file_writer(os.path.join(root_dir, "eval"))
+        self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
         self.last_return = float("nan")  # mean of the last one
 
     def run(
@@ -157,7 +158,7 @@ class Evaluations:
     def _write(self, update: int, evaluation: Evaluation, loss_scales: summaries.LossScales | None) -> None:
         names = self._agent.heads.names
         with self._writer.as_default(step=update):
-            tf.summary.scalar("episode/return", self.last_return)
+            tf.summary.scalar(RETURN, self.last_return)
             tf.summary.scalar("episode/length", np.mean(evaluation.lengths))
             best_head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
             tf.summary.scalar("episode/best_head", best_head)
@@ -166,9 +167,9 @@ class Evaluations:
                 tf.summary.scalar("episode/human_normalised_score", normalised)
             known = np.isfinite(evaluation.value_errors)
             for name, error in zip(np.array(names)[known], evaluation.value_errors[known], strict=True):
-                tf.summary.scalar(f"value_error/{name}", error)
+                tf.summary.scalar(f"{VALUE_ERROR}/{name}", error)
             if known.any():
-                tf.summary.scalar("value_error/mean", np.mean(evaluation.value_errors[known]))
+                tf.summary.scalar(f"{VALUE_ERROR}/mean", np.mean(evaluation.value_errors[known]))
             figure = loss_scales and summaries.loss_scales_figure(names, loss_scales)
             if figure is not None:
                 tf.summary.image(summaries.FIGURE, figure[None])

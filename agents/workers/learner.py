@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_agents.agents import tf_agent
 from tf_agents.train import learner as tf_agents_learner
 
-from agents import RunFolderError
+from agents import RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE, RunFolderError
 from agents.agent import LossExtra, RecurrentMultiHeadAgent
 from agents.monitoring import summaries
 from agents.replay.reverb_replay import Replay
@@ -95,7 +95,7 @@ class Learner:
             )
         self._agent, self._replay, self._checkpointer = agent, replay, checkpointer
         self._summary_interval = summary_interval
-        self._events = os.path.join(root_dir, "train")
+        self._events = os.path.join(root_dir, TRAIN)
         self.batch_size = batch_size
 
         # Every replica calls this with its own share: each key is written once.
@@ -165,7 +165,7 @@ class Learner:
           RunFolderError: the disk does not take what TensorBoard is to show.
         """
         loss, means = self._learner.run(iterations=1)
-        self._errors.append([means.per_head[tag] for tag in ("td_error/unscaled", "td_error/scaled")])
+        self._errors.append([means.per_head[tag] for tag in (UNSCALED, SCALED)])
         due = self._summary_interval and self.updates % self._summary_interval == 0
         if due:  # before the loss is looked at: what led to a NaN is to be seen
             self._summarise_update(means)
@@ -233,7 +233,7 @@ class Learner:
         self._agent.update_bandit(heads.astype(int), returns)
         if self._summary_interval:
             with self._events_written():
-                tf.summary.scalar("episode/return", np.mean(returns))
+                tf.summary.scalar(RETURN, np.mean(returns))
                 tf.summary.scalar("episode/length", np.mean(lengths))
                 tf.summary.scalar("episode/epsilon", np.mean(epsilons))
                 tf.summary.histogram("episode/head", heads)
@@ -254,10 +254,8 @@ class Learner:
         # What was there before the first sample earns none; it would hide for long whether the ratio is kept.
         earning = max(self._replay.inserted - self._replay.min_sequences, 1)
         with self._events_written():
-            tf.summary.scalar("environment_steps", self.environment_steps)
+            tf.summary.scalar(STEPS, self.environment_steps)
             tf.summary.scalar("replay/sequences", self._replay.size)
-            tf.summary.scalar("replay/ratio", self._replay.sampled / earning)
-            tf.summary.scalar(
-                "speed/environment_steps_per_second", (self.environment_steps - steps) / (now - then)
-            )
-            tf.summary.scalar("speed/updates_per_second", (self.updates - updates) / (now - then))
+            tf.summary.scalar(RATIO, self._replay.sampled / earning)
+            tf.summary.scalar(STEP_RATE, (self.environment_steps - steps) / (now - then))
+            tf.summary.scalar(UPDATE_RATE, (self.updates - updates) / (now - then))

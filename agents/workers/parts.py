@@ -31,7 +31,7 @@ STRATEGIES = ("default", "mirrored", "tpu")
 
 
 class Result(NamedTuple):
-    """How a run ended."""
+    """The end of a run."""
 
     updates: int
     environment_steps: int

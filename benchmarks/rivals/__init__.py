@@ -18,7 +18,7 @@ BETA_1, BETA_2 = 0.9, 0.999  # of Adam
 
 
 class Settings(NamedTuple):
-    """What does not change from update to update, as in `agents.agent.RecurrentMultiHeadAgent`."""
+    """Constants of all updates, as in `agents.agent.RecurrentMultiHeadAgent`."""
 
     burn_in: int
     length: int

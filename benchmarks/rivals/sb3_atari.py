@@ -1,4 +1,4 @@
-"""What a user would take instead: Stable-Baselines3's DQN and sb3-contrib's QR-DQN on an Atari game, on one core.
+"""A user's alternative: Stable-Baselines3's DQN and sb3-contrib's QR-DQN on an Atari game, on one core.
 
     make rivals-venv
     .venv-rivals/bin/python -m benchmarks.rivals.sb3_atari --algorithm=dqn --game=pong --core=0
@@ -125,7 +125,7 @@ class Stopwatch:
 
 
 def quarters(minutes: float) -> list[str]:
-    """When lines are written: a quarter, a half, three quarters and all of the minutes, as the table has them."""
+    """Minutes at which lines are written: the four quarters, as the table has them."""
     return [f"{minutes * quarter / 4:.6g}" for quarter in range(1, 5)]
 
 
@@ -149,7 +149,7 @@ def key(line: Line) -> tuple[str, ...]:
 
 
 def is_finished(table: Path, run: Run, minutes: float) -> bool:
-    """Whether all four lines of the run are there."""
+    """Says whether all four lines of the run are there."""
     there = {line["minutes"] for line in read(table) if key(line) == tuple(map(str, run))}
     return there.issuperset(quarters(minutes))
 

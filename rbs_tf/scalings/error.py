@@ -75,7 +75,7 @@ class ErrorBasedScaling(Scaling):
         return errors / tf.cast(tf.maximum(scale, self._min_scale), errors.dtype)
 
     def _recent_after(self, errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """What `recent` becomes with errors [T, B, H] under mask [T, B]."""
+        """The new `recent` with errors [T, B, H] under mask [T, B]."""
         batch = batch_moments(errors, mask)[None]
         if self._window:
             return tf.concat([self.recent[1:], batch], axis=0)

@@ -1,4 +1,4 @@
-"""What the paper's "false friends" share: one all-time statistic per head that errors are divided by."""
+"""The paper's "false friends": errors divided by one all-time statistic per head."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ class FalseFriend(Scaling):
 
     @property
     def scale(self) -> tf.Tensor:
-        """What errors are divided by, float64 [H]."""
+        """Divisor of errors, float64 [H]."""
         return tf.maximum(self.scale_of(self.layer.moments), self.layer.sigma_v)

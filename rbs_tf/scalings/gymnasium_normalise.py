@@ -57,7 +57,7 @@ class GymnasiumNormalise(Scaling):
 
     @property
     def scale(self) -> tf.Tensor:
-        """What rewards are divided by, float64 [H]; about 1 before the first step."""
+        """Divisor of rewards, float64 [H]; about 1 before the first step."""
         moments = self.layer.moments
         of_returns = _running_variance(moments.return_count, moments.return_mean, return_variance(moments))
         of_rewards = _running_variance(moments.count, moments.reward_mean, moments.reward_variance)

@@ -31,7 +31,7 @@ class ErrorContext(NamedTuple):
 
 
 class HeadLayer(Protocol):
-    """What scalings ask of a network's last layers; `networks.DuelingHeads` is one."""
+    """A network's last layers, as scalings need them; `networks.DuelingHeads` is one."""
 
     def rescale_outputs(self, ratio: tf.Tensor, shift: tf.Tensor) -> None:
         """Rewrites the weights so that every output Q becomes ratio Q + shift, head by head. In graph.
@@ -133,5 +133,5 @@ class Scaling(tf.Module):
         return None
 
     def summaries(self) -> dict[str, tf.Tensor]:
-        """What TensorBoard shows: name -> [H]."""
+        """Values for TensorBoard: name -> [H]."""
         return {}

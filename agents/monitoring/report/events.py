@@ -60,7 +60,7 @@ def scalars(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
 
 
 def head_counts(buckets: np.ndarray, heads: int) -> np.ndarray:
-    """How often each head, a whole number, is in a histogram whose buckets are narrower than 1 (or one): [heads]."""
+    """Counts each head, a whole number, in a histogram whose buckets are narrower than 1 (or one): [heads]."""
     left, right, counts = buckets[buckets[:, 2] > 0].T
     return np.bincount(np.rint((left + right) / 2).astype(int), counts, minlength=heads)[:heads]
 

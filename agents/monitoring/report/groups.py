@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from agents import LOSS, RETURN, STEPS
 from agents.monitoring.report import settings
-from agents.monitoring.report.runs import LOSS, RETURN, STEPS, Run
+from agents.monitoring.report.runs import Run
 
 AXES = {"updates": "learner updates", "steps": "environment steps"}
 KINDS = {
@@ -41,7 +42,7 @@ class Study(NamedTuple):
     root: Path  # the folder that holds all runs, which are called by their paths in it
 
     def name(self, run: Run) -> str:
-        """What to call a run: its folder, without what all have in common."""
+        """A run's short name: its folder, without what all have in common."""
         return os.path.relpath(run.folder, self.root)
 
     def cells(self) -> Iterable[tuple[str, Group, Sequence[Run]]]:
@@ -85,7 +86,7 @@ def make(found: Sequence[Run], axis: str, left_out: Sequence[tuple[Path, str]] =
 
 
 def notes(study: Study) -> Iterable[str]:
-    """What stands in the way of a fair comparison, one sentence or two each."""
+    """Obstacles to a fair comparison, one sentence or two each."""
     several, _ = settings.differing([group.settings for group in study.groups])
     others = [name for name in several if name != settings.SCALING]
     if others:
@@ -146,6 +147,6 @@ def notes(study: Study) -> Iterable[str]:
         if damaged and run.state != "running":
             yield f"{name}: {', '.join(damaged)} breaks off inside a record; what stands before it is used."
         missing = [tag for tag in (RETURN, STEPS) if tag not in run.train.scalars]
-        missing += [f"{LOSS}HEAD"] * (not run.heads)
+        missing += [f"{LOSS}/HEAD"] * (not run.heads)
         if missing:
             yield f"{name} has not logged {', '.join(missing)}; it is missing where these are shown."

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from agents import LOSS, PROBABILITY, SCALED, UNSCALED, VALUE_ERROR
 from agents.monitoring.report import estimates
 from agents.monitoring.report.events import head_counts
 from agents.monitoring.report.groups import KINDS, Study
-from agents.monitoring.report.runs import LOSS, Run
+from agents.monitoring.report.runs import Run
 from rbs_tf import scores
 
 ALL = "all environments"
@@ -21,7 +22,7 @@ BINS = 25
 PATH_BINS = 10
 THRESHOLDS = 41  # of the performance profile
 PARTS = {"whole run": (-1.0, 1.0), "first fifth": (-1.0, 0.2), "last fifth": (0.8, 1.0)}  # after and up to
-ERRORS = (LOSS, "td_error/scaled/", "td_error/unscaled/", "value_error/")  # tags before a head's name
+ERRORS = (LOSS, SCALED, UNSCALED, VALUE_ERROR)  # tags before a head's name
 COLUMNS = {  # X stands for the study's axis
     "runs": "environment group seed updates planned_updates environment_steps state commit folder",
     "learning_curves": "environment group returns seed X return",
@@ -94,7 +95,7 @@ def _spread(names: Sequence, values: np.ndarray, *axes: Sequence | np.ndarray) -
 
 
 def _stacked(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """As many seeds of each as all have: [seeds, columns]."""
+    """Stacks as many seeds of each as all have: [seeds, columns]."""
     return np.stack([column[: min(map(len, columns))] for column in columns], axis=1)
 
 
@@ -109,7 +110,7 @@ def _heads(run: Run, end: float) -> np.ndarray:
     logged = {**run.evaluation.scalars, **run.train.scalars}
     means = np.full((len(ERRORS) + 1, len(run.heads), len(PARTS)), np.nan)
     for (i, tag), (j, head) in itertools.product(enumerate(ERRORS), enumerate(run.heads)):
-        places, values = logged.get(tag + head, np.empty((0, 2))).T
+        places, values = logged.get(f"{tag}/{head}", np.empty((0, 2))).T
         for k, (low, high) in enumerate(PARTS.values()):
             inside = values[(places > low * end) & (places <= high * end)]
             means[i, j, k] = inside.mean() if len(inside) else np.nan
@@ -122,7 +123,7 @@ def _choices(run: Run, edges: np.ndarray) -> np.ndarray:
 
     None of runs with a single head or without a bandit that was logged.
     """
-    logged, tags = run.train.scalars, [f"bandit/probability/{head}" for head in run.heads]
+    logged, tags = run.train.scalars, [f"{PROBABILITY}/{head}" for head in run.heads]
     if len(tags) < 2 or not logged.keys() >= set(tags):
         return np.empty((0, 0, 2))
     values = np.zeros((len(tags), len(edges) - 1, 2))
@@ -138,7 +139,7 @@ def _path(runs: Sequence[Run], edges: np.ndarray) -> np.ndarray:
     """Training returns and losses, summed over heads, between edges; means over seeds: [K, 2], or [0, 2]."""
     pairs = []
     for run in [run for run in runs if run.heads]:
-        losses = np.stack([run.train.scalars[LOSS + head] for head in run.heads])  # [H, N, 2]
+        losses = np.stack([run.train.scalars[f"{LOSS}/{head}"] for head in run.heads])  # [H, N, 2]
         loss = estimates.binned(losses[0, :, 0], losses[..., 1].sum(axis=0), edges)
         pairs.append([_curve(run, "training", edges), loss])
     means = np.mean(pairs, axis=0).T if pairs else np.empty((0, 2))
@@ -176,7 +177,7 @@ def _human_normalised(study: Study, ended: Returns) -> dict[str, list[tuple[Any,
 
 
 def _improvements(study: Study, ended: Returns) -> Rows:
-    """Of every two groups, in all environments that both have run in, and in each.
+    """Compares every two groups, in all environments that both have run in, and in each.
 
     Returns are compared within an environment alone, so that none of this needs common units.
     """

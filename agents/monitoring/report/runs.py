@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents import RunFolderError
+from agents import EVALUATION, LOSS, RETURN, STEPS, TRAIN, RunFolderError
 from agents.monitoring.report import events, settings
 from agents.storage import run_folder
 from agents.storage.run_folder import CONFIG, OPERATIVE
 from rbs_tf.environments.names import ATARI_IDS
-
-RETURN, STEPS, LOSS = "episode/return", "environment_steps", "loss/"  # tags in TensorBoard
 
 
 class Run(NamedTuple):
@@ -37,7 +35,7 @@ class Run(NamedTuple):
     @property
     def heads(self) -> list[str]:
         """Names of the heads in the order of the network's outputs; empty without any summary of the loss."""
-        return [tag.removeprefix(LOSS) for tag in self.train.scalars if tag.startswith(LOSS)]
+        return [tag.removeprefix(f"{LOSS}/") for tag in self.train.scalars if tag.startswith(f"{LOSS}/")]
 
     def returns(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Places on the axis and mean returns per episode, of "training" or "evaluation": float64 [N] each."""
@@ -72,7 +70,7 @@ def read(folder: Path, axis: str = "updates") -> Run:
         raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
     if "train.env" not in configured:
         raise RunFolderError(f"{path.name} does not say train.env")
-    train, evaluation = events.read(folder / "train"), events.read(folder / "eval")
+    train, evaluation = events.read(folder / TRAIN), events.read(folder / EVALUATION)
     logged = [values[-1, 0] for of in (train, evaluation) for values in of.scalars.values()]
     saved = [int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit()]
     updates = int(max([0, *logged, *saved]))

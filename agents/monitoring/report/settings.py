@@ -65,7 +65,7 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def method(settings: Settings) -> dict[str, str]:
-    """What makes a run's group: all of its settings but seed, environment and length, as text."""
+    """A run's group as text: all of its settings but seed, environment and length."""
     return {name: repr(value) for name, value in settings.items() if name not in REPETITION}
 
 
