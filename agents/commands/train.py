@@ -165,7 +165,7 @@ def check_configuration(
             _check_environment(training_parameter("env"))
             checked.add(training_parameter("env"))
         try:
-            run_folder._check_configuration(folder)
+            run_folder.check_goes_on(folder)
         except RunFolderError as error:
             raise UsageError(str(error)) from error
         updates.append(training_parameter("updates"))

@@ -67,8 +67,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
             _make(folder)
             stack.enter_context(_locked(folder))
             new = not (folder / CONFIG).exists()
-            _check_format(folder)
-            _check_configuration(folder)
+            check_goes_on(folder)
             write(folder / _VERSIONS, versions())
             now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
             with open(folder / _COMMAND, "a") as lines:
@@ -154,19 +153,21 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def _check_format(folder: pathlib.Path) -> None:
+def check_goes_on(folder: pathlib.Path) -> None:
+    """Checks that a run with the parsed gin configuration may go on in a folder, which need not exist.
+
+    Raises:
+      RunFolderError: it is of another format or configuration.
+    """
+    if not (folder / CONFIG).exists():
+        return
     recorded = recorded_versions(folder)
-    if (folder / CONFIG).exists() and recorded.get("format") != _FORMAT:
+    if recorded.get("format") != _FORMAT:
         raise RunFolderError(
             f"{folder} was written by another version of this program (commit {recorded.get('commit', 'unknown')}), "
             "whose replay and statistics this one cannot read: that version alone can go on with it. To train anew, "
             "give another folder with --root_dir=DIR. Playing, exporting and reporting work as before."
         )
-
-
-def _check_configuration(folder: pathlib.Path) -> None:
-    if not (folder / CONFIG).exists():
-        return
     before, now = _fixed_lines((folder / CONFIG).read_text()), _fixed_lines(gin.config_str())
     if before != now:
         diff = difflib.unified_diff(before, now, f"{folder / CONFIG}", "this command", n=0, lineterm="")
