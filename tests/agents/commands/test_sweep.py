@@ -14,7 +14,7 @@ from agents import UsageError
 from agents.commands import sweep
 from agents.commands.train import CONFIGS, check_configuration, main
 from agents.running import processes
-from agents.storage.run_folder import REPOSITORY
+from agents.storage.run_folder import REPOSITORY, versions
 from tests.agents.running.test_embedded import TINY
 
 # Leaves what train.py leaves. It fails with scaling none unless told not to, and of seed 9 it waits for a signal.
@@ -137,6 +137,9 @@ def test_a_folder_of_another_configuration_is_refused_before_the_first_run(start
     folder = tmp_path / "root" / "quickstart-seed1"
     folder.mkdir(parents=True)
     (folder / "config.gin").write_text("train.seed = 5\n")
+    with pytest.raises(UsageError, match="written by another version"):
+        started("seed = [0, 1]")
+    (folder / "versions.txt").write_text(versions())
     with pytest.raises(UsageError, match="belongs to a run with another configuration"):
         started("seed = [0, 1]")
     assert [path.name for path in (tmp_path / "root").iterdir()] == ["quickstart-seed1"]
