@@ -15,3 +15,7 @@ class UsageError(Exception):
 
 class RunFolderError(RuntimeError):
     """A run folder that cannot be used; the message names it and says what to do."""
+
+
+class EnvironmentFault(RuntimeError):
+    """An environment did what it must not; the message names it, its step, and who played there."""

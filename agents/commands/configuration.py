@@ -57,10 +57,22 @@ def search_included_files_in(folder: Path) -> None:
     gin.config._FILE_READERS[:] = [(_opened, os.path.isfile)]
 
 
+_being_read: list[str] = []
+
+
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[types.SimpleNamespace]:
-    lines = io.StringIO(with_names_of_today(Path(path).read_text()))
-    yield types.SimpleNamespace(readline=lines.readline, name=path)  # all that gin asks of a file
+    if (real := os.path.realpath(path)) in _being_read:
+        raise UsageError(f"{path} includes itself.")
+    try:
+        lines = io.StringIO(with_names_of_today(Path(path).read_text()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    _being_read.append(real)
+    try:
+        yield types.SimpleNamespace(readline=lines.readline, name=path)  # all that gin asks of a file
+    finally:
+        _being_read.pop()
 
 
 def with_names_of_today(text: str) -> str:
@@ -85,7 +97,12 @@ def _explained(message: str) -> str:
         return f"{message}\n{nearest(match[2], parameters_of(match[1]))}"
     if match := re.search(r"No configurable matching (?:reference )?'@?([\w.]+)", message):
         registry = gin.config._REGISTRY  # gin has no public list of its configurables
-        names = {registry.minimal_selector(selector) for selector, _ in registry.items()}
+        # TF-Agents registers a hundred of its own, none of which is ever in use.
+        names = {
+            registry.minimal_selector(name)
+            for name, entry in registry.items()
+            if not entry.wrapped.__module__.startswith("tf_agents.")
+        }
         return f"{message}\n{nearest(match[1], names)}"
     return message
 
@@ -99,6 +116,41 @@ def training_parameter(name: str) -> Any:
     if default is gin.REQUIRED:
         raise UsageError(f"The configuration does not say train.{name}. Add --{name}=... to the command.")
     return default
+
+
+class _Unusable:
+    def __init__(self, value: Any):
+        self._text = repr(value)
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def bound() -> Iterator[tuple[str, Any]]:
+    """Yields every parameter of this program that is bound, as people write it, with its value, macros evaluated.
+
+    A reference that cannot be called comes as something that only its `repr` says something of.
+
+    Raises:
+      UsageError: a macro without a value.
+    """
+    for (_, selector), values in sorted(gin.config._CONFIG.items()):  # gin has no public list of bindings
+        if not _is_ours(gin.config._REGISTRY[selector]):
+            continue
+        configurable = re.sub(r"^(agents|networks|scalings)\.", "", selector)
+        for parameter, value in values.items():
+            name = f"{configurable}.{parameter}"
+            try:
+                value = copy.deepcopy(value)
+            except Exception as error:  # whatever a constructor raises that a reference with () calls
+                if (explained := _explained(str(error))) != str(error):
+                    raise UsageError(explained) from error
+                value = _Unusable(value)
+            yield name, value
+
+
+def _is_ours(configurable: Any) -> bool:
+    return configurable.wrapped.__module__.partition(".")[0] in ("agents", "networks", "rbs_tf")
 
 
 def parameters_of(configurable: str) -> Mapping[str, inspect.Parameter]:

@@ -13,7 +13,8 @@ from agents import UsageError
 class Parser(argparse.ArgumentParser):
     """Takes whole flags alone, and refuses as everything here does."""
 
-    def __init__(self, **settings: Any):
+    def __init__(self, stray: str = "Flags are written --NAME=VALUE.", **settings: Any):
+        self._stray = stray  # what to say of an argument that is no flag, which comes for {}
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
@@ -26,7 +27,12 @@ class Parser(argparse.ArgumentParser):
         options, unknown = self.parse_known_intermixed_args(args)
         if unknown:
             name = unknown[0].split("=")[0]
+            if not name.startswith("-"):
+                raise UsageError(f"{name!r} is no flag. {self._stray.format(name)}")
             raise UsageError(f"There is no flag {name}. {nearest(name, self._option_string_actions)}")
+        for name, value in vars(options).items():
+            if value == "":
+                raise UsageError(f"{name} is empty: give a value, or leave it out.")
         return options
 
 

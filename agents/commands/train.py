@@ -12,16 +12,18 @@ import shlex
 import signal
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import gin
 
-from agents import RunFolderError, UsageError
+from agents import EnvironmentFault, RunFolderError, UsageError
+from agents.commands import settings
 from agents.commands.configuration import parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
-from agents.running.startup import native_messages_in
+from agents.running.startup import VERBOSE, native_messages_in, verbose
 from agents.storage import run_folder
 
 CONFIGS = run_folder.REPOSITORY / "configs"
@@ -60,7 +62,7 @@ def main(
       configs: folder of the gin files, those of the scalings in its sub-folder `scaling`.
 
     Returns:
-      the exit code: 0; 1 if the run folder failed under the run; 2 if what was asked for is refused; 128 + the
+      the exit code: 0; 1 if something failed under the run; 2 if what was asked for is refused; 128 + the
       signal that stopped the run, so 130 on Ctrl-C.
 
     Raises:
@@ -70,6 +72,8 @@ def main(
     started = False
     try:
         options = _options(argv, configs)
+        if options.verbose:
+            os.environ[VERBOSE] = "1"
         if options.list_envs:
             _list_environments()
             return 0
@@ -95,15 +99,31 @@ def main(
                 stopped_by = run(root_dir=str(folder)).stopped_by
             if stopped_by is None:
                 run_folder.write(folder / run_folder.FINISHED, json.dumps(asked))
-    except (UsageError, RunFolderError) as error:
-        print(f"train.py: {without_gin_trail(error)}", file=sys.stderr)
-        return 1 if started and not isinstance(error, UsageError) else 2
+    except Exception as error:
+        return _failed(error, started)
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
         stopped_by = signal.SIGINT
     if stopped_by is None:
         return 0
     print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
     return 128 + stopped_by
+
+
+def _failed(error: Exception, started: bool) -> int:
+    """Says what went wrong, in a sentence if it is known to happen; returns the exit code."""
+    known = isinstance(
+        error, UsageError | RunFolderError | EnvironmentFault | FloatingPointError | TimeoutError
+    )
+    if not known or verbose():
+        traceback.print_exception(error)
+    words = without_gin_trail(error)
+    if not known:
+        words = (
+            f"This is a bug of rbs_tf, not of yours: {type(error).__name__}: {words}\nPlease report it with the lines "
+            "above and with what `python -m agents doctor` prints."
+        )
+    print(f"train.py: {words}", file=sys.stderr)
+    return 1 if started and not isinstance(error, UsageError) else 2
 
 
 def _mode(options: argparse.Namespace) -> Callable[..., Any]:
@@ -179,6 +199,7 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
         prog="python train.py",
         description="Trains a multi-head recurrent DQN with return-based scaling.",
         epilog=EXAMPLES,
+        stray="Did you mean --config={}?",
     )
     flag = parser.add_argument
     flag(
@@ -216,6 +237,9 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
         metavar="'NAME.PARAMETER = VALUE'",
         help="any gin binding; may be repeated, wins over everything else",
     )
+    flag(
+        "--verbose", action="store_true", help=f"tracebacks and all messages of libraries (sets {VERBOSE}=1)"
+    )
     flag("--list_envs", action="store_true", help="print the names of the environments and stop")
     options = parser.parse_args(argv)
     options.config = _gin_file("config", options.config, configs)
@@ -244,6 +268,7 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
     flags = {name: getattr(options, name) for name in ("env", "updates", "seed", "strategy")}
     bindings = [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
     parsed = parse(files, bindings + options.gin_bindings, configs.parent)
+    settings.check()
     scalings = [file.stem for file in parsed if file.parent.name == "scaling"]
     return scalings[-1] if scalings else None
 
@@ -268,6 +293,8 @@ def _check_environment(name: str) -> None:
                 _ = environment.num_actions  # a ValueError for actions that cannot be counted
         except (ValueError, ImportError, gymnasium.error.Error) as error:
             raise UsageError(str(error)) from error
+        except (Exception, SystemExit) as error:
+            raise UsageError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _default_root_dir(config: str, scaling: str | None) -> str:

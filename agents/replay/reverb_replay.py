@@ -8,6 +8,7 @@ has a price.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 import types
@@ -165,6 +166,8 @@ class Replay:
         wanted = {table.name: settings(table.info) for table in tables}
         self._server = None
         if address is None:
+            if port is not None:
+                _check_free(port)
             self._server = reverb.Server(tables, port=port, checkpointer=checkpointer)
             address = f"localhost:{self._server.port}"
         self.address = address
@@ -415,6 +418,17 @@ class Replay:
                     "Repeat the settings of SequenceShape, Replay and the network that it was written with, "
                     "or start without it"
                 )
+
+
+def _check_free(port: int) -> None:
+    try:
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("", port))
+    except OSError as error:
+        raise ValueError(
+            f"Replay.port = {port} cannot be had: {error.strerror}. Write another one, or None for any that is free"
+        ) from error
 
 
 def _reach_directly(host: str) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import os
 import socket
+import tempfile
 import time
 from typing import Any
 
@@ -18,13 +19,12 @@ quiet()  # in Ray's workers this module is the first of ours
 
 import gin  # noqa: E402
 
-from agents import RunFolderError, UsageError  # noqa: E402
+from agents import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
 from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
 from agents.running import roles  # noqa: E402
 from agents.running.signals import on_first_signal  # noqa: E402
 from agents.storage.run_folder import REPOSITORY, write  # noqa: E402
-from agents.workers.collector import EnvironmentFault  # noqa: E402
 from agents.workers.parts import Result, Training  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
@@ -403,13 +403,20 @@ def connected(collectors: int, cluster: str | None) -> Any:
         return ray
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    ray.init(
-        address="local",
-        # A number of slots, not of cores: the operating system shares the cores out.
-        num_cpus=collectors + 3,
-        include_dashboard=False,
-        _node_ip_address="127.0.0.1",
-        object_store_memory=80 * 2**20,  # the smallest that Ray accepts; nothing goes through it
-        **quiet_options,
-    )
+    try:
+        ray.init(
+            address="local",
+            # A number of slots, not of cores: the operating system shares the cores out.
+            num_cpus=collectors + 3,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            object_store_memory=80 * 2**20,  # the smallest that Ray accepts; nothing goes through it
+            **quiet_options,
+        )
+    except Exception as error:  # Ray has no kind of its own for it
+        (first, *_) = str(error).strip().splitlines() or [type(error).__name__]
+        raise UsageError(
+            f"Ray cannot start on this machine: {first} Its logs: {tempfile.gettempdir()}/ray/session_latest/logs. "
+            "Leave out --collectors to train in one process"
+        ) from error
     return ray

@@ -11,7 +11,7 @@ import contextlib
 import os
 from typing import TypeVar
 
-from agents import UsageError
+from agents import EnvironmentFault, UsageError
 from agents.monitoring import summaries
 from agents.monitoring.progress import Progress, closing_words
 from agents.running.signals import on_first_signal
@@ -108,19 +108,28 @@ class EmbeddedRun:
             new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""
             self._progress.say(f"Resumed at update {learner.updates:,}.{new}")
         with on_first_signal(self._stop):
-            # A checkpoint may have been written with updates still due. There are none at a fresh start.
-            self._learn()
-            while not self._finished():
-                self.collector.run(self._training.steps_per_round)
-                self._learn()
-            if self._stopped_by is None and self._training.final_eval_rounds:
-                self._evaluate(self._training.final_eval_rounds)
+            try:
+                self._work()
+            except EnvironmentFault:
+                if learner.environment_steps:
+                    learner.save()  # without the environments' state, which leads to the same fault again
+                raise
             self._save()
         self._progress.done()
         head = self.agent.heads.names[self.agent.bandit.best_head]
         counts = learner.updates, learner.environment_steps
         self._progress.say(closing_words(*counts, self.evaluations.last_return, head, game))
         return Result(*counts, self.evaluations.last_return, self._stopped_by)
+
+    def _work(self) -> None:
+        """Collects and learns to the end, then evaluates."""
+        # A checkpoint may have been written with updates still due. There are none at a fresh start.
+        self._learn()
+        while not self._finished():
+            self.collector.run(self._training.steps_per_round)
+            self._learn()
+        if self._stopped_by is None and self._training.final_eval_rounds:
+            self._evaluate(self._training.final_eval_rounds)
 
     def _finished(self) -> bool:
         return self._stopped_by is not None or self._training.reached(

@@ -10,6 +10,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+VERBOSE = "RBS_TF_VERBOSE"  # in the environment
+
 
 def quiet() -> None:
     """Silences what TensorFlow, gym and TF-Agents write about themselves. Calling it again changes nothing.
@@ -17,7 +19,7 @@ def quiet() -> None:
     What fails still fails with an exception, and fatal messages still arrive. `TF_CPP_MIN_LOG_LEVEL` stays as
     it is when it is set; with `RBS_TF_VERBOSE=1` in the environment nothing is silenced.
     """
-    if _verbose():
+    if verbose():
         return
     # 3 leaves fatal messages: TensorFlow reports twice-registered CUDA plug-ins as errors, on every machine.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -38,7 +40,7 @@ def native_messages_in(path: str | os.PathLike) -> Iterator[None]:
     What Python writes there stays on the terminal. With `RBS_TF_VERBOSE=1`, or where Python's stderr has been replaced,
     everything stays where it is.
     """
-    if _verbose() or sys.stderr is not sys.__stderr__:
+    if verbose() or sys.stderr is not sys.__stderr__:
         yield
         return
     sys.stderr.flush()
@@ -56,5 +58,6 @@ def native_messages_in(path: str | os.PathLike) -> Iterator[None]:
         sys.stderr = python_writes_to
 
 
-def _verbose() -> bool:
-    return os.environ.get("RBS_TF_VERBOSE", "0") not in ("", "0")
+def verbose() -> bool:
+    """Says whether the environment asks for everything that libraries write, and for tracebacks."""
+    return os.environ.get(VERBOSE, "0") not in ("", "0")

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 
 import gin
 
-from agents import RunFolderError, UsageError
+from agents import RunFolderError
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "numpy", "gin-config", "rbs-tf")
@@ -50,7 +50,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
 
     The configuration of a folder is fixed by its first start, except for `train.updates`: a run may go on
     for longer. The lock is the kernel's (`flock`), so it is gone when the process is, however it died.
-    A `UsageError` from within leaves a new folder empty again, for the corrected command.
+    Whatever fails before something has been collected takes a new folder with it, for the corrected command.
 
     Args:
       root_dir: created if it does not exist.
@@ -64,7 +64,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
     folder = pathlib.Path(root_dir).absolute()
     with contextlib.ExitStack() as stack:
         try:
-            _make(folder)
+            made = _make(folder)
             stack.enter_context(_locked(folder))
             new = not (folder / CONFIG).exists()
             check_goes_on(folder)
@@ -80,9 +80,9 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
             ) from error
         try:
             yield folder
-        except UsageError:
-            if new:
-                _empty(folder)
+        except BaseException:
+            if new and not _holds_work(folder):
+                _remove(folder, made)
             raise
 
 
@@ -119,11 +119,13 @@ def is_locked(root_dir: str | os.PathLike) -> bool:
     return any("FLOCK" in line and f":{inode} " in line and "->" not in line for line in locks)
 
 
-def _make(folder: pathlib.Path) -> None:
+def _make(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Makes the folder; returns what there was not before, the innermost first."""
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(
             f"{folder} is a file; a run needs a folder. Give another one with --root_dir=DIR."
         )
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     names = {entry.name for entry in folder.iterdir()}
     foreign = sorted(names - _BEFORE_CONFIG)
@@ -133,14 +135,18 @@ def _make(folder: pathlib.Path) -> None:
             f"{folder} holds something else than a run: {shown}. "
             "Give a new or empty folder, or that of an earlier run, with --root_dir=DIR."
         )
+    return made
 
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path) -> Iterator[None]:
-    # Never deleted: a process that waits on a deleted lock file would hold a lock that nobody else sees.
     with open(folder / _LOCK, "a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.exists(folder / _LOCK) or not os.path.samestat(
+                os.fstat(lock.fileno()), os.stat(folder / _LOCK)
+            ):
+                raise BlockingIOError  # its holder has just removed the folder
         except BlockingIOError:
             lock.seek(0)
             raise RunFolderError(
@@ -184,13 +190,23 @@ def _fixed_lines(config: str) -> list[str]:
     return [line for line in lines if not line.startswith("train.updates = ")]
 
 
-def _empty(folder: pathlib.Path) -> None:
-    """Removes all but the lock; `_make` has seen to it that a new run's folder holds nobody else's files."""
+def _holds_work(folder: pathlib.Path) -> bool:
+    """Says whether a run has collected anything: a checkpoint has it, or the log of statistics."""
+    logs = folder.glob("statistics/*.log")
+    return any(folder.glob("checkpoints/*")) or any(log.stat().st_size for log in logs)
+
+
+def _remove(folder: pathlib.Path, made: Sequence[pathlib.Path]) -> None:
+    """Removes a new run's files, which `_make` has found to be alone in there, and the folders made for them."""
     for entry in folder.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
         elif entry.name != _LOCK:
             entry.unlink()
+    (folder / _LOCK).unlink()  # last: whoever waits for it looks whether it is still there
+    with contextlib.suppress(OSError):  # somebody else has begun there
+        for path in made:
+            path.rmdir()
 
 
 def _commit() -> str:

@@ -24,12 +24,9 @@ from agents.replay.windows import Block, Rows, SequenceCutter, Window
 from agents.replay.writer import SequenceWriter
 from agents.storage.state import State, joined, numbered, part
 from agents.targets import SequenceShape, Steps
+from agents.workers.faults import check_finite, time_step_of
 from agents.workers.step_statistics import Acted, Reports
 from rbs_tf.returns import LONGEST_EPISODE
-
-
-class EnvironmentFault(RuntimeError):
-    """An environment did what it must not; the message names it, the step and the collector."""
 
 
 @gin.configurable(module="agents")
@@ -78,7 +75,7 @@ class Collector:
         self.environment_steps = 0
         self.episodes = 0
         self.activity, self.waited = ("acting", time.monotonic()), 0.0
-        self._name, self._spec = name, environment.observation_spec()
+        self._name = name
         self._environment, self._replay = environment, replay
         self._act = traced_action(policy, environment.time_step_spec(), environment.batch_size)
         self._priorities = _traced_once(priorities, shape.rows, len(heads))
@@ -104,9 +101,7 @@ class Collector:
           ReplayStopped, TimeoutError: see `SequenceWriter.flush`.
         """
         record = self._collect(num_steps)
-        self._check_finite("reward", record.steps.reward)
-        if np.issubdtype(self._spec.dtype, np.floating):
-            self._check_finite("observation", record.steps.observation)
+        check_finite(record.steps.reward, record.steps.observation, self._name, self._rounds_steps)
         self.activity = "writing", time.monotonic()
         step_type, _, _, reward, discount = record.steps
         report, episodes = self._reports.report(
@@ -176,27 +171,9 @@ class Collector:
         """Takes what the environment gives at a step of this round, and checks it against its spec."""
         self.activity = "environment", time.monotonic()
         where = f"{self._name}, environments' step {self._rounds_steps + row}"
-        try:
-            time_step = call(*args)
-        except Exception as error:
-            raise EnvironmentFault(f"{where}: {type(error).__name__}: {error}") from error
-        observation = np.asarray(time_step.observation)
-        expected = (self._environment.batch_size, *self._spec.shape)
-        if observation.shape != expected or observation.dtype != self._spec.dtype:
-            raise EnvironmentFault(
-                f"{where}: observations are {observation.dtype} {observation.shape}, and the environment's spec says "
-                f"{np.dtype(self._spec.dtype)} {expected}"
-            )
+        time_step = time_step_of(self._environment, where, call, *args)
         self.activity = "acting", time.monotonic()
         return time_step
-
-    def _check_finite(self, what: str, values: np.ndarray) -> None:
-        if not np.isfinite(values).all():
-            row, index, *rest = np.argwhere(~np.isfinite(values))[0]
-            raise EnvironmentFault(
-                f"{self._name}, environment {index}: {what} {values[(row, index, *rest)]} at its step "
-                f"{self._rounds_steps + row}; it must be finite. Repair the environment, or clip there what it gives"
-            )
 
     def _insert(self, streams: list[list[Block | Window]]) -> None:
         windows = [piece for pieces in streams for piece in pieces if isinstance(piece, Window)]

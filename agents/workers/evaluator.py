@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
+from tf_agents.trajectories import time_step as ts
 
 from agents import EVALUATION, RETURN, VALUE_ERROR
 from agents.agent import RecurrentMultiHeadAgent
@@ -16,6 +17,7 @@ from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.policy import MultiHeadPolicy
 from agents.storage.best import Best
+from agents.workers.faults import check_finite, time_step_of
 from rbs_tf import discounted_returns, scores
 from rbs_tf.returns import LONGEST_EPISODE
 from rbs_tf.scalings import Scaling
@@ -62,9 +64,13 @@ class Evaluator:
     def run(
         self, episodes_per_environment: int = 1, stopped: Callable[[], bool] = lambda: False
     ) -> Evaluation | None:
-        """Plays `episodes_per_environment` episodes in every environment of the batch; None once `stopped()`."""
-        batch = self._environment.batch_size
-        time_step = self._environment.reset()
+        """Plays `episodes_per_environment` episodes in every environment of the batch; None once `stopped()`.
+
+        Raises:
+          EnvironmentFault: see `Collector.run`.
+        """
+        batch, played = self._environment.batch_size, 0
+        time_step = self._step(played, self._environment.reset)
         policy_state = self._policy.get_initial_state(batch)
         returns, lengths = [], []
         to_play = np.full(batch, episodes_per_environment)
@@ -78,7 +84,8 @@ class Evaluator:
                 return None
             result = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), policy_state)
             policy_state = result.state
-            time_step = self._environment.step(result.action.numpy())
+            played += 1
+            time_step = self._step(played, self._environment.step, result.action.numpy())
             first = time_step.is_first()
             score, steps = np.where(first, 0.0, score + time_step.reward), np.where(first, 0, steps + 1)
             cut = steps == self._max_steps
@@ -95,6 +102,11 @@ class Evaluator:
                 histories[index].clear()
             to_play = np.where(cut, 0, to_play - finished)
         return Evaluation(np.array(returns), np.array(lengths), _relative(np.sum(errors, axis=0)))
+
+    def _step(self, played: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
+        time_step = time_step_of(self._environment, f"evaluation, environments' step {played}", call, *args)
+        check_finite(time_step.reward[None], np.asarray(time_step.observation)[None], "evaluation", played)
+        return time_step
 
     def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Sums over the steps of one episode, float64 [4, H]: 1, G, G^2, (Q - G)^2."""

@@ -228,6 +228,8 @@ def _checked_spaces(
             f"{name}: expected an array (Box) as observation, got {observations}; wrap the environment, for"
             " example with gymnasium.wrappers.FlattenObservation, and register that under an id of its own"
         )
+    if 0 in observations.shape:
+        raise ValueError(f"{name}: observations are empty, their shape is {observations.shape}")
     mode = vector_env.metadata.get("autoreset_mode")
     if mode != gymnasium.vector.AutoresetMode.NEXT_STEP:
         raise ValueError(f"{name}: expected AutoresetMode.NEXT_STEP, got {mode}")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import gin
 import pytest
 
-from agents import RunFolderError
+from agents import EnvironmentFault, RunFolderError
 from agents.commands.train import main
 from agents.storage.run_folder import REPOSITORY
 from agents.workers.parts import STRATEGIES
@@ -165,7 +165,7 @@ def test_another_configuration_in_the_same_folder_is_refused_with_the_difference
         ("--env=Pendulum-v1", "expected a Discrete action space"),
         ("--gin_bindings=train.env = 'breakuot'", "did you mean 'breakout'"),
         ("--updtes=5", "There is no flag --updtes. Did you mean --updates?"),
-        ("stray", "There is no flag stray."),
+        ("stray", "'stray' is no flag. Did you mean --config=stray?"),
         ("--updates=0", "argument --updates: must be a whole number of at least 1, not '0'."),
         ("--updates=-3", "argument --updates: must be a whole number of at least 1, not '-3'."),
         ("--updates=1e6", "argument --updates: must be a whole number of at least 1, not '1e6'."),
@@ -254,13 +254,26 @@ def test_a_run_folder_that_fails_under_the_run_is_exit_code_1_without_traceback(
     assert capsys.readouterr().err.endswith("elsewhere/run\n")
 
 
-def test_a_bug_keeps_its_traceback(command):
+def test_a_bug_keeps_its_traceback_and_says_that_it_is_one(command, capsys):
     def buggy(root_dir):
-        raise ValueError("a bug")
+        raise ValueError("a mistake")
 
     command.run = buggy
-    with pytest.raises(ValueError, match="a bug"):
-        command()
+    assert command() == 1
+    err = capsys.readouterr().err
+    assert 'raise ValueError("a mistake")' in err and "This is a bug of rbs_tf, not of yours" in err
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_what_is_known_to_happen_keeps_its_traceback_for_those_who_ask(command, capsys, monkeypatch, verbose):
+    def failing(root_dir):
+        raise EnvironmentFault("it is broken")
+
+    monkeypatch.setenv("RBS_TF_VERBOSE", "")
+    command.run = failing
+    assert command(*["--verbose"] * verbose) == 1
+    err = capsys.readouterr().err
+    assert ("Traceback" in err) == verbose and err.endswith("train.py: it is broken\n")
 
 
 def test_the_environments_are_listed_by_family(command, capsys):

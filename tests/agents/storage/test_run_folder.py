@@ -139,17 +139,29 @@ def test_the_lock_is_released_when_the_run_fails(tmp_path):
     start(tmp_path)
 
 
-def test_what_is_refused_leaves_a_new_folder_free_and_an_old_one_whole(tmp_path):
-    folder = tmp_path / "run"
-
-    def refused():
-        with pytest.raises(UsageError), run_folder.opened(folder, ["train.py"]) as root:
+@pytest.mark.parametrize("error", [UsageError, ValueError, KeyboardInterrupt, SystemExit])
+def test_what_fails_before_anything_was_collected_leaves_no_new_folder_and_old_ones_whole(tmp_path, error):
+    def fails(folder):
+        with pytest.raises(error), run_folder.opened(folder, ["train.py"]) as root:
             (root / "train").mkdir(exist_ok=True)
-            raise UsageError("no")
+            raise error("no")
 
-    refused()
-    assert [path.name for path in folder.iterdir()] == ["lock"]
+    folder = tmp_path / "runs" / "run"
+    fails(folder)
+    assert list(tmp_path.iterdir()) == []
+    folder.mkdir(parents=True)  # the user's own
+    fails(folder)
+    assert list(folder.iterdir()) == []
     with run_folder.opened(folder, ["train.py"]):
         pass
-    refused()
+    fails(folder)
     assert {"config.gin", "command.txt", "train"} <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("work", ["checkpoints/5", "statistics/0.log"])
+def test_a_run_that_has_collected_something_keeps_its_folder_when_it_fails(tmp_path, work):
+    with pytest.raises(KeyError), run_folder.opened(tmp_path / "run", ["train.py"]) as root:
+        (root / work).parent.mkdir()
+        (root / work).write_text("x")
+        raise KeyError
+    assert (tmp_path / "run" / work).exists() and (tmp_path / "run" / "config.gin").exists()

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories.time_step import StepType
 
+from agents import EnvironmentFault
 from agents.policy import MultiHeadPolicy
 from agents.replay.reverb_replay import Replay
 from agents.storage.state import from_bytes, to_bytes
-from agents.workers.collector import Collector, EnvironmentFault
+from agents.workers.collector import Collector
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
 from tests.agents.queue import drained

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from agents import EnvironmentFault
 from agents.heads import Heads
 from agents.workers.evaluator import Evaluator
 from rbs_tf.scalings import Scaling
@@ -65,3 +66,19 @@ def test_a_head_whose_returns_are_all_alike_has_no_relative_error():
 def test_an_evaluation_that_is_stopped_gives_nothing():
     evaluator = Evaluator(ScriptedEnvironment([[5]]), ScriptedPolicy(), Heads(PAIRS), Scaling(2))
     assert evaluator.run(stopped=lambda: True) is None
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_reward_that_is_not_finite_ends_an_evaluation_with_its_place(value):
+    environment = ScriptedEnvironment([[5, 3], [2, 4]], bad_reward=(3, 1, value))
+    evaluator = Evaluator(environment, ScriptedPolicy(0.5), Heads(PAIRS), InOtherUnits(2))
+    with pytest.raises(EnvironmentFault, match=f"evaluation, environment 1: reward {value} at its step 3"):
+        evaluator.run()
+
+
+def test_an_environment_that_fails_ends_an_evaluation_with_its_place():
+    environment = ScriptedEnvironment([[5]])
+    environment._step = None
+    evaluator = Evaluator(environment, ScriptedPolicy(0.5), Heads(PAIRS), InOtherUnits(2))
+    with pytest.raises(EnvironmentFault, match="evaluation, environments' step 1: TypeError"):
+        evaluator.run()

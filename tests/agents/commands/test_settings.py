@@ -1,0 +1,148 @@
+"""Every setting that can be bound, with values of every wrong kind: refused in a few lines, before a folder exists."""
+
+import inspect
+import re
+
+import gin
+import pytest
+
+import agents.running.cluster  # noqa: F401  registers everything that a configuration may name
+from agents.commands import configuration, settings
+from agents.commands.settings import SETTINGS
+from agents.commands.train import main
+
+# What the program passes itself: parts, specs, seeds, names.
+GIVEN = {
+    *(f"Collector.{name}" for name in ("needs", "name")),
+    *("MultiHeadPolicy.seed", "RecurrentMultiHeadAgent.seed", "RecurrentMultiHeadAgent.strategy"),
+    *(f"Replay.{name}" for name in ("needs", "address", "checkpointer")),
+    *(f"environments.make.{name}" for name in ("num_envs", "seed")),
+    *("RecurrentQNetwork.seed", "RecurrentQNetwork.name"),
+    *(f"{torso}.seed" for torso in ("ConvTorso", "MlpTorso", "atari_torso", "dqn_torso", "small_torso")),
+    *("ConvTorso.name", "MlpTorso.name"),
+}
+# A value of each kind, and the annotations that it may fit.
+VALUES = {
+    "'many'": ("str", "Callable"),
+    "''": (),
+    "None": ("None",),
+    "True": ("bool",),
+    "2.5": ("float",),
+    "-5": (),
+    "0": ("int", "float"),
+    "1e400": (),
+    "-1e400": (),
+    "(1, 'x')": (),
+    "()": (),
+    "{'a': 1}": (),
+    "@Replay": (),
+    "@Replay()": (),
+    "%NOTHING": (),
+}
+
+
+def parameters():
+    """Every parameter of ours, by the name that people write: its annotation and default."""
+    found = {}
+    for selector, entry in gin.config._REGISTRY.items():
+        if configuration._is_ours(entry):
+            name = re.sub(r"^(agents|networks|scalings)\.", "", selector)
+            for parameter in inspect.signature(entry.wrapped).parameters.values():
+                found[f"{name}.{parameter.name}"] = parameter
+    return found
+
+
+def test_every_parameter_that_is_not_given_by_the_program_is_declared():
+    bindable = {
+        name
+        for name, parameter in parameters().items()
+        if parameter.default is not inspect.Parameter.empty or name.startswith(("train.", "ConvTorso."))
+    }
+    assert bindable - GIVEN == set(SETTINGS)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_defaults_and_examples_fit(name):
+    default, setting = parameters()[name].default, SETTINGS[name]
+    if default not in (inspect.Parameter.empty, gin.REQUIRED) and name != "RecurrentQNetwork.torso":
+        assert setting.fits(default)
+    gin.clear_config()
+    gin.parse_config(f"{name} = {setting.example}")
+    settings.check()
+    gin.clear_config()
+
+
+def may_fit(annotation: str, value: str) -> bool:
+    return any(kind in annotation for kind in VALUES[value])
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def refused(*argv):
+        started = []
+        code = main(argv, run=lambda root_dir: started.append(root_dir))
+        out, err = capsys.readouterr()
+        assert (code, out, started, list(tmp_path.iterdir())) == (2, "", [], []), argv
+        assert err.startswith("train.py: ") and "Traceback" not in err
+        assert 1 <= len(err.splitlines()) <= 4, err
+        return err
+
+    yield refused
+    gin.clear_config()
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_value_of_the_wrong_kind_is_refused_by_name(refused, value):
+    tried = 0
+    for name in SETTINGS:
+        if not may_fit(str(parameters()[name].annotation), value):
+            said = refused(f"--gin_bindings={name} = {value}")
+            assert name in said or "NOTHING" in said
+            tried += 1
+    assert tried > 20
+
+
+@pytest.mark.parametrize("name", sorted(GIVEN))
+def test_what_the_program_sets_itself_cannot_be_bound(refused, name):
+    assert f"{name} is set by the program itself" in refused(f"--gin_bindings={name} = 'x'")
+
+
+@pytest.mark.parametrize(
+    ("binding", "answer"),
+    [
+        ("train.num_envs = 0", "train.num_envs = 0: expected a whole number of at least 1 (environments)"),
+        ("RecurrentMultiHeadAgent.learning_rate = 0", "expected a number above 0"),
+        ("Replay.port = 80000", "expected a whole number from 1 to 65535, or None"),
+        ("Replay.sampler = 'lifo'", "expected one of 'prioritized', 'uniform', 'fifo'"),
+        ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),
+        ("joint.min_eigenvalue = 0", "expected a number from 0 to 1, and not 0"),
+        ("Heads.pairs = ((0.9, True), (1.1, True))", "each (its discount from 0 to 1"),
+        ("train.scaling = @networks.MlpTorso", "Write for example: train.scaling = @scalings.return_based"),
+        ("RecurrentQNetwork.torso = @Heads", "expected a network for observations"),
+    ],
+)
+def test_messages_say_what_is_expected_and_what_to_type(refused, binding, answer):
+    assert answer in refused(f"--gin_bindings={binding}")
+
+
+@pytest.mark.parametrize(
+    ("argv", "answer"),
+    [
+        (["--scaling="], "scaling is empty"),
+        (["--config="], "config is empty"),
+        (["quickstart"], "Did you mean --config=quickstart?"),
+        (["--env=CartPole-v9"], "CartPole-v9"),
+    ],
+)
+def test_flags_without_a_value_or_a_name_are_refused(refused, argv, answer):
+    assert answer in refused(*argv)
+
+
+def test_a_file_that_includes_itself_or_is_no_text_is_named(refused, tmp_path, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "loop.gin").write_text(f'include "{folder}/loop.gin"')
+    assert "loop.gin includes itself" in refused(f"--config={folder}/loop.gin")
+    (folder / "binary.gin").write_bytes(b"\xff\xfe\x00")
+    assert "binary.gin cannot be read" in refused(f"--config={folder}/binary.gin")

@@ -1,0 +1,76 @@
+"""Environments that do what they must not, as `tests.agents.running.faulty:NAME-v0`."""
+
+import sys
+
+import gymnasium
+import numpy as np
+
+
+class Healthy(gymnasium.Env):
+    """Episodes of ten steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, **options):
+        self.t = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(3, np.float32), 1.0, self.t == 10, False, {}
+
+
+class Broken(Healthy):
+    def __init__(self):
+        raise KeyError("no such file")
+
+
+class Exits(Healthy):
+    def __init__(self):
+        sys.exit(3)
+
+
+class Empty(Healthy):
+    observation_space = gymnasium.spaces.Box(-1, 1, (0,), np.float32)
+
+
+class Reset(Healthy):
+    def reset(self, **options):
+        raise RuntimeError("no reset today")
+
+
+class Step(Healthy):
+    def step(self, action):
+        sys.exit(4)
+
+
+class Shape(Healthy):
+    def step(self, action):
+        return np.zeros(4, np.float32), 1.0, False, False, {}
+
+
+class NotANumber(Healthy):
+    def step(self, action):
+        return np.full(3, np.nan, np.float32), 1.0, False, False, {}
+
+
+class Infinite(Healthy):
+    def step(self, action):
+        return np.zeros(3, np.float32), np.inf, False, False, {}
+
+
+class Late(Healthy):
+    """Fails in the life of the first environment that has made 250 steps."""
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 250:
+            raise OSError("the device is gone")
+        return super().step(action)
+
+
+KINDS = (Healthy, Broken, Exits, Empty, Reset, Step, Shape, NotANumber, Infinite, Late)
+for kind in KINDS:
+    gymnasium.register(f"{kind.__name__}-v0", kind)

@@ -1,0 +1,69 @@
+"""Whatever an environment does, a run ends in one sentence, keeps what it has learned, and leaves no new folder."""
+
+import gin
+import pytest
+
+from agents.commands.train import main
+
+COMMAND = (
+    "--root_dir=runs/run",
+    "--updates=200",
+    *(
+        f"--gin_bindings={binding}"
+        for binding in (
+            "RecurrentQNetwork.torso = @networks.MlpTorso",
+            "Replay.min_sequences = 5",
+            "train.eval_envs = 1",
+            "train.num_envs = 2",
+            "train.final_eval_rounds = 1",
+            "train.eval_interval = 0",
+        )
+    ),
+)
+
+
+@pytest.fixture
+def failed(tmp_path, monkeypatch, capsys):
+    """Runs a command that fails; returns the exit code and what it says."""
+    monkeypatch.chdir(tmp_path)
+
+    def failed(kind, *argv):
+        code = main([f"--env=tests.agents.running.faulty:{kind}-v0", *COMMAND, *argv])
+        (said,) = capsys.readouterr().err.strip().splitlines()
+        return code, said
+
+    yield failed
+    gin.clear_config()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "words"),
+    [
+        ("Broken", 2, "faulty:Broken-v0 cannot be made: KeyError: 'no such file'"),
+        ("Exits", 2, "faulty:Exits-v0 cannot be made: SystemExit: 3"),
+        ("Empty", 2, "observations are empty"),
+        ("Reset", 1, "collector, environments' step 0: RuntimeError: no reset today"),
+        ("Step", 1, "collector, environments' step 1: SystemExit: 4"),
+        ("Shape", 1, "collector, environments' step 1: ValueError"),
+        ("NotANumber", 1, "collector, environment 0: observation nan at its step 1; it must be finite"),
+        ("Infinite", 1, "collector, environment 0: reward inf at its step 1; it must be finite"),
+    ],
+)
+def test_a_fault_before_anything_was_learned_ends_in_a_sentence_and_leaves_no_folder(
+    failed, tmp_path, kind, code, words
+):
+    found, said = failed(kind)
+    assert found == code and said.startswith("train.py: ") and words in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_after_that_keeps_what_was_learned(failed, tmp_path):
+    code, said = failed("Late")
+    assert code == 1 and "OSError: the device is gone" in said
+    (checkpoint,) = (tmp_path / "runs/run/checkpoints").iterdir()
+    learned = int(checkpoint.name)
+    assert learned > 0
+    # The same command goes on from there, until the environment fails once more.
+    code, said = failed("Late")
+    assert code == 1 and "the device is gone" in said
+    assert max(int(path.name) for path in checkpoint.parent.iterdir()) > learned
