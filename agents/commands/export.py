@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import json
 import os
-import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,16 +40,13 @@ def save(trained: Trained, out_dir: str | os.PathLike) -> None:
     """
     import tensorflow as tf
 
-    final, unfinished = Path(out_dir), Path(out_dir).with_name(Path(out_dir).name + ".tmp")
-    module = _module(trained)
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
+    final, module = Path(out_dir), _module(trained)
+    with tempfile.TemporaryDirectory(dir=final.parent, prefix=f".{final.name}.") as unfinished:
+        new = Path(unfinished, final.name)
         signatures = {"serving_default": module.act, "initial_state": module.initial_state}
-        tf.saved_model.save(module, str(unfinished), signatures=signatures)
-        (unfinished / DESCRIPTION).write_text(json.dumps(_description(trained), indent=2) + "\n")
-        unfinished.rename(final)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        tf.saved_model.save(module, str(new), signatures=signatures)
+        (new / DESCRIPTION).write_text(json.dumps(_description(trained), indent=2) + "\n")
+        new.rename(final)
 
 
 def _module(trained: Trained) -> tf.Module:

@@ -10,8 +10,10 @@ for seed, environment and length are one group. Runs may still be going on. The 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from agents import RunFolderError, UsageError
 from agents.commands.flags import Parser
@@ -37,14 +39,17 @@ def main(command_line: Sequence[str]) -> int:
         from agents.monitoring.report import groups, numbers, page, runs
     except ImportError as error:
         raise UsageError(f'The report needs {error.name}: pip install "rbs-tf[plots]"') from error
+    csv_dir = options.csv_dir or options.output.with_name(options.output.stem + "_csv")
+    _check_writable(options.output, csv_dir)
 
     found, left_out = [], []
     for folder in runs.find(options.folders):
         try:
             run = runs.read(folder, options.x)
-        except RunFolderError as error:
-            left_out.append((folder, str(error)))
-            print(f"{folder}: left out, {error}")
+        except Exception as error:  # whatever a damaged file leads to: the others are reported on
+            why = str(error) if isinstance(error, RunFolderError) else f"{type(error).__name__}: {error}"
+            left_out.append((folder, why))
+            print(f"{folder}: left out, {why}")
         else:
             found.append(run)
             print(f"{folder}: {run.environment}, seed {run.seed}, {run.updates:,} updates, {run.state}")
@@ -56,13 +61,32 @@ def main(command_line: Sequence[str]) -> int:
         )
     print(f"Groups: {', '.join(group.label for group in study.groups)}\nDrawing ...", flush=True)
     tables = numbers.compute(study)
-    folder = options.csv_dir or options.output.with_name(options.output.stem + "_csv")
-    for path in (options.output.parent, folder):
-        path.mkdir(parents=True, exist_ok=True)
     options.output.write_text(page.write(study, tables, options.title), encoding="utf-8")
     for name, table in tables.items():
         if not table.empty:
-            table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
-    print(f"Page: {options.output.resolve()}\nCSV files: {folder.resolve()}")
+            harmless = table.map(_harmless)
+            harmless.to_csv(csv_dir / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+    print(f"Page: {options.output.resolve()}\nCSV files: {csv_dir.resolve()}")
     print(*numbers.in_words(study, tables["heads"]), sep="\n")
     return 0
+
+
+def _check_writable(output: Path, csv_dir: Path) -> None:
+    """Makes the folders, and finds out whether they can be written to before anything is computed."""
+    if output.is_dir():
+        raise UsageError(
+            f"--output={output} is a folder: give a file in it, {output / 'report.html'} for one."
+        )
+    for path in (output.parent, csv_dir):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=path).close()
+        except OSError as error:
+            raise UsageError(
+                f"Cannot write to {path}: {error.strerror}. Give another place with --output."
+            ) from error
+
+
+def _harmless(cell: Any) -> Any:
+    """Spreadsheets execute text that begins like a formula; a quote before it makes it text."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@") else cell

@@ -86,6 +86,8 @@ def main(
         scaling = _configure(options, configs)
         _check_environment(training_parameter("env"))  # the flag is not the only place that can name it
         root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
+        if options.anew and (aside := run_folder.set_aside(root_dir)):
+            print(f"What was in {root_dir} is now in {aside}", flush=True)
         with run_folder.opened(root_dir, ["python", "train.py", *argv]) as folder:
             tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
             print(
@@ -236,6 +238,11 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
         default=[],
         metavar="'NAME.PARAMETER = VALUE'",
         help="any gin binding; may be repeated, wins over everything else",
+    )
+    flag(
+        "--anew",
+        action="store_true",
+        help="start anew: what is in the run's folder gets another name, and nothing is deleted",
     )
     flag(
         "--verbose", action="store_true", help=f"tracebacks and all messages of libraries (sets {VERBOSE}=1)"

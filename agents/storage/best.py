@@ -8,9 +8,9 @@ evaluations of equal weights one is the highest.
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
-import zipfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ import tensorflow as tf
 from agents import RunFolderError
 from agents.storage.run_folder import BEST
 from agents.storage.weights import assign, packed
+
+log = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
@@ -39,8 +41,16 @@ class Best:
 
     def __init__(self, root_dir: str | os.PathLike):
         self._path = pathlib.Path(root_dir) / BEST
-        contents = _read(self._path)
-        self._highest = -np.inf if contents is None else contents[0].mean_return
+        self._highest = -np.inf
+        try:
+            if (contents := _read(self._path)) is not None:
+                self._highest = contents[0].mean_return
+        except RunFolderError as error:
+            aside = self._path.with_name(f"{BEST}.damaged")
+            self._path.replace(aside)
+            log.warning(
+                "%s It is now %s and may be deleted; the best of what comes is kept.", error, aside.name
+            )
 
     def offer(self, update: int, returns: np.ndarray, variables: Sequence[tf.Variable]) -> bool:
         """Replaces the file, as a whole, if the mean of `returns` is higher than any before; says whether it was.
@@ -77,7 +87,7 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
     """Gives the variables the best weights; None, and nothing changed, if the run has kept none.
 
     Raises:
-      RunFolderError: the weights are those of another network.
+      RunFolderError: the file is damaged, or the weights are those of another network.
     """
     contents = _read(pathlib.Path(root_dir) / BEST)
     if contents is None:
@@ -93,10 +103,16 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
 
 
 def _read(path: pathlib.Path) -> tuple[Found, np.ndarray] | None:
-    """None if there is no such file, or a damaged one."""
+    """None if there is no such file.
+
+    Raises:
+      RunFolderError: it is damaged.
+    """
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = Found(int(arrays["update"]), float(arrays["mean_return"]), int(arrays["episodes"]))
             return found, arrays["weights"]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+    except FileNotFoundError:
         return None
+    except Exception as error:  # zipfile and zlib have a dozen kinds for damage
+        raise RunFolderError(f"{path} is damaged ({type(error).__name__}: {error}).") from error

@@ -153,22 +153,32 @@ class Checkpointer:
         return (newest / name).read_bytes() if newest and (newest / name).exists() else None
 
     def _newest_whole(self) -> pathlib.Path | None:
-        """Sets damaged checkpoints aside: left in place, they would be kept instead of whole ones."""
-        if self._newest is None:
-            for folder in self._saved():
-                damage = _damage(folder)
-                if damage is None:
-                    self._newest = folder
-                    break
-                aside = _with_suffix(folder, _DAMAGED)
+        """Sets damaged checkpoints aside if there is a whole one: left in place, they would be kept instead of it.
+
+        Raises:
+          RunFolderError: there are checkpoints, and all of them are damaged.
+        """
+        if self._newest is None and (saved := self._saved()):
+            damage = dict(
+                itertools.takewhile(lambda of: of[1], ((folder, _damage(folder)) for folder in saved))
+            )
+            if len(damage) == len(saved):
+                listed = "; ".join(f"{folder.name}: {why}" for folder, why in damage.items())
+                raise RunFolderError(
+                    f"All checkpoints in {self._folder} are damaged ({listed}). Nothing has been changed. Bring one "
+                    "back from a copy, start anew in another folder with --root_dir=DIR, or here with --anew, "
+                    "which keeps what is there under another name"
+                )
+            self._newest = saved[len(damage)]
+            for folder, why in damage.items():
+                aside = _unused(_with_suffix(folder, _DAMAGED))
+                folder.rename(aside)
                 log.warning(
-                    "Checkpoint %s is damaged (%s); trying the one before. It is now %s and may be deleted.",
+                    "Checkpoint %s is damaged (%s); the one before is taken. It is now %s and may be deleted.",
                     folder,
-                    damage,
+                    why,
                     aside.name,
                 )
-                shutil.rmtree(aside, ignore_errors=True)
-                folder.rename(aside)
         return self._newest
 
     def _saved(self) -> list[pathlib.Path]:
@@ -176,13 +186,13 @@ class Checkpointer:
         return _numbered(self._folder)
 
     def _tidy(self) -> None:
-        for replaced in self._folder.glob("*" + _REPLACED):
+        for replaced in _numbered(self._folder, _REPLACED):
             if not replaced.with_suffix("").exists():  # killed between the two renames of _replace
                 replaced.rename(replaced.with_suffix(""))
         for superfluous in self._saved()[self._keep :]:
             superfluous.rename(_with_suffix(superfluous, _REPLACED))
         for suffix in (_REPLACED, _UNFINISHED):
-            for leftover in self._folder.glob("*" + suffix):
+            for leftover in _numbered(self._folder, suffix):
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
@@ -234,9 +244,16 @@ def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> No
         ) from error
 
 
-def _numbered(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The checkpoints in a folder, newest first."""
-    return sorted((f for f in folder.glob("*") if f.name.isdecimal()), key=lambda f: -int(f.name))
+def _numbered(folder: pathlib.Path, suffix: str = "") -> list[pathlib.Path]:
+    """The checkpoints in a folder, newest first, or what has their names and a suffix; other files are not ours."""
+    ours = [path for path in folder.glob("*" + suffix) if path.name.removesuffix(suffix).isdecimal()]
+    return sorted(ours, key=lambda path: -int(path.name.removesuffix(suffix)))
+
+
+def _unused(path: pathlib.Path) -> pathlib.Path:
+    """The path, or the first with a number behind it that nothing has yet."""
+    names = itertools.chain([path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1)))
+    return next(name for name in names if not name.exists())
 
 
 def _with_suffix(folder: pathlib.Path, suffix: str) -> pathlib.Path:
@@ -278,6 +295,8 @@ def _damage(folder: pathlib.Path, patterns: Iterable[str] = ("*",)) -> str | Non
             return None
     except (OSError, ValueError) as error:
         return str(error)
+    except (AttributeError, TypeError):  # JSON of another form
+        return f"{_MANIFEST} describes no files"
     return f"its files are not those that {_MANIFEST} describes"
 
 

@@ -18,6 +18,7 @@ import datetime
 import difflib
 import fcntl
 import importlib.metadata
+import itertools
 import os
 import pathlib
 import platform
@@ -84,6 +85,21 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
             if new and not _holds_work(folder):
                 _remove(folder, made)
             raise
+
+
+def set_aside(root_dir: str | os.PathLike) -> pathlib.Path | None:
+    """Gives a run's folder the first name of its own with a number that is free; returns it, None without a folder.
+
+    Raises:
+      RunFolderError: it is no run's folder, or one in use.
+    """
+    folder = pathlib.Path(root_dir).absolute()
+    if not folder.exists():
+        return None
+    _make(folder)  # for its checks
+    with _locked(folder):
+        names = (folder.with_name(f"{folder.name}.{number}") for number in itertools.count(1))
+        return folder.rename(next(name for name in names if not name.exists()))
 
 
 def write_operative_config(root_dir: str | os.PathLike) -> None:

@@ -12,6 +12,7 @@ Records reach the operating system, not the disk: they survive the death of the 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import pathlib
 import struct
@@ -22,8 +23,13 @@ import numpy as np
 
 from agents import RunFolderError
 
-_HEADER = struct.Struct("<QII")  # key, bytes of the payload, their CRC-32
+_MARK = b"\xf5rec"  # by which records are found again behind a damaged one
+_HEADER = struct.Struct(
+    "<4sQIII"
+)  # mark, key, bytes of the payload, their CRC-32, CRC-32 of what is before this
 _SUFFIX = ".log"
+
+log = logging.getLogger(__name__)
 
 
 class StatisticsLog:
@@ -43,7 +49,7 @@ class StatisticsLog:
         self._since = tuple(position)
         self.keys: set[int] = set()
         for path in self._files():
-            # A record that was cut off in writing would hide what is appended to it. Its report is still queued.
+            # A record that was cut off in writing, whose report is still queued.
             os.truncate(path, max((end for *_, end in _records(path)), default=0))
         self.keys.update(key for key, _ in self._kept())
         files = self._files()
@@ -69,7 +75,7 @@ class StatisticsLog:
         np.savez(payload, **report)
         data = payload.getvalue()
         try:
-            self._file.write(_HEADER.pack(key, len(data), zlib.crc32(data)) + data)
+            self._file.write(_packed(key, data))
             self._file.flush()
         except OSError as error:
             raise RunFolderError(
@@ -97,8 +103,7 @@ class StatisticsLog:
         self._file = open(self._folder / f"{step}{_SUFFIX}", "ab")  # noqa: SIM115  as long as the run
 
     def _files(self) -> list[pathlib.Path]:
-        paths = [path for path in self._folder.glob("*" + _SUFFIX) if _step(path) >= self._since[0]]
-        return sorted(paths, key=_step)
+        return [path for path in _logs(self._folder) if _step(path) >= self._since[0]]
 
     def _kept(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         for path in self._files():
@@ -113,24 +118,42 @@ def forget_after(root_dir: str | os.PathLike, position: tuple[int, int]) -> None
     Such a run collects the same steps again, which must not count twice.
     """
     step, end = position
-    for path in (pathlib.Path(root_dir) / "statistics").glob("*" + _SUFFIX):
+    for path in _logs(pathlib.Path(root_dir) / "statistics"):
         if _step(path) > step:
             path.unlink()
         elif _step(path) == step:
             os.truncate(path, end)
 
 
+def _logs(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The logs in a folder, oldest first; other files are not ours."""
+    return sorted((path for path in folder.glob("*" + _SUFFIX) if path.stem.isdecimal()), key=_step)
+
+
 def _step(path: pathlib.Path) -> int:
     return int(path.stem)
 
 
+def _packed(key: int, data: bytes) -> bytes:
+    header = _HEADER.pack(_MARK, key, len(data), zlib.crc32(data), 0)[:-4]
+    return header + struct.pack("<I", zlib.crc32(header)) + data
+
+
 def _records(path: pathlib.Path) -> Iterator[tuple[int, dict[str, np.ndarray], int]]:
-    """Key, report and end of each whole record; ends at the first that is not."""
-    with open(path, "rb") as file:
-        while len(header := file.read(_HEADER.size)) == _HEADER.size:
-            key, size, checksum = _HEADER.unpack(header)
-            data = file.read(size)
-            if len(data) != size or zlib.crc32(data) != checksum:
-                return
+    """Key, report and end of each whole record; one that is damaged is left out with a word, wherever it is."""
+    content, place, damaged = path.read_bytes(), 0, False
+    while (start := content.find(_MARK, place)) >= 0 and start + _HEADER.size <= len(content):
+        damaged |= start > place
+        _, key, size, checksum, of_header = _HEADER.unpack_from(content, start)
+        end = start + _HEADER.size + size
+        data = content[start + _HEADER.size : end]
+        if zlib.crc32(content[start : start + _HEADER.size - 4]) != of_header:
+            place, damaged = start + 1, True
+        elif zlib.crc32(data) != checksum:  # or cut off
+            place, damaged = min(end, len(content)), end <= len(content)
+        else:
             with np.load(io.BytesIO(data), allow_pickle=False) as report:
-                yield key, dict(report), file.tell()
+                yield key, dict(report), end
+            place = end
+    if damaged:
+        log.warning("%s is damaged: some of its statistics are lost.", path)

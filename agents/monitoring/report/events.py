@@ -83,7 +83,7 @@ def _load(path: Path) -> tuple[dict[tuple[str, str], list], bool]:
                 kind = kinds.setdefault(value.tag, value.metadata.plugin_data.plugin_name or SCALARS)
                 if value.HasField("tensor") and kind in (SCALARS, HISTOGRAMS):
                     found[kind, value.tag].append((event.step, tensor_util.make_ndarray(value.tensor)))
-    except tf.errors.OpError:
+    except Exception:  # noqa: BLE001  of TensorFlow, protobuf or NumPy: a record is damaged
         whole = False
     for events in found.values():
         events.sort(key=lambda event: event[0])

@@ -77,6 +77,17 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, trained, tm
     assert described["heads"] == list(NAMES) and described["acting_head"] == NAMES[trained.head]
 
 
+def test_an_export_touches_nothing_beside_it(run, tmp_path):
+    (tmp_path / "exported.tmp").mkdir()
+    (tmp_path / "exported.tmp" / "mine").write_text("precious")
+    assert main(["export", str(run.root), str(tmp_path / "exported")]) == 0
+    assert (tmp_path / "exported.tmp" / "mine").read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exported", "exported.tmp"]
+    assert (tmp_path / "exported").stat().st_mode & 0o777 == (
+        tmp_path / "exported.tmp"
+    ).stat().st_mode & 0o777
+
+
 def test_an_export_takes_another_head_and_no_folder_that_exists(run, tmp_path, capsys):
     assert main(["export", str(run.root), "--head=0", str(tmp_path / "exported"), "--checkpoint=latest"]) == 0
     described = json.loads((tmp_path / "exported" / "policy.json").read_text())

@@ -49,13 +49,38 @@ def test_a_return_that_is_no_number_is_never_the_best(tmp_path, variables):
     assert offer(keeper, variables, 20, -1e9)
 
 
-def test_a_damaged_file_counts_as_none_and_is_replaced(tmp_path, variables):
+def test_a_damaged_file_is_set_aside_with_a_word_and_replaced(tmp_path, variables, caplog):
     offer(Best(tmp_path), variables, 10, 8.0)
-    content = (tmp_path / "best.npz").read_bytes()
-    (tmp_path / "best.npz").write_bytes(content[: len(content) // 2])
-    assert best.load(tmp_path, variables) is None
-    offer(Best(tmp_path), variables, 20, 1.0)
-    assert kept(tmp_path, variables).update == 20
+    path = tmp_path / "best.npz"
+    content = path.read_bytes()
+    for damaged in (content[: len(content) // 2], b"", b"not a zip file", content[:-1]):
+        path.write_bytes(damaged)
+        with pytest.raises(RunFolderError, match=r"best\.npz is damaged"):
+            best.load(tmp_path, variables)
+        caplog.clear()
+        keeper = Best(tmp_path)
+        assert "best.npz is damaged" in caplog.text and "best.npz.damaged" in caplog.text
+        assert (tmp_path / "best.npz.damaged").read_bytes() == damaged and not path.exists()
+        offer(keeper, variables, 20, 1.0)
+        assert kept(tmp_path, variables).update == 20
+
+
+def test_any_flipped_bit_is_harmless_or_found(tmp_path, variables):
+    offer(Best(tmp_path), variables, 10, 8.0)
+    path, values = tmp_path / "best.npz", [variable.numpy() for variable in variables]
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    found = 0
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << rng.integers(8)
+        path.write_bytes(damaged)
+        try:
+            assert best.load(tmp_path, variables) == (10, 8.0, 1)
+            for variable, value in zip(variables, values, strict=True):
+                np.testing.assert_array_equal(variable, value)
+        except RunFolderError:
+            found += 1
+    assert found > len(content) / 2
 
 
 def test_weights_of_another_network_are_refused(tmp_path, variables):

@@ -161,12 +161,33 @@ def test_a_damaged_checkpoint_does_not_push_out_a_whole_one(started, tmp_path):
     assert started().checkpointer.restore()[0] == 3
 
 
-def test_with_nothing_whole_left_a_run_starts_from_zero(started, tmp_path):
-    started(keep=1).go_to(1)
-    truncate(tmp_path / "checkpoints" / "1" / "extra.json")
-    run = started()
-    assert run.checkpointer.restore() is None
-    assert run.replay() == []
+def test_with_nothing_whole_left_a_run_is_refused_and_nothing_changes(started, tmp_path):
+    started().go_to(3)
+    for step in (2, 3):
+        truncate(tmp_path / "checkpoints" / f"{step}" / "extra.json")
+    for _ in range(2):
+        with pytest.raises(RunFolderError, match=r"All checkpoints in .* are damaged \(3: .*; 2: .*--anew"):
+            started()
+        assert saved(tmp_path) == ["2", "3"]
+
+
+@pytest.mark.parametrize(
+    "manifest", ["[]", "{}", "3", "null", '{"extra.json": 5}', '{"extra.json": {"bytes": 1}}']
+)
+def test_a_manifest_of_another_form_counts_as_damage(started, tmp_path, manifest):
+    started().go_to(3)
+    (tmp_path / "checkpoints" / "3" / "manifest.json").write_text(manifest)
+    assert started().checkpointer.restore()[0] == 2
+
+
+def test_files_of_other_peoples_are_left_alone(started, tmp_path):
+    names = ["mine.tmp", "notes", "old.replaced", "5.damaged"]
+    for name in names:
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    started().go_to(3)
+    truncate(tmp_path / "checkpoints" / "3" / "extra.json")
+    started().checkpointer.restore()
+    assert saved(tmp_path) == sorted(["2", "3.damaged", *names])
 
 
 def test_what_the_server_wrote_after_the_checkpoint_is_not_restored(started):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from agents.storage import statistics_log
 from agents.storage.statistics_log import StatisticsLog
 
 REPORTS = {
@@ -97,11 +98,13 @@ def test_records_that_no_checkpoint_needs_are_deleted(tmp_path):
 
 @pytest.mark.parametrize("cut", [1, 40, 10**6])
 def test_a_record_that_was_cut_off_is_dropped_and_the_log_goes_on(cut, tmp_path):
-    written(tmp_path).close()
+    written(tmp_path, [7, 2**64 - 1]).close()
     path = tmp_path / "statistics/0.log"
+    end = path.stat().st_size
+    log = StatisticsLog(tmp_path)
+    append(log, 8)
+    log.close()
     whole = path.read_bytes()
-    of_two = whole.index(np.full((2, 3), 1 / 3).tobytes()) + len(np.full((2, 3), 1 / 3).tobytes())
-    end = whole.index((8).to_bytes(8, "little"), of_two)
     path.write_bytes(whole[: min(end + cut, len(whole) - 1)])
     log = StatisticsLog(tmp_path)
     assert_kept(log, 7, 2**64 - 1)
@@ -109,10 +112,28 @@ def test_a_record_that_was_cut_off_is_dropped_and_the_log_goes_on(cut, tmp_path)
     assert_kept(StatisticsLog(tmp_path), *REPORTS)
 
 
-def test_a_damaged_record_ends_the_log(tmp_path):
+def test_a_flipped_bit_anywhere_costs_the_record_that_it_is_in_and_no_other(tmp_path, caplog):
     written(tmp_path).close()
     path = tmp_path / "statistics/0.log"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    assert_kept(StatisticsLog(tmp_path), 7, 2**64 - 1)
+    whole = path.read_bytes()
+    ends = [end for *_, end in statistics_log._records(path)]
+    rng = np.random.default_rng(0)
+    for place in (*range(24), *rng.integers(24, len(whole), 200)):
+        data = bytearray(whole)
+        data[place] ^= 1 << rng.integers(8)
+        path.write_bytes(data)
+        caplog.clear()
+        hit = int(np.searchsorted(ends, place, side="right"))
+        assert_kept(StatisticsLog(tmp_path), *(key for index, key in enumerate(REPORTS) if index != hit))
+        assert f"{path} is damaged" in caplog.text
+
+
+def test_files_of_other_peoples_are_left_alone(tmp_path):
+    (tmp_path / "statistics").mkdir()
+    notes = tmp_path / "statistics" / "notes.log"
+    notes.write_text("mine")
+    log = written(tmp_path)
+    for step in (100, 200):
+        checkpoint(log, step, oldest=step)
+    statistics_log.forget_after(tmp_path, (200, 0))
+    assert notes.read_text() == "mine"

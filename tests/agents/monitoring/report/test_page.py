@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from agents import UsageError
-from agents.commands.report import main
+from agents.commands.report import _harmless, main
 from tests.agents.monitoring.report.written import write_run
 from tests.browser import dom, screenshot
 
@@ -128,8 +128,35 @@ def test_a_run_that_has_not_begun_is_named(tmp_path):
 
 def test_help_needs_no_tensorflow():
     probe = (
-        "import sys; from agents.commands.report import main\n"
+        "import sys; from agents.commands.report import _harmless, main\n"
         "try: main(['--help'])\nfinally: print('tensorflow' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
     assert "RUN_DIR" in shown and "--csv_dir" in shown and shown.endswith("False\n")
+
+
+def test_a_damaged_run_is_left_out_with_the_reason_and_the_others_are_reported_on(tmp_path, capsys):
+    for name in ("whole", "binary", "garbled"):
+        write_run(tmp_path / name, "pong", seed=len(name))
+    (tmp_path / "binary" / "operative_config.gin").write_bytes(b"\xff\xfe" * 40)
+    for path in (tmp_path / "garbled").rglob("*tfevents*"):
+        path.write_bytes(path.read_bytes()[:40] + b"\0" * 200)
+    assert main([str(tmp_path), f"--output={tmp_path / 'out' / 'report.html'}"]) == 0
+    said = capsys.readouterr().out
+    assert f"{tmp_path / 'binary'}: left out, " in said and f"{tmp_path / 'whole'}: pong" in said
+
+
+@pytest.mark.parametrize("output", ["folder", "file/report.html", "/proc/report.html"])
+def test_a_place_that_cannot_be_written_to_is_found_out_before_computing(root, tmp_path, output):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="--output"):
+        main([str(root), f"--output={tmp_path / output}"])
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_cells_that_a_spreadsheet_would_execute_are_text():
+    assert [_harmless(cell) for cell in ("=1+1", "+x", "-y", "@z", "a=b", -3.0)] == [
+        *("'=1+1", "'+x", "'-y", "'@z", "a=b"),
+        -3.0,
+    ]
