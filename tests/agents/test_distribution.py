@@ -106,7 +106,7 @@ def check_updates(name, in_graph=False):
         windows = random_windows(seed=update)
         moments, others = statistics(seed=update)
         for agent in (one, two):
-            agent.observe(moments, **others)
+            agent.observe(moments, **{name: others[name] for name in agent.scaling.needs})
         expected, found = one.train(as_sequence(windows)), train_shares(shared_out(strategy, windows))
         priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)
         loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)
