@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import LONGEST_EPISODE, discounted_returns
+from rbs_tf.returns import LARGEST, LONGEST_EPISODE, discounted_returns
 
 
 class CollectReturns(gymnasium.Wrapper):
@@ -26,13 +26,14 @@ class CollectReturns(gymnasium.Wrapper):
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.
       scaling: the layer, or any object with its `merge_state`.
-      gamma: the discount per step, a number or one per head, [H]; rewards are the same for all heads.
+      gamma: the discount per step, a number for all heads or one per head, [H]; rewards are the same for all heads.
       report_steps: steps between two reports within an episode.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
 
     Raises:
-      ValueError: a gamma outside [0, 1] or of more than one axis, fewer than one step to report. `step`, too, when a
-        reward is NaN or infinite; the statistics stay as they were.
+      TypeError: a scaling that takes no moments.
+      ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report.
+        `step`, too, when a reward is NaN, infinite or above 1e140, whose square is; that step is left out.
     """
 
     def __init__(
@@ -45,15 +46,20 @@ class CollectReturns(gymnasium.Wrapper):
         max_report_steps: int = LONGEST_EPISODE,
     ):
         super().__init__(env)
+        if not callable(getattr(scaling, "merge_state", None)):
+            raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
         gammas = np.asarray(gamma, np.float64)
-        if gammas.ndim > 1 or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
+        if gammas.ndim > 1 or not gammas.size or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
             raise ValueError(f"gamma must be a number within [0, 1], or one per head; got {gamma!r}")
+        heads = getattr(scaling, "num_heads", gammas.size)
+        if gammas.ndim and gammas.size != heads:
+            raise ValueError(f"gamma must be one number, or {heads}, one per head of scaling; got {gamma!r}")
         if report_steps < 1 or max_report_steps < 1:
             raise ValueError(
                 "report_steps and max_report_steps must be at least 1;"
                 f" got {report_steps} and {max_report_steps}"
             )
-        self._scaling, self._gammas = scaling, np.atleast_1d(gammas)
+        self._scaling, self._gammas = scaling, np.broadcast_to(gammas, heads)
         self._report_steps, self._max_report_steps = report_steps, max_report_steps
         self._rewards: list[float] = []
         self._reported = 0
@@ -61,9 +67,10 @@ class CollectReturns(gymnasium.Wrapper):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """As the environment's."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if not np.isfinite(float(reward)):
+        if not abs(float(reward)) < LARGEST:
             raise ValueError(
-                f"the environment's reward is {reward} at step {len(self._rewards)}; expected a finite number"
+                f"the environment's reward is {reward} at step {len(self._rewards)}; expected a number below "
+                f"{LARGEST:g}, whose square is finite. It has been left out"
             )
         self._rewards.append(float(reward))
         if terminated or truncated or len(self._rewards) >= self._max_report_steps:

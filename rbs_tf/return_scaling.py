@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
+from rbs_tf.returns import LARGEST
 
-# Larger values count as infinite: sums of their squares leave float64.
-_LIMIT = 1e140
+_FLOAT32 = np.finfo(np.float32)
 
 
 @tf.keras.utils.register_keras_serializable(package="rbs_tf")
@@ -48,19 +48,22 @@ class ReturnScaling(tf.keras.layers.Layer):
         reader and no checkpoint ever meets half an update.
 
     Raises:
-      ValueError: num_heads below 1, a sigma_v that is not positive and finite or has another shape.
+      ValueError: num_heads below 1 or no whole number, a sigma_v that is not positive, leaves float32 or has another
+        shape.
     """
 
     def __init__(self, num_heads: int = 1, sigma_v: float | Sequence[float] = 1e-2, **kwargs: Any):
         kwargs.setdefault("trainable", False)
         super().__init__(autocast=False, **kwargs)
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        if not isinstance(num_heads, int | np.integer) or num_heads < 1:
+            raise ValueError(f"num_heads must be a whole number of at least 1, got {num_heads!r}")
         floor = np.asarray(sigma_v, np.float64)
-        if floor.shape not in ((), (num_heads,)) or not (np.isfinite(floor) & (floor > 0.0)).all():
+        # Errors are divided in float32, which must hold the floor.
+        fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max)
+        if floor.shape not in ((), (num_heads,)) or not fits.all():
             raise ValueError(
-                f"sigma_v must be a positive number, or {num_heads} of them, one per head; got {sigma_v!r}. "
-                "The paper's is 1e-2"
+                f"sigma_v must be a positive number that float32 can hold, or {num_heads} of them, one per head; got "
+                f"{sigma_v!r}. The paper's is 1e-2"
             )
         self.supports_masking = True
         self.num_heads = num_heads
@@ -231,11 +234,31 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any, n_step: int = 1) -> tf.
 
     Returns:
       float64 [H]; 0 for a batch without real steps. No gradient flows through it.
+
+    Raises:
+      ValueError: shapes that do not fit; an n_step that is no whole number of at least 1.
+      tf.errors.InvalidArgumentError: a real step's reward or discount that is NaN or infinite; only when it is called
+        eagerly, for a graph the check would cost more than the rest.
     """
+    rewards, discounts, mask = map(tf.convert_to_tensor, (rewards, discounts, mask))
+    if (
+        not (rewards.shape.rank == discounts.shape.rank == 3 and mask.shape.rank == 2)
+        or not rewards.shape.is_compatible_with(discounts.shape)
+        or not rewards.shape[:2].is_compatible_with(mask.shape)
+    ):
+        raise ValueError(
+            "batch_sigma takes rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
+            f"{rewards.shape}, {discounts.shape} and {mask.shape}"
+        )
+    if not isinstance(n_step, int | np.integer) or n_step < 1:
+        raise ValueError(f"n_step counts steps, a whole number of at least 1; got {n_step!r}")
     keep = tf.cast(mask, tf.bool)
     rewards, discounts = (
         tf.where(keep[..., None], tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
     )
+    if tf.executing_eagerly():
+        _check_finite("rewards", rewards, "batch_sigma")
+        _check_finite("discounts", discounts, "batch_sigma")
     returns = _returns(rewards, discounts)
     # Beyond a cut there is nothing: no reward, and no discount either.
     sums, products = rewards, tf.where(keep[..., None], discounts, 1.0)
@@ -310,17 +333,17 @@ def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
     return shape
 
 
-def _check_finite(name: str, values: tf.Tensor) -> list[tf.Operation]:
+def _check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:
     """Checks to run before [..., H] values may be relied on; raises with the first culprit."""
     # Not `~(abs(x) < limit)`: TensorFlow rewrites that as `abs(x) >= limit`, which NaN passes.
-    culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= _LIMIT))
+    culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= LARGEST))
     first = culprits[:1]
+    place = [] if values.shape.rank == 1 else ["at step", first[:, :-1]]
     message = [
-        f"ReturnScaling: {name} must be finite; got",
+        f"{who}: {name} must be finite; got",
         tf.gather_nd(values, first),
-        "at step",
-        first[:, :-1],
-        "head",
+        *place,
+        "head" if place else "for head",
         first[:, -1],
         "- mask the step out, or repair what produced it",
     ]

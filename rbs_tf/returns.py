@@ -7,6 +7,9 @@ from numpy.typing import ArrayLike
 from scipy.linalg.blas import dtbsv
 
 LONGEST_EPISODE = 27_000  # steps: half an hour of Atari, its usual time-out
+LARGEST = (
+    1e140  # larger rewards, discounts and returns count as infinite: sums of their squares leave float64
+)
 
 
 def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:

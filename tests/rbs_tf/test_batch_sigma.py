@@ -96,3 +96,30 @@ def test_no_gradient_flows_through_it():
 def test_n_step_transitions_of_constant_rewards_do_not_vary():
     rewards, discounts = np.ones((24, 3, 1)), np.full((24, 3, 1), 0.9)
     np.testing.assert_allclose(batch_sigma(rewards, discounts, np.ones((24, 3)), 5), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((3, 2), (3, 2), (3, 2)), ((3, 2, 1), (3, 2, 2), (3, 2)), ((3, 2, 1), (3, 2, 1), (3,))]
+)
+def test_shapes_that_do_not_fit_are_refused(shapes):
+    with pytest.raises(ValueError, match=r"batch_sigma takes rewards \[T, B, H\]"):
+        batch_sigma(*map(np.ones, shapes))
+
+
+@pytest.mark.parametrize("n_step", [0, -1, 2.0, None])
+def test_an_n_step_that_counts_nothing_is_refused(n_step):
+    with pytest.raises(ValueError, match="n_step counts steps, a whole number of at least 1"):
+        batch_sigma(*batch(0), n_step)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e200])
+def test_what_cannot_be_counted_is_refused_unless_it_is_masked_out(value):
+    rewards, discounts, mask = batch(0)
+    rewards[3, 1, 2], mask[3, 1] = value, False
+    batch_sigma(rewards, discounts, mask)
+    mask[3, 1] = True
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"batch_sigma: rewards must be finite; .* at step \[?3 1\]? head 2",
+    ):
+        batch_sigma(rewards, discounts, mask)

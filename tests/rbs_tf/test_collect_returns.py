@@ -1,5 +1,7 @@
 """`CollectReturns` feeds exactly what the episodes were, in portions."""
 
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -109,15 +111,35 @@ def test_environments_of_one_process_share_a_layer():
     np.testing.assert_allclose(scaling.mean_return, expected(0.9, C, C).mean_return)
 
 
-def test_a_reward_that_is_not_finite_is_refused_and_leaves_no_trace():
+@pytest.mark.parametrize("reward", [np.nan, -np.inf, 1e200])
+def test_a_reward_that_cannot_be_counted_is_refused_and_leaves_no_trace(reward):
     seen = Sum()
-    env = CollectReturns(Script(([1.0, np.nan, 2.0], True)), seen, 0.9)
+    env = CollectReturns(Script(([1.0, reward, 2.0], True), A), seen, 0.9)
     env.reset()
     env.step(0)
-    with pytest.raises(ValueError, match="reward is nan at step 1"):
+    with pytest.raises(ValueError, match=f"reward is {re.escape(str(reward))} at step 1"):
         env.step(0)
     env.step(0)
-    assert_equal(seen.moments, expected(0.9, ([1.0, 2.0], True)))
+    play(env)
+    assert_equal(seen.moments, expected(0.9, ([1.0, 2.0], True), A))
+
+
+def test_one_gamma_serves_all_heads_of_a_layer():
+    scaling = ReturnScaling(num_heads=3)
+    play(CollectReturns(Script(A, B), scaling, 0.9))
+    np.testing.assert_allclose(scaling.sigma, expected([0.9] * 3, A, B).sigma)
+
+
+@pytest.mark.parametrize("gamma", [[0.9], [0.9, 0.9, 0.9], []])
+def test_gammas_of_another_number_of_heads_are_refused_at_once(gamma):
+    with pytest.raises(ValueError, match="gamma must be"):
+        CollectReturns(Script(A), ReturnScaling(num_heads=2), gamma)
+
+
+@pytest.mark.parametrize("scaling", [None, 3, ReturnMoments.empty(1)])
+def test_a_scaling_that_takes_no_moments_is_refused_at_once(scaling):
+    with pytest.raises(TypeError, match="scaling must be a ReturnScaling"):
+        CollectReturns(Script(A), scaling, 0.9)
 
 
 @pytest.mark.parametrize(

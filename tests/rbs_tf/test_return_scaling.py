@@ -243,15 +243,18 @@ def test_shapes_that_do_not_fit_are_refused_with_what_to_type():
         layer.merge_state(ReturnMoments.empty(2))
 
 
-@pytest.mark.parametrize("sigma_v", [0.0, -1.0, np.nan, np.inf, [1.0, 2.0], [1.0, 0.0, 1.0]])
+@pytest.mark.parametrize("sigma_v", [0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, [1.0, 2.0], [1.0, 0.0, 1.0]])
 def test_a_floor_that_is_none_is_refused(sigma_v):
-    with pytest.raises(ValueError, match="sigma_v must be a positive number, or 3 of them"):
+    with pytest.raises(
+        ValueError, match="sigma_v must be a positive number that float32 can hold, or 3 of them"
+    ):
         ReturnScaling(3, sigma_v=sigma_v)
 
 
-def test_a_layer_without_heads_is_refused():
-    with pytest.raises(ValueError, match="num_heads must be at least 1, got 0"):
-        ReturnScaling(0)
+@pytest.mark.parametrize("num_heads", [0, -1, 2.0, "2", None])
+def test_a_number_of_heads_that_is_none_is_refused(num_heads):
+    with pytest.raises(ValueError, match="num_heads must be a whole number of at least 1, got"):
+        ReturnScaling(num_heads=num_heads)
 
 
 def test_the_packages_names_are_what_its_modules_define():
@@ -259,3 +262,8 @@ def test_the_packages_names_are_what_its_modules_define():
     assert {getattr(rbs_tf, name).__name__ for name in rbs_tf.__all__} == set(rbs_tf.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = rbs_tf.nothing
+
+
+def test_a_single_step_of_a_single_head_needs_no_place_in_the_message():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="got nan for head 0 - mask"):
+        ReturnScaling().update_state(np.nan, 0.9)
