@@ -164,8 +164,6 @@ def load(
       UsageError: a head that there is not, an environment that cannot be made, or no weights that can be used.
     """
     check_folder(run_dir, checkpoint)
-    import gymnasium
-
     import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
     from agents.commands.pictures import WithCamera
     from agents.replay.memory import ATARI_FRAME
@@ -184,7 +182,7 @@ def load(
             if camera and environment.game and environment.observation_spec().shape != ATARI_FRAME:
                 filming = environments.make(training.env, num_envs=num_envs, seed=seed, **RAW_FRAMES)
                 environment = WithCamera(environment, filming)
-        except (ValueError, RuntimeError, ImportError, gymnasium.error.Error) as error:
+        except Exception as error:  # gin's, Python's or the environment's own: the file may say anything
             explained = without_gin_trail(error)
             raise UsageError(f"The run cannot be built from {run_dir}/config.gin: {explained}") from error
     try:

@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -139,7 +140,8 @@ def run(
     print(f"{len(runs) - len(failed)} of {len(runs)} runs have finished, {len(failed)} failed.")
     for name, code in failed.items():
         print(f"  {name}: exit code {code}")
-    print(f"To compare them: {os.path.relpath(sys.executable)} -m agents report {os.path.relpath(root)}")
+    report = [os.path.relpath(sys.executable), "-m", "agents", "report", os.path.relpath(root)]
+    print(f"To compare them: {shlex.join(report)}")
     return 1 if failed else 0
 
 

@@ -91,7 +91,7 @@ def main(
         with run_folder.opened(root_dir, ["python", "train.py", *argv]) as folder:
             tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
             print(
-                f"Run folder: {folder}\nTo watch it: {tensorboard} --logdir {shlex.quote(str(folder))}"
+                f"Run folder: {folder}\nTo watch it: {shlex.join([tensorboard, '--logdir', str(folder)])}"
                 "\nThen open:   http://localhost:6006/#custom_scalars",
                 flush=True,
             )

@@ -107,12 +107,14 @@ class Progress:
         waits: tuple[float, float] | None = None,
     ) -> None:
         """Takes the current counts, and what is new since the last call: episodes, an evaluation, shares of waiting."""
+        now = self._clock()
+        if updates < self._updates or steps < self._steps:  # a learner that goes on from its checkpoint
+            self._marks = collections.deque([(now, steps, updates)])
         self._updates, self._steps = updates, steps
         self._returns.extend(returns)
         if eval_return is not None:
             self._eval_return = eval_return
         self._waits = waits or self._waits
-        now = self._clock()
         if now - self._drawn >= self._interval:
             self._draw(now)
 

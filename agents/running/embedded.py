@@ -81,6 +81,11 @@ class EmbeddedRun:
         environments, collector = map(checkpointer.file, (_ENVIRONMENTS, _COLLECTOR))
         if environments is None or collector is None:
             return None
+        if not checkpointer.is_own(_ENVIRONMENTS):
+            self._why_new_episodes = (
+                "the environments' state is a pickle, which may run any code, of another user's"
+            )
+            return None
         try:
             self.environment.restore(environments)
         except ValueError as error:

@@ -152,6 +152,11 @@ class Checkpointer:
         newest = self._newest_whole()
         return (newest / name).read_bytes() if newest and (newest / name).exists() else None
 
+    def is_own(self, name: str) -> bool:
+        """Says whether a file of the newest whole checkpoint is this user's, for those that it trusts nobody else's."""
+        newest = self._newest_whole()
+        return newest is not None and (newest / name).stat().st_uid == os.geteuid()
+
     def _newest_whole(self) -> pathlib.Path | None:
         """Sets damaged checkpoints aside if there is a whole one: left in place, they would be kept instead of it.
 
@@ -237,9 +242,10 @@ def _explained(folder: pathlib.Path) -> Iterator[None]:
 def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> None:
     try:
         checkpoint.read(str(folder / _VARIABLES)).assert_existing_objects_matched()
-    except AssertionError as error:
+    except (AssertionError, ValueError) as error:  # variables are missing, or of other shapes
+        (first, *_) = str(error).splitlines() or [""]
         raise RunFolderError(
-            f"The checkpoint {folder} comes from a different version of this program: {error}\n"
+            f"The checkpoint {folder} is of another network or a different version of this program: {first}\n"
             "Go on with that version, or start again in another folder with --root_dir=DIR."
         ) from error
 

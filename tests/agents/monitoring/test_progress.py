@@ -111,6 +111,19 @@ def test_rates_and_time_left_follow_the_last_minute():
     assert snapshot.elapsed == 370.0
 
 
+def test_a_learner_that_lost_updates_counts_its_rates_from_where_it_goes_on():
+    clock = Clock()
+    progress = Progress(1000, stream=io.StringIO(), clock=clock)
+    clock.now += 20
+    progress.update(600, 6000)
+    clock.now += 20
+    progress.update(400, 4000)
+    clock.now += 10
+    progress.update(410, 4100)
+    snapshot = progress.snapshot(clock.now)
+    assert (snapshot.updates_per_second, snapshot.steps_per_second, snapshot.left) == (1.0, 10.0, 590.0)
+
+
 def test_a_resumed_run_counts_its_rates_from_where_it_goes_on():
     clock = Clock()
     progress = Progress(2000, updates=1000, steps=50_000, stream=io.StringIO(), clock=clock)

@@ -123,3 +123,13 @@ def test_where_the_state_of_environments_is_spoiled_the_run_says_that_new_episod
     monkeypatch.setattr(GymnasiumVectorEnvironment, "state", lambda self: b"of a former version")
     assert start_again(tmp_path, "CartPole-v1") == 0
     assert "New episodes begin: the state of CartPole-v1 does not load: " in capfd.readouterr().out
+
+
+def test_the_environments_state_of_another_user_is_not_loaded(tmp_path, monkeypatch):
+    with configured("train.updates = 5"), EmbeddedRun(tmp_path) as run:
+        run.run()
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    with configured("train.updates = 6"), EmbeddedRun(tmp_path) as run:
+        assert "a pickle" in run._why_new_episodes
+        run.run()
