@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
+import secrets
 import socket
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from agents.running.startup import quiet
@@ -32,6 +35,7 @@ _INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'r
 _STOP_SECONDS = 60.0  # within which a run that is asked to stop has to have written its checkpoint
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _POLL = 0.5  # seconds between two looks at all processes
+_PROCESSES = "processes.txt"  # in the run folder
 # Ray's own settings, unless the caller has made other ones.
 _RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -112,6 +116,7 @@ class ClusterRun:
 
     def __init__(self, root_dir: str, collectors: int, cluster: str | None = None):
         self._root = os.path.abspath(root_dir)
+        _wait_for_predecessors(self._root)
         self._stopped_by: int | None = None
         self._ray = connected(collectors, cluster)
         self._training, self._processes = Training(), ""
@@ -328,7 +333,7 @@ class ClusterRun:
         lines = "".join(f"{member.name}: {member.status.get('pid', '-')}\n" for member in self._members)
         if lines != self._processes:
             self._processes = lines
-            write(os.path.join(self._root, "processes.txt"), lines)
+            write(os.path.join(self._root, _PROCESSES), lines)
 
     def _finish(self) -> Result:
         """Lets everybody stop; the evaluator plays its last episodes if the run came to its own end."""
@@ -371,6 +376,31 @@ def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
         run.close()
 
 
+def _wait_for_predecessors(root_dir: str) -> None:
+    """Waits until the processes of a driver that was killed are gone: Ray ends them, and they write to the folder.
+
+    Raises:
+      RunFolderError: one of them stays.
+    """
+    recorded = Path(root_dir, _PROCESSES)
+    numbers = re.findall(r": (\d+)$", recorded.read_text(), re.MULTILINE) if recorded.exists() else []
+    end = time.monotonic() + _STOP_SECONDS
+    while left := [number for number in numbers if _is_host(number)]:
+        if time.monotonic() > end:
+            raise RunFolderError(
+                f"Processes of an earlier start still work in {root_dir}: {', '.join(left)}. Stop them, or wait."
+            )
+        time.sleep(_POLL)
+
+
+def _is_host(process: str) -> bool:
+    """Says whether a process of this machine is one of a distributed run, and no other one that has its number now."""
+    try:
+        return b"ray::Host" in Path("/proc", process, "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 def require_ray() -> None:
     """Raises UsageError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
@@ -382,6 +412,10 @@ def connected(collectors: int, cluster: str | None) -> Any:
     require_ray()
     for name, value in _RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if (
+        cluster is None
+    ):  # whoever reaches one of Ray's ports could run code; with a token, only this run's processes
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     import ray
 
     quiet_options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}

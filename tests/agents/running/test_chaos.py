@@ -28,7 +28,11 @@ pytest.importorskip("ray")
 
 KILLS = int(os.environ.get("KILLS", 20))
 COLLECTORS = 2
-ROLES = ("a collector", "all collectors", "evaluator", "learner", "replay", "driver", "a slow collector")
+AT_ONCE, CHECKPOINT = "driver, repeated at once", "learner or replay, in a checkpoint"
+ROLES = (
+    *("a collector", "all collectors", "evaluator", "learner", "replay", "driver", "a slow collector"),
+    *(AT_ONCE, CHECKPOINT),
+)
 INTERVAL = int(re.search(r"checkpoint_interval = (\d+)", " ".join(DISTRIBUTED))[1])
 # Close to the ratio, so that a departure shows.
 RATIO = ("Replay.replay_ratio = 1.0", "Replay.error_buffer = 16.0")
@@ -58,6 +62,11 @@ def strike(run, role, draws):
             time.sleep(draws.uniform(0, 10))
             with contextlib.suppress(ProcessLookupError):  # struck while it stood still
                 os.kill(stopped, signal.SIGCONT)
+        case _ if role == CHECKPOINT:
+            end = time.monotonic() + 120
+            while not any(run.root.glob("checkpoints/*.tmp")) and time.monotonic() < end:
+                time.sleep(0.01)
+            run.signal(signal.SIGKILL, draws.choice(["learner", "replay"]))
         case _:
             run.signal(signal.SIGKILL, role)
 
@@ -85,13 +94,15 @@ def test_a_run_survives_everybodys_death_again_and_again(tmp_path, capsys):
         for number, role in enumerate(order, 1):
             updates = run.updates
             struck.append((role, time.monotonic()))
-            if role == "driver":
+            if role in ("driver", AT_ONCE):
                 run.process.kill()
-                run.assert_nothing_left(agents=False)
                 steps = max([steps, *run.counts("steps")])
-                run.__exit__()
-                run, since = begin(root), 0
+                if role == "driver":
+                    run.assert_nothing_left(agents=False)
+                died, run, since = run, begin(root), 0
                 run.wait_for_resumption()
+                died.assert_nothing_left(agents=False)
+                died.__exit__()
                 repeated.append(max(0, updates - run.resumed))
             else:
                 strike(run, role, draws)
