@@ -24,15 +24,21 @@ from tests.agents.small_agent import (
 )
 
 
-@pytest.mark.parametrize("double_q", [False, True])
-def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q):
-    agent = make_agent(double_q=double_q)
+def shaken(**options):
+    """An agent whose weights are anything and whose statistics are known, and windows to learn from."""
+    agent = make_agent(**options)
     shake(agent.network, seed=4)
     shake(agent.target_network, seed=5)
     agent.observe(some_moments())
     windows = random_windows()
     sequence = as_sequence(windows)
     measure_sigma_v(agent, sequence)
+    return agent, windows, sequence
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q):
+    agent, windows, sequence = shaken(double_q=double_q)
     with tf.GradientTape() as tape:
         info = agent.loss(sequence)
     variables, p = parameters(agent.network)
@@ -69,13 +75,7 @@ def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q):
 @pytest.mark.parametrize("adam_epsilon", [1e-6, 1e-2])
 def test_two_training_steps_equal_numpy(adam_epsilon):
     """`train`'s own loss, weights of importance, priorities and steps of Adam."""
-    agent = make_agent(learning_rate=1e-3, adam_epsilon=adam_epsilon)
-    shake(agent.network, seed=4)
-    shake(agent.target_network, seed=5)
-    agent.observe(some_moments())
-    windows = random_windows()
-    sequence = as_sequence(windows)
-    measure_sigma_v(agent, sequence)
+    agent, windows, sequence = shaken(learning_rate=1e-3, adam_epsilon=adam_epsilon)
     sigma, sigma_v = agent.scaling.layer.sigma.numpy(), agent.scaling.layer.sigma_v.numpy()
     for variable in agent.optimizer.variables:
         if "learning_rate" not in variable.name:
