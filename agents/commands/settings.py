@@ -110,8 +110,12 @@ def _makes_a_layer(value: Any) -> bool:
     return issubclass(value, tf.keras.layers.Layer) if isinstance(value, type) else callable(value)
 
 
-_TORSO = Setting("a network for observations", _makes_a_layer, "@networks.small_torso")
-_DTYPE = one_of("float32", "bfloat16", "float16")
+_TORSO = Setting(
+    "a network for observations, or None for the one that fits them",
+    lambda value: value is None or _makes_a_layer(value),
+    "@networks.small_torso",
+)
+_DTYPE = one_of("float32", "bfloat16")
 _SIGMA_V = number(0.0, "reward units", 0.01, above=True)
 _PIXELS = whole(1, "pixels", 84, most=4096, optional=True)
 

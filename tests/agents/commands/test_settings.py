@@ -64,7 +64,7 @@ def test_every_parameter_that_is_not_given_by_the_program_is_declared():
 @pytest.mark.parametrize("name", SETTINGS)
 def test_defaults_and_examples_fit(name):
     default, setting = parameters()[name].default, SETTINGS[name]
-    if default not in (inspect.Parameter.empty, gin.REQUIRED) and name != "RecurrentQNetwork.torso":
+    if default not in (inspect.Parameter.empty, gin.REQUIRED):
         assert setting.fits(default)
     gin.clear_config()
     gin.parse_config(f"{name} = {setting.example}")
