@@ -292,6 +292,11 @@ class ClusterRun:
         )
         for note in filter(None, (self._replay.status.get("note"), figures_note())):
             progress.say(note)
+        if "address" in self._replay.status:
+            port = self._replay.status["address"].rpartition(":")[2]
+            progress.say(
+                f"Open to the network, without a password: Reverb's port {port}; docs/scaling.md says how to close it."
+            )
         if status.get("updates"):
             progress.say(f"Resumed at update {status['updates']:,}.")
         return progress
