@@ -93,7 +93,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
 
     Raises:
-      ValueError: options outside these ranges.
+      ValueError: jit_compile under a strategy that mirrors CPUs.
     """
 
     def __init__(
@@ -117,14 +117,6 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         strategy: tf.distribute.Strategy | None = None,
     ):
         tf.Module.__init__(self, name="recurrent_multi_head_agent")
-        if not 0.0 <= priority_eta <= 1.0:
-            raise ValueError(f"priority_eta must lie in [0, 1], got {priority_eta}")
-        if not 0.0 <= evaluation_epsilon <= 1.0:
-            raise ValueError(f"evaluation_epsilon must lie in [0, 1], got {evaluation_epsilon}")
-        if target_update_period < 1:
-            raise ValueError(
-                f"target_update_period counts updates and must be at least 1, got {target_update_period}"
-            )
         self.strategy = strategy or tf.distribute.get_strategy()
         if jit_compile and _mirrors_cpus(self.strategy):
             raise ValueError(

@@ -110,6 +110,7 @@ def _makes_a_layer(value: Any) -> bool:
     return issubclass(value, tf.keras.layers.Layer) if isinstance(value, type) else callable(value)
 
 
+STRATEGIES = ("default", "mirrored", "tpu")
 _TORSO = Setting(
     "a network for observations, or None for the one that fits them",
     lambda value: value is None or _makes_a_layer(value),
@@ -126,7 +127,7 @@ SETTINGS = {
     "train.updates": whole(1, "updates in total", 10_000),
     "train.environment_steps": whole(1, "environment steps", 1_000_000, optional=True),
     "train.seed": whole(0, "", 0),
-    "train.strategy": one_of("default", "mirrored", "tpu"),
+    "train.strategy": one_of(*STRATEGIES),
     "train.scaling": Setting("a scaling", _makes_a_scaling, "@scalings.return_based"),
     "train.num_envs": whole(1, "environments", 32),
     "train.batch_size": whole(1, "sequences", 32),

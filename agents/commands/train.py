@@ -216,7 +216,7 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
     flag(
         "--strategy",
-        choices=("default", "mirrored", "tpu"),
+        choices=settings.STRATEGIES,
         help="updates on one device, on all GPUs, or on a TPU (sets train.strategy)",
     )
     flag(

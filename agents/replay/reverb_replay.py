@@ -24,7 +24,6 @@ from reverb.cc import schema_pb2
 from agents.replay.compression import decompress_batch, level_for
 from agents.replay.memory import check_memory
 from agents.replay.tables import (
-    SAMPLERS,
     SCALARS,
     SEQUENCES,
     STATISTICS,
@@ -111,8 +110,6 @@ class Replay:
         checkpointer: reverb.checkpointers.CheckpointerBase | None = None,
     ):
         max_size = capacity // shape.period
-        if sampler not in SAMPLERS:
-            raise ValueError(f"Replay.sampler is {sampler!r}; write one of {', '.join(map(repr, SAMPLERS))}")
         if not 1 <= min_sequences <= max_size:
             raise ValueError(
                 f"Replay.min_sequences is {min_sequences}, but Replay.capacity = {capacity} observations "

@@ -70,8 +70,6 @@ class Collector:
         max_report_steps: int = LONGEST_EPISODE,
         name: str = "collector",
     ):
-        if max_report_steps < 1:
-            raise ValueError(f"Collector.max_report_steps must be at least 1, got {max_report_steps}")
         self.environment_steps = 0
         self.episodes = 0
         self.activity, self.waited = ("acting", time.monotonic()), 0.0

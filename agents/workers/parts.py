@@ -14,7 +14,6 @@ from tf_agents.environments import py_environment
 from tf_agents.specs import tensor_spec
 from tf_agents.train.utils import strategy_utils
 
-from agents import UsageError
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.replay.reverb_replay import Replay
@@ -26,8 +25,6 @@ from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.scalings import ReturnBasedScaling
-
-STRATEGIES = ("default", "mirrored", "tpu")
 
 
 class Result(NamedTuple):
@@ -64,9 +61,6 @@ class Training:
       weights_interval: distributed: steps of each environment between two looks for newer weights (paper: 400).
       step_timeout: distributed: seconds after which a step of the environments counts as stuck.
       max_faults: distributed: failures of environments after which a run ends instead of restarting its collector.
-
-    Raises:
-      UsageError: an unknown strategy.
     """
 
     env: str = gin.REQUIRED
@@ -87,12 +81,6 @@ class Training:
     weights_interval: int = 400
     step_timeout: float = 120.0
     max_faults: int = 10
-
-    def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise UsageError(
-                f"train.strategy is {self.strategy!r}; write one of {', '.join(map(repr, STRATEGIES))}"
-            )
 
     def reached(self, updates: int, steps: int) -> bool:
         """Says whether the run has come to its end."""

@@ -352,15 +352,6 @@ def test_learning_reduces_the_error_on_a_fixed_batch():
     assert last < 0.3 * first
 
 
-def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match="priority_eta"):
-        make_agent(priority_eta=2.0)
-    with pytest.raises(ValueError, match=r"evaluation_epsilon must lie in \[0, 1\], got 1.5"):
-        make_agent(evaluation_epsilon=1.5)
-    with pytest.raises(ValueError, match="target_update_period"):
-        make_agent(target_update_period=0)
-
-
 @pytest.mark.parametrize("epsilon", [0.0, 0.4])
 def test_evaluation_explores_as_often_as_it_is_told_to(epsilon):
     agent = make_agent(evaluation_epsilon=epsilon)

@@ -8,9 +8,9 @@ import gin
 import pytest
 
 from agents import EnvironmentFault, RunFolderError
+from agents.commands.settings import STRATEGIES
 from agents.commands.train import main
 from agents.storage.run_folder import REPOSITORY
-from agents.workers.parts import STRATEGIES
 
 
 class Call(NamedTuple):
@@ -127,11 +127,6 @@ def test_names_that_have_changed_go_on_working(command, tmp_path):
     assert gin.query_parameter("Heads.reward_multiplier") == 4.0
     assert command("--config=mine.gin", "--root_dir=other", f"--gin_bindings={old} = 5.0") == 0
     assert gin.query_parameter("Heads.reward_multiplier") == 5.0
-
-
-def test_a_mistake_in_a_file_is_told_with_its_name_and_line(command, tmp_path):
-    (tmp_path / "elsewhere" / "mine.gin").write_text('include "configs/quickstart.gin"\ntrain.seed == 4')
-    assert "elsewhere/mine.gin, line 2\n" in command.refusal("--config=mine.gin")
 
 
 def test_includes_mean_this_repository_even_from_within_another_one(command, tmp_path):

@@ -306,7 +306,6 @@ def test_a_checkpoint_of_other_settings_is_refused(make, tmp_path, settings, wor
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"sampler": "random"}, "'prioritized', 'uniform', 'fifo'"),
         ({"min_sequences": 101}, "a number from 1 to 100"),
         ({"replay_ratio": 0.0}, "must be positive"),
         ({"replay_ratio": 8.0, "error_buffer": 7.0}, "at least as large"),

@@ -171,8 +171,3 @@ def test_an_environment_that_never_ends_reports_returns_cut_at_the_limit(start, 
     expected = ReturnMoments.merge(*stretches)
     np.testing.assert_allclose(found.return_mean, expected.return_mean, rtol=1e-12)
     np.testing.assert_allclose(found.return_mean_square, expected.return_mean_square, rtol=1e-12)
-
-
-def test_a_report_limit_below_one_step_is_refused(start):
-    with pytest.raises(ValueError, match="max_report_steps"):
-        start(ScriptedEnvironment([[3]]), max_report_steps=0)
