@@ -17,6 +17,7 @@ from agents.storage.state import from_bytes, to_bytes
 from agents.workers.collector import Collector
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
+from rbs_tf import ReturnMoments
 from tests.agents.queue import drained
 from tests.agents.scripted import (
     HEADS,
@@ -243,22 +244,22 @@ def test_what_an_environment_does_wrong_is_named_and_nothing_of_the_round_is_wri
 def test_a_collector_goes_on_where_another_was(scripts, rounds, cut):
     """Together they put into the table and into the statistics what one collector puts there."""
     environment, policy = ScriptedEnvironment(scripts), ScriptedPolicy()
+    report = {"max_report_steps": 9, "needs": {"n_step": ReturnMoments}}
     with collecting() as start:
-        whole, other = start(ScriptedEnvironment(scripts), shape=SMALL, max_report_steps=9)
-        first, replay = start(environment, policy, shape=SMALL, max_report_steps=9)
+        whole, other = start(ScriptedEnvironment(scripts), shape=SMALL, **report)
+        first, replay = start(environment, policy, shape=SMALL, **report)
         second = None
         for index, rows in enumerate(rounds):
             if index == max(1, cut % len(rounds)):
-                second = Collector(
-                    environment, policy, HEADS, replay, SMALL, constant_priorities, max_report_steps=9
-                )
+                second = Collector(environment, policy, HEADS, replay, SMALL, constant_priorities, **report)
                 second.restore(from_bytes(to_bytes(first.state())))
                 first.close()
             whole.run(rows)
             (second or first).run(rows)
         for a, b in zip(drained(other), drained(replay), strict=True):
-            for column, same in zip(a, b, strict=True):
-                np.testing.assert_array_equal(column, same)
+            assert a.keys() == b.keys() == {"moments", "n_step", "episodes"}
+            for name, column in a.items():
+                np.testing.assert_array_equal(b[name], column, err_msg=name)
         assert other.inserted == replay.inserted
         if replay.size:
             (a, _), (b, _) = stored(other), stored(replay)
