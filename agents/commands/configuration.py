@@ -18,7 +18,8 @@ import gin
 from agents import UsageError
 from agents.commands.flags import nearest
 
-_RENAMED = {"environments.make.reward_multiplier": "Heads.reward_multiplier"}  # old names go on working
+# Old names go on working; gin leaves out modules where it can.
+_RENAMED = {r"\b(environments\.)?make\.reward_multiplier\b": "Heads.reward_multiplier"}
 
 
 def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> list[Path]:
@@ -78,7 +79,7 @@ def _opened(path: str) -> Iterator[types.SimpleNamespace]:
 def with_names_of_today(text: str) -> str:
     """Replaces names in a configuration that have changed since it was written."""
     for old, new in _RENAMED.items():
-        text = text.replace(old, new)
+        text = re.sub(old, new, text)
     return text
 
 

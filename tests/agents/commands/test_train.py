@@ -120,8 +120,8 @@ def test_a_config_may_be_a_file_anywhere(command, tmp_path):
     assert command.calls == [Call(str(tmp_path / "elsewhere" / "there"), "CartPole-v1", 9, 0, 1.0)]
 
 
-def test_names_that_have_changed_go_on_working(command, tmp_path):
-    old = "environments.make.reward_multiplier"
+@pytest.mark.parametrize("old", ["environments.make.reward_multiplier", "make.reward_multiplier"])
+def test_names_that_have_changed_go_on_working(command, tmp_path, old):
     (tmp_path / "elsewhere" / "mine.gin").write_text(f'include "configs/quickstart.gin"\n{old} = 4.0')
     assert command("--config=mine.gin") == 0
     assert gin.query_parameter("Heads.reward_multiplier") == 4.0
