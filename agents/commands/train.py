@@ -146,7 +146,7 @@ def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> i
     from agents.commands import sweep
 
     flags = {argument.split("=")[0] for argument in argv if argument.startswith("--")}
-    if others := sorted(flags - {"--sweep", "--root_dir", "--cluster"}):
+    if others := sorted(flags - {"--sweep", "--root_dir", "--cluster", "--verbose"}):
         raise UsageError(
             f"{', '.join(others)} cannot be given beside --sweep: write it into the sweep's file."
         )
