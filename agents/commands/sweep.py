@@ -149,5 +149,5 @@ def finished(folder: Path, updates: int) -> bool:
     """Says whether a run of so many updates has come to its own end, its last evaluation included."""
     try:
         return json.loads((folder / FINISHED).read_text())["updates"] >= updates
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -388,7 +388,11 @@ def _wait_for_predecessors(root_dir: str) -> None:
       RunFolderError: one of them stays.
     """
     recorded = Path(root_dir, _PROCESSES)
-    numbers = re.findall(r": (\d+)$", recorded.read_text(), re.MULTILINE) if recorded.exists() else []
+    numbers = (
+        re.findall(r": (\d+)$", recorded.read_text(errors="replace"), re.MULTILINE)
+        if recorded.exists()
+        else []
+    )
     end = time.monotonic() + _STOP_SECONDS
     while left := [number for number in numbers if _is_host(number)]:
         if time.monotonic() > end:

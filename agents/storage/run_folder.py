@@ -121,7 +121,7 @@ def versions() -> str:
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
     """Returns what `versions` said at the folder's last start, name -> version; nothing without the file."""
     path = pathlib.Path(root_dir) / _VERSIONS
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     return dict(re.findall(r"^(\S+) (.+)$", text, re.MULTILINE))
 
 
@@ -190,7 +190,7 @@ def check_goes_on(folder: pathlib.Path) -> None:
             "whose replay and statistics this one cannot read: that version alone can go on with it. To train anew, "
             "give another folder with --root_dir=DIR. Playing, exporting and reporting work as before."
         )
-    before, now = _fixed_lines((folder / CONFIG).read_text()), _fixed_lines(gin.config_str())
+    before, now = _fixed_lines((folder / CONFIG).read_text(errors="replace")), _fixed_lines(gin.config_str())
     if before != now:
         diff = difflib.unified_diff(before, now, f"{folder / CONFIG}", "this command", n=0, lineterm="")
         shown = "\n".join("  " + line for line in diff if not line.startswith("@@"))
