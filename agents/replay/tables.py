@@ -18,9 +18,8 @@ SAMPLERS = {
     "uniform": lambda _: reverb.selectors.Uniform(),
     "fifo": lambda _: reverb.selectors.Fifo(),
 }
-SCALARS = tuple(
-    field for field in Steps._fields if field != "observation"
-)  # of a row, in their column's order
+# Of a row, in their column's order.
+SCALARS = tuple(field for field in Steps._fields if field != "observation")
 _MOST_STATISTICS = 1_000_000
 
 

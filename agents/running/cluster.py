@@ -421,9 +421,8 @@ def connected(collectors: int, cluster: str | None) -> Any:
     require_ray()
     for name, value in _RAY_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    if (
-        cluster is None
-    ):  # whoever reaches one of Ray's ports could run code; with a token, only this run's processes
+    if cluster is None:
+        # Whoever reaches one of Ray's ports could run code; with a token, only this run's processes can.
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     import ray
 

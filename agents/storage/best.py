@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents import RunFolderError
-from agents.storage.run_folder import BEST
+from agents.storage.run_folder import BEST, unused
 from agents.storage.weights import assign, packed
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ class Best:
             if (contents := _read(self._path)) is not None:
                 self._highest = contents[0].mean_return
         except RunFolderError as error:
-            aside = self._path.with_name(f"{BEST}.damaged")
-            self._path.replace(aside)
+            aside = unused(self._path.with_name(f"{BEST}.damaged"))
+            self._path.rename(aside)
             log.warning(
                 "%s It is now %s and may be deleted; the best of what comes is kept.", error, aside.name
             )

@@ -28,6 +28,7 @@ import reverb
 import tensorflow as tf
 
 from agents import RunFolderError
+from agents.storage.run_folder import unused
 
 _MANIFEST, _EXTRA, _VARIABLES, _REPLAY = "manifest.json", "extra.json", "variables", "replay"
 _UNFINISHED, _REPLACED, _DAMAGED = ".tmp", ".replaced", ".damaged"
@@ -176,7 +177,7 @@ class Checkpointer:
                 )
             self._newest = saved[len(damage)]
             for folder, why in damage.items():
-                aside = _unused(_with_suffix(folder, _DAMAGED))
+                aside = unused(_with_suffix(folder, _DAMAGED))
                 folder.rename(aside)
                 log.warning(
                     "Checkpoint %s is damaged (%s); the one before is taken. It is now %s and may be deleted.",
@@ -254,12 +255,6 @@ def _numbered(folder: pathlib.Path, suffix: str = "") -> list[pathlib.Path]:
     """The checkpoints in a folder, newest first, or what has their names and a suffix; other files are not ours."""
     ours = [path for path in folder.glob("*" + suffix) if path.name.removesuffix(suffix).isdecimal()]
     return sorted(ours, key=lambda path: -int(path.name.removesuffix(suffix)))
-
-
-def _unused(path: pathlib.Path) -> pathlib.Path:
-    """The path, or the first with a number behind it that nothing has yet."""
-    names = itertools.chain([path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1)))
-    return next(name for name in names if not name.exists())
 
 
 def _with_suffix(folder: pathlib.Path, suffix: str) -> pathlib.Path:

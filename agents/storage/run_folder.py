@@ -98,8 +98,13 @@ def set_aside(root_dir: str | os.PathLike) -> pathlib.Path | None:
         return None
     _make(folder)  # for its checks
     with _locked(folder):
-        names = (folder.with_name(f"{folder.name}.{number}") for number in itertools.count(1))
-        return folder.rename(next(name for name in names if not name.exists()))
+        return folder.rename(unused(folder))
+
+
+def unused(path: pathlib.Path) -> pathlib.Path:
+    """The path, or the first with a number behind it that nothing has yet."""
+    names = itertools.chain([path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1)))
+    return next(name for name in names if not name.exists())
 
 
 def write_operative_config(root_dir: str | os.PathLike) -> None:
