@@ -35,7 +35,7 @@ test: lint ## Check style and types and run the tests; ARGS="-m slow" runs the l
 
 chaos: export KILLS := 20
 chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=20 times each: about an hour
-	$(PY) -m pytest -m chaos tests/agents/running/test_chaos.py tests/agents/running/test_cluster_network.py -s $(ARGS)
+	$(PY) -m pytest -m chaos tests -s $(ARGS)
 
 studies: export TF_CPP_MIN_LOG_LEVEL := 3
 studies: $(INSTALLED) ## Draw the toy figures into figures/

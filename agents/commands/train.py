@@ -23,7 +23,7 @@ from agents import EnvironmentFault, RunFolderError, UsageError
 from agents.commands import settings
 from agents.commands.configuration import parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
-from agents.running.startup import VERBOSE, native_messages_in, verbose
+from agents.running.startup import VERBOSE, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
 
 CONFIGS = run_folder.REPOSITORY / "configs"
@@ -69,11 +69,11 @@ def main(
       SystemExit: after `--help`, and of a sweep that SIGTERM stops.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    started = False
+    started, this_call = False, contextlib.ExitStack()
     try:
         options = _options(argv, configs)
         if options.verbose:
-            os.environ[VERBOSE] = "1"
+            this_call.enter_context(in_environment({VERBOSE: "1"}))
         if options.list_envs:
             _list_environments()
             return 0
@@ -105,6 +105,8 @@ def main(
         return _failed(error, started)
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
         stopped_by = signal.SIGINT
+    finally:
+        this_call.close()
     if stopped_by is None:
         return 0
     print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
@@ -134,9 +136,9 @@ def _mode(options: argparse.Namespace) -> Callable[..., Any]:
         from agents.running import embedded
 
         return embedded.train
-    from agents.running import cluster
+    from agents.running import cluster, ray_connection
 
-    cluster.require_ray()
+    ray_connection.require_ray()
     collectors = options.collectors or cluster.DEFAULT_COLLECTORS
     return functools.partial(cluster.train, collectors=collectors, cluster=options.cluster)
 

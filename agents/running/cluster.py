@@ -6,12 +6,8 @@ Ray starts processes and calls methods; observations, statistics and weights nev
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import re
-import secrets
-import socket
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,24 +21,16 @@ import gin  # noqa: E402
 from agents import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
 from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
-from agents.running import roles  # noqa: E402
+from agents.running import ray_connection, roles  # noqa: E402
 from agents.running.signals import on_first_signal  # noqa: E402
-from agents.storage.run_folder import REPOSITORY, write  # noqa: E402
+from agents.storage.run_folder import write  # noqa: E402
 from agents.workers.parts import Result, Training  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
-_INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
-_STOP_SECONDS = 60.0  # within which a run that is asked to stop has to have written its checkpoint
+_PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _POLL = 0.5  # seconds between two looks at all processes
 _PROCESSES = "processes.txt"  # in the run folder
-# Ray's own settings, unless the caller has made other ones.
-_RAY_ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # We say what is not shipped; Ray would tell us on every start what else it leaves out.
-    "RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES": "",
-}
 
 
 class Host:
@@ -80,6 +68,7 @@ class Member:
         self.task: Any = None
         self.starts = 0
         self.status: dict[str, Any] = {}
+        self.died_at = -1  # updates of the run when its process died last
         self._asked: Any = None
         self._asked_at = 0.0
 
@@ -106,25 +95,22 @@ class ClusterRun:
     """A distributed run; build it, `run` it, `close` it.
 
     Args:
+      ray: the module, connected.
       root_dir: the run folder, on a disk that all machines share if there are several.
       collectors: how many processes collect, each in `train.num_envs` environments.
-      cluster: address of a Ray cluster to join; None starts one on this machine.
-
-    Raises:
-      UsageError: Ray is not installed, or the cluster cannot be reached.
+      one_machine: whether nobody joins from outside, so that the loopback address will do.
     """
 
-    def __init__(self, root_dir: str, collectors: int, cluster: str | None = None):
-        self._root = os.path.abspath(root_dir)
-        _wait_for_predecessors(self._root)
+    def __init__(self, ray: Any, root_dir: str, collectors: int, one_machine: bool):
+        self._root = root_dir
         self._stopped_by: int | None = None
-        self._ray = connected(collectors, cluster)
+        self._ray = ray
         self._training, self._processes = Training(), ""
         config = gin.config_str()
         self._faults = 0
         self._waits_mark: tuple[float, dict[Member, float]] = time.monotonic(), {}
         gpus = int(self._ray.cluster_resources().get("GPU", 0) >= 1)
-        self._host_name = self._ray.util.get_node_ip_address() if cluster else "127.0.0.1"
+        self._host_name = "127.0.0.1" if one_machine else self._ray.util.get_node_ip_address()
 
         # Sequences are the largest stream of all, and checkpoints are renamed within the run folder: who shares these
         # stays with this process if it can, whoever only writes sequences goes where there is room.
@@ -164,7 +150,6 @@ class ClusterRun:
         """Ends every process of the run."""
         for member in self._members:
             self._ray.kill(member.host, no_restart=True)
-        self._ray.shutdown()
 
     def _stop(self, number: int) -> None:
         self._stopped_by = number
@@ -205,7 +190,7 @@ class ClusterRun:
 
     def _restart_all(self) -> None:
         """After the replay's end: what the others hold refers to a server that is gone."""
-        self._progress.say("The replay's process died; everything goes on from the last checkpoint.")
+        self._say_died(self._replay, "everything goes on from the last checkpoint")
         for member in self._members[1:]:
             self._ray.kill(member.host, no_restart=False)
         self._begin_all()
@@ -260,13 +245,22 @@ class ClusterRun:
         """
         if isinstance(error, self._ray.exceptions.RayActorError):
             if member.status:  # the first news of it; calls keep failing until its next process is there
-                self._progress.say(f"{member.name}: its process died; it starts again.")
+                self._say_died(member, "it starts again")
             return
         cause = getattr(error, "cause", error)
         if member is self._learner or isinstance(cause, UsageError):
             raise RunFolderError(f"{member.name}: {cause}") from error
         named = isinstance(cause, EnvironmentFault)
         self._count_fault(str(cause) if named else f"{member.name}: {type(cause).__name__}: {cause}")
+
+    def _say_died(self, member: Member, then: str) -> None:
+        """A death is a fault if nothing was learned since the one before: then something keeps killing it."""
+        updates, before = self._learner.status.get("updates", 0), member.died_at
+        member.died_at = updates
+        if updates == before:
+            self._count_fault(f"{member.name}: its process died twice at update {updates:,}")
+        else:
+            self._progress.say(f"{member.name}: its process died; {then}.")
 
     def _count_fault(self, what: str) -> None:
         self._faults += 1
@@ -348,7 +342,7 @@ class ClusterRun:
             for member in (self._learner, self._evaluator):
                 member.host.tell.remote("stop")
             if "updates" in self._learner.status:  # otherwise it has not begun, and has nothing to save
-                self._ray.wait([self._learner.task], timeout=_STOP_SECONDS)
+                self._ray.wait([self._learner.task])  # a second signal ends it at once
         else:
             while self._stopped_by is None and not self._ended(self._evaluator):
                 # Again and again, for it may still be starting.
@@ -373,12 +367,23 @@ class ClusterRun:
 
 
 def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
-    """Trains as gin configures `train` in `root_dir`, distributed over processes; see `ClusterRun`."""
-    run = ClusterRun(root_dir, collectors, cluster)
-    try:
-        return run.run()
-    finally:
-        run.close()
+    """Trains as gin configures `train` in `root_dir`, distributed over processes; see `ClusterRun`.
+
+    Args:
+      cluster: address of a Ray cluster to join; None starts one on this machine.
+
+    Raises:
+      UsageError: Ray is not installed, or the cluster cannot be reached.
+      RunFolderError: the run has failed.
+    """
+    root_dir = os.path.abspath(root_dir)
+    _wait_for_predecessors(root_dir)
+    with ray_connection.opened(cluster, slots=collectors + 3) as ray:
+        run = ClusterRun(ray, root_dir, collectors, one_machine=cluster is None)
+        try:
+            return run.run()
+        finally:
+            run.close()
 
 
 def _wait_for_predecessors(root_dir: str) -> None:
@@ -393,7 +398,7 @@ def _wait_for_predecessors(root_dir: str) -> None:
         if recorded.exists()
         else []
     )
-    end = time.monotonic() + _STOP_SECONDS
+    end = time.monotonic() + _PREDECESSORS
     while left := [number for number in numbers if _is_host(number)]:
         if time.monotonic() > end:
             raise RunFolderError(
@@ -408,57 +413,3 @@ def _is_host(process: str) -> bool:
         return b"ray::Host" in Path("/proc", process, "cmdline").read_bytes()
     except OSError:
         return False
-
-
-def require_ray() -> None:
-    """Raises UsageError if Ray is not installed."""
-    if importlib.util.find_spec("ray") is None:
-        raise UsageError(_INSTALL)
-
-
-def connected(collectors: int, cluster: str | None) -> Any:
-    """Ray, joined to `cluster`, or with a small one of its own on this machine; the module."""
-    require_ray()
-    for name, value in _RAY_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if cluster is None:
-        # Whoever reaches one of Ray's ports could run code; with a token, only this run's processes can.
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    import ray
-
-    quiet_options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
-    if cluster is not None:
-        host, _, port = cluster.removeprefix("ray://").rpartition(":")
-        try:
-            if host and port.isdecimal():  # Ray itself would try for minutes
-                socket.create_connection((host, int(port)), timeout=10).close()
-        except OSError as error:
-            raise UsageError(
-                f"--cluster={cluster} cannot be reached: {error}. Write the address that `ray start --head` has told"
-            ) from error
-        # Workers get the clone shipped: only rbs_tf is an installed package.
-        shipped = {"working_dir": str(REPOSITORY), "excludes": [".git", ".venv", "runs", "docs", "tests"]}
-        try:
-            ray.init(address=cluster, runtime_env=shipped, **quiet_options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UsageError(f"--cluster={cluster} cannot be reached: {error}") from error
-        return ray
-    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    try:
-        ray.init(
-            address="local",
-            # A number of slots, not of cores: the operating system shares the cores out.
-            num_cpus=collectors + 3,
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            object_store_memory=80 * 2**20,  # the smallest that Ray accepts; nothing goes through it
-            **quiet_options,
-        )
-    except Exception as error:  # Ray has no kind of its own for it
-        (first, *_) = str(error).strip().splitlines() or [type(error).__name__]
-        raise UsageError(
-            f"Ray cannot start on this machine: {first} Its logs: {tempfile.gettempdir()}/ray/session_latest/logs. "
-            "Leave out --collectors to train in one process"
-        ) from error
-    return ray

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agents import UsageError
+from agents.running import ray_connection
 
 Job = TypeVar("Job")
 _POLL = 0.5  # seconds between two looks at all processes
@@ -60,30 +61,27 @@ def work_through_on_ray(
     Raises:
       UsageError: the cluster cannot be reached, or is smaller than the `resources` of one command.
     """
-    from agents.running.cluster import connected
-
-    ray, tasks = connected(0, cluster), {}
-    _exit_on_sigterm()  # Ray has a handler of its own
-    try:
+    with ray_connection.opened(cluster, slots=0) as ray:
+        _exit_on_sigterm()  # Ray has a handler of its own
         there = ray.cluster_resources()
         if resources["num_cpus"] > there.get("CPU", 0) or resources["num_gpus"] > there.get("GPU", 0):
             raise UsageError(f"No machine of the cluster has room for a run with {resources}.")
         remote = ray.remote(_work).options(max_retries=0, **resources)
         tasks = {remote.remote(command, f"{folder}.log"): folder for folder, command in commands.items()}
-        while tasks:
-            time.sleep(_POLL)  # a signal that arrives in a call of Ray's becomes another exception
-            for task in ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[0]:
-                try:
-                    code = ray.get(task)
-                except ray.exceptions.RayError:  # its machine is gone, for one
-                    code = 1
-                yield tasks.pop(task), code
-    finally:
-        for task in tasks:
-            ray.cancel(task)
-        for task in tasks:
-            ray.wait([task])
-        ray.shutdown()
+        try:
+            while tasks:
+                time.sleep(_POLL)  # a signal that arrives in a call of Ray's becomes another exception
+                for task in ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[0]:
+                    try:
+                        code = ray.get(task)
+                    except ray.exceptions.RayError:  # its machine is gone, for one
+                        code = 1
+                    yield tasks.pop(task), code
+        finally:
+            for task in tasks:
+                ray.cancel(task)
+            for task in tasks:
+                ray.wait([task])
 
 
 def _exit_on_sigterm() -> None:

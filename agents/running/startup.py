@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 VERBOSE = "RBS_TF_VERBOSE"  # in the environment
 
@@ -56,6 +56,21 @@ def native_messages_in(path: str | os.PathLike) -> Iterator[None]:
         os.dup2(terminal, 2)
         sys.stderr.close()
         sys.stderr = python_writes_to
+
+
+@contextlib.contextmanager
+def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables, and sets back what they were."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def verbose() -> bool:

@@ -23,6 +23,11 @@ DISTRIBUTED = (
 PATIENCE = 500  # seconds for anything on a machine that does other things as well
 
 
+def patience():
+    """Longer where more processes want to run than there are cores."""
+    return PATIENCE * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+
+
 class Started:
     """train.py in a session and a terminal of its own.
 
@@ -116,7 +121,7 @@ class Started:
         self.wait_for(lambda: all(self.pid(name) not in (pid, None) for name, pid in killed.items()))
 
     def wait_for(self, condition):
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience()
         while not condition():
             assert self.process.poll() is None, self.story()
             assert time.monotonic() < end, self.story()
@@ -130,7 +135,7 @@ class Started:
         self.wait_for(lambda: self.resumed is not None)
 
     def finish(self):
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(patience())
         self._reader.join(10)
         return code
 
@@ -148,7 +153,7 @@ class Started:
         return found
 
     def assert_nothing_left(self, agents=True):
-        end = time.monotonic() + 30
+        end = time.monotonic() + patience() / 10
         while left := self.others(agents):
             lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
             assert time.monotonic() < end, lines

@@ -1,0 +1,112 @@
+"""The connection to Ray: a cluster that is there, or a small one of this run's own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from agents import UsageError
+from agents.running.startup import in_environment
+from agents.storage.run_folder import REPOSITORY
+
+_INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
+# Ray's own settings, unless the caller has made other ones.
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # We say what is not shipped; Ray would tell us on every start what else it leaves out.
+    "RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES": "",
+}
+_QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+
+
+def require_ray() -> None:
+    """Raises UsageError if Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError(_INSTALL)
+
+
+@contextlib.contextmanager
+def opened(cluster: str | None, slots: int) -> Iterator[Any]:
+    """Yields the module `ray`, connected; leaves the environment as it was.
+
+    Args:
+      cluster: address of a cluster to join; None starts one on this machine that ends with the connection.
+      slots: how many processes the one that is started holds.
+
+    Raises:
+      UsageError: Ray is not installed, or cannot be reached or started.
+    """
+    require_ray()
+    settings = _SETTINGS if cluster else _SETTINGS | _of_one_machine()
+    with in_environment({name: value for name, value in settings.items() if name not in os.environ}):
+        import ray
+
+        if cluster is None:
+            _start(ray, slots)
+        else:
+            _join(ray, cluster)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _join(ray: Any, cluster: str) -> None:
+    host, _, port = cluster.removeprefix("ray://").rpartition(":")
+    try:
+        if host and port.isdecimal():  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        # Workers get the clone shipped: only rbs_tf is an installed package.
+        shipped = {"working_dir": str(REPOSITORY), "excludes": [".git", ".venv", "runs", "docs", "tests"]}
+        ray.init(address=cluster, runtime_env=shipped, **_QUIET)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"--cluster={cluster} cannot be reached: {error}. Write the address that `ray start --head` has told"
+        ) from error
+
+
+def _start(ray: Any, slots: int) -> None:
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        with in_environment({"PYTHONPATH": os.pathsep.join(paths)}):
+            ray.init(
+                address="local",
+                # A number of slots, not of cores: the operating system shares the cores out.
+                num_cpus=slots,
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                object_store_memory=80 * 2**20,  # the smallest that Ray accepts; nothing goes through it
+                **_QUIET,
+            )
+    except Exception as error:  # Ray has no kind of its own for it
+        (first, *_) = str(error).strip().splitlines() or [type(error).__name__]
+        raise UsageError(
+            f"Ray cannot start on this machine: {first} Its logs: {tempfile.gettempdir()}/ray/session_latest/logs. "
+            "Leave out --collectors to train in one process"
+        ) from error
+
+
+def _of_one_machine() -> dict[str, str]:
+    """Whoever reaches one of Ray's ports could run code; with a token, only this run's processes can.
+
+    Ray reads this once, when it is imported: where the caller has done that before, it stays as they have it.
+    """
+    imported_by_others = "ray" in sys.modules and not _token.cache_info().currsize
+    if imported_by_others or "RAY_AUTH_MODE" in os.environ:
+        return {}
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token()}
+
+
+@functools.cache
+def _token() -> str:
+    """One for the process."""
+    return secrets.token_hex(32)
