@@ -1,4 +1,5 @@
-# Each command first sets up what it needs in .venv, from requirements.lock; the next one starts at once.
+# Each command first sets up what it needs in .venv; the next one starts at once. Python 3.10 and 3.11 get all, from
+# requirements.lock; 3.12 and 3.13 the newest TensorFlow without Reverb, from requirements-newest.lock.
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -6,20 +7,27 @@ INSTALLED := $(VENV)/.installed
 DOCS_VENV := .venv-docs
 DOCS_INSTALLED := $(DOCS_VENV)/.installed
 
+NEWEST_VENV := .venv-newest
+NEWEST_INSTALLED := $(NEWEST_VENV)/.installed
+
 RIVALS_VENV := .venv-rivals
 RIVALS_INSTALLED := $(RIVALS_VENV)/.installed
 
-# Choose another interpreter with `make PYTHON=/path/to/python3.11 ...`.
-PYTHON := python3.11 python3.10 python3
+# The first that there is. Choose another one with `make PYTHON=/path/to/python3.11 ...`.
+PYTHON := python3.11 python3.10 python3 python3.13 python3.12
+# For `make test-newest`.
+NEWEST_PYTHON := python3.13 python3.12 python3.11 python3
 # Passed on to the command, as in `make train ARGS="--env=pong"`.
 ARGS :=
+space := $(subst ,, )
+comma := ,
 # Test processes; each holds TensorFlow. No more than cores: beside two of them a distributed run starts in one minute,
 # beside four in three.
 WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test chaos studies bench rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test test-newest chaos studies bench rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -32,6 +40,11 @@ compare: $(INSTALLED) ## Train the quickstart with scaling and without, and writ
 
 test: lint ## Check style and types and run the tests; ARGS="-m slow" runs the long ones
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
+
+# First the package with Keras 3, then the agent with Keras 2 (tf_keras) and the local replay.
+test-newest: $(NEWEST_INSTALLED) ## Test the package and the agent beside the newest TensorFlow, in .venv-newest
+	TF_USE_LEGACY_KERAS=0 $(NEWEST_VENV)/bin/python -m pytest -n $(WORKERS) $(KERAS_3_TESTS) $(ARGS)
+	$(NEWEST_VENV)/bin/python -m pytest -n $(WORKERS) $(NEWEST_AGENT_TESTS) $(ARGS)
 
 chaos: export KILLS := 20
 chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=20 times each: about an hour
@@ -70,7 +83,7 @@ format: $(INSTALLED) ## Rewrite the sources in the project's format
 	$(PY) -m ruff format
 
 # One file serves both Python versions: what they share stands bare, the rest carries a marker.
-lock: $(INSTALLED) ## Resolve requirements.lock again; ARGS=--upgrade moves every pin
+lock: $(INSTALLED) ## Resolve both lock files again; ARGS=--upgrade moves every pin
 	$(PY) -m pip install -q uv
 	@for version in 3.10 3.11; do \
 	  cp requirements.lock $(VENV)/lock-$$version && \
@@ -82,6 +95,9 @@ lock: $(INSTALLED) ## Resolve requirements.lock again; ARGS=--upgrade moves ever
 	  comm -23 lock-3.10 lock-3.11 | sed 's/$$/ ; python_version < "3.11"/'; \
 	  comm -13 lock-3.10 lock-3.11 | sed 's/$$/ ; python_version >= "3.11"/'; \
 	} | sort > lock && mv lock ../requirements.lock
+	@printf '%s\n' 'typing-extensions>=4.6' 'pygame; python_version < "3"' 'tensorflow-probability>=0.25' gym==0.23.0 > $(VENV)/overrides
+	@$(PY) -m uv pip compile -q requirements-newest.in --override $(VENV)/overrides --universal --python-version 3.11 \
+	  --no-header --no-annotate $(ARGS) -o requirements-newest.lock
 
 clean: ## Remove .venv and everything else that is built (runs/ stays)
 	rm -rf $(VENV) $(DOCS_VENV) $(RIVALS_VENV) site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -90,10 +106,20 @@ clean: ## Remove .venv and everything else that is built (runs/ stays)
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(INSTALLED): requirements.lock pyproject.toml setup.py | $(PY)
-	@echo "Installing requirements.lock into $(VENV) ..."
-	@$(PY) -m pip install -q --disable-pip-version-check -r requirements.lock
-	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+$(INSTALLED): requirements.lock requirements-newest.lock pyproject.toml setup.py | $(PY)
+	@case $$($(PY) -c 'import sys; print(sys.version_info[1])') in \
+	  10|11) lock=requirements.lock ;; \
+	  *) lock='requirements-newest.lock --no-deps' ;; \
+	esac; \
+	echo "Installing $${lock% *} into $(VENV) ..."; \
+	$(PY) -m pip install -q --disable-pip-version-check -r $$lock && \
+	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(NEWEST_INSTALLED): requirements-newest.lock pyproject.toml setup.py | $(NEWEST_VENV)/bin/python
+	@echo "Installing requirements-newest.lock into $(NEWEST_VENV) ..."
+	@$(NEWEST_VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps -r requirements-newest.lock
+	@$(NEWEST_VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(DOCS_INSTALLED): docs/requirements.txt | $(DOCS_VENV)/bin/python
@@ -106,12 +132,18 @@ $(RIVALS_INSTALLED): benchmarks/rivals/requirements.txt | $(RIVALS_VENV)/bin/pyt
 	@$(RIVALS_VENV)/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/rivals/requirements.txt
 	@touch $@
 
-$(PY) $(DOCS_VENV)/bin/python $(RIVALS_VENV)/bin/python:
+$(NEWEST_VENV)/bin/python: PYTHON := $(NEWEST_PYTHON)
+$(DOCS_VENV)/bin/python $(RIVALS_VENV)/bin/python: VERSIONS := 10 11
+$(NEWEST_VENV)/bin/python: VERSIONS := 11 12 13
+$(PY): VERSIONS := 10 11 12 13
+$(PY) $(DOCS_VENV)/bin/python $(RIVALS_VENV)/bin/python $(NEWEST_VENV)/bin/python:
 	@for python in $(PYTHON); do \
-	  "$$python" -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 10), (3, 11)])' 2>/dev/null || continue; \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info[0] != 3 or str(sys.version_info[1]) not in "$(VERSIONS)".split())' \
+	    2>/dev/null || continue; \
 	  "$$python" -c 'import ensurepip' 2>/dev/null || { \
 	    echo "$$python cannot make virtual environments. On Debian and Ubuntu: apt install $$python-venv" >&2; exit 1; }; \
 	  exec "$$python" -m venv $(@D:/bin=); \
 	done; \
-	echo "TensorFlow 2.15 needs Python 3.10 or 3.11, and none of these is one: $(PYTHON)." >&2; \
-	echo "Install one, or name yours: make $(or $(MAKECMDGOALS),train) PYTHON=/path/to/python3.11" >&2; exit 1
+	command -v uv >/dev/null && exec uv venv --seed --python 3.11 $(@D:/bin=); \
+	echo "None of these is a Python 3.$(subst $(space),$(comma) 3.,$(VERSIONS)): $(PYTHON)." >&2; \
+	echo "Install one, or uv, which fetches one; or name yours: make $(or $(MAKECMDGOALS),train) PYTHON=/path/to/python3.11" >&2; exit 1

@@ -50,8 +50,8 @@ class DuelingHeads(tf.keras.layers.Layer):
             # Keras counts the packed axis into the fan-in; the scale takes it out again.
             initialiser = fan_in_normal(seed, scale=matrices)
             return (
-                self.add_weight(f"W{name}", (matrices, rows, columns), initializer=initialiser),
-                self.add_weight(f"b{name}", (matrices, columns), initializer="zeros"),
+                self.add_weight(name=f"W{name}", shape=(matrices, rows, columns), initializer=initialiser),
+                self.add_weight(name=f"b{name}", shape=(matrices, columns), initializer="zeros"),
             )
 
         heads, hidden = self.num_heads, self.hidden

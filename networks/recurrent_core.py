@@ -36,12 +36,12 @@ class RecurrentCore(tf.keras.layers.Layer):
 
         def weights(name: str, rows: int, seed: int | None) -> tf.Variable:
             initialiser = fan_in_normal(seed, scale=rows / fan_in)
-            return self.add_weight(name, (rows, 4 * self.units), initializer=initialiser)
+            return self.add_weight(name=name, shape=(rows, 4 * self.units), initializer=initialiser)
 
         self.W = weights("W", features, self._seeds[0])
         self.R = weights("R", self.units, self._seeds[1])
         forget_one = tf.constant_initializer(np.repeat((0.0, 1.0, 0.0, 0.0), self.units))
-        self.b = self.add_weight("b", (4 * self.units,), initializer=forget_one)
+        self.b = self.add_weight(name="b", shape=(4 * self.units,), initializer=forget_one)
         super().build(input_shape)
 
     def call(self, inputs: tf.Tensor, first: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:

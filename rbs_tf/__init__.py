@@ -1,7 +1,7 @@
 """Return-based scaling of temporal-difference errors (Schaul et al. 2021), for TensorFlow 2 and Keras.
 
-Importing this package imports neither TensorFlow nor SciPy: each name below brings in what it needs when it
-is first used. Statistics and returns never need TensorFlow, so a process that only collects can do without.
+Importing this package imports nothing else: each name below brings in what it needs when it is first used.
+Statistics and returns need NumPy alone, so PyTorch, JAX and processes that only collect do without TensorFlow.
 """
 
 import importlib
@@ -33,12 +33,20 @@ _MODULES = {
     "batch_sigma": "rbs_tf.return_scaling",
     "discounted_returns": "rbs_tf.returns",
 }
+_EXTRAS = ("tensorflow", "gymnasium")  # of the same name as what they install
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES[name]), name)
+    try:
+        value = getattr(importlib.import_module(_MODULES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        raise ImportError(
+            f'rbs_tf.{name} needs {error.name}, which is not installed: pip install "rbs-tf[{error.name}]"'
+        ) from error
     globals()[name] = value
     return value
 

@@ -14,6 +14,7 @@ from rbs_tf.moments import ReturnMoments
 from rbs_tf.returns import LARGEST
 
 _FLOAT32 = np.finfo(np.float32)
+_KERAS_2 = not hasattr(tf.keras, "ops")
 
 
 @tf.keras.utils.register_keras_serializable(package="rbs_tf")
@@ -72,15 +73,15 @@ class ReturnScaling(tf.keras.layers.Layer):
         self.sigma_v = self._float64_weight("sigma_v", (num_heads,), floor)
 
     def _float64_weight(self, name: str, shape: tuple[int, ...], value: float | np.ndarray) -> tf.Variable:
+        # All replicas assign the same, so one of them speaks for the others.
+        if _KERAS_2:
+            one_speaks = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            of_keras: dict[str, Any] = {"experimental_autocast": False, "aggregation": one_speaks}
+        else:
+            of_keras = {"autocast": False, "aggregation": "only_first_replica"}
+        initializer = tf.keras.initializers.Constant(value)
         return self.add_weight(
-            name,
-            shape,
-            tf.float64,
-            tf.keras.initializers.Constant(value),
-            trainable=False,
-            experimental_autocast=False,
-            # All replicas assign the same, so one of them speaks for the others.
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            name=name, shape=shape, dtype="float64", initializer=initializer, trainable=False, **of_keras
         )
 
     def update_state(self, rewards: Any, discounts: Any, mask: Any = None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg.blas import dtbsv
 
 LONGEST_EPISODE = 27_000  # steps: half an hour of Atari, its usual time-out
 LARGEST = (
@@ -30,11 +29,20 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
         infinite.
     """
     shape = np.shape(rewards)
-    columns = finite_columns(rewards=rewards, discounts=discounts)
-    returns = np.empty_like(columns[0])
-    for out, reward, discount in zip(returns.T, *(values.T for values in columns), strict=True):
-        out[:] = _column_returns(reward, discount)
-    return returns.reshape(shape)
+    columns, products = finite_columns(rewards=rewards, discounts=discounts)
+    sums = columns.copy()
+    if (np.abs(products) > 1.0).any():  # products of many such leave float64, even where nothing follows them
+        for t in range(len(sums) - 2, -1, -1):
+            sums[t] += products[t] * sums[t + 1]
+        return sums.reshape(shape)
+    # By doubling: each round joins stretches of so many rows to stretches of twice as many. log2(T) operations on whole
+    # arrays, where a loop over T would take microseconds a step.
+    rows = 1
+    while rows < len(sums):
+        sums = np.concatenate([sums[:-rows] + products[:-rows] * sums[rows:], sums[-rows:]])
+        products = np.concatenate([products[:-rows] * products[rows:], np.zeros_like(products[-rows:])])
+        rows *= 2
+    return sums.reshape(shape)
 
 
 def n_step_sums(
@@ -75,16 +83,6 @@ def n_step_sums(
         sums[:-1] = rewards[:-1] + discounts[:-1] * np.where(goes_on, sums[1:], 0.0)
         products[:-1] = discounts[:-1] * np.where(goes_on, products[1:], 1.0)
     return sums.reshape(shape), products.reshape(shape)
-
-
-def _column_returns(rewards: np.ndarray, discounts: np.ndarray) -> np.ndarray:
-    if len(rewards) < 2:
-        return rewards
-    # G_t - gamma_t G_{t+1} = R_t is a bidiagonal system; back substitution is the recursion, compiled. scipy.signal's
-    # filter does it for constant discounts, but takes a second to import.
-    diagonals = np.ones((2, len(rewards)), order="F")
-    diagonals[0, 1:] = -discounts[:-1]
-    return dtbsv(1, diagonals, rewards, diag=1)
 
 
 def finite_columns(**named: ArrayLike) -> list[np.ndarray]:

@@ -18,14 +18,21 @@ from agents.commands.flags import Parser
 
 Finding = tuple[str, str, str]  # status, what, detail
 OK, WARN, FAILED = "ok", "warn", "failed"
+_NEEDED = ("", "tensorflow", "gymnasium", "tf-agents", "atari", "agent")  # extras, and what needs none
+_EXTRAS = (*_NEEDED, "minatar", "cluster", "plots", "video")
 _REINSTALL = "Type: python -m pip install --force-reinstall -r requirements.lock -e ."
 
 
 def check_machine() -> Iterator[Finding]:
     """Python, operating system, cores and memory."""
     python = f"{platform.python_version()} on {platform.platform()}"
-    fits = sys.version_info[:2] in [(3, 10), (3, 11)] and sys.platform == "linux"
-    yield OK if fits else FAILED, "python", f"{python} (3.10 or 3.11: make lint PYTHON=python3.11)"
+    full = sys.version_info < (3, 12) and sys.platform == "linux"
+    note = (
+        ""
+        if full
+        else " (Reverb needs Linux with 3.10 or 3.11: the replay is local, and --collectors is not there)"
+    )
+    yield OK if sys.version_info >= (3, 10) else FAILED, "python", f"{python}{note}"
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     yield OK, "machine", f"{os.cpu_count()} cores, {memory:.1f} GiB; the quickstart takes about 2"
 
@@ -34,16 +41,22 @@ def check_packages() -> Iterator[Finding]:
     """Compares what is installed with what the metadata asks for; an extra may be missing."""
     from packaging.requirements import Requirement
 
+    asked: dict[str, bool] = {}  # is the agent nothing without it?
     for required in map(Requirement, importlib.metadata.requires("rbs-tf") or ()):
-        wanted = f"{required.name}{required.specifier}"
+        holds = [e for e in _EXTRAS if not required.marker or required.marker.evaluate({"extra": e})]
+        if holds and required.name != "rbs-tf":
+            wanted = f"{required.name}{required.specifier}"
+            asked[wanted] = asked.get(wanted, False) or any(extra in _NEEDED for extra in holds)
+    for wanted, needed in asked.items():
+        required = Requirement(wanted)
         try:
             found = importlib.metadata.version(required.name)
         except importlib.metadata.PackageNotFoundError:
             found = None
         if found and found in required.specifier:
             yield OK, wanted, found
-        elif found or not required.marker:
-            yield WARN if required.marker else FAILED, wanted, f'{found}. Type: pip install "{wanted}"'
+        elif found or needed:
+            yield FAILED if needed else WARN, wanted, f'{found}. Type: pip install "{wanted}"'
     from agents.storage.run_folder import versions
 
     yield OK, "clone", versions().splitlines()[-1]
@@ -89,6 +102,9 @@ def check_reverb() -> Iterator[Finding]:
     proxies = any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy"))
     if proxies and "localhost" not in os.environ.get("no_proxy", ""):
         yield WARN, "proxy", "gRPC asks it for localhost and waits for ever. Type: export no_proxy=localhost"
+    if sys.version_info >= (3, 12):
+        yield WARN, "run: reverb", "not for this Python: the replay is local, and --collectors is not there"
+        return
     import reverb
 
     server = reverb.Server([reverb.Table.queue("doctor", max_size=1)])

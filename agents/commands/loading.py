@@ -171,7 +171,7 @@ def load(
     from agents.storage.checkpoint import read_newest
     from agents.workers.parts import Training
     from rbs_tf import environments
-    from rbs_tf.environments.factory import RAW_FRAMES
+    from rbs_tf.environments.names import RAW_FRAMES
 
     with gin.unlock_config():
         gin.clear_config()

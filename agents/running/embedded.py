@@ -23,7 +23,7 @@ from agents.workers.collector import Collector
 from agents.workers.evaluator import Evaluations
 from agents.workers.parts import Result, Training
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
-from rbs_tf.environments.factory import FRAMES_PER_STEP
+from rbs_tf.environments.names import FRAMES_PER_STEP
 
 _Closeable = TypeVar("_Closeable", GymnasiumVectorEnvironment, Collector, Evaluations)
 _ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint

@@ -23,7 +23,7 @@ from agents.storage.weights import Publisher, assign
 from agents.workers.evaluator import Evaluations
 from agents.workers.parts import Training
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
-from rbs_tf.environments.factory import FRAMES_PER_STEP
+from rbs_tf.environments.names import FRAMES_PER_STEP
 
 _POLL = 0.05  # seconds between two looks of whoever has nothing to do
 

@@ -7,23 +7,17 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-import ale_py
-import gin
 import gymnasium
-import numpy as np
-from ale_py.vector_env import AtariVectorEnv
 
+from rbs_tf import scores
+from rbs_tf.configurable import configurable
 from rbs_tf.environments import names
-from rbs_tf.returns import LONGEST_EPISODE
 
 if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
-FRAMES_PER_STEP = 4
-RAW_FRAMES = {"img_height": 210, "img_width": 160, "grayscale": False, "stack_num": 1}
 
-
-@gin.configurable(module="environments")
+@configurable(module="environments")
 def make(
     name: str,
     num_envs: int = 1,
@@ -69,6 +63,8 @@ def make(
       ImportError: the environment needs a package that is not installed.
     """
     _check(num_envs, max_episode_steps, repeat_action_probability)
+    if not names.ATARI_GAMES and (name in scores.GAMES or name.startswith("ALE/")):
+        raise ImportError('ale-py is not installed; it is an option: pip install "rbs-tf[atari]"')
     name = names.ATARI_IDS.get(name, name)
     frames = {
         "img_height": img_height,
@@ -78,14 +74,20 @@ def make(
     }
     lives = {"fire_on_new_life": fire_on_new_life, "terminal_on_life_loss": terminal_on_life_loss}
     _check_atari(name, {**frames, **lives})
+    vector_env: gymnasium.vector.VectorEnv
     if name in names.ATARI_GAMES:
-        vector_env = _atari(
+        from rbs_tf.environments import atari
+
+        vector_env = atari.vector_environment(
             name,
             num_envs,
             full_action_set,
             max_episode_steps,
             repeat_action_probability or 0.0,
-            {option: RAW_FRAMES[option] if value is None else value for option, value in frames.items()},
+            {
+                option: names.RAW_FRAMES[option] if value is None else value
+                for option, value in frames.items()
+            },
             bool(fire_on_new_life),
             bool(terminal_on_life_loss),
         )
@@ -103,9 +105,12 @@ def make(
     else:
         vector_env = _gymnasium(_registered(name), num_envs, max_episode_steps, {})
 
-    from rbs_tf.environments.batched import (
-        GymnasiumVectorEnvironment,
-    )  # TensorFlow: seconds that a typo need not wait
+    try:  # here, for a typo need not wait the seconds that TensorFlow takes
+        from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f'environments are batched by TF-Agents, and {error.name} is not installed: pip install "rbs-tf[tf-agents]"'
+        ) from error
 
     return GymnasiumVectorEnvironment(
         vector_env,
@@ -142,96 +147,6 @@ def _check_atari(name: str, options: dict[str, int | bool | None]) -> None:
             raise ValueError(f"{option}={value!r}: expected a whole number of at least 1")
         if not counts and not isinstance(value, bool):
             raise ValueError(f"{option}={value!r}: expected True, False or None")
-
-
-class _Frames(gymnasium.vector.VectorWrapper):
-    """ALE's stack of frames as one image: uint8 [N, stack, height, width(, 3)] -> [N, height, width, channels].
-
-    It minds lives, too. With `fire_on_new_life` the action given to an environment whose life has just begun becomes
-    FIRE; with `terminal_on_life_loss` `info["life_lost"]` says which environments have lost one, bool [N].
-    """
-
-    env: AtariVectorEnv
-
-    def __init__(self, env: AtariVectorEnv, fire_on_new_life: bool, terminal_on_life_loss: bool):
-        super().__init__(env)
-        frames = env.single_observation_space
-        assert isinstance(frames, gymnasium.spaces.Box)
-        stack, height, width, *colors = frames.shape
-        shape = (height, width, stack * (colors[0] if colors else 1))
-        self.single_observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
-        self.observation_space = gymnasium.vector.utils.batch_space(
-            self.single_observation_space, env.num_envs
-        )
-        actions, fire = list(env.ale.get_action_set()), ale_py.Action.FIRE
-        self._fire = actions.index(fire) if fire_on_new_life and fire in actions else None
-        self._tells = terminal_on_life_loss
-        self._lives = np.zeros(env.num_envs, np.int64)
-        self._new_life = np.zeros(env.num_envs, bool)
-        self._ended = np.zeros(env.num_envs, bool)
-
-    def reset(  # type: ignore[override]  # VectorWrapper's hints are of type variables that nothing binds
-        self, *, seed: list[int] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        # One seed per environment is a list for Gymnasium's own vector environments, an array for ALE's.
-        frames: np.ndarray
-        frames, info = self.env.reset(seed=None if seed is None else np.asarray(seed), options=options)
-        self._lives, self._new_life = np.array(info["lives"]), np.ones(self.num_envs, bool)
-        self._ended = np.zeros(self.num_envs, bool)
-        return self._image(frames), info
-
-    def step(  # type: ignore[override]  # as for `reset`
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        if self._fire is not None:
-            actions = np.where(self._new_life, self._fire, actions)
-        frames, rewards, terminated, truncated, info = self.env.step(actions)
-        lives = np.array(info["lives"])
-        life_lost = (lives < self._lives) & ~self._ended
-        self._new_life = life_lost | self._ended  # a step behind an end is the first of a new episode
-        self._lives, self._ended = lives, terminated | truncated
-        if self._tells:
-            info["life_lost"] = life_lost
-        return self._image(frames), rewards, terminated, truncated, info
-
-    def _image(self, frames: np.ndarray) -> np.ndarray:
-        if frames.shape[1] == 1:
-            return frames[:, 0] if frames.ndim == 5 else frames[:, 0, ..., None]
-        return np.moveaxis(frames, 1, 3).reshape(len(frames), *self.single_observation_space.shape)
-
-
-def _atari(
-    game: str,
-    num_envs: int,
-    full_action_set: bool,
-    max_episode_steps: int | None,
-    repeat_action_probability: float,
-    frames: dict[str, Any] = RAW_FRAMES,
-    fire_on_new_life: bool = False,
-    terminal_on_life_loss: bool = False,
-) -> gymnasium.vector.VectorEnv:
-    # ALE does not capture the frame that an episode ends on: the final observation is the maximum of an
-    # earlier frame and of the previous observation. A time-out bootstraps from it, one step in 27,000;
-    # at a true end nothing depends on it.
-    cut = FRAMES_PER_STEP * (LONGEST_EPISODE if max_episode_steps is None else max_episode_steps)
-    return _Frames(
-        AtariVectorEnv(
-            game,
-            num_envs,
-            **frames,
-            maxpool=True,
-            frameskip=FRAMES_PER_STEP,
-            noop_max=31,  # exclusive: 0 to 30 no-ops
-            max_num_frames_per_episode=cut,
-            full_action_space=full_action_set,
-            repeat_action_probability=repeat_action_probability,
-            reward_clipping=False,
-            use_fire_reset=False,
-            episodic_life=False,
-        ),
-        fire_on_new_life,
-        terminal_on_life_loss,
-    )
 
 
 def _gymnasium(

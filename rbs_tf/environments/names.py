@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 
-import ale_py  # noqa: F401 - registers the "ALE/..." ids with Gymnasium
 import gymnasium
 
 from rbs_tf import scores
+
+with contextlib.suppress(ImportError):
+    import ale_py  # noqa: F401 - registers the "ALE/..." ids with Gymnasium
+
+# Of Atari.
+FRAMES_PER_STEP = 4
+RAW_FRAMES = {"img_height": 210, "img_width": 160, "grayscale": False, "stack_num": 1}
 
 #: Gymnasium id -> plain name of every Atari game that one player can play: {"ALE/Pong-v5": "pong", ...}.
 ATARI_IDS: dict[str, str] = {

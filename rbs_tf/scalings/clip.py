@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.scalings.scaling import Scaling
 
 
-@gin.configurable("clip", module="scalings")
+@configurable("clip", module="scalings")
 class ClippedRewards(Scaling):
     """Rewards clipped to [-1, 1] for learning; errors and values are left as they are.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.scalings.error import ErrorBasedScaling, batch_moments, deviation, pooled
 from rbs_tf.scalings.scaling import ErrorContext
 
 
-@gin.configurable("cross_head", module="scalings")
+@configurable("cross_head", module="scalings")
 class CrossHeadScaling(ErrorBasedScaling):
     """TD errors of each head divided by max(running deviation, deviation in the batch, 0.01).
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 
 
-@gin.configurable("error_based", module="scalings")
+@configurable("error_based", module="scalings")
 class ErrorBasedScaling(Scaling):
     """TD errors divided by their own running standard deviation, per head.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
 from rbs_tf.scalings.return_std import return_variance
@@ -14,7 +14,7 @@ from rbs_tf.scalings.scaling import Scaling
 _PRIOR_COUNT = 1e-4
 
 
-@gin.configurable("gymnasium", module="scalings")
+@configurable("gymnasium", module="scalings")
 class GymnasiumNormalise(Scaling):
     """Rewards divided by sqrt(V[G] + epsilon) for learning, per head; their mean is not subtracted.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.scalings.false_friends import FalseFriend
 
@@ -12,7 +12,7 @@ from rbs_tf.scalings.false_friends import FalseFriend
 _UNDISCOUNTED = 1.0 - 1e-9
 
 
-@gin.configurable("horizon", module="scalings")
+@configurable("horizon", module="scalings")
 class Horizon(FalseFriend):
     """TD errors divided by the effective horizon 1 / (1 - gamma), per head.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import batch_sigma
 from rbs_tf.scalings.joint_moments import JointMoments
@@ -14,7 +14,7 @@ from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext
 
 
-@gin.configurable("joint", module="scalings")
+@configurable("joint", module="scalings")
 class JointScaling(ReturnBasedScaling):
     """Experimental: TD errors of all heads whitened together, P^(-1/2) D^(-1) delta in every step.
 

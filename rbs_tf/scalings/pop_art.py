@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 
@@ -58,7 +58,7 @@ class OutputUnits(tf.Module):
         self.shift.assign(other.shift)
 
 
-@gin.configurable("pop_art", module="scalings")
+@configurable("pop_art", module="scalings")
 class PopArt(Scaling):
     """Targets normalised by running moments of recent targets, outputs preserved whenever these change.
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import gin
 import numpy as np
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling, batch_sigma
 from rbs_tf.scalings.error import batch_moments, deviation
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 
 
-@gin.configurable("return_based", module="scalings")
+@configurable("return_based", module="scalings")
 class ReturnBasedScaling(Scaling):
     """TD errors divided by max(sigma, sigma_v, sigma_batch), sigma^2 = V[R] + V[gamma] E[G^2], per head.
 

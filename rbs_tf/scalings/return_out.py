@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.return_scaling import batch_sigma
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
 
 
-@gin.configurable("return_out", module="scalings")
+@configurable("return_out", module="scalings")
 class ReturnOut(ReturnBasedScaling):
     """Return-based scaling whose networks put out values in units of s = sqrt(max(E[G^2], E[R^2])), per head.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.scalings.false_friends import FalseFriend
 
 
-@gin.configurable("reward_std", module="scalings")
+@configurable("reward_std", module="scalings")
 class RewardStd(FalseFriend):
     """TD errors divided by max(std(R), sigma_v), per head.
 

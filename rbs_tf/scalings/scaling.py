@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 
 
@@ -42,7 +42,7 @@ class HeadLayer(Protocol):
         """
 
 
-@gin.configurable("none", module="scalings")
+@configurable("none", module="scalings")
 class Scaling(tf.Module):
     """No scaling, and the hooks that a scaling may override.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gin
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.scalings.scaling import ErrorContext, Scaling
 
 
@@ -18,7 +18,7 @@ def unsquash(y: tf.Tensor) -> tf.Tensor:
     return y * (tf.abs(y) + 2.0)
 
 
-@gin.configurable("signed_hyperbolic", module="scalings")
+@configurable("signed_hyperbolic", module="scalings")
 class SignedHyperbolic(Scaling):
     """Errors f(target) - output for outputs in f-space; rewards are added up and discounted in reward units.
 

@@ -1,6 +1,7 @@
 """A small agent and windows of random experience, for the tests of several modules."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
@@ -19,6 +20,8 @@ ACTIONS, FEATURES = 3, 4
 
 
 def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, train_step=None, **options):
+    if hasattr(tf.keras, "ops"):
+        pytest.skip("TF-Agents' networks need Keras 2")
     time_step_spec = ts.time_step_spec(tf.TensorSpec((FEATURES,), tf.float32))
     action_spec = tensor_spec.BoundedTensorSpec((), tf.int32, 0, ACTIONS - 1)
     network = RecurrentQNetwork(

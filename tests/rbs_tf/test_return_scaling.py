@@ -200,7 +200,7 @@ def test_statistics_stay_float64_under_every_dtype_policy(policy):
         assert model(tf.ones((1, 3), tf.float16)).dtype == model.output.dtype == tf.float32
     finally:
         tf.keras.mixed_precision.set_global_policy("float32")
-    assert {v.dtype for v in layer.variables} == {tf.float64} and layer.sigma.dtype == tf.float64
+    assert {tf.as_dtype(v.dtype) for v in layer.variables} == {tf.float64} and layer.sigma.dtype == tf.float64
     np.testing.assert_allclose(layer.sigma, in_numpy(*arrays).sigma, rtol=1e-12)
 
 

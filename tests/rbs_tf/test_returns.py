@@ -33,6 +33,19 @@ def test_a_discount_of_zero_ends_an_episode():
     np.testing.assert_array_equal(discounted_returns([1, 2, 4, 8], [1, 0, 1, 0]), [3.0, 2.0, 12.0, 8.0])
 
 
+def test_discounts_above_one_whose_products_leave_float64_equal_the_recursion():
+    rewards, discounts = np.zeros(3000), np.full(3000, 2.0)
+    rewards[-3:], discounts[::1000] = 1.0, 0.0
+    np.testing.assert_array_equal(discounted_returns(rewards, discounts), recursion(rewards, discounts))
+    assert np.isfinite(discounted_returns(rewards, discounts)).all()
+
+
+def test_what_goes_in_stays_as_it_was():
+    rewards = np.ones(1)
+    discounted_returns(rewards, np.zeros(1))[0] = 5.0
+    assert rewards == [1.0]
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (1,), (1, 3), (2, 1)])
 def test_the_shape_of_the_rewards_is_kept(shape):
     returns = discounted_returns(np.ones(shape), np.zeros(shape))

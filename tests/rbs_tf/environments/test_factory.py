@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rbs_tf import environments, scores
-from rbs_tf.environments import factory, names
+from rbs_tf.environments import atari, names
 
 
 def seed_of_first(seed: int) -> int:
@@ -80,7 +80,7 @@ def test_frames_are_the_maximum_of_two_rewards_are_points_and_nothing_is_pressed
 
 
 def test_episodes_start_with_0_to_30_no_ops():
-    vector_env = factory._atari("pong", 16, True, None, 0.0)
+    vector_env = atari.vector_environment("pong", 16, True, None, 0.0)
     vector_env.reset(seed=list(range(16)))
     frames = np.concatenate([vector_env.reset()[1]["episode_frame_number"] for _ in range(20)])
     # ALE starts counting at 1 or later, game by game
@@ -89,7 +89,7 @@ def test_episodes_start_with_0_to_30_no_ops():
 
 
 def test_losing_a_life_ends_no_episode_and_losing_the_last_does():
-    vector_env = factory._atari("breakout", 1, True, None, 0.0)
+    vector_env = atari.vector_environment("breakout", 1, True, None, 0.0)
     _, info = vector_env.reset(seed=[0])
     lives, terminated = [int(info["lives"][0])], False
     while not terminated:
@@ -125,8 +125,8 @@ def test_an_atari_time_out_comes_after_that_many_steps_and_keeps_its_discount():
 
 
 def test_atari_times_out_after_27000_steps_by_default(monkeypatch):
-    assert factory.LONGEST_EPISODE == 27_000
-    monkeypatch.setattr(factory, "LONGEST_EPISODE", 3)
+    assert atari.LONGEST_EPISODE == 27_000
+    monkeypatch.setattr(atari, "LONGEST_EPISODE", 3)
     env = environments.make("pong", 1, seed=0)
     rows = [env.reset()] + [env.step(np.zeros(1, np.int32)) for _ in range(3)]
     assert [int(row.step_type[0]) for row in rows] == [0, 1, 1, 2]
