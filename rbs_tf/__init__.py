@@ -7,6 +7,8 @@ Statistics and returns need NumPy alone, so PyTorch, JAX and processes that only
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rbs_tf.extras import needed_by
+
 if TYPE_CHECKING:
     from rbs_tf.collect_returns import CollectReturns
     from rbs_tf.moments import ReturnMoments
@@ -33,20 +35,13 @@ _MODULES = {
     "batch_sigma": "rbs_tf.return_scaling",
     "discounted_returns": "rbs_tf.returns",
 }
-_EXTRAS = ("tensorflow", "gymnasium")  # of the same name as what they install
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needed_by(f"rbs_tf.{name}"):
         value = getattr(importlib.import_module(_MODULES[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
-            raise
-        raise ImportError(
-            f'rbs_tf.{name} needs {error.name}, which is not installed: pip install "rbs-tf[{error.name}]"'
-        ) from error
     globals()[name] = value
     return value
 

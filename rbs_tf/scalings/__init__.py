@@ -1,18 +1,21 @@
 """Scalings of TD errors, each in a file of its own behind one interface."""
 
-from rbs_tf.scalings.clip import ClippedRewards
-from rbs_tf.scalings.cross_head import CrossHeadScaling
-from rbs_tf.scalings.error import ErrorBasedScaling
-from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
-from rbs_tf.scalings.horizon import Horizon
-from rbs_tf.scalings.joint import JointScaling
-from rbs_tf.scalings.pop_art import PopArt
-from rbs_tf.scalings.return_based import ReturnBasedScaling
-from rbs_tf.scalings.return_out import ReturnOut
-from rbs_tf.scalings.return_std import ReturnStd
-from rbs_tf.scalings.reward_std import RewardStd
-from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
-from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic
+from rbs_tf.extras import needed_by
+
+with needed_by("rbs_tf.scalings"):
+    from rbs_tf.scalings.clip import ClippedRewards
+    from rbs_tf.scalings.cross_head import CrossHeadScaling
+    from rbs_tf.scalings.error import ErrorBasedScaling
+    from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
+    from rbs_tf.scalings.horizon import Horizon
+    from rbs_tf.scalings.joint import JointScaling
+    from rbs_tf.scalings.pop_art import PopArt
+    from rbs_tf.scalings.return_based import ReturnBasedScaling
+    from rbs_tf.scalings.return_out import ReturnOut
+    from rbs_tf.scalings.return_std import ReturnStd
+    from rbs_tf.scalings.reward_std import RewardStd
+    from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
+    from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic
 
 __all__ = [
     "ClippedRewards",
