@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import ale_py
@@ -14,6 +16,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 
 from rbs_tf.environments import names
+from rbs_tf.environments.wrappers import FlatObservation, FromDmEnv
 from rbs_tf.returns import LONGEST_EPISODE
 
 if TYPE_CHECKING:
@@ -42,9 +45,12 @@ def make(
 
     Args:
       name: a plain Atari name ("pong") or its id ("ALE/Pong-v5", which means the same here, whatever settings
-        Gymnasium has for it); a MinAtar name ("minatar/space_invaders"); or any id that Gymnasium knows,
-        "module:Id-v0" included. Atari observations are uint8 [height, width, channels], each frame the maximum
-        of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones; the rest keep their own.
+        Gymnasium has for it); a MinAtar name ("minatar/space_invaders"); one of bsuite's ("bsuite/catch/0"), where
+        the seed is of the chances in it and leaves its task as it is; POPGym's ids ("popgym-RepeatPreviousEasy-v0");
+        or any id that Gymnasium knows, "module:Id-v0" included. Atari observations are uint8 [height, width,
+        channels], each frame the maximum of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones;
+        other arrays keep their shape and dtype. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple
+        one vector, float32 [P].
       num_envs: environments in the batch.
       seed: equal seeds and actions give equal streams; every environment gets a seed of its own, derived from
         it. None: from the operating system.
@@ -65,7 +71,7 @@ def make(
 
     Raises:
       ValueError: the name is unknown (the nearest ones are given), an argument does not fit, or the
-        environment's spaces are others than Discrete actions and Box observations.
+        environment's actions are neither Discrete nor Box, or its observations cannot be made an array.
       ImportError: the environment needs a package that is not installed.
     """
     _check(num_envs, max_episode_steps, repeat_action_probability)
@@ -99,6 +105,10 @@ def make(
         raise ValueError(
             f"repeat_action_probability={repeat_action_probability} works with the plain names of Atari and"
             f" MinAtar, not with {name!r}: leave it at None"
+        )
+    elif name.startswith("bsuite/"):
+        vector_env = _vector(
+            functools.partial(_bsuite, _checked_bsuite(name), max_episode_steps), name, num_envs
         )
     else:
         vector_env = _gymnasium(_registered(name), num_envs, max_episode_steps, {})
@@ -244,7 +254,47 @@ def _gymnasium(
         disable_env_checker=True,  # it costs as much as a small environment's step
         **settings,
     )
-    return gymnasium.vector.SyncVectorEnv([one] * num_envs)
+    return _vector(one, name, num_envs)
+
+
+def _vector(make_one: Callable[[], gymnasium.Env], name: str, num_envs: int) -> gymnasium.vector.VectorEnv:
+    return gymnasium.vector.SyncVectorEnv([functools.partial(_as_array, make_one, name)] * num_envs)
+
+
+def _as_array(make_one: Callable[[], gymnasium.Env], name: str) -> gymnasium.Env:
+    env = make_one()
+    if isinstance(env.observation_space, gymnasium.spaces.Box):
+        return env
+    try:
+        return FlatObservation(env)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _checked_bsuite(name: str) -> str:
+    """The name; raises what `make` does."""
+    if importlib.util.find_spec("bsuite") is None:
+        raise ImportError('bsuite is not installed; it is an option: pip install "rbs-tf[bsuite]"')
+    if name not in names.bsuite_names():
+        raise _unknown(name, name)
+    return name
+
+
+def _bsuite(name: str, max_episode_steps: int | None) -> gymnasium.Env:
+    env = FromDmEnv(functools.partial(_load_bsuite, name.removeprefix("bsuite/")))
+    return gymnasium.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
+
+
+def _load_bsuite(bsuite_id: str, seed: int | None) -> Any:
+    """One setting of bsuite's sweep, a `dm_env.Environment`; the sweep leaves most seeds to the operating system."""
+    settings = dict(importlib.import_module("bsuite.sweep").SETTINGS[bsuite_id])
+    loaders = importlib.import_module("bsuite.bsuite").EXPERIMENT_NAME_TO_ENVIRONMENT
+    load = loaders[bsuite_id.split("/")[0]]
+    if "seed" in inspect.signature(load).parameters:
+        return load(**settings | {"seed": seed})
+    environment = load(**settings)
+    environment._rng = np.random.RandomState(seed)  # deep_sea_stochastic's: its chances have no other way in
+    return environment
 
 
 def _registered(name: str) -> str:
@@ -254,15 +304,23 @@ def _registered(name: str) -> str:
         importlib.import_module(module)
     elif name.startswith("MinAtar/"):
         _register_minatar()
+    elif name.startswith("popgym-"):
+        if importlib.util.find_spec("popgym") is None:
+            raise ImportError("POPGym is not installed; it is a package of its own: pip install popgym")
+        importlib.import_module("popgym")
     if env_id not in gymnasium.registry:
-        nearest = names.nearest(env_id)
-        raise ValueError(
-            f"unknown environment {name!r}"
-            + (f"; did you mean {' or '.join(map(repr, nearest))}?" if nearest else "")
-            + "\nExpected an Atari game (pong), a MinAtar game (minatar/breakout) or a Gymnasium id"
-            " (CartPole-v1); `python train.py --list_envs` lists them."
-        )
+        raise _unknown(name, env_id)
     return env_id
+
+
+def _unknown(name: str, like: str) -> ValueError:
+    nearest = names.nearest(like)
+    return ValueError(
+        f"unknown environment {name!r}"
+        + (f"; did you mean {' or '.join(map(repr, nearest))}?" if nearest else "")
+        + "\nExpected an Atari game (pong), a MinAtar game (minatar/breakout), one of bsuite's (bsuite/catch/0) or a"
+        " Gymnasium id (CartPole-v1); `python train.py --list_envs` lists them."
+    )
 
 
 def _register_minatar() -> None:
