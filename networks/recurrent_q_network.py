@@ -38,6 +38,7 @@ class RecurrentQNetwork(network.Network):
       torso: factory, called as `torso(seed=...)`, of a layer from observations [N, ...] to float32 [N, D];
         see `networks.torsos`. In gin: `RecurrentQNetwork.torso = @networks.small_torso`, without parentheses.
         None chooses by the observation's shape, see `torso_for`.
+      image_torso: likewise, where `torso` is None and observations are images [height, width, channels].
       lstm_units: U.
       post_lstm_units: of the linear layer (relu) between core and heads.
       head_hidden: hidden units of each head's value and advantage stream.
@@ -59,6 +60,7 @@ class RecurrentQNetwork(network.Network):
         num_actions: int,
         num_heads: int,
         torso: Callable[..., tf.keras.layers.Layer] | None = None,
+        image_torso: Callable[..., tf.keras.layers.Layer] | None = None,
         lstm_units: int = 512,
         post_lstm_units: int = 256,
         head_hidden: int = 256,
@@ -72,17 +74,18 @@ class RecurrentQNetwork(network.Network):
                 f"{input_tensor_spec}. Write (time_step_spec.observation, tf.TensorSpec((), tf.int32), "
                 "tf.TensorSpec((), tf.float32))"
             )
-        if isinstance(torso, tf.keras.layers.Layer):
-            raise TypeError(
-                f"torso must be a factory of a layer, got the layer {torso.name!r}, which the target network "
-                "would share. Write torso=networks.atari_torso, or torso=lambda seed: your_layer(...)"
-            )
+        for layer in (torso, image_torso):
+            if isinstance(layer, tf.keras.layers.Layer):
+                raise TypeError(
+                    f"torso must be a factory of a layer, got the layer {layer.name!r}, which the target network "
+                    "would share. Write torso=networks.atari_torso, or torso=lambda seed: your_layer(...)"
+                )
         state = tf.TensorSpec((lstm_units,), tf.float32)
         super().__init__(input_tensor_spec, state_spec=(state, state), name=name)
         self.num_actions, self.num_heads = num_actions, num_heads
         self._observes_flags = _holds_flags(self.input_tensor_spec[0])
         torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
-        self._torso = (torso or torso_for(input_tensor_spec[0]))(seed=torso_seed)
+        self._torso = (torso or torso_for(input_tensor_spec[0], image_torso))(seed=torso_seed)
         self._core = RecurrentCore(lstm_units, core_seed)
         self._linear = tf.keras.layers.Dense(
             post_lstm_units,

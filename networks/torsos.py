@@ -125,7 +125,7 @@ class ConvTorso(Torso):
         if len(input_shape) != 4:
             raise ValueError(
                 f"{self.name} takes images [height, width, channels], got observations of shape "
-                f"{tuple(input_shape)[1:]}. For vectors take torso=networks.MlpTorso"
+                f"{tuple(input_shape)[1:]}. For those take networks.MlpTorso, or leave RecurrentQNetwork.torso out"
             )
         height, width = input_shape[1:3]
         for kernel_size, stride in self._windows:
@@ -211,11 +211,18 @@ def small_torso(compute_dtype: str = "float32", seed: int | None = None) -> Conv
     )
 
 
-def torso_for(observation_spec: tf.TensorSpec) -> Callable[..., Torso]:
-    """The torso that fits observations: by their shorter side, `atari_torso` for images of 128 pixels and more,
-    `dqn_torso` from 42, `small_torso` for smaller ones [height, width, channels], `MlpTorso` for everything else."""
+def torso_for(
+    observation_spec: tf.TensorSpec, image_torso: Callable[..., tf.keras.layers.Layer] | None = None
+) -> Callable[..., tf.keras.layers.Layer]:
+    """The torso that fits observations: `MlpTorso` unless they are images [height, width, channels].
+
+    For those it is `image_torso`; None: by their shorter side, `atari_torso` for 128 pixels and more, `dqn_torso` from
+    42, `small_torso` for smaller ones.
+    """
     shape = observation_spec.shape
     if shape.rank != 3:
         return MlpTorso
+    if image_torso is not None:
+        return image_torso
     side = min(shape[0], shape[1])
     return atari_torso if side >= 128 else dqn_torso if side >= 42 else small_torso

@@ -11,6 +11,7 @@ _OF_PACKAGE = {
     "tf_agents": "tf-agents",
     "ale_py": "atari",
     "minatar": "minatar",
+    "bsuite": "bsuite",
 }
 
 

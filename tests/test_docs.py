@@ -275,7 +275,7 @@ def test_every_parameter_that_is_named_exists(page):
 def test_the_table_of_hyper_parameters_says_what_counts(parameter, config, said):
     bound = bindings(ROOT / f"configs/{config}.gin")
     if parameter.startswith("ConvTorso.") and parameter not in bound:
-        torso = bound.get("RecurrentQNetwork.torso", "@networks.small_torso").split(".")[-1]
+        torso = bound.get("RecurrentQNetwork.image_torso", "@networks.small_torso").split(".")[-1]
         assert torso_setting(torso, parameter.split(".")[1]) == said
     else:
         assert bound.get(parameter, default(parameter)) == said
@@ -291,4 +291,4 @@ def test_the_table_of_hyper_parameters_has_every_binding_of_the_papers_setup():
         "train.eval_envs",
         "train.final_eval_rounds",
     }
-    assert bindings(ROOT / "configs/atari.gin").keys() - told - not_told == {"RecurrentQNetwork.torso"}
+    assert bindings(ROOT / "configs/atari.gin").keys() - told - not_told == {"RecurrentQNetwork.image_torso"}

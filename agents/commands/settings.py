@@ -182,6 +182,7 @@ SETTINGS = {
     "Replay.patience": number(0.0, "seconds", 300, above=True),
     "Replay.port": whole(1, "", 8000, most=65_535, optional=True),
     "RecurrentQNetwork.torso": _TORSO,
+    "RecurrentQNetwork.image_torso": _TORSO,
     "RecurrentQNetwork.lstm_units": whole(1, "units", 512, most=2**20),
     "RecurrentQNetwork.post_lstm_units": whole(1, "units", 256, most=2**20),
     "RecurrentQNetwork.head_hidden": whole(1, "units", 256, most=2**20),

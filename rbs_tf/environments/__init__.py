@@ -1,13 +1,17 @@
-"""Environments: Atari, MinAtar and Gymnasium behind one batched TF-Agents `PyEnvironment`.
+"""Environments: Atari, MinAtar, bsuite and Gymnasium behind one batched TF-Agents `PyEnvironment`.
 
     environment = rbs_tf.environments.make("pong", num_envs=8, seed=0)
     time_step = environment.reset()                      # leaves [8, ...]
     time_step = environment.step(actions)                # actions int32 [8]
 
-`batched.py` holds the environment class, `factory.py` how each family is set up, `names.py` what there is.
+`batched.py` holds the environment class, `factory.py` how each family is set up, `names.py` what there is,
+`wrappers.py` what makes one array of observations of other kinds.
 """
 
-from rbs_tf.environments.factory import make
-from rbs_tf.environments.names import list_environments
+from rbs_tf.extras import needed_by
+
+with needed_by("rbs_tf.environments"):
+    from rbs_tf.environments.factory import make
+    from rbs_tf.environments.names import list_environments
 
 __all__ = ["list_environments", "make"]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+import numpy as np
 
 from rbs_tf import scores
 from rbs_tf.configurable import configurable
 from rbs_tf.environments import names
+from rbs_tf.environments.wrappers import FlatObservation, FromDmEnv
+from rbs_tf.extras import needed_by
 
 if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
@@ -36,9 +41,12 @@ def make(
 
     Args:
       name: a plain Atari name ("pong") or its id ("ALE/Pong-v5", which means the same here, whatever settings
-        Gymnasium has for it); a MinAtar name ("minatar/space_invaders"); or any id that Gymnasium knows,
-        "module:Id-v0" included. Atari observations are uint8 [height, width, channels], each frame the maximum
-        of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones; the rest keep their own.
+        Gymnasium has for it); a MinAtar name ("minatar/space_invaders"); one of bsuite's ("bsuite/catch/0"), where
+        the seed is of the chances in it and leaves its task as it is; POPGym's ids ("popgym-RepeatPreviousEasy-v0");
+        or any id that Gymnasium knows, "module:Id-v0" included. Atari observations are uint8 [height, width,
+        channels], each frame the maximum of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones;
+        other arrays keep their shape and dtype. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple
+        one vector, float32 [P].
       num_envs: environments in the batch.
       seed: equal seeds and actions give equal streams; every environment gets a seed of its own, derived from
         it. None: from the operating system.
@@ -59,12 +67,13 @@ def make(
 
     Raises:
       ValueError: the name is unknown (the nearest ones are given), an argument does not fit, or the
-        environment's spaces are others than Discrete actions and Box observations.
+        environment's actions are neither Discrete nor Box, or its observations cannot be made an array.
       ImportError: the environment needs a package that is not installed.
     """
     _check(num_envs, max_episode_steps, repeat_action_probability)
-    if not names.ATARI_GAMES and (name in scores.GAMES or name.startswith("ALE/")):
-        raise ImportError('ale-py is not installed; it is an option: pip install "rbs-tf[atari]"')
+    if name in scores.GAMES or name.startswith("ALE/"):
+        with needed_by("Atari"):
+            importlib.import_module("ale_py")
     name = names.ATARI_IDS.get(name, name)
     frames = {
         "img_height": img_height,
@@ -102,15 +111,15 @@ def make(
             f"repeat_action_probability={repeat_action_probability} works with the plain names of Atari and"
             f" MinAtar, not with {name!r}: leave it at None"
         )
+    elif name.startswith("bsuite/"):
+        vector_env = _vector(
+            functools.partial(_bsuite, _checked_bsuite(name), max_episode_steps), name, num_envs
+        )
     else:
         vector_env = _gymnasium(_registered(name), num_envs, max_episode_steps, {})
 
-    try:  # here, for a typo need not wait the seconds that TensorFlow takes
+    with needed_by("rbs_tf.environments"):  # here, for a typo need not wait the seconds that TensorFlow takes
         from rbs_tf.environments.batched import GymnasiumVectorEnvironment
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f'environments are batched by TF-Agents, and {error.name} is not installed: pip install "rbs-tf[tf-agents]"'
-        ) from error
 
     return GymnasiumVectorEnvironment(
         vector_env,
@@ -159,7 +168,47 @@ def _gymnasium(
         disable_env_checker=True,  # it costs as much as a small environment's step
         **settings,
     )
-    return gymnasium.vector.SyncVectorEnv([one] * num_envs)
+    return _vector(one, name, num_envs)
+
+
+def _vector(make_one: Callable[[], gymnasium.Env], name: str, num_envs: int) -> gymnasium.vector.VectorEnv:
+    return gymnasium.vector.SyncVectorEnv([functools.partial(_as_array, make_one, name)] * num_envs)
+
+
+def _as_array(make_one: Callable[[], gymnasium.Env], name: str) -> gymnasium.Env:
+    env = make_one()
+    if isinstance(env.observation_space, gymnasium.spaces.Box):
+        return env
+    try:
+        return FlatObservation(env)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _checked_bsuite(name: str) -> str:
+    """The name; raises what `make` does."""
+    with needed_by("bsuite/..."):
+        importlib.import_module("bsuite")
+    if name not in names.bsuite_names():
+        raise _unknown(name, name)
+    return name
+
+
+def _bsuite(name: str, max_episode_steps: int | None) -> gymnasium.Env:
+    env = FromDmEnv(functools.partial(_load_bsuite, name.removeprefix("bsuite/")))
+    return gymnasium.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
+
+
+def _load_bsuite(bsuite_id: str, seed: int | None) -> Any:
+    """One setting of bsuite's sweep, a `dm_env.Environment`; the sweep leaves most seeds to the operating system."""
+    settings = dict(importlib.import_module("bsuite.sweep").SETTINGS[bsuite_id])
+    loaders = importlib.import_module("bsuite.bsuite").EXPERIMENT_NAME_TO_ENVIRONMENT
+    load = loaders[bsuite_id.split("/")[0]]
+    if "seed" in inspect.signature(load).parameters:
+        return load(**settings | {"seed": seed})
+    environment = load(**settings)
+    environment._rng = np.random.RandomState(seed)  # deep_sea_stochastic's: its chances have no other way in
+    return environment
 
 
 def _registered(name: str) -> str:
@@ -169,19 +218,27 @@ def _registered(name: str) -> str:
         importlib.import_module(module)
     elif name.startswith("MinAtar/"):
         _register_minatar()
+    elif name.startswith("popgym-"):
+        if importlib.util.find_spec("popgym") is None:
+            raise ImportError("POPGym is not installed; it is a package of its own: pip install popgym")
+        importlib.import_module("popgym")
     if env_id not in gymnasium.registry:
-        nearest = names.nearest(env_id)
-        raise ValueError(
-            f"unknown environment {name!r}"
-            + (f"; did you mean {' or '.join(map(repr, nearest))}?" if nearest else "")
-            + "\nExpected an Atari game (pong), a MinAtar game (minatar/breakout) or a Gymnasium id"
-            " (CartPole-v1); `python train.py --list_envs` lists them."
-        )
+        raise _unknown(name, env_id)
     return env_id
 
 
+def _unknown(name: str, like: str) -> ValueError:
+    nearest = names.nearest(like)
+    return ValueError(
+        f"unknown environment {name!r}"
+        + (f"; did you mean {' or '.join(map(repr, nearest))}?" if nearest else "")
+        + "\nExpected an Atari game (pong), a MinAtar game (minatar/breakout), one of bsuite's (bsuite/catch/0) or a"
+        " Gymnasium id (CartPole-v1); `python train.py --list_envs` lists them."
+    )
+
+
 def _register_minatar() -> None:
-    if importlib.util.find_spec("minatar") is None:
-        raise ImportError('MinAtar is not installed; it is an option: pip install "rbs-tf[minatar]"')
+    with needed_by("MinAtar"):
+        importlib.import_module("minatar")
     if "MinAtar/Breakout-v1" not in gymnasium.registry:  # registering twice prints a warning
         importlib.import_module("minatar.gym").register_envs()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import difflib
+import importlib
+import importlib.util
 
 import gymnasium
 
@@ -33,12 +36,24 @@ def minatar_id(name: str) -> str:
     return f"MinAtar/{name.removeprefix('minatar/').title().replace('_', '')}-v1"
 
 
+def bsuite_names() -> tuple[str, ...]:
+    """bsuite's sweep, ("bsuite/bandit/0", ...); empty where it is not installed."""
+    if importlib.util.find_spec("bsuite") is None:
+        return ()
+    sweep = importlib.import_module("bsuite.sweep").SWEEP
+    return tuple(f"bsuite/{bsuite_id}" for bsuite_id in sweep)
+
+
 def list_environments() -> dict[str, tuple[str, ...]]:
     """The names that `make` takes, by family, for showing to people."""
+    settings = collections.Counter(name.rpartition("/")[0] for name in bsuite_names())
+    bsuite = tuple(f"{experiment}/0..{count - 1}" for experiment, count in settings.items())
     return {
         "Atari (57 games)": scores.GAMES,
         'MinAtar (pip install "rbs-tf[minatar]")': MINATAR_GAMES,
-        "Gymnasium": ("any id with a discrete action space and an array observation, such as CartPole-v1",),
+        'bsuite (pip install "rbs-tf[bsuite]")': bsuite or ("bsuite/catch/0 and the rest of its sweep",),
+        "POPGym (pip install popgym)": ("any id with a discrete action space: popgym-RepeatPreviousEasy-v0",),
+        "Gymnasium": ("any id with a discrete action space, such as CartPole-v1",),
     }
 
 
@@ -50,5 +65,6 @@ def nearest(name: str, count: int = 3) -> list[str]:
 
     # Gymnasium has every game under several older ids with other rules as well: nobody is to be led there.
     others = [i for i, spec in gymnasium.registry.items() if not str(spec.entry_point).startswith("ale_py")]
-    known = {letters(known): known for known in [*others, *MINATAR_GAMES, *scores.GAMES]}
+    bsuite = bsuite_names() if "/" in name else ()  # half a second
+    known = {letters(known): known for known in [*others, *MINATAR_GAMES, *bsuite, *scores.GAMES]}
     return [known[match] for match in difflib.get_close_matches(letters(name), known, n=count, cutoff=0.55)]

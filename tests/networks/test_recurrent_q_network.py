@@ -281,11 +281,30 @@ def test_gin_chooses_the_torso_and_a_copy_keeps_it():
     np.testing.assert_array_equal(network.shared_variables[0], copy.shared_variables[0])
 
 
+@pytest.mark.parametrize("config", ["quickstart", "minatar", "atari", "atari_ten_heads", "atari_small"])
+def test_vectors_get_linear_layers_under_every_config_unless_a_torso_is_bound(config):
+    vector = tf.TensorSpec((4,), tf.float32), ACTION, REWARD
+    bindings = ["RecurrentQNetwork.lstm_units = 2", "MlpTorso.units = (3,)"]
+    gin.parse_config_files_and_bindings([f"configs/{config}.gin"], bindings, False, skip_unknown=True)
+    network = RecurrentQNetwork(vector, A, H)
+    gin.bind_parameter("RecurrentQNetwork.torso", atari_torso)
+    refused = RecurrentQNetwork(vector, A, H)
+    gin.clear_config()
+    gin.parse_config("MlpTorso.units = (3,)")
+    for one in (network, network.copy()):
+        one.create_variables()
+        assert one.shared_variables[0].shape == (4, 3)
+    with pytest.raises(ValueError, match=r"atari_torso takes images.*shape \(4,\).*RecurrentQNetwork.torso"):
+        refused.create_variables()
+
+
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="input_tensor_spec must be a tuple"):
         RecurrentQNetwork(SPEC[0], A, H)
     with pytest.raises(TypeError, match="must be a factory"):
         RecurrentQNetwork(SPEC, A, H, torso=atari_torso())
+    with pytest.raises(TypeError, match="must be a factory"):
+        RecurrentQNetwork(SPEC, A, H, image_torso=atari_torso())
     with pytest.raises(ValueError, match=r"outer dimensions \[B\] or \[B, T\]"):
         tiny_network()(batch(2, B, T)[0])
     with pytest.raises(ValueError, match="create_variables"):

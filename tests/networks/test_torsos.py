@@ -173,3 +173,9 @@ def test_wrong_arguments_are_named():
 )
 def test_observations_choose_their_torso(shape, torso):
     assert torso_for(tf.TensorSpec(shape, tf.uint8)) is torso
+
+
+def test_a_choice_for_images_is_for_images_alone():
+    assert torso_for(tf.TensorSpec((84, 84, 4), tf.uint8), small_torso) is small_torso
+    for shape in ((), (4,), (10, 5)):
+        assert torso_for(tf.TensorSpec(shape, tf.float32), small_torso) is MlpTorso

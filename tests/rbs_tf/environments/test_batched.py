@@ -37,7 +37,12 @@ class Switches(Countdown):
     action_space = gymnasium.spaces.MultiBinary(2)
 
 
+class Sentences(Countdown):
+    observation_space = gymnasium.spaces.Text(9)
+
+
 gymnasium.register("test/Switches-v0", Switches)
+gymnasium.register("test/Sentences-v0", Sentences)
 
 
 def countdown(lengths=(3,), **kwargs) -> GymnasiumVectorEnvironment:
@@ -200,7 +205,10 @@ def test_wrong_actions_are_refused(action):
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("FrozenLake-v1", "array .Box. as observation"), ("test/Switches-v0", "Discrete or Box action space")],
+    [
+        ("test/Sentences-v0", "observations of arrays and numbers"),
+        ("test/Switches-v0", "Discrete or Box action space"),
+    ],
 )
 def test_spaces_that_do_not_fit_are_refused_before_any_work(name, complaint):
     with pytest.raises(ValueError, match=f"{name}: expected .*{complaint}"):

@@ -1,5 +1,6 @@
 """Names and the rules of each family, against the emulators themselves."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 
 from rbs_tf import environments, scores
 from rbs_tf.environments import atari, names
+
+needs_bsuite = pytest.mark.skipif(not importlib.util.find_spec("bsuite"), reason="bsuite is not installed")
 
 
 def seed_of_first(seed: int) -> int:
@@ -329,6 +332,19 @@ def test_minatar_is_an_option_and_its_absence_says_how_to_get_it(monkeypatch):
             environments.make(name)
 
 
+@pytest.mark.parametrize(
+    ("package", "name", "command"),
+    [
+        ("bsuite", "bsuite/catch/0", r'pip install "rbs-tf\[bsuite\]"'),
+        ("popgym", "popgym-RepeatPreviousEasy-v0", "pip install popgym"),
+    ],
+)
+def test_what_is_not_installed_says_how_to_get_it(monkeypatch, package, name, command):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=command):
+        environments.make(name)
+
+
 def test_a_module_can_register_the_environment_as_it_is_named(tmp_path, monkeypatch):
     (tmp_path / "my_own_games.py").write_text(
         "import gymnasium\n"
@@ -354,6 +370,9 @@ def test_a_module_can_register_the_environment_as_it_is_named(tmp_path, monkeypa
         ("CartPole", "CartPole-v1"),
         ("minatar/breakot", "minatar/breakout"),
         ("ALE/Pong-v4", "pong"),
+        pytest.param("bsuite/cach/0", "bsuite/catch/0", marks=needs_bsuite),
+        pytest.param("catch/0", "bsuite/catch/0", marks=needs_bsuite),
+        pytest.param("bsuite/catch/99", "bsuite/catch/9", marks=needs_bsuite),
     ],
 )
 def test_a_misspelt_name_is_answered_with_the_nearest_ones(typed, meant):
@@ -391,9 +410,23 @@ def test_gin_can_bind_everything():
         gin.clear_config()
 
 
+BSUITE = 'bsuite (pip install "rbs-tf[bsuite]")'
+
+
+def test_bsuite_is_listed_by_experiment(monkeypatch):
+    sweep = pytest.importorskip("bsuite.sweep")
+    listed = environments.list_environments()[BSUITE]
+    assert "bsuite/catch/0..19" in listed and "bsuite/memory_len/0..22" in listed
+    spelt = (part.rpartition("/") for part in listed)
+    every = {f"{name}/{i}" for name, _, last in spelt for i in range(int(last.removeprefix("0..")) + 1)}
+    assert every == {f"bsuite/{bsuite_id}" for bsuite_id in sweep.SWEEP}
+    monkeypatch.setitem(sys.modules, "bsuite", None)
+    assert environments.list_environments()[BSUITE] == ("bsuite/catch/0 and the rest of its sweep",)
+
+
 def test_the_list_of_names_holds_every_game_and_needs_no_tensorflow():
     listed = environments.list_environments()
-    assert [len(group) for group in listed.values()] == [57, 5, 1]
+    assert [len(group) for group in listed.values()] == [57, 5, len(listed[BSUITE]), 1, 1]
     assert set(scores.GAMES) <= names.ATARI_GAMES
     code = (
         "import sys, rbs_tf.environments as e; e.list_environments(); sys.exit('tensorflow' in sys.modules)"

@@ -1,0 +1,184 @@
+"""Observations of other kinds as one array, and dm_env's environments as Gymnasium's."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rbs_tf import environments
+from rbs_tf.environments.wrappers import FlatObservation, FromDmEnv
+
+
+class Shows(gymnasium.Env):
+    """Shows what its space samples."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space):
+        self.observation_space = space
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def flat(space, observation):
+    return FlatObservation(Shows(space)).observation(observation).tolist()
+
+
+def test_numbers_are_one_hot_from_their_start_and_parts_follow_one_another():
+    assert flat(spaces.Discrete(3), 1) == [0, 1, 0]
+    assert flat(spaces.Discrete(3, start=-1), -1) == [1, 0, 0]
+    assert flat(spaces.MultiDiscrete([2, 3]), np.array([1, 2])) == [0, 1, 0, 0, 1]
+    assert flat(spaces.MultiBinary(3), np.array([1, 0, 1], np.int8)) == [1, 0, 1]
+    box = spaces.Box(-9, 9, (2, 1), np.float64)
+    assert flat(spaces.Tuple([box, spaces.Discrete(2)]), (np.array([[2.5], [-1.0]]), 1)) == [2.5, -1, 0, 1]
+    nested = spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple([box, spaces.Discrete(2)]))
+    assert flat(nested, {"b": 0, "a": (np.zeros((2, 1)), 1)}) == [1, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(10_000),
+        spaces.MultiDiscrete([4, 5]),
+        spaces.Dict(picture=spaces.Box(0, 255, (8, 8, 3), np.uint8), lives=spaces.Discrete(4)),
+        spaces.Tuple([spaces.Box(-np.inf, np.inf, (3,), np.float64), spaces.MultiBinary(2)]),
+    ],
+)
+def test_flat_observations_are_float32_within_their_space(space):
+    env = FlatObservation(Shows(space))
+    assert env.observation_space.dtype == np.float32
+    assert env.observation_space.shape == (spaces.flatdim(space),)
+    for observation in (env.reset()[0], env.step(0)[0]):
+        assert observation.dtype == np.float32 and observation in env.observation_space
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (spaces.Discrete(10_001), r"Discrete\(10001\) has too many states: expected at most 10,000"),
+        (spaces.Dict(a=spaces.Discrete(10**12)), "too many states"),
+        (spaces.MultiDiscrete([3, 20_000]), "too many states"),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Text(5)]), "arrays and numbers, got Text"),
+        (spaces.Sequence(spaces.Discrete(2)), "arrays and numbers, got Sequence"),
+    ],
+)
+def test_what_makes_no_vector_is_refused_in_a_sentence(space, words):
+    with pytest.raises(ValueError, match=words):
+        FlatObservation(Shows(space))
+
+
+def test_a_games_number_reaches_the_agent_one_hot():
+    env = environments.make("FrozenLake-v1", 3, seed=0)
+    spec = env.observation_spec()
+    assert (spec.shape, spec.dtype, spec.minimum, spec.maximum) == ((16,), np.float32, 0, 1)
+    np.testing.assert_array_equal(env.reset().observation, np.eye(16)[[0, 0, 0]])
+
+
+def rows(name, seed, steps=200, **settings):
+    """Every leaf of so many time steps, and the environment."""
+    env = environments.make(name, 2, seed=seed, **settings)
+    actions = np.random.default_rng(0).integers(env.num_actions, size=(steps, 2))
+    return [env.reset(), *map(env.step, actions)], env
+
+
+def equal(a, b):
+    return all(np.array_equal(x, y) for r, s in zip(a, b, strict=True) for x, y in zip(r, s, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "actions", "saves"),
+    [
+        ("bsuite/catch/0", (10, 5), 3, True),
+        ("bsuite/bandit_noise/3", (1, 1), 11, False),
+        ("bsuite/deep_sea_stochastic/2", (14, 14), 2, True),
+        ("bsuite/memory_len/4", (1, 3), 2, True),
+        ("bsuite/umbrella_distract/1", (1, 5), 2, True),
+        ("bsuite/mountain_car_scale/7", (1, 3), 3, False),
+    ],
+)
+def test_bsuites_environments_follow_their_seeds(name, shape, actions, saves):
+    pytest.importorskip("bsuite")
+    first, env = rows(name, 1)
+    assert (env.name, env.game, env.num_actions) == (name, None, actions)
+    assert env.observation_spec().shape == shape and first[0].observation.dtype == np.float32
+    assert equal(first, rows(name, 1)[0])
+    assert not equal(first, rows(name, 2)[0])
+    state = env.state()
+    assert (state is not None) == saves
+    if not saves:
+        return
+    again = environments.make(name, 2, seed=9)
+    again.restore(state)
+    act = [np.array([i % actions, 0]) for i in range(50)]
+    assert equal([env.step(a) for a in act], [again.step(a) for a in act])
+
+
+def test_a_bsuite_episode_is_that_of_bsuite():
+    bsuite = pytest.importorskip("bsuite")
+    env = environments.make("bsuite/catch_scale/17", seed=3)  # rewards times 1000
+    (seed,) = env._seeds
+    theirs = bsuite.load("catch_scale", {"reward_scale": 1000.0, "seed": seed})
+    ours, expected = env.reset(), theirs.reset()
+    for action in np.random.default_rng(1).integers(3, size=60):
+        np.testing.assert_array_equal(ours.observation[0], expected.observation)
+        assert (ours.step_type[0] == 2) == expected.last()
+        if not expected.first():
+            assert (ours.reward[0], ours.discount[0]) == (expected.reward, expected.discount)
+        ours, expected = env.step(np.array([action])), theirs.step(action)
+
+
+def test_bsuites_episodes_can_be_cut():
+    pytest.importorskip("bsuite")
+    steps, _ = rows("bsuite/catch/0", 0, max_episode_steps=4)
+    assert [int(step.step_type[0]) for step in steps[:6]] == [0, 1, 1, 1, 2, 0]
+    assert all(step.discount[0] == 1 for step in steps)
+
+
+def test_a_last_step_with_a_discount_is_cut_and_not_over():
+    dm_env = pytest.importorskip("dm_env")
+
+    class Chain(dm_env.Environment):
+        last = staticmethod(dm_env.truncation)
+
+        def observation_spec(self):
+            return dm_env.specs.BoundedArray((2,), np.float64, minimum=-1, maximum=[1, 2])
+
+        def action_spec(self):
+            return dm_env.specs.DiscreteArray(4)
+
+        def reset(self):
+            return dm_env.restart(np.zeros(2))
+
+        def step(self, action):
+            if action == 3:
+                return self.last(2.0, np.zeros(2))
+            return dm_env.transition(1.0, np.zeros(2))
+
+    class Over(Chain):
+        last = staticmethod(dm_env.termination)
+
+    for chain, end in ((Chain, (False, True)), (Over, (True, False))):
+        env = FromDmEnv(lambda seed, chain=chain: chain())
+        assert env.action_space == spaces.Discrete(4)
+        assert env.observation_space == spaces.Box(
+            np.array([-1.0, -1.0]), np.array([1.0, 2.0]), dtype=np.float64
+        )
+        env.reset(seed=1)
+        assert env.step(0)[1:4] == (1.0, False, False)
+        assert env.step(3)[1:4] == (2.0, *end)
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [("popgym-RepeatPreviousEasy-v0", 4), ("popgym-AutoencodeEasy-v0", 6), ("popgym-CountRecallEasy-v0", 4)],
+)
+def test_popgyms_ids_need_no_module_of_ones_own(name, length):
+    pytest.importorskip("popgym")
+    steps, env = rows(name, 1)
+    assert env.observation_spec().shape == (length,)
+    assert any(step.is_last().any() for step in steps)
+    assert equal(steps, rows(name, 1)[0]) and not equal(steps, rows(name, 2)[0])
