@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import gin
 import numpy as np
@@ -54,6 +55,8 @@ class RecurrentQNetwork(network.Network):
       TypeError: a torso that is a layer already.
     """
 
+    _network_output_spec: Any  # of the class above; None until there are variables
+
     def __init__(
         self,
         input_tensor_spec: tuple,
@@ -95,6 +98,17 @@ class RecurrentQNetwork(network.Network):
             name="linear",
         )
         self.heads = DuelingHeads(num_heads, num_actions, head_hidden, scale_gradient, heads_seed)
+
+    def create_variables(self, input_tensor_spec: Any = None, **kwargs: Any) -> tf.TensorSpec:
+        """Makes the variables; returns the Q-values' spec, float32 [H, A].
+
+        By a call on zeros: TF-Agents would draw random pixels, and under NumPy 2 their bound, 255 + 1, is 0.
+        """
+        if self._network_output_spec is None:
+            zeros = tensor_spec.zero_spec_nest(self.input_tensor_spec, outer_dims=(1,))
+            values, _ = self(zeros, network_state=self.get_initial_state(1), **kwargs)
+            self._network_output_spec = tf.TensorSpec(values.shape[1:], values.dtype)
+        return self._network_output_spec
 
     @property
     def shared_variables(self) -> list[tf.Variable]:

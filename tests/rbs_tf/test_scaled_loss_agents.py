@@ -103,7 +103,7 @@ def statistics(trajectories, gamma=GAMMA):
             if step_type == 2:
                 continue
             rewards.append(reward)
-            discounts.append(gamma * discount)
+            discounts.append(gamma * float(discount))  # NumPy 2 keeps float32
             if next_step_type == 2:
                 moments = moments.merge(moments, ReturnMoments.from_episode(rewards, discounts))
                 rewards, discounts = [], []
