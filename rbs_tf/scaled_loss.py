@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 class ScaledLoss(tf.Module):
     """A `td_errors_loss_fn` that divides TD errors by sigma, and the observer that keeps its statistics.
 
-    For the TF-Agents agents that use their `td_errors_loss_fn`: DQN and double DQN, recurrent or not, DDPG, TD3, SAC and
-    CQL-SAC. `CategoricalDqnAgent` takes one and ignores it. PPO and REINFORCE take none: `scale_value_loss` is for them.
+    For the TF-Agents agents that use their `td_errors_loss_fn`: DQN and double DQN, recurrent or not, DDPG, TD3, SAC
+    and CQL-SAC. `CategoricalDqnAgent` takes one and ignores it. PPO and REINFORCE take none: `scale_value_loss` is for
+    them.
 
         scaled_loss = rbs_tf.ScaledLoss(gamma=0.99)
         agent = DqnAgent(..., gamma=0.99, td_errors_loss_fn=scaled_loss)
@@ -203,12 +204,13 @@ class ScaledLoss(tf.Module):
             if not moments.return_count[0] > 0:
                 self._say_no_return(self.scale)
             return []
-        said = tf.cond(
-            moments.return_count[0] > 0,
-            lambda: tf.constant(True),
-            lambda: tf.numpy_function(self._say_no_return, [self.scale], tf.bool),
-        )
-        return [tf.debugging.Assert(moments.count[0] > 0, [_NO_STEP]), said]
+        with tf.control_dependencies([tf.debugging.Assert(moments.count[0] > 0, [_NO_STEP])]):
+            said = tf.cond(
+                moments.return_count[0] > 0,
+                lambda: tf.constant(True),
+                lambda: tf.numpy_function(self._say_no_return, [self.scale], tf.bool),
+            )
+        return [said]
 
     def _say_no_return(self, scale: np.ndarray) -> bool:
         if not self._said_no_return:

@@ -277,7 +277,7 @@ def test_a_value_loss_is_divided_by_the_square_of_sigma(kind, tmp_path, caplog):
     for train in (common.function(agent.train), tf.function(agent.train)):
         before = [variable.numpy() for variable in networks(agent)]
         losses = [float(train(experience).extra.value_estimation_loss) for _ in range(3)]
-        assert np.isfinite(losses).all() and np.mean(losses) < 100  # unscaled: more than 1000
+        np.testing.assert_allclose(losses, ours.value_estimation_loss, rtol=0.2)  # values have hardly moved
         assert any((a != b.numpy()).any() for a, b in zip(before, networks(agent), strict=True))
     assert not said(caplog)
 
