@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -15,6 +16,8 @@ from rbs_tf.returns import LARGEST
 
 _FLOAT32 = np.finfo(np.float32)
 _KERAS_2 = not hasattr(tf.keras, "ops")
+
+log = logging.getLogger(__name__)
 
 
 @tf.keras.utils.register_keras_serializable(package="rbs_tf")
@@ -32,6 +35,10 @@ class ReturnScaling(tf.keras.layers.Layer):
     Statistics stay float64 under every dtype policy. Scaled errors come out in the dtype of the errors, but
     at least in float32: half precision spans fewer orders of magnitude than errors do. `call` reads the
     variables anew each time, inside `tf.function`, Keras models and SavedModels as well.
+
+    Before any step has been fed in, errors are divided by `sigma_v` alone, and by default come out a hundred times as
+    large. A layer that is called like that, without a `batch_sigma`, says so once in the log: in its first eager call,
+    or while a `tf.function` is traced around it, which leaves nothing in the graph. It does not under `tf.distribute`.
 
     Under `tf.distribute`, what the replicas feed in within `strategy.run` is added up, and all hold the same
     statistics; create the layer under `strategy.scope()`. Updates may stand inside `tf.function`, but under
@@ -64,11 +71,12 @@ class ReturnScaling(tf.keras.layers.Layer):
         if floor.shape not in ((), (num_heads,)) or not fits.all():
             raise ValueError(
                 f"sigma_v must be a positive number that float32 can hold, or {num_heads} of them, one per head; got "
-                f"{sigma_v!r}. The paper's is 1e-2"
+                f"{' '.join(repr(sigma_v).split())}. The paper's is 1e-2"
             )
         self.supports_masking = True
         self.num_heads = num_heads
         self._initial_sigma_v = floor
+        self._fed_or_warned = False
         self.statistics = self._float64_weight("statistics", (len(fields(ReturnMoments)), num_heads), 0.0)
         self.sigma_v = self._float64_weight("sigma_v", (num_heads,), floor)
 
@@ -99,6 +107,7 @@ class ReturnScaling(tf.keras.layers.Layer):
           ValueError: shapes that do not fit.
         """
         columns, keep = self._masked(mask, rewards=rewards, discounts=discounts)
+        self._fed_or_warned = True
         nothing = tf.zeros(self.num_heads, tf.float64)
         self._add(ReturnMoments(*_step_fields(**columns, keep=keep), *[nothing] * 3), **columns)
 
@@ -117,6 +126,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         Raises:
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
+        self._fed_or_warned = True
         if (
             tf.executing_eagerly()
             and not tf.distribute.has_strategy()
@@ -162,13 +172,36 @@ class ReturnScaling(tf.keras.layers.Layer):
         errors = tf.convert_to_tensor(td_errors)
         errors = tf.cast(errors, tf.float64 if errors.dtype == tf.float64 else tf.float32)
         scale = tf.maximum(self.sigma, self.sigma_v)
-        if batch_sigma is not None:
+        if batch_sigma is None:
+            self._warn_if_empty()
+        else:
             scale = tf.maximum(scale, tf.cast(tf.stop_gradient(batch_sigma), tf.float64))
         if self.num_heads == 1:
             scale = tf.reshape(scale, [])
         else:
             self._check_heads("td_errors", errors)
         return errors / tf.cast(scale, errors.dtype)
+
+    @tf.autograph.experimental.do_not_convert
+    def _warn_if_empty(self) -> None:
+        # Keras calls layers in a scratch graph when it builds a model, which may be long before any data.
+        building = not tf.executing_eagerly() and "scratch_graph" in tf.compat.v1.get_default_graph().name
+        if self._fed_or_warned or building or tf.distribute.has_strategy():
+            return
+        # A check within the graph would call Python from there, which XLA and SavedModels cannot. A graph is traced
+        # when it first runs, and what is fed in within it has raised the flag by then.
+        with tf.init_scope():
+            if not tf.executing_eagerly():
+                return
+            self._fed_or_warned = True
+            if not self.statistics.numpy()[0].any():
+                log.warning(
+                    "ReturnScaling '%s' has not seen any step yet: its floor sigma_v multiplies errors by up to %.4g. "
+                    "Call update_state(rewards, discounts) as steps happen and update_returns(returns) at an episode's "
+                    "end, or merge_state(moments), before the errors",
+                    self.name,
+                    1.0 / self.sigma_v.numpy().min(),
+                )
 
     def reset_state(self) -> None:
         """Forgets all statistics. `sigma_v` stays: it belongs to the network, not to the data."""

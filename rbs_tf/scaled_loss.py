@@ -14,10 +14,15 @@ from rbs_tf.return_scaling import ReturnScaling
 from rbs_tf.returns import LONGEST_EPISODE
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
+_PATIENCE = 5000  # steps
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
 _RECORDED = (
     "Feed recorded episodes with"
     " scaled_loss.scaling.merge_state(rbs_tf.ReturnMoments.from_episode(rewards, discounts))"
+)
+_NO_STEP = (
+    "ScaledLoss: no step has been observed, so that the scale of errors is unknown. Add scaled_loss.observe"
+    f" to the observers of the driver or actor that collects. {_RECORDED}"
 )
 
 log = logging.getLogger(__name__)
@@ -26,7 +31,9 @@ log = logging.getLogger(__name__)
 class ScaledLoss(tf.Module):
     """A `td_errors_loss_fn` that divides TD errors by sigma, and the observer that keeps its statistics.
 
-    For every TF-Agents agent that takes a `td_errors_loss_fn`: DQN and double DQN, recurrent or not, DDPG, TD3, SAC.
+    For the TF-Agents agents that use their `td_errors_loss_fn`: DQN and double DQN, recurrent or not, DDPG, TD3, SAC
+    and CQL-SAC. `CategoricalDqnAgent` takes one and ignores it. PPO and REINFORCE take none: `scale_value_loss` is for
+    them.
 
         scaled_loss = rbs_tf.ScaledLoss(gamma=0.99)
         agent = DqnAgent(..., gamma=0.99, td_errors_loss_fn=scaled_loss)
@@ -37,7 +44,8 @@ class ScaledLoss(tf.Module):
     under `strategy.scope()`.
 
     Rewards and discounts count from the step on at which they are observed, returns once their episode has ended. Until
-    one has, sigma lacks its second term: the first loss says so in the log.
+    one has, sigma lacks its second term: the first loss says so in the log. Nor is it silent that nobody asks for a
+    loss: observing looks after every 5000 steps and says so once.
 
     Args:
       gamma: the agent's discount per step (`gamma` of the agents, `discount_factor` of PPO).
@@ -47,7 +55,7 @@ class ScaledLoss(tf.Module):
       sigma_v: floor of the scale, see `ReturnScaling`.
       reward_scale_factor: the agent's.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
-      check: False leaves out what XLA cannot compile: the warning above and the error of a loss without any
+      check: False leaves out what XLA cannot compile: the warnings above and the error of a loss without any
         observed step.
 
     Attributes:
@@ -78,8 +86,9 @@ class ScaledLoss(tf.Module):
         self._gamma, self._reward_scale_factor = gamma, reward_scale_factor
         self._loss_fn = loss_fn or (lambda errors, zeros: 0.5 * tf.math.squared_difference(errors, zeros))
         self._max_report_steps, self._check = max_report_steps, check
-        self._said = False
+        self._used = self._said_no_return = self._said_unused = False
         self.scaling = ReturnScaling(sigma_v=sigma_v)
+        self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
         # Of each environment's open episode, see `extend_returns`. How many there are, the first step tells.
         self._open = tf.Variable(
             tf.zeros([6, 0], tf.float64),
@@ -91,7 +100,7 @@ class ScaledLoss(tf.Module):
 
     @property
     def scale(self) -> tf.Tensor:
-        """Scale that errors are divided by, max(sigma, sigma_v): float64 []."""
+        """Scale that errors are divided by, max(sigma, sigma_v): float64 []; sigma_v alone before the first step."""
         return tf.maximum(self.scaling.sigma, self.scaling.sigma_v)[0]
 
     def __call__(self, td_targets: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
@@ -103,6 +112,22 @@ class ScaledLoss(tf.Module):
         with tf.control_dependencies(self._checks()):
             errors = self.scaling(tf.subtract(td_targets, predictions))
         return self._loss_fn(errors, tf.zeros_like(errors))
+
+    def scale_value_loss(self, loss: tf.Tensor) -> tf.Tensor:
+        """A loss of squared errors, divided by the square of the scale: for agents that square the errors themselves.
+
+        Args:
+          loss: any shape: what `value_estimation_loss` of TF-Agents' PPO and REINFORCE returns.
+
+        Returns:
+          The shape of `loss`; float64 for a float64 loss, float32 for all others.
+
+        Raises:
+          tf.errors.InvalidArgumentError: no step has been observed yet.
+        """
+        with tf.control_dependencies(self._checks()):
+            # Once for each power. The square of a small scale is 0 in float32.
+            return self.scaling(self.scaling(tf.convert_to_tensor(loss)))
 
     def observe(self, trajectory: Any) -> tf.Operation | None:
         """Takes in a step of each of B environments: an observer for drivers and actors.
@@ -145,6 +170,7 @@ class ScaledLoss(tf.Module):
         )
         with tf.control_dependencies([same] if same is not None else []):
             before = tf.concat([self._open, fresh], axis=1)[:, : tf.shape(reward)[0]]
+        steps = self.scaling.moments.count[0]
         self.scaling.update_state(reward, discount, real)
         # An episode that was left before its end is cut there, like one that ran out of time.
         left = (step_type == _FIRST) & (before[0] > 0)
@@ -158,33 +184,53 @@ class ScaledLoss(tf.Module):
         returns = ReturnMoments(*(nothing,) * 5, count, total / divisor, tf.maximum(squares, 0.0) / divisor)
         self.scaling.merge_state(returns)
         self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
+        if self._check:
+            # Two divisions and a comparison per step: Python is called once in so many steps, and knows the rest.
+            now = self.scaling.moments.count[0]
+            tf.cond(
+                now // _PATIENCE > steps // _PATIENCE,
+                lambda: tf.numpy_function(self._say_unused, [now], tf.bool),
+                lambda: tf.constant(True),
+            )
 
     def _checks(self) -> list[tf.Operation]:
+        self._used = True
         if not self._check:
             return []
         moments = self.scaling.moments
-        observed = tf.debugging.Assert(
-            moments.count[0] > 0,
-            [
-                "ScaledLoss: no step has been observed, so that the scale of errors is unknown. Add scaled_loss.observe"
-                f" to the observers of the driver or actor that collects. {_RECORDED}"
-            ],
-        )
-        said = tf.cond(
-            moments.return_count[0] > 0,
-            lambda: tf.constant(True),
-            lambda: tf.numpy_function(self._say_no_return, [self.scale], tf.bool),
-        )
-        return [said] if observed is None else [observed, said]
+        if tf.executing_eagerly():
+            if not moments.count[0] > 0:
+                raise tf.errors.InvalidArgumentError(None, None, _NO_STEP)
+            if not moments.return_count[0] > 0:
+                self._say_no_return(self.scale)
+            return []
+        with tf.control_dependencies([tf.debugging.Assert(moments.count[0] > 0, [_NO_STEP])]):
+            said = tf.cond(
+                moments.return_count[0] > 0,
+                lambda: tf.constant(True),
+                lambda: tf.numpy_function(self._say_no_return, [self.scale], tf.bool),
+            )
+        return [said]
 
     def _say_no_return(self, scale: np.ndarray) -> bool:
-        if not self._said:
+        if not self._said_no_return:
             log.warning(
                 "ScaledLoss: no return has been seen yet. Until the first episode ends, errors are divided by"
                 " max(std(R), sigma_v), now %.4g, which is less than sigma.",
                 scale,
             )
-            self._said = True
+            self._said_no_return = True
+        return True
+
+    def _say_unused(self, steps: np.ndarray) -> bool:
+        if not self._used and not self._said_unused:
+            log.warning(
+                "ScaledLoss: %d steps have been observed, and no loss has been asked for. If training has begun, the"
+                " agent does not use it: CategoricalDqnAgent ignores its td_errors_loss_fn, PPO and REINFORCE need"
+                " scaled_loss.scale_value_loss in value_estimation_loss",
+                steps,
+            )
+            self._said_unused = True
         return True
 
 

@@ -1,5 +1,7 @@
 """The layer: what it remembers, what it divides by, and what it refuses."""
 
+import logging
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -88,6 +90,69 @@ def test_errors_are_divided_by_the_largest_of_the_three_scales(mode):
 def test_sigma_v_is_the_papers_until_something_has_been_seen():
     np.testing.assert_allclose(ReturnScaling(2)(tf.ones((1, 2))), [[100.0, 100.0]], rtol=1e-6)
     np.testing.assert_array_equal(ReturnScaling(2).sigma, [0.0, 0.0])
+
+
+def warnings_of(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_layer_that_has_seen_nothing_says_so_once(mode, caplog):
+    layer = ReturnScaling(2, sigma_v=[0.5, 0.02])
+    scaled = mode(layer)
+    for rows in (1, 2):
+        scaled(tf.ones((rows, 2)))  # another shape is another graph
+    (said,) = warnings_of(caplog)
+    assert "its floor sigma_v multiplies errors by up to 50. Call update_state" in said and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "feed_first",
+    [
+        lambda layer: layer.update_state([1.0, 5.0], [0.0, 0.0]),
+        lambda layer: layer.merge_state(ReturnMoments.from_episode([1.0, 5.0], [0.9, 0.0])),
+        lambda layer: layer.statistics.assign(np.ones((8, 1))),
+    ],
+    ids=["update_state", "merge_state", "restored"],
+)
+def test_a_layer_that_has_seen_something_is_silent(mode, feed_first, caplog):
+    layer = ReturnScaling()
+    feed_first(layer)
+    mode(layer)(tf.ones(3))
+    assert not warnings_of(caplog)
+
+
+def test_what_is_fed_in_the_same_graph_counts(mode, caplog):
+    layer = ReturnScaling()
+
+    def step(rewards, discounts):
+        layer.update_state(rewards, discounts)
+        return layer(rewards)
+
+    rewards = tf.constant([1.0, 5.0])
+    np.testing.assert_array_equal(mode(step)(rewards, tf.zeros(2)), rewards / 2.0)
+    assert not warnings_of(caplog)
+
+
+def test_with_returns_alone_there_is_still_only_the_floor(caplog):
+    layer = ReturnScaling()
+    layer.update_returns([7.0])
+    layer(tf.ones(1))
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_the_scale_of_a_batch_stands_in_for_statistics(mode, caplog):
+    layer = ReturnScaling(2)
+    mode(lambda: layer(tf.ones((1, 2)), batch_sigma=tf.ones(2)))()
+    assert not warnings_of(caplog)
+
+
+def test_a_model_may_be_built_before_its_data_but_not_run(caplog):
+    inputs = tf.keras.Input((3,))
+    model = tf.keras.Model(inputs, ReturnScaling(3)(inputs))
+    assert not warnings_of(caplog)
+    for _ in range(2):
+        model.predict(np.ones((2, 3)), verbose=0)
+    assert len(warnings_of(caplog)) == 1
 
 
 def test_graphs_read_what_the_variables_hold_now(mode):
@@ -243,18 +308,22 @@ def test_shapes_that_do_not_fit_are_refused_with_what_to_type():
         layer.merge_state(ReturnMoments.empty(2))
 
 
-@pytest.mark.parametrize("sigma_v", [0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, [1.0, 2.0], [1.0, 0.0, 1.0]])
+@pytest.mark.parametrize(
+    "sigma_v", [0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, [1.0, 2.0], [1.0, 0.0, 1.0], np.eye(3)]
+)
 def test_a_floor_that_is_none_is_refused(sigma_v):
     with pytest.raises(
         ValueError, match="sigma_v must be a positive number that float32 can hold, or 3 of them"
-    ):
+    ) as refused:
         ReturnScaling(3, sigma_v=sigma_v)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("num_heads", [0, -1, 2.0, "2", None])
 def test_a_number_of_heads_that_is_none_is_refused(num_heads):
-    with pytest.raises(ValueError, match="num_heads must be a whole number of at least 1, got"):
+    with pytest.raises(ValueError) as refused:
         ReturnScaling(num_heads=num_heads)
+    assert str(refused.value) == f"num_heads must be a whole number of at least 1, got {num_heads!r}"
 
 
 def test_the_packages_names_are_what_its_modules_define():

@@ -93,3 +93,16 @@ def test_clones_of_a_model_start_afresh(model):
     (scaling,) = (x for x in tf.keras.models.clone_model(model).layers if isinstance(x, ReturnScaling))
     np.testing.assert_array_equal(scaling.statistics, np.zeros((8, 3)))
     np.testing.assert_array_equal(scaling.sigma_v, [0.5] * 3)
+
+
+def test_a_layer_that_warned_is_saved_all_the_same(tmp_path):
+    module = tf.Module()
+    module.layer = ReturnScaling(3)
+    module.scale = tf.function(module.layer, input_signature=[tf.TensorSpec([None, 3])])
+    np.testing.assert_allclose(module.scale(ERRORS), 100.0 * ERRORS, rtol=1e-6)
+    tf.saved_model.save(module, str(tmp_path))
+    operations = {
+        node.op
+        for node in tf.saved_model.load(str(tmp_path)).scale.concrete_functions[0].graph.as_graph_def().node
+    }
+    assert not any("PyFunc" in operation for operation in operations)

@@ -179,6 +179,30 @@ def test_the_gradient_is_divided_by_the_square_of_sigma():
     )
 
 
+WRAPS = pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+CALLS = {
+    "errors": lambda loss: lambda: loss(targets, predictions),
+    "value loss": lambda loss: lambda: loss.scale_value_loss(tf.constant(50.0)),
+}
+
+
+@WRAPS
+@pytest.mark.parametrize("square", [50.0, [8.0, 2.0]])
+def test_a_value_loss_is_divided_by_the_square_of_sigma(wrap, square):
+    loss, square = seen(), tf.constant(square)
+    with tf.GradientTape() as tape:
+        tape.watch(square)
+        scaled = wrap(loss.scale_value_loss)(square)
+    np.testing.assert_allclose(scaled, square / sigma**2, rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(scaled, square), np.full(square.shape, 1 / sigma**2), rtol=1e-6)
+
+
+def test_the_square_of_a_small_scale_is_not_lost():
+    loss = ScaledLoss(gamma=0.9, sigma_v=1e-30)
+    loss.scaling.merge_state(ReturnMoments.from_episode([1e-25, 3e-25], [0.9, 0.0]))
+    assert float(loss.scale_value_loss(1e-20)) == pytest.approx(1e-20 / float(loss.scale) ** 2)
+
+
 def test_a_compiled_loss_reads_the_statistics_anew():
     loss = ScaledLoss(gamma=0.9, check=False)
     compiled = tf.function(loss, jit_compile=True)
@@ -189,26 +213,89 @@ def test_a_compiled_loss_reads_the_statistics_anew():
     assert not np.allclose(compiled(targets, predictions), before)
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
-def test_without_any_step_there_is_no_scale(wrap):
-    loss = ScaledLoss(gamma=0.9)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Add scaled_loss.observe to"):
-        wrap(loss)(targets, predictions)
+@WRAPS
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_without_any_step_there_is_no_scale(wrap, call, caplog):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Add scaled_loss.observe to") as refused:
+        wrap(call(ScaledLoss(gamma=0.9)))()
+    assert wrap is tf.function or "\n" not in refused.value.message
+    assert not caplog.messages
 
 
-def test_without_any_return_it_says_so_once(caplog):
+@WRAPS
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_without_any_return_it_says_so_once(wrap, call, caplog):
     loss = ScaledLoss(gamma=0.9)
-    compiled = tf.function(loss)
+    compiled = wrap(call(loss))
     observe(loss, [*steps(C)][:4])
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            compiled(targets, predictions)
+            compiled()
         (record,) = caplog.records
         assert f"now {np.std(C[0][:4]):.4g}" in record.getMessage()
         observe(loss, [[*steps(C)][4]])
-        compiled(targets, predictions)
+        compiled()
         assert len(caplog.records) == 1
     assert loss.scaling.moments.return_count == 5
+
+
+def observe_many(loss, calls, envs=500):
+    """So many steps of so many environments, one episode after the other, in one graph."""
+
+    @tf.function
+    def drive():
+        for t in tf.range(calls):
+            first, last = tf.where(t % 5 == 0, FIRST, MID), tf.where(t % 5 == 4, LAST, MID)
+            fields = {
+                "step_type": tf.fill([envs], first),
+                "next_step_type": tf.fill([envs], last),
+                "reward": tf.random.normal([envs]),
+                "discount": tf.ones(envs),
+            }
+            loss.observe(types.SimpleNamespace(**fields))
+
+    drive()
+
+
+def test_a_loss_that_nobody_asks_for_says_so_once(caplog):
+    loss = ScaledLoss(gamma=0.9)
+    observe_many(loss, 9)
+    assert not caplog.messages
+    observe_many(loss, 40)
+    (said,) = caplog.messages
+    assert said.startswith("ScaledLoss: 5000 steps have been observed") and "\n" not in said
+
+
+def test_drivers_in_python_are_told_as_well(caplog):
+    loss = ScaledLoss(gamma=0.9)
+    for _ in range(3):
+        loss.observe(trajectory(*[(FIRST, MID, 1.0, 1.0)] * 2500))
+    assert len(caplog.messages) == 1
+
+
+@WRAPS
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_loss_in_use_is_silent(wrap, call, caplog):
+    loss = seen_by(500)
+    wrap(call(loss))()
+    observe_many(loss, 20)
+    assert not caplog.messages
+
+
+def seen_by(envs):
+    loss = ScaledLoss(gamma=0.9)
+    observe_many(loss, 5, envs)
+    return loss
+
+
+def test_without_checks_observing_never_calls_python(caplog):
+    loss = ScaledLoss(gamma=0.9, check=False)
+    observe_many(loss, 20)
+    assert not caplog.messages
+    rows = trajectory(*[(FIRST, MID, 1.0, 1.0)] * 500, array=tf.constant)
+    graph = loss._observe.get_concrete_function(**vars(rows)).graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    assert not any("PyFunc" in node.op for node in nodes)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -1,23 +1,30 @@
 """Every stock TF-Agents agent that takes a loss for TD errors learns with `ScaledLoss`, on Gymnasium environments."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from tf_agents.agents.categorical_dqn import categorical_dqn_agent
+from tf_agents.agents.cql import cql_sac_agent
 from tf_agents.agents.ddpg import actor_network, critic_network, ddpg_agent
 from tf_agents.agents.dqn import dqn_agent
-from tf_agents.agents.ppo import ppo_clip_agent
+from tf_agents.agents.ppo import ppo_clip_agent, ppo_kl_penalty_agent
+from tf_agents.agents.reinforce import reinforce_agent
 from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
 from tf_agents.agents.td3 import td3_agent
 from tf_agents.drivers import dynamic_step_driver, py_driver
 from tf_agents.environments import tf_py_environment, wrappers
 from tf_agents.networks import (
     actor_distribution_network,
+    categorical_q_network,
     q_network,
     q_rnn_network,
     value_network,
 )
 from tf_agents.policies import py_tf_eager_policy
 from tf_agents.replay_buffers import tf_uniform_replay_buffer
+from tf_agents.specs import tensor_spec
 from tf_agents.utils import common
 
 from rbs_tf import ReturnMoments, ScaledLoss, environments
@@ -61,7 +68,11 @@ def td3(time_steps, actions, loss):
     )
 
 
-def sac(time_steps, actions, loss):
+def sac(kind):
+    return lambda time_steps, actions, loss: build_sac(kind, time_steps, actions, loss)
+
+
+def build_sac(kind, time_steps, actions, loss):
     actor = actor_distribution_network.ActorDistributionNetwork(
         time_steps.observation,
         actions,
@@ -70,11 +81,15 @@ def sac(time_steps, actions, loss):
     )
     _, critic = actor_and_critic(time_steps, actions)
     optimizers = {f"{name}_optimizer": Adam(1e-3) for name in ("actor", "critic", "alpha")}
-    return sac_agent.SacAgent(
-        time_steps, actions, critic, actor, gamma=GAMMA, td_errors_loss_fn=loss, **optimizers
-    )
+    return kind(time_steps, actions, critic, actor, gamma=GAMMA, td_errors_loss_fn=loss, **optimizers)
 
 
+CQL = {
+    "cql_alpha": 0.1,
+    "num_cql_samples": 2,
+    "include_critic_entropy_term": True,
+    "use_lagrange_cql_alpha": False,
+}
 AGENTS = {
     "DQN": (dqn(dqn_agent.DqnAgent, "dense"), "CartPole-v1"),
     "double DQN": (dqn(dqn_agent.DdqnAgent, "dense"), "CartPole-v1"),
@@ -82,7 +97,8 @@ AGENTS = {
     "recurrent double DQN": (dqn(dqn_agent.DdqnAgent, "recurrent"), "CartPole-v1"),
     "DDPG": (ddpg, "Pendulum-v1"),
     "TD3": (td3, "Pendulum-v1"),
-    "SAC": (sac, "Pendulum-v1"),
+    "SAC": (sac(sac_agent.SacAgent), "Pendulum-v1"),
+    "CQL-SAC": (sac(functools.partial(cql_sac_agent.CqlSacAgent, **CQL)), "Pendulum-v1"),
 }
 
 
@@ -175,6 +191,11 @@ def test_every_stock_agent_learns_from_errors_in_units_of_sigma(name, tmp_path):
 
 
 def critic_loss(agent, experience):
+    if isinstance(agent, cql_sac_agent.CqlSacAgent):  # whose `loss` is SAC's
+        transition = agent._as_transition(experience)
+        arguments = transition.time_step, transition.action_step.action, transition.next_time_step
+        loss = agent._td_errors_loss_fn
+        return float(agent._critic_loss_with_optional_entropy_term(*arguments, loss, gamma=GAMMA))
     if isinstance(agent, td3_agent.Td3Agent):  # which has no `loss`
         time_steps, policy_steps, next_time_steps = agent._as_transition(experience)
         return float(agent.critic_loss(time_steps, policy_steps.action, next_time_steps))
@@ -182,47 +203,63 @@ def critic_loss(agent, experience):
     return float(getattr(info.extra, "critic_loss", info.loss))
 
 
-class ScaledPPO(ppo_clip_agent.PPOClipAgent):
-    """The documented way."""
+def scaled(kind):
+    """The documented way, for a kind of agent."""
 
-    def value_estimation_loss(self, *args, **kwargs):
-        loss = super().value_estimation_loss(*args, **kwargs)
-        return loss / tf.cast(self.scaled_loss.scale, loss.dtype) ** 2
+    class Scaled(kind):
+        def value_estimation_loss(self, *args, **kwargs):
+            return self.scaled_loss.scale_value_loss(super().value_estimation_loss(*args, **kwargs))
+
+    return Scaled
 
 
-def test_the_value_loss_of_ppo_is_divided_by_the_square_of_sigma():
-    env = Hundredfold(environments.make("CartPole-v1", 1, seed=1, max_episode_steps=12))
+def with_value_network(kind, specs):
+    observations, actions = specs.observation_spec(), specs.action_spec()
+    actor = actor_distribution_network.ActorDistributionNetwork(observations, actions, fc_layer_params=(8,))
+    value = value_network.ValueNetwork(observations, fc_layer_params=(8,))
+    if issubclass(kind, reinforce_agent.ReinforceAgent):
+        return kind(specs.time_step_spec(), actions, actor, Adam(1e-3), value_network=value, gamma=GAMMA)
+    penalty = {
+        "initial_adaptive_kl_beta": 1.0,
+        "adaptive_kl_target": 0.01,
+        "adaptive_kl_tolerance": 0.3,
+        "kl_cutoff_factor": 0.0,
+    }
+    return kind(
+        specs.time_step_spec(),
+        actions,
+        **(penalty if issubclass(kind, ppo_kl_penalty_agent.PPOKLPenaltyAgent) else {}),
+        optimizer=Adam(1e-3),
+        actor_net=actor,
+        value_net=value,
+        discount_factor=GAMMA,
+        num_epochs=1,
+        normalize_rewards=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [ppo_clip_agent.PPOClipAgent, ppo_kl_penalty_agent.PPOKLPenaltyAgent, reinforce_agent.ReinforceAgent],
+)
+def test_a_value_loss_is_divided_by_the_square_of_sigma(kind, tmp_path, caplog):
+    env = Hundredfold(environments.make("CartPole-v1", 1, seed=1))
     specs = tf_py_environment.TFPyEnvironment(env)
     scaled_loss = ScaledLoss(gamma=GAMMA)
-    agents = [
-        kind(
-            specs.time_step_spec(),
-            specs.action_spec(),
-            Adam(1e-3),
-            actor_net=actor_distribution_network.ActorDistributionNetwork(
-                specs.observation_spec(), specs.action_spec(), fc_layer_params=(8,)
-            ),
-            value_net=value_network.ValueNetwork(specs.observation_spec(), fc_layer_params=(8,)),
-            discount_factor=GAMMA,
-            num_epochs=1,
-            normalize_rewards=False,
-        )
-        for kind in (ScaledPPO, ppo_clip_agent.PPOClipAgent)
-    ]
-    scaled, stock = agents
-    scaled.scaled_loss = scaled_loss
-    for agent in agents:
-        agent.initialize()
-    for ours, theirs in zip(scaled.variables[: len(stock.variables)], stock.variables, strict=True):
+    agent, stock = with_value_network(scaled(kind), specs), with_value_network(kind, specs)
+    agent.scaled_loss = scaled_loss
+    for each in (agent, stock):
+        each.initialize()
+    for ours, theirs in zip(networks(agent), networks(stock), strict=True):
         ours.assign(theirs)
 
     # A driver in Python, which hands NumPy arrays to its observers.
     rows = []
     driver = py_driver.PyDriver(
         env,
-        py_tf_eager_policy.PyTFEagerPolicy(scaled.collect_policy, use_tf_function=True),
+        py_tf_eager_policy.PyTFEagerPolicy(agent.collect_policy, use_tf_function=True),
         [rows.append, scaled_loss.observe],
-        max_steps=60,
+        max_steps=150,  # some episodes; without a terminal step, sigma would be 0
     )
     driver.run(env.reset())
     recorded = tf.nest.map_structure(lambda *column: np.stack(column), *rows)  # [T, 1]
@@ -230,5 +267,57 @@ def test_the_value_loss_of_ppo_is_divided_by_the_square_of_sigma():
     np.testing.assert_allclose(scaled_loss.scaling.statistics, expected.to_array(), rtol=1e-9, atol=1e-9)
 
     experience = tf.nest.map_structure(lambda x: tf.constant(np.swapaxes(x, 0, 1)), recorded)
-    ours, theirs = (agent.train(experience).extra.value_estimation_loss for agent in agents)
-    np.testing.assert_allclose(ours, theirs / expected.sigma**2, rtol=1e-5)
+    ours, theirs = (each.train(experience).extra for each in (agent, stock))
+    np.testing.assert_allclose(
+        ours.value_estimation_loss, theirs.value_estimation_loss / expected.sigma[0] ** 2, rtol=1e-5
+    )
+    np.testing.assert_allclose(ours.policy_gradient_loss, theirs.policy_gradient_loss, rtol=1e-5)
+
+    # In graphs, with TF-Agents' and with TensorFlow's way to make them.
+    for train in (common.function(agent.train), tf.function(agent.train)):
+        before = [variable.numpy() for variable in networks(agent)]
+        losses = [float(train(experience).extra.value_estimation_loss) for _ in range(3)]
+        np.testing.assert_allclose(losses, ours.value_estimation_loss, rtol=0.2)  # values have hardly moved
+        assert any((a != b.numpy()).any() for a, b in zip(before, networks(agent), strict=True))
+    assert not said(caplog)
+
+    path = tf.train.Checkpoint(agent=agent).write(str(tmp_path / "checkpoint"))
+    scaled_loss.scaling.reset_state()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Add scaled_loss.observe to"):
+        train(experience)
+    tf.train.Checkpoint(agent=agent).read(path)
+    np.testing.assert_allclose(scaled_loss.scaling.statistics, expected.to_array(), rtol=1e-9, atol=1e-9)
+
+
+def said(caplog):
+    return [record.getMessage() for record in caplog.records if record.name.startswith("rbs_tf")]
+
+
+def networks(agent):
+    if isinstance(agent, reinforce_agent.ReinforceAgent):
+        return [*agent._actor_network.variables, *agent._value_network.variables]
+    return [*agent.actor_net.variables, *agent._value_net.variables]
+
+
+def test_categorical_dqn_ignores_the_loss_and_one_is_told(caplog):
+    env = tf_py_environment.TFPyEnvironment(environments.make("CartPole-v1", NUM_ENVS, seed=1))
+    scaled_loss = ScaledLoss(gamma=GAMMA)
+    agent = categorical_dqn_agent.CategoricalDqnAgent(
+        env.time_step_spec(),
+        env.action_spec(),
+        categorical_q_network.CategoricalQNetwork(
+            env.observation_spec(), env.action_spec(), fc_layer_params=(8,)
+        ),
+        Adam(1e-3),
+        gamma=GAMMA,
+        td_errors_loss_fn=scaled_loss,
+    )
+    agent.initialize()
+    batch = tensor_spec.sample_spec_nest(agent.collect_data_spec, seed=1, outer_dims=(8, 2))
+    common.function(agent.train)(batch)
+    driver = dynamic_step_driver.DynamicStepDriver(
+        env, agent.collect_policy, observers=[scaled_loss.observe], num_steps=5100
+    )
+    driver.run()
+    (message,) = said(caplog)
+    assert "CategoricalDqnAgent ignores its td_errors_loss_fn" in message
