@@ -23,13 +23,18 @@ def sections(path: Path) -> dict[str, str]:
 
 
 ADOPTING = sections(ROOT / "docs/adopting.md")
+ELSEWHERE = "PyTorch and JAX"  # in an environment of their own: tests/test_adopting_elsewhere.py
+
+
+@pytest.fixture(params=[name for name in ADOPTING if name != ELSEWHERE])
+def section(request):
+    return request.param
 
 
 def test_all_kinds_of_agents_are_there():
-    assert len(ADOPTING) == 6
+    assert len(ADOPTING) == 7 and ELSEWHERE in ADOPTING
 
 
-@pytest.mark.parametrize("section", ADOPTING)
 def test_the_blocks_of_a_section_run(section):
     exec(compile(ADOPTING[section], f"docs/adopting.md, {section}", "exec"), {"__name__": "adopting"})
 
