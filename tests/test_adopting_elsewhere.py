@@ -1,6 +1,6 @@
 """docs/adopting.md's programs for PyTorch and JAX run as they stand, learn, and need no TensorFlow.
 
-`make test-adopting` runs this file. Their environment is not the project's, so none of its packages is imported by name here.
+`make test-adopting` runs this file, in an environment of its own; what it needs of that, it takes from the programs.
 """
 
 import re
@@ -97,9 +97,7 @@ def test_the_scale_is_that_of_all_rewards_and_float32(jax):
 
 def test_stable_baselines_loss_is_free_of_the_rewards_scale(stable_baselines):
     """Rewards and values times 1024: to the last bit the same loss and the same gradient for what lies below values."""
-    import gymnasium
-    import torch
-
+    gymnasium, torch = stable_baselines.gymnasium, stable_baselines.torch
     found = []
     for times in (1.0, TIMES):
         scale = stable_baselines.Scale()
@@ -141,8 +139,7 @@ def random_batch(heads):
 
 
 def test_pytorchs_loss_is_free_of_the_rewards_scale(pytorch):
-    import torch
-
+    torch = pytorch.torch
     found = []
     for times in (1.0, TIMES):
         batch = [torch.from_numpy(array) for array in random_batch(())]

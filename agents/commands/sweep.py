@@ -104,6 +104,7 @@ def run(
     cluster: str | None,
     check: Callable[[Sequence[Sequence[str]], Sequence[Path]], list[int]],
     train: Sequence[str] = (sys.executable, str(REPOSITORY / "train.py")),
+    flags: Sequence[str] = (),
 ) -> int:
     """Works through a sweep: what has finished is left out, what has not goes on.
 
@@ -113,6 +114,7 @@ def run(
       cluster: address of a Ray cluster that runs as many at a time as it has room for; None: one at a time, here.
       check: looks at all commands and their folders before anything starts, see `commands.train.check_configuration`.
       train: the command that trains.
+      flags: of every run, beside those of the file.
 
     Returns:
       the exit code: 0 if all runs have finished, 1 if some failed.
@@ -124,7 +126,9 @@ def run(
     root = Path(root_dir or Path("runs") / file.stem).absolute()
     runs, resources = read(file, root)
     updates = dict(zip(runs, check(list(runs.values()), list(runs)), strict=True))
-    waiting = {folder: [*train, *runs[folder]] for folder in runs if not finished(folder, updates[folder])}
+    waiting = {
+        folder: [*train, *runs[folder], *flags] for folder in runs if not finished(folder, updates[folder])
+    }
     done, begun, failed = len(runs) - len(waiting), time.monotonic(), {}
     print(f"{len(runs)} runs in {root}, {done} of them finished before", flush=True)
     ended = processes.work_through(waiting, lambda folder: processes.start(waiting[folder]))
