@@ -20,17 +20,25 @@ import re
 import shlex
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agents import UsageError
+from agents import EVALUATION, RETURN, UsageError
 from agents.commands.flags import nearest
 from agents.running import processes
 from agents.storage.run_folder import FINISHED, REPOSITORY
 
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "collectors")
+# One entry per run, its greedy evaluations, and their return first, in the tab that TensorBoard opens with.
+WATCH = "http://localhost:6006/?" + urllib.parse.urlencode(
+    {
+        "runFilter": f"/{EVALUATION}$",
+        "pinnedCards": json.dumps([{"plugin": "scalars", "tag": RETURN}], separators=(",", ":")),
+    }
+)
 RESOURCES = {"num_cpus": 1, "num_gpus": 0}  # of a run that Ray places
 
 
@@ -131,6 +139,8 @@ def run(
     }
     done, begun, failed = len(runs) - len(waiting), time.monotonic(), {}
     print(f"{len(runs)} runs in {root}, {done} of them finished before", flush=True)
+    tensorboard = [os.path.relpath(Path(sys.prefix, "bin", "tensorboard")), "--logdir", os.path.relpath(root)]
+    print(f"To watch them: {shlex.join(tensorboard)}\nThen open:     {WATCH}", flush=True)
     ended = processes.work_through(waiting, lambda folder: processes.start(waiting[folder]))
     if cluster:
         ended = processes.work_through_on_ray(waiting, cluster, resources)

@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
+from agents.commands import sweep
 from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
@@ -213,7 +214,7 @@ function words(node) {
   return [...(node.shadowRoot ? [node.shadowRoot] : []), ...node.childNodes].flatMap(words);
 }
 const frame = document.querySelector("iframe");
-frame.src = "/" + location.hash;
+frame.src = "/" + location.search + location.hash;
 setInterval(() => {
   document.querySelector("pre").textContent = words(frame.contentDocument.body).filter(Boolean).join("\\n");
 }, 500);
@@ -240,7 +241,7 @@ def tensorboard(logdir):
             class Handler(http.server.BaseHTTPRequestHandler):
                 def do_GET(self):
                     status, kind, body = 200, "text/html", FRAME
-                    if self.path != "/frame":
+                    if not self.path.startswith("/frame"):
                         try:
                             with urllib.request.urlopen(address + self.path) as answer:
                                 kind, body = answer.headers["Content-Type"], answer.read()
@@ -262,9 +263,19 @@ def tensorboard(logdir):
             process.kill()
 
 
+def words_of(document):
+    return html.unescape(re.search(r"<pre>(.*)</pre>", document, re.DOTALL)[1]).splitlines()
+
+
 def test_tensorboard_opens_on_charts_that_hold_all_heads(run):
     with tensorboard(run.root) as address:
-        document = browser.dom(f"{address}/frame#custom_scalars")
-    words = html.unescape(re.search(r"<pre>(.*)</pre>", document, re.DOTALL)[1]).splitlines()
+        words = words_of(browser.dom(f"{address}/frame#custom_scalars"))
     assert {"Returns", "Return per episode", "RMS TD error before scaling", "sigma"} <= set(words)
     assert {f"td_error/scaled/{head} (train)" for head in HEADS} <= set(words)
+
+
+def test_a_sweep_opens_on_its_returns_with_one_entry_per_run(run):
+    with tensorboard(run.root.parent) as address:
+        words = words_of(browser.dom(sweep.WATCH.replace("http://localhost:6006/", f"{address}/frame")))
+    assert "cart/eval" in words and not {"cart", "cart/train"} & set(words)
+    assert "episode/return" in words[words.index("Pinned") :][:3]
