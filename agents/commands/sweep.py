@@ -33,11 +33,15 @@ from agents.storage.run_folder import FINISHED, REPOSITORY
 
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "collectors")
 # One entry per run, its greedy evaluations, and their return first, in the tab that TensorBoard opens with.
-WATCH = "http://localhost:6006/?" + urllib.parse.urlencode(
-    {
-        "runFilter": f"/{EVALUATION}$",
-        "pinnedCards": json.dumps([{"plugin": "scalars", "tag": RETURN}], separators=(",", ":")),
-    }
+WATCH = (
+    "http://localhost:6006/?"
+    + urllib.parse.urlencode(
+        {
+            "runFilter": f"{EVALUATION}$",
+            "pinnedCards": json.dumps([{"plugin": "scalars", "tag": RETURN}], separators=(",", ":")),
+        }
+    )
+    + "#timeseries"
 )
 RESOURCES = {"num_cpus": 1, "num_gpus": 0}  # of a run that Ray places
 
