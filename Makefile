@@ -27,7 +27,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test test-newest chaos studies bench rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test test-newest test-adopting chaos studies bench rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -60,14 +60,19 @@ bench: export TF_CPP_MIN_LOG_LEVEL := 3
 bench: $(INSTALLED) ## Measure speed side by side with others, 24 minutes on an idle machine, into docs/performance.md
 	@$(PY) -m benchmarks.performance $(ARGS)
 
-rivals-venv: $(RIVALS_INSTALLED) ## Install JAX, PyTorch and Stable-Baselines3, 1.7 GB, into .venv-rivals, which two commands need
-	@echo "Next: make bench, which compares updates with theirs; make rivals, which trains Stable-Baselines3 for hours"
+rivals-venv: $(RIVALS_INSTALLED) ## Install JAX, PyTorch and Stable-Baselines3, 1.7 GB, into .venv-rivals, which three commands need
+	@echo "Next: make bench, which compares updates with theirs; make rivals, which trains Stable-Baselines3 for hours;"
+	@echo "      make test-adopting, which runs the documentation's programs for them"
 
 # Runs that are in the table are skipped: the same command goes on where it was stopped. ARGS=--core=1 takes another core.
 rivals: $(RIVALS_INSTALLED) ## Train Stable-Baselines3 on two Atari games, four hours on one core, into docs/results/
 	@for game in pong breakout; do for algorithm in dqn qrdqn; do \
 	  $(RIVALS_VENV)/bin/python -m benchmarks.rivals.sb3_atari --algorithm=$$algorithm --game=$$game --core=0 $(ARGS) || exit 1; \
 	done; done
+
+# Without tests/conftest.py, which is about TensorFlow.
+test-adopting: $(RIVALS_INSTALLED) ## Run what the documentation shows for PyTorch and JAX, some minutes on one core
+	$(RIVALS_VENV)/bin/python -m pytest --noconftest tests/test_adopting_elsewhere.py $(ARGS)
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(DOCS_INSTALLED) ## Build the documentation into site/, strictly; it needs no TensorFlow
@@ -104,7 +109,7 @@ clean: ## Remove .venv and everything else that is built (runs/ stays)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(INSTALLED): requirements.lock requirements-newest.lock pyproject.toml setup.py | $(PY)
 	@case $$($(PY) -c 'import sys; print(sys.version_info[1])') in \

@@ -1,11 +1,13 @@
 """Python of the documentation runs as it stands, and prints what the page says.
 
-In docs/adopting.md every block runs after those before it in its section.
+In docs/adopting.md every block runs after those before it in its section; the notebook's cells run in their order.
 """
 
+import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -23,13 +25,18 @@ def sections(path: Path) -> dict[str, str]:
 
 
 ADOPTING = sections(ROOT / "docs/adopting.md")
+ELSEWHERE = "PyTorch and JAX"  # in an environment of their own: tests/test_adopting_elsewhere.py
+
+
+@pytest.fixture(params=[name for name in ADOPTING if name != ELSEWHERE])
+def section(request):
+    return request.param
 
 
 def test_all_kinds_of_agents_are_there():
-    assert len(ADOPTING) == 6
+    assert len(ADOPTING) == 7 and ELSEWHERE in ADOPTING
 
 
-@pytest.mark.parametrize("section", ADOPTING)
 def test_the_blocks_of_a_section_run(section):
     exec(compile(ADOPTING[section], f"docs/adopting.md, {section}", "exec"), {"__name__": "adopting"})
 
@@ -42,3 +49,20 @@ def test_blocks_that_stand_alone_run_and_print_what_the_page_says(page, capsys):
     for code, said in blocks:
         exec(compile(code, page, "exec"), {"__name__": "page"})
         assert capsys.readouterr().out == said
+
+
+def test_the_notebook_runs_and_keeps_no_output():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    cells = json.loads((ROOT / "docs/return_scaling.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    names = {"__name__": "notebook"}
+    for cell in code:
+        source = "".join(line for line in cell["source"] if not line.startswith("%"))
+        exec(compile(source, f"docs/return_scaling.ipynb, {cell['id']}", "exec"), names)
+    pyplot.close("all")
+    # What its text says: nearly all of the squared errors before scaling, comparable ones after it.
+    unscaled, scaled = (np.square(names[kind]).mean(axis=0) for kind in ("before", "after"))
+    assert unscaled[0] < 1e-3 * unscaled[1]
+    assert 0.01 < scaled[0] / scaled[1] < 5.0

@@ -20,17 +20,29 @@ import re
 import shlex
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agents import UsageError
+from agents import EVALUATION, RETURN, UsageError
 from agents.commands.flags import nearest
 from agents.running import processes
 from agents.storage.run_folder import FINISHED, REPOSITORY
 
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "collectors")
+# One entry per run, its greedy evaluations, and their return first, in the tab that TensorBoard opens with.
+WATCH = (
+    "http://localhost:6006/?"
+    + urllib.parse.urlencode(
+        {
+            "runFilter": f"{EVALUATION}$",
+            "pinnedCards": json.dumps([{"plugin": "scalars", "tag": RETURN}], separators=(",", ":")),
+        }
+    )
+    + "#timeseries"
+)
 RESOURCES = {"num_cpus": 1, "num_gpus": 0}  # of a run that Ray places
 
 
@@ -104,6 +116,7 @@ def run(
     cluster: str | None,
     check: Callable[[Sequence[Sequence[str]], Sequence[Path]], list[int]],
     train: Sequence[str] = (sys.executable, str(REPOSITORY / "train.py")),
+    flags: Sequence[str] = (),
 ) -> int:
     """Works through a sweep: what has finished is left out, what has not goes on.
 
@@ -113,6 +126,7 @@ def run(
       cluster: address of a Ray cluster that runs as many at a time as it has room for; None: one at a time, here.
       check: looks at all commands and their folders before anything starts, see `commands.train.check_configuration`.
       train: the command that trains.
+      flags: of every run, beside those of the file.
 
     Returns:
       the exit code: 0 if all runs have finished, 1 if some failed.
@@ -124,9 +138,13 @@ def run(
     root = Path(root_dir or Path("runs") / file.stem).absolute()
     runs, resources = read(file, root)
     updates = dict(zip(runs, check(list(runs.values()), list(runs)), strict=True))
-    waiting = {folder: [*train, *runs[folder]] for folder in runs if not finished(folder, updates[folder])}
+    waiting = {
+        folder: [*train, *runs[folder], *flags] for folder in runs if not finished(folder, updates[folder])
+    }
     done, begun, failed = len(runs) - len(waiting), time.monotonic(), {}
     print(f"{len(runs)} runs in {root}, {done} of them finished before", flush=True)
+    tensorboard = [os.path.relpath(Path(sys.prefix, "bin", "tensorboard")), "--logdir", os.path.relpath(root)]
+    print(f"To watch them: {shlex.join(tensorboard)}\nThen open:     {WATCH}", flush=True)
     ended = processes.work_through(waiting, lambda folder: processes.start(waiting[folder]))
     if cluster:
         ended = processes.work_through_on_ray(waiting, cluster, resources)

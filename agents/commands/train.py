@@ -23,6 +23,7 @@ from agents import EnvironmentFault, RunFolderError, UsageError
 from agents.commands import settings
 from agents.commands.configuration import parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
+from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
 
@@ -74,6 +75,8 @@ def main(
         options = _options(argv, configs)
         if options.verbose:
             this_call.enter_context(in_environment({VERBOSE: "1"}))
+        if options.wandb:
+            weights_and_biases.require_wandb()
         if options.list_envs:
             _list_environments()
             return 0
@@ -88,7 +91,8 @@ def main(
         root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
         if options.anew and (aside := run_folder.set_aside(root_dir)):
             print(f"What was in {root_dir} is now in {aside}", flush=True)
-        with run_folder.opened(root_dir, ["python", "train.py", *argv]) as folder:
+        command = ["python", "train.py", *argv]
+        with run_folder.opened(root_dir, command) as folder, contextlib.ExitStack() as this_run:
             tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
             print(
                 f"Run folder: {folder}\nTo watch it: {shlex.join([tensorboard, '--logdir', str(folder)])}"
@@ -97,6 +101,8 @@ def main(
             )
             started, asked = True, {"updates": training_parameter("updates")}
             (folder / run_folder.FINISHED).unlink(missing_ok=True)
+            if options.wandb:
+                this_run.enter_context(weights_and_biases.synced(folder))
             with native_messages_in(folder / run_folder.NATIVE):
                 stopped_by = run(root_dir=str(folder)).stopped_by
             if stopped_by is None:
@@ -148,7 +154,7 @@ def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> i
     from agents.commands import sweep
 
     flags = {argument.split("=")[0] for argument in argv if argument.startswith("--")}
-    if others := sorted(flags - {"--sweep", "--root_dir", "--cluster", "--verbose"}):
+    if others := sorted(flags - {"--sweep", "--root_dir", "--cluster", "--verbose", "--wandb"}):
         raise UsageError(
             f"{', '.join(others)} cannot be given beside --sweep: write it into the sweep's file."
         )
@@ -158,9 +164,9 @@ def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> i
     if not file.is_file():
         answer = nearest(options.sweep, _names(folder, "sweep"))
         raise UsageError(f"There is no sweep {options.sweep!r}. {answer}")
-    return sweep.run(
-        file, options.root_dir, options.cluster, functools.partial(check_configuration, configs=configs)
-    )
+    check = functools.partial(check_configuration, configs=configs)
+    flags_of_all = ["--wandb"] if options.wandb else []
+    return sweep.run(file, options.root_dir, options.cluster, check, flags=flags_of_all)
 
 
 def check_configuration(
@@ -249,6 +255,7 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag(
         "--verbose", action="store_true", help=f"tracebacks and all messages of libraries (sets {VERBOSE}=1)"
     )
+    flag("--wandb", action="store_true", help="send what TensorBoard gets to Weights & Biases, too")
     flag("--list_envs", action="store_true", help="print the names of the environments and stop")
     options = parser.parse_args(argv)
     options.config = _gin_file("config", options.config, configs)

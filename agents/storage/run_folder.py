@@ -123,6 +123,12 @@ def versions() -> str:
     return "\n".join([*lines, f"commit {_commit()}"]) + "\n"
 
 
+def first_start(root_dir: str | os.PathLike) -> str:
+    """The line about the folder's first start: when, and the command. No two runs have the same."""
+    with open(pathlib.Path(root_dir) / _COMMAND, encoding="utf-8", errors="replace") as lines:
+        return lines.readline()
+
+
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
     """Returns what `versions` said at the folder's last start, name -> version; nothing without the file."""
     path = pathlib.Path(root_dir) / _VERSIONS

@@ -262,9 +262,12 @@ def tensorboard(logdir):
             process.kill()
 
 
+def words_of(document):
+    return html.unescape(re.search(r"<pre>(.*)</pre>", document, re.DOTALL)[1]).splitlines()
+
+
 def test_tensorboard_opens_on_charts_that_hold_all_heads(run):
     with tensorboard(run.root) as address:
-        document = browser.dom(f"{address}/frame#custom_scalars")
-    words = html.unescape(re.search(r"<pre>(.*)</pre>", document, re.DOTALL)[1]).splitlines()
+        words = words_of(browser.dom(f"{address}/frame#custom_scalars"))
     assert {"Returns", "Return per episode", "RMS TD error before scaling", "sigma"} <= set(words)
     assert {f"td_error/scaled/{head} (train)" for head in HEADS} <= set(words)

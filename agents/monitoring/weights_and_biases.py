@@ -1,0 +1,76 @@
+"""TensorBoard's events in Weights & Biases, too: `train.py --wandb`. Without the flag none of it is imported."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import os
+import pathlib
+from collections.abc import Iterator
+
+from agents import EVALUATION, TRAIN, UsageError
+from agents.storage import run_folder
+
+_INSTALL = "--wandb needs Weights & Biases. Install it with: pip install 'rbs-tf[wandb]'"
+
+
+def require_wandb() -> None:
+    """Raises UsageError if wandb is not installed."""
+    if importlib.util.find_spec("wandb") is None:
+        raise UsageError(_INSTALL)
+
+
+def run_id(folder: str | os.PathLike) -> str:
+    """What W&B knows the run by: the same in every start of a folder, wherever it is; another one after `--anew`."""
+    return hashlib.sha256(run_folder.first_start(folder).encode()).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def synced(folder: str | os.PathLike) -> Iterator[None]:
+    """Sends the scalars and histograms that are written for TensorBoard meanwhile to the folder's run at W&B.
+
+    There they are called `train/...` and `eval/...`; W&B's table of runs has the columns of TensorBoard's hparams. Its
+    own settings are environment variables: WANDB_MODE=offline keeps the run in the folder's `wandb` instead of sending
+    it, WANDB_PROJECT names another project than `rbs_tf`.
+
+    Args:
+      folder: an opened run folder; gin's configuration has been parsed.
+
+    Raises:
+      UsageError: wandb is not installed, or W&B refuses the run, as it does without a login.
+    """
+    require_wandb()
+    wandb = importlib.import_module("wandb")
+    import gin
+    import tensorflow as tf
+
+    from agents.heads import Heads
+    from agents.monitoring import summaries
+
+    folder = pathlib.Path(folder).absolute()
+    try:
+        run = wandb.init(
+            dir=str(folder),
+            id=run_id(folder),
+            name=folder.name,
+            project=os.environ.get("WANDB_PROJECT", "rbs_tf"),
+            config=summaries.settings(Heads()) | {"gin": gin.config_str()},
+            resume="allow",
+            # Neither our line in the terminal, which is rewritten all the time, nor a last table of a hundred tags.
+            settings=wandb.Settings(console="off", quiet=True),
+        )
+    except wandb.errors.Error as error:
+        raise UsageError(
+            f"Weights & Biases refused the run: {error}\nLog in with: wandb login. Or keep the run here, to be sent "
+            "later: WANDB_MODE=offline"
+        ) from error
+    with run:
+        # W&B reads a folder of events once it has seen a writer of it made, in this process, and once more for every
+        # further writer. The run makes several, in a distributed one in other processes: these two stand for all.
+        wandb.tensorboard.patch(root_logdir=str(folder))
+        for name in (TRAIN, EVALUATION):
+            tf.summary.create_file_writer(str(folder / name)).close()
+        wandb.tensorboard.unpatch()
+        yield
