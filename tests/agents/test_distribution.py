@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.replay.reverb_replay import SEQUENCES, Replay
+from agents.replay.reverb_replay import SEQUENCES, ReverbReplay
 from agents.replay.windows import Block
 from agents.running.embedded import EmbeddedRun
 from agents.targets import Steps
@@ -134,7 +134,7 @@ def test_two_replicas_make_the_update_of_one_device(process, name):
 def check_learner(root_dir):
     strategy = mirrored()
     agent = agent_under(strategy, Scaling)
-    replay = Replay(
+    replay = ReverbReplay(
         SHAPE,
         agent.time_step_spec.observation,
         agent.network.state_spec,
