@@ -18,7 +18,7 @@ _ATARI_ROW = {True: 2_800, False: 5_700}
 _PICTURE_SHARE = {True: 0.19, False: 0.25}
 _PICTURE_SIDE = 42  # pixels
 # Measured likewise with tiny observations: scalars and bookkeeping, in bytes of each row, block and sequence.
-_OVERHEADS = {"reverb": (166, 0, 1_000), "local": (20, 500, 300)}
+_OVERHEADS = {"reverb": (166, 0, 1_000), "local": (16, 450, 420)}
 
 
 def estimate_memory(
