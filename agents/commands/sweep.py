@@ -30,7 +30,7 @@ from agents.commands.flags import nearest
 from agents.running import processes
 from agents.storage.run_folder import FINISHED, REPOSITORY
 
-FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "collectors")
+FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
 RESOURCES = {"num_cpus": 1, "num_gpus": 0}  # of a run that Ray places
 
 

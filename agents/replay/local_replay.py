@@ -87,7 +87,7 @@ class LocalReplay(Replay):
         self._weights = SumTree(self._max_size) if self.sampler == "prioritized" else None
         self._queue: collections.deque[tuple[int, StatisticsReport]] = collections.deque()
         # zlib gives the interpreter's lock back while it works.
-        threads = min(os.cpu_count() or 1, _MOST_THREADS)
+        threads = min(_cores(), _MOST_THREADS)
         self._threads = concurrent.futures.ThreadPoolExecutor(threads) if self._compression else None
         self._folder = None if folders is None else folders.writes_to / _FOLDER
         if folders is not None and folders.begins_with is not None:
@@ -331,6 +331,11 @@ class LocalReplay(Replay):
             self._windows[place] = window
         self._set_priorities(places, table.priorities)
         self._queue.extend(table.reports)
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalWriter:
