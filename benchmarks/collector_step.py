@@ -24,7 +24,8 @@ import types  # noqa: E402
 
 import numpy as np  # noqa: E402
 
-from agents.replay.reverb_replay import Replay  # noqa: E402
+from agents.replay.replay import Replay  # noqa: E402
+from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
 from agents.replay.windows import Block  # noqa: E402
 from agents.targets import SequenceShape  # noqa: E402
 from agents.workers.collector import Collector  # noqa: E402
@@ -82,7 +83,7 @@ def measure(name: str, work: Work, shape: SequenceShape, steps: int, calls: int)
     state = workloads.network(work).state_spec
     # Nobody reads: it must take everything without waiting.
     unread = {"capacity": 40_000, "error_buffer": 1e9}
-    reverb = Replay(shape, work.observation_spec, state, 10, **unread)
+    reverb = ReverbReplay(shape, work.observation_spec, state, 10, **unread)
     arrays = ring(work, shape, RING_ROWS // shape.block)
     ours, rival = (collector(name, work, shape, replay) for replay in (reverb, arrays))
     # After as many rounds the first windows are complete, and everything has been traced.

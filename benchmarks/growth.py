@@ -34,7 +34,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from agents.heads import Heads  # noqa: E402
-from agents.replay.reverb_replay import Replay  # noqa: E402
+from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
 from agents.replay.windows import Block  # noqa: E402
 from agents.targets import SequenceShape, Steps  # noqa: E402
 from agents.workers.collector import Collector  # noqa: E402
@@ -125,7 +125,7 @@ def collector_curve() -> Curve:
     def way(num_envs: int) -> Callable[[], object]:
         environment = environments.make("minatar/space_invaders", num_envs=num_envs, seed=0)
         agent = workloads.agent(SMALL)
-        replay = Replay(
+        replay = ReverbReplay(
             SMALL.shape,
             SMALL.observation_spec,
             agent.network.state_spec,
@@ -161,7 +161,7 @@ def replay_curves() -> list[Curve]:
     spec = tf.TensorSpec((20, 20, 3), tf.uint8)
     state = (tf.TensorSpec((SMALL.lstm_units,), tf.float32),) * 2
     capacity = shape.period * SEQUENCES[-1]
-    replay = Replay(shape, spec, state, 10, capacity=capacity, min_sequences=32, error_buffer=1e9)
+    replay = ReverbReplay(shape, spec, state, 10, capacity=capacity, min_sequences=32, error_buffer=1e9)
     writer, inserted, memory, draws = replay.writer(), 0, [], []
     batches, blocks, before = None, 0, resident(os.getpid())
     for size in SEQUENCES:

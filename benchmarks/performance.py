@@ -33,6 +33,7 @@ BENCHMARKS = (
     "acting",
     "environment_step",
     "collector_step",
+    "local_replay",
     "embedded_loop",
     "replay_bytes",
     "two_cores",

@@ -28,7 +28,7 @@ from multiprocessing.synchronize import Event  # noqa: E402
 import numpy as np  # noqa: E402
 from tf_agents.trajectories.time_step import StepType  # noqa: E402
 
-from agents.replay.reverb_replay import Replay  # noqa: E402
+from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
 from agents.replay.windows import Rows, SequenceCutter, Window  # noqa: E402
 from agents.targets import SequenceShape, Steps  # noqa: E402
 from benchmarks import workloads  # noqa: E402
@@ -46,12 +46,12 @@ FIELD, PADDLE, BALL, PADDLE_RED, BALL_RED = slice(34, 194), slice(140, 144), sli
 SLACK, RANDOM = 3, 0.1  # pixels that the paddle may be off; the share of random actions
 
 
-def replay(**settings) -> Replay:
+def replay(**settings) -> ReverbReplay:
     """A replay of the paper's shape and core state, with room for all rounds and nobody to wait for."""
     work = workloads.PAPER
     state = workloads.network(work).state_spec
     settings |= {"capacity": 200_000, "min_sequences": BATCH, "error_buffer": 1e9, "read_ahead": 0}
-    return Replay(SHAPE, work.observation_spec, state, HEADS, **settings)
+    return ReverbReplay(SHAPE, work.observation_spec, state, HEADS, **settings)
 
 
 def serve(addresses: multiprocessing.Queue, stop: Event, compression: int | None) -> None:
@@ -74,7 +74,7 @@ def follow_ball(screens: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return np.where(wild, random.integers(18, size=len(actions)), actions).astype(np.int32)
 
 
-def player(clients: list[Replay]) -> Callable[[], tuple[int, int, int]]:
+def player(clients: list[ReverbReplay]) -> Callable[[], tuple[int, int, int]]:
     """Plays on for a round and stores it everywhere; gives the observations that are in the table now and were not
     before, and the points won and lost meanwhile."""
     environment = environments.make("pong", num_envs=NUM_ENVS, seed=0)

@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from tf_agents.trajectories.time_step import StepType  # noqa: E402
 
-from agents.replay.reverb_replay import Replay, ReplayStopped  # noqa: E402
+from agents.replay.reverb_replay import ReplayStopped, ReverbReplay  # noqa: E402
 from agents.replay.windows import Rows, SequenceCutter, Window  # noqa: E402
 from agents.targets import SequenceShape, Steps  # noqa: E402
 from rbs_tf import environments  # noqa: E402
@@ -32,11 +32,11 @@ SHAPE, HEADS, UNITS, BATCH = SequenceShape(), 10, 512, 32
 FRAMES = 600
 
 
-def replay(**settings) -> Replay:
+def replay(**settings) -> ReverbReplay:
     """A replay of the paper's shape for 100,000 observations, at ratio 1."""
     state = (tf.TensorSpec((UNITS,), tf.float32),) * 2
     observation = tf.TensorSpec((210, 160, 3), tf.uint8)
-    return Replay(SHAPE, observation, state, HEADS, capacity=100_000, min_sequences=BATCH, **settings)
+    return ReverbReplay(SHAPE, observation, state, HEADS, capacity=100_000, min_sequences=BATCH, **settings)
 
 
 def recorded() -> Rows:

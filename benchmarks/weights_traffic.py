@@ -19,7 +19,7 @@ quiet()  # before TensorFlow is imported
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from agents.replay.reverb_replay import Replay  # noqa: E402
+from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
 from agents.storage.weights import assign, packed  # noqa: E402
 from agents.targets import SequenceShape  # noqa: E402
 
@@ -27,10 +27,10 @@ PARAMETERS = 13_218_174  # of the paper's network with ten heads and 18 actions
 ROUNDS = 10
 
 
-def replay(**connection) -> Replay:
+def replay(**connection) -> ReverbReplay:
     """A small replay, for its table of weights."""
     state = (tf.TensorSpec((8,), tf.float32), tf.TensorSpec((8,), tf.float32))
-    return Replay(
+    return ReverbReplay(
         SequenceShape(),
         tf.TensorSpec((3,), tf.uint8),
         state,

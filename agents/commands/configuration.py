@@ -110,13 +110,19 @@ def _explained(message: str) -> str:
 
 def training_parameter(name: str) -> Any:
     """Returns the value of `train.<name>`, or its default."""
-    try:
-        return copy.deepcopy(gin.query_parameter(f"train.{name}"))  # a copy, because it evaluates macros
-    except ValueError:
-        default = parameters_of("train")[name].default
-    if default is gin.REQUIRED:
+    value = parameter(f"train.{name}")
+    if value is gin.REQUIRED:
         raise UsageError(f"The configuration does not say train.{name}. Add --{name}=... to the command.")
-    return default
+    return value
+
+
+def parameter(name: str) -> Any:
+    """Returns the value of a parameter, or its default."""
+    try:
+        return copy.deepcopy(gin.query_parameter(name))  # a copy, because it evaluates macros
+    except ValueError:
+        configurable, _, own = name.rpartition(".")
+        return parameters_of(configurable)[own].default
 
 
 class _Unusable:

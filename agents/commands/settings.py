@@ -66,11 +66,11 @@ def flag(optional: bool = False) -> Setting:
     return Setting(words, lambda value: isinstance(value, bool) or (optional and value is None), "True")
 
 
-def one_of(*names: str) -> Setting:
-    """One of these strings."""
+def one_of(*names: str, optional: bool = False) -> Setting:
+    """One of these strings. None too, if `optional`."""
     return Setting(
-        f"one of {', '.join(map(repr, names))}",
-        lambda value: isinstance(value, str) and value in names,
+        f"one of {', '.join(map(repr, names))}{', or None' if optional else ''}",
+        lambda value: (optional and value is None) or (isinstance(value, str) and value in names),
         repr(names[0]),
     )
 
@@ -111,6 +111,7 @@ def _makes_a_layer(value: Any) -> bool:
 
 
 STRATEGIES = ("default", "mirrored", "tpu")
+BACKENDS = ("reverb", "local")  # of the replay
 _TORSO = Setting(
     "a network for observations, or None for the one that fits them",
     lambda value: value is None or _makes_a_layer(value),
@@ -171,6 +172,7 @@ SETTINGS = {
     "SequenceShape.period": whole(1, "environment steps", 40),
     "SequenceShape.n_step": whole(1, "environment steps", 5),
     "Collector.max_report_steps": whole(1, "environment steps", 27_000),
+    "Replay.backend": one_of(*BACKENDS, optional=True),
     "Replay.capacity": whole(1, "observations", 4_000_000),
     "Replay.min_sequences": whole(1, "sequences", 1000),
     "Replay.replay_ratio": number(0.0, "samples per sequence", 1.0, above=True),

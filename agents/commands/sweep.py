@@ -31,7 +31,7 @@ from agents.commands.flags import nearest
 from agents.running import processes
 from agents.storage.run_folder import FINISHED, REPOSITORY
 
-FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "collectors")
+FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
 # One entry per run, its greedy evaluations, and their return first, in the tab that TensorBoard opens with.
 WATCH = (
     "http://localhost:6006/?"

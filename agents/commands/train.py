@@ -21,7 +21,7 @@ import gin
 
 from agents import EnvironmentFault, RunFolderError, UsageError
 from agents.commands import settings
-from agents.commands.configuration import parse, training_parameter, without_gin_trail
+from agents.commands.configuration import parameter, parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
 from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, in_environment, native_messages_in, verbose
@@ -138,15 +138,22 @@ def _failed(error: Exception, started: bool) -> int:
 
 def _mode(options: argparse.Namespace) -> Callable[..., Any]:
     """Chooses what trains: this process alone, or processes that Ray places."""
-    if options.collectors is None and options.cluster is None:
+    if not _is_distributed(options):
         from agents.running import embedded
 
         return embedded.train
+    from agents.replay.replay import require_reverb
+
+    require_reverb("--collectors" if options.cluster is None else "--cluster")
     from agents.running import cluster, ray_connection
 
     ray_connection.require_ray()
     collectors = options.collectors or cluster.DEFAULT_COLLECTORS
     return functools.partial(cluster.train, collectors=collectors, cluster=options.cluster)
+
+
+def _is_distributed(options: argparse.Namespace) -> bool:
+    return options.collectors is not None or options.cluster is not None
 
 
 def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> int:
@@ -228,6 +235,11 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
         help="updates on one device, on all GPUs, or on a TPU (sets train.strategy)",
     )
     flag(
+        "--replay",
+        choices=settings.BACKENDS,
+        help="a Reverb server, or in this process with seeded draws (reverb where there is one; sets Replay.backend)",
+    )
+    flag(
         "--collectors",
         type=count(1),
         metavar="N",
@@ -283,8 +295,15 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
     files = [options.config, options.scaling] if options.scaling else [options.config]
     flags = {name: getattr(options, name) for name in ("env", "updates", "seed", "strategy")}
     bindings = [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
+    if options.replay:
+        bindings.append(f"Replay.backend = {options.replay!r}")
     parsed = parse(files, bindings + options.gin_bindings, configs.parent)
     settings.check()
+    if _is_distributed(options) and parameter("Replay.backend") == "local":
+        raise UsageError(
+            "The local replay is of one process alone, and --collectors and --cluster are of several. Leave out "
+            "--replay=local (Replay.backend = 'local'), or train in one process"
+        )
     scalings = [file.stem for file in parsed if file.parent.name == "scaling"]
     return scalings[-1] if scalings else None
 

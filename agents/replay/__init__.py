@@ -1,1 +1,1 @@
-"""Windows of experience: their layout, how they are cut and written, and the Reverb tables that hold them."""
+"""Windows of experience: their layout, how they are cut and written, and the replays that hold them."""

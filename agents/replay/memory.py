@@ -17,9 +17,8 @@ ATARI_FRAME = (210, 160, 3)
 _ATARI_ROW = {True: 2_800, False: 5_700}
 _PICTURE_SHARE = {True: 0.19, False: 0.25}
 _PICTURE_SIDE = 42  # pixels
-# Measured likewise with tiny observations: scalars and bookkeeping.
-_ROW_OVERHEAD = 166
-_SEQUENCE_OVERHEAD = 1_000
+# Measured likewise with tiny observations: scalars and bookkeeping, in bytes of each row, block and sequence.
+_OVERHEADS = {"reverb": (166, 0, 1_000), "local": (16, 450, 420)}
 
 
 def estimate_memory(
@@ -28,22 +27,27 @@ def estimate_memory(
     shape: SequenceShape,
     capacity: int,
     compression: int = 0,
+    backend: str = "reverb",
 ) -> int:
     """Bytes of a full replay of `capacity` observations, one core state per sequence.
 
     Atari frames (uint8 210 x 160 x 3) and smaller pictures (uint8, 42 pixels and more in both directions) count as
     compressed, as measured; other observations as if they did not compress at all. Episodes shorter than a window share
-    fewer rows between sequences than this assumes.
+    fewer rows between sequences than this assumes. `backend`: "reverb", which compresses what nobody has, or "local".
     """
     size = observation_spec.shape.num_elements()
-    row = size * observation_spec.dtype.size + _ROW_OVERHEAD
+    of_row, of_block, of_sequence = _OVERHEADS[backend]
+    overhead = of_row + of_block // shape.block
+    row = size * observation_spec.dtype.size + overhead
     pixels = tuple(observation_spec.shape) if observation_spec.dtype == tf.uint8 else ()
+    if backend == "local" and not compression:
+        pixels = ()
     if pixels == ATARI_FRAME:
         row = _ATARI_ROW[compression > 0]
     elif len(pixels) == 3 and min(pixels[:2]) >= _PICTURE_SIDE:
-        row = round(_PICTURE_SHARE[compression > 0] * size) + _ROW_OVERHEAD
+        row = round(_PICTURE_SHARE[compression > 0] * size) + overhead
     state = sum(spec.shape.num_elements() * spec.dtype.size for spec in tf.nest.flatten(state_spec))
-    return capacity * row + capacity // shape.period * (state + _SEQUENCE_OVERHEAD)
+    return capacity * row + capacity // shape.period * (state + of_sequence)
 
 
 def check_memory(
@@ -52,6 +56,7 @@ def check_memory(
     shape: SequenceShape,
     capacity: int,
     compression: int = 0,
+    backend: str = "reverb",
 ) -> str:
     """Says in one sentence what a full replay takes and what there is.
 
@@ -59,7 +64,7 @@ def check_memory(
       ValueError: the machine does not have so much memory free.
     """
     needed, available = (
-        estimate_memory(observation_spec, state_spec, shape, capacity, compression),
+        estimate_memory(observation_spec, state_spec, shape, capacity, compression, backend),
         available_memory(),
     )
     note = (

@@ -15,79 +15,58 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import gin
 import numpy as np
 import reverb
 import tensorflow as tf
 from reverb.cc import schema_pb2
 
-from agents.replay.compression import decompress_batch, level_for
-from agents.replay.memory import check_memory
-from agents.replay.tables import (
+from agents.replay.compression import decompress_batch
+from agents.replay.replay import (
+    LOCAL,
+    REVERB,
     SCALARS,
+    Drawn,
+    Episode,
+    Replay,
+    ReplayStopped,
+    StatisticsReport,
+    difference,
+    other_backend,
+    other_settings,
+)
+from agents.replay.tables import (
     SEQUENCES,
     STATISTICS,
     WEIGHTS,
-    Episode,
-    StatisticsReport,
     sequences_table,
     settings,
     statistics_table,
     weights_table,
 )
 from agents.replay.writer import SequenceWriter
+from agents.storage.checkpoint import ReplayFolders
 from agents.targets import Sequence, SequenceShape, Steps
-from rbs_tf import ReturnMoments
 
 _POLL_MS = 200  # How often whoever waits looks whether the replay has been stopped.
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
 _MOST_EPISODES = 1_000_000
+_DONE = "DONE"  # a file that Reverb writes last into a checkpoint
 
 
-class ReplayStopped(RuntimeError):
-    """The replay was stopped while somebody waited to write."""
-
-
-@gin.configurable(module="agents")
-class Replay:
+class ReverbReplay(Replay):
     """A Reverb server with a table of sequences, a queue of statistics and the newest weights; or a client of one.
 
     The server listens on all interfaces and knows no passwords: Reverb has no setting for either. Nothing but Reverb's
-    tables is shared between clients, which may be in other processes and on other machines.
+    tables is shared between clients, which may be in other processes and on other machines. Its random draws cannot be
+    seeded.
 
     Args:
-      shape: layout of the sequences.
-      observation_spec: `tf.TensorSpec` of one observation.
-      state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
-      num_heads: H, of the statistics.
-      needs: what statistics hold beside moments per head, see `Scaling.needs`.
-      capacity: in observations; the table holds capacity / period sequences, then the oldest leaves (paper:
-        4e6 observations, 1e5 sequences).
-      min_sequences: sequences that must be there before the first is sampled.
-      replay_ratio: how often a sequence is sampled per sequence inserted, on average (paper: 1). Neither side
-        may run ahead of the other by more than `error_buffer`.
-      error_buffer: in samples; must exceed what a round of collecting inserts times `replay_ratio`.
-      sampler: "prioritized", "uniform", or "fifo": each sequence `replay_ratio` times (rounded up), in order
-        of insertion, for tests and for hunting regressions. Reverb's random draws cannot be seeded.
-      priority_exponent: of the prioritised draw (paper: 0.9).
-      read_ahead: batches drawn before they are asked for, so that drawing and decompression overlap the update. Drawn
-        early, they miss the newest priorities. None: one for a client, whose process does nothing else meanwhile; none
-        beside an own server, where collecting and learning take turns and draws shall be reproducible.
-      compression: zlib's level for observations, from 1 to 9; 0 leaves them to Reverb, which takes 2 to 8 times the
-        memory for Atari frames. None: 3 for uint8 observations of 10 kB and more, 0 for others.
-      patience: seconds that a write waits for readers before it fails.
+      shape, observation_spec, state_spec, num_heads, needs, **options: see `Replay`.
       address: "host:port" of a server that is there already, made with the same settings; None starts one.
-      port: of the server; a free one by default.
-      checkpointer: `reverb.checkpointers` object; the server starts with its newest checkpoint.
-
-    Attributes:
-      address: "host:port", for clients.
-      memory_note: what the server will need, in words; empty for a client.
-
-    Raises:
-      ValueError: settings that cannot be, that the machine's memory cannot hold, or other than the
-        checkpoint's.
+      folders: where the server's checkpoints go, and which one it starts with; None: somewhere under /tmp.
     """
+
+    address: str
 
     def __init__(
         self,
@@ -96,75 +75,39 @@ class Replay:
         state_spec: Any,
         num_heads: int,
         needs: Mapping[str, Any] = types.MappingProxyType({}),
-        capacity: int = 4_000_000,
-        min_sequences: int = 1_000,
-        replay_ratio: float = 1.0,
-        error_buffer: float = 10_000,
-        sampler: str = "prioritized",
-        priority_exponent: float = 0.9,
-        read_ahead: int | None = None,
-        compression: int | None = None,
-        patience: float = 300.0,
         address: str | None = None,
-        port: int | None = None,
-        checkpointer: reverb.checkpointers.CheckpointerBase | None = None,
+        folders: ReplayFolders | None = None,
+        **options: Any,
     ):
-        max_size = capacity // shape.period
-        if not 1 <= min_sequences <= max_size:
-            raise ValueError(
-                f"Replay.min_sequences is {min_sequences}, but Replay.capacity = {capacity} observations "
-                f"makes room for {max_size} sequences of period {shape.period}; "
-                f"write a number from 1 to {max_size}"
-            )
-        if not error_buffer >= max(1.0, replay_ratio) or replay_ratio <= 0:
-            raise ValueError(
-                f"Replay.replay_ratio must be positive and Replay.error_buffer at least as large, and 1; got "
-                f"{replay_ratio} and {error_buffer}"
-            )
-        self._compression = level_for(observation_spec, compression)
-        memory = observation_spec, state_spec, shape, capacity, self._compression
-        self.memory_note = "" if address else check_memory(*memory)
-        self.sampler, self.replay_ratio, self.min_sequences = sampler, replay_ratio, min_sequences
-        self._shape, self._observation_spec, self._state_spec = shape, observation_spec, state_spec
-        self._error_buffer, self._patience = error_buffer, patience
-        self._read_ahead = int(address is not None) if read_ahead is None else read_ahead
+        own = address is None
+        parts = shape, observation_spec, state_spec, num_heads, needs
+        super().__init__(*parts, backend=REVERB, own=own, **options)
+        if self._settings.read_ahead is None:
+            self._read_ahead = int(not own)
         self._stopping = threading.Event()
-        # The same once more, for datasets: their graphs cannot see an event.
-        self._stopped = tf.Variable(False, trainable=False, name="replay_stopped")
         self._has_dataset = False
         self._weights_seen = -1
         self._closed = False
-
-        observations = (shape.blocks, shape.block, *observation_spec.shape), observation_spec.dtype
-        if self._compression:
-            observations = (shape.blocks,), tf.string
-        self._signature = {
-            "observation": tf.TensorSpec(*observations, "observation"),
-            "scalars": tf.TensorSpec((shape.blocks, shape.block, len(SCALARS)), tf.float32, "scalars"),
-            "core_state": tf.TensorSpec((sum(self._state_sizes),), tf.float32, "core_state"),
-        }
-        moments = {
-            name: kind.empty(num_heads).to_array().shape
-            for name, kind in {"moments": ReturnMoments, **needs}.items()
-        }
         tables = [
             sequences_table(
                 self._signature,
-                sampler,
-                priority_exponent,
-                max_size,
-                replay_ratio,
-                min_sequences,
-                error_buffer,
+                self.sampler,
+                self._settings.priority_exponent,
+                self._max_size,
+                self.replay_ratio,
+                self.min_sequences,
+                self._settings.error_buffer,
             ),
-            statistics_table(moments),
+            statistics_table(self._moments),
             weights_table(),
         ]
         wanted = {table.name: settings(table.info) for table in tables}
         self._server = None
         if address is None:
+            port = self._settings.port
             if port is not None:
                 _check_free(port)
+            checkpointer = reverb_checkpointer(folders) if folders else None
             self._server = reverb.Server(tables, port=port, checkpointer=checkpointer)
             address = f"localhost:{self._server.port}"
         self.address = address
@@ -175,33 +118,21 @@ class Replay:
         self._counters = reverb.pybind.Client(address)
         self._check_settings(wanted)
         self._reports = self._client.trajectory_writer(num_keep_alive_refs=_MOST_EPISODES)
-        for column in moments:
+        for column in self._moments:
             self._reports.configure((column,), num_keep_alive_refs=1, max_chunk_length=1)
         self._reports.configure(("episodes",), num_keep_alive_refs=_MOST_EPISODES, max_chunk_length=64)
 
     @property
     def size(self) -> int:
-        """Sequences in the table."""
         return self._info(SEQUENCES).current_size
 
     @property
     def inserted(self) -> int:
-        """Sequences inserted so far, those of earlier starts of a resumed run included."""
         return self._limiter().insert_stats.completed
 
     @property
     def sampled(self) -> int:
-        """Sequences sampled so far, read-ahead and earlier starts included."""
         return self._limiter().sample_stats.completed
-
-    def updates_due(self, updates: int, batch_size: int) -> bool:
-        """Says whether one more update after `updates` of them keeps to the replay ratio.
-
-        The first `min_sequences` insertions earn no samples. Where one thread takes turns at collecting and
-        learning, the learner must ask here first: waiting for sequences, it would wait for itself.
-        """
-        inserted_since_start = self.inserted - self.min_sequences
-        return (updates + 1) * batch_size <= inserted_since_start * self.replay_ratio
 
     def batch_due(self, batch_size: int) -> bool:
         """Says whether one more batch keeps to the replay ratio, by the server's own count of samples.
@@ -214,24 +145,11 @@ class Replay:
         return info.sample_stats.completed + batch_size <= earned
 
     def writer(self) -> SequenceWriter:
-        """Returns a new writer, for the stream of one environment."""
         return SequenceWriter(
             self._client, self._shape, self._observation_spec, self._compression, self._flush
         )
 
-    def dataset(self, batch_size: int) -> tf.data.Dataset:
-        """Batches without end, until the replay is stopped: `(Sequence, reverb.SampleInfo)`, info per
-        sequence [B].
-
-        A batch is drawn when it is asked for (see `read_ahead`), so that its draw sees the priorities written
-        after the batch before it.
-        """
-        ahead = (self._read_ahead + 1) * batch_size
-        if ahead > self._error_buffer:
-            raise ValueError(
-                f"{self._read_ahead} batches read ahead and one in use, of {batch_size} sequences, are more "
-                f"than the replay ratio's tolerance; write Replay.error_buffer = {ahead} or more"
-            )
+    def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
         self._has_dataset = True
 
         def draw(_: tf.Tensor) -> tf.data.Dataset:
@@ -247,21 +165,12 @@ class Replay:
             )
 
         # A draw that times out ends early; the next one goes on with the same batch.
-        draws = tf.data.Dataset.counter().take_while(lambda _: tf.logical_not(self._stopped)).flat_map(draw)
-        batches = draws.batch(batch_size, drop_remainder=True).map(self._unpack)
-        # Left to itself, tf.data draws further ahead than it was asked to: by injected prefetches and
-        # parallel maps.
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        batches = batches.with_options(options)
-        return batches.prefetch(self._read_ahead) if self._read_ahead else batches
+        return draws.flat_map(draw).batch(batch_size, drop_remainder=True).map(self._unpack)
 
     def update_priorities(self, keys: tf.Tensor, priorities: tf.Tensor) -> None:
-        """Sets priorities [B] by key, uint64 [B], in graphs and eagerly; keys that have left are skipped."""
         self._tf_client.update_priorities(SEQUENCES, keys, tf.cast(priorities, tf.float64))
 
     def put_statistics(self, report: StatisticsReport) -> None:
-        """Appends to the queue; returns when it is there."""
         for episode in report["episodes"]:
             self._reports.append({"episodes": episode})
         # Reverb has no empty columns: a row of nothing follows the episodes.
@@ -275,11 +184,6 @@ class Replay:
         self._reports.end_episode(timeout_ms=_POLL_MS)
 
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
-        """Everything that is in the queue now, oldest first, by key; never waits.
-
-        A report leaves the queue when the next one is asked for, or the end: it is still there for whoever comes after
-        a reader that died over it. It has kept its key then. One reader at a time.
-        """
         for _ in range(self._info(STATISTICS).current_size):
             (sample,) = self._client.sample(
                 STATISTICS, 1, emit_timesteps=False, unpack_as_table_signature=True
@@ -316,15 +220,7 @@ class Replay:
         return (step, sample.data["data"]) if step > newer_than else None
 
     def checkpoint(self) -> str:
-        """Writes a checkpoint through the checkpointer; returns its folder.
-
-        Raises:
-          OSError: the disk does not take it.
-        """
-        try:
-            return self._client.checkpoint()
-        except IndexError as error:  # what Reverb makes of a full disk
-            raise OSError(str(error)) from error
+        return reverb_checkpoint(self._client)
 
     def end_waits(self) -> None:
         """Lets datasets end and writers that wait raise `ReplayStopped`; from any thread."""
@@ -344,10 +240,6 @@ class Replay:
         if self._server is not None:
             self._server.stop()
 
-    @property
-    def _state_sizes(self) -> list[int]:
-        return [spec.shape.num_elements() for spec in tf.nest.flatten(self._state_spec)]
-
     def _limiter(self) -> schema_pb2.RateLimiterInfo:
         return self._info(SEQUENCES).rate_limiter_info
 
@@ -357,7 +249,7 @@ class Replay:
 
     def _flush(self, writer: reverb.TrajectoryWriter) -> None:
         """Waits until the server has every item of `writer`."""
-        end = time.monotonic() + self._patience
+        end = time.monotonic() + self._settings.patience
         while True:
             try:
                 return writer.flush(timeout_ms=_POLL_MS)
@@ -366,13 +258,13 @@ class Replay:
                     raise ReplayStopped("The replay was stopped; what was being written is lost") from None
                 if time.monotonic() > end:
                     raise TimeoutError(
-                        f"Nobody took anything out of the replay for {self._patience:g} s: it has "
+                        f"Nobody took anything out of the replay for {self._settings.patience:g} s: it has "
                         f"{self.inserted} insertions and {self.sampled} samples. Is the learner alive? "
                         "If one thread both collects and learns, raise Replay.error_buffer or collect "
                         "fewer steps per round"
                     ) from None
 
-    def _unpack(self, sample: reverb.ReplaySample) -> tuple[Sequence, reverb.SampleInfo]:
+    def _unpack(self, sample: reverb.ReplaySample) -> tuple[Sequence, Drawn]:
         info, data = sample
         rows = self._shape.rows
         observation = data["observation"]
@@ -395,26 +287,43 @@ class Replay:
             # Reverb says 1, the importance of each sequence would then depend on the table's size at its
             # draw.
             probability = tf.zeros_like(probability)
-        return Sequence(steps, core_state, probability, info.table_size), info
+        return Sequence(steps, core_state, probability, info.table_size), Drawn(info.key, info.priority)
 
     def _check_settings(self, wanted: dict[str, dict[str, Any]]) -> None:
         """A checkpoint brings its own settings, which Reverb prefers to new ones without a word."""
         infos = self._client.server_info()
         for name, now in wanted.items():
-            then = settings(infos[name])
-            different = [setting for setting in then if then[setting] != now[setting]]
-            if different:
-                listed = "; ".join(f"{key}: {then[key]} then, {now[key]} now" for key in different)
+            if listed := difference(settings(infos[name]), now):
                 if self._server is None:
                     raise ValueError(
                         f"The replay server at {self.address} has other settings of its {name} ({listed})"
                     )
                 self._server.stop()
-                raise ValueError(
-                    f"The replay's checkpoint was written with other settings of its {name} ({listed}). "
-                    "Repeat the settings of SequenceShape, Replay and the network that it was written with, "
-                    "or start without it"
-                )
+                raise other_settings(listed, name)
+
+
+def reverb_checkpointer(folders: ReplayFolders) -> reverb.checkpointers.DefaultCheckpointer:
+    """What to start a Reverb server with, so that it begins with the checkpoint that there is.
+
+    Raises:
+      ValueError: the local replay has written it.
+    """
+    if folders.begins_with is not None and not (folders.begins_with / _DONE).exists():
+        raise other_backend(LOCAL, REVERB)
+    fallback = None if folders.begins_with is None else str(folders.begins_with)
+    return reverb.checkpointers.DefaultCheckpointer(str(folders.writes_to), fallback_checkpoint_path=fallback)
+
+
+def reverb_checkpoint(client: reverb.Client) -> str:
+    """Makes a server write a checkpoint; returns its folder.
+
+    Raises:
+      OSError: the disk does not take it.
+    """
+    try:
+        return client.checkpoint()
+    except (IndexError, reverb.errors.ReverbError) as error:  # the first is what Reverb makes of a full disk
+        raise OSError(str(error)) from error
 
 
 def _check_free(port: int) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import reverb
 import tensorflow as tf
 
-from agents.targets import Steps
+from agents.replay.replay import Episode
 
 SEQUENCES, STATISTICS, WEIGHTS = "sequences", "statistics", "weights"
 SAMPLERS = {
@@ -18,25 +17,7 @@ SAMPLERS = {
     "uniform": lambda _: reverb.selectors.Uniform(),
     "fifo": lambda _: reverb.selectors.Fifo(),
 }
-# Of a row, in their column's order.
-SCALARS = tuple(field for field in Steps._fields if field != "observation")
 _MOST_STATISTICS = 1_000_000
-
-
-class Episode(NamedTuple):
-    """A finished episode."""
-
-    episode_return: float  # raw: undiscounted, unclipped rewards
-    length: int  # transitions
-    head: int  # that acted
-    epsilon: float  # of its exploration
-
-
-# A round's contribution to the statistics; every step and every episode is reported once. All are float64:
-#   moments   [8, H], `rbs_tf.ReturnMoments.to_array()`
-#   episodes  [E, 4], an `Episode` in each row; E may be 0
-# and what the scaling needs beside them (`Scaling.needs`), by name, likewise as `to_array` makes it.
-StatisticsReport = dict[str, np.ndarray]
 
 
 def sequences_table(
@@ -48,7 +29,7 @@ def sequences_table(
     min_sequences: int,
     error_buffer: float,
 ) -> reverb.Table:
-    """Windows of experience; see the arguments of `Replay`."""
+    """Windows of experience; see `ReplaySettings`."""
     return reverb.Table(
         SEQUENCES,
         sampler=SAMPLERS[sampler](priority_exponent),

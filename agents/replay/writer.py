@@ -1,9 +1,8 @@
-"""Writes one environment's stream into the replay's table of sequences."""
+"""Writes one environment's stream into the Reverb server's table of sequences."""
 
 from __future__ import annotations
 
 import collections
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +10,8 @@ import reverb
 import tensorflow as tf
 
 from agents.replay.compression import compress, decompress
-from agents.replay.tables import SCALARS, SEQUENCES
+from agents.replay.replay import check_priority, row_columns
+from agents.replay.tables import SEQUENCES
 from agents.replay.windows import Block
 from agents.storage.state import State
 from agents.targets import SequenceShape
@@ -20,7 +20,7 @@ _CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 
 
 class SequenceWriter:
-    """Appends blocks and inserts windows of them; made by `Replay.writer`.
+    """Appends blocks and inserts windows of them; made by `ReverbReplay.writer`.
 
     Args:
       client: of the replay's server.
@@ -49,26 +49,11 @@ class SequenceWriter:
 
     def append(self, block: Block) -> None:
         """Appends the next rows."""
-        scalars = [getattr(block.steps, name) for name in SCALARS]
-        # Step types and actions are small enough for float32 to hold them exactly.
-        row = {
-            "observation": block.steps.observation,
-            "scalars": np.stack(scalars, axis=-1).astype(np.float32),
-        }
-        if block.core_state is not None:
-            row["core_state"] = np.concatenate([state.ravel() for state in block.core_state])
-        self._append(row)
+        self._append(row_columns(block))
 
     def insert(self, priority: float) -> None:
-        """Inserts the window that ends with the last block.
-
-        Raises:
-          FloatingPointError: the priority is NaN, infinite or negative; Reverb would wait for ever.
-        """
-        if not 0.0 <= priority < math.inf:
-            raise FloatingPointError(
-                f"A priority must be finite and not negative, got {priority}; have the values diverged?"
-            )
+        """Inserts the window that ends with the last block."""
+        check_priority(priority)
         history = self._writer.history
         window = {name: history[name][-self._blocks :] for name in ("observation", "scalars")}
         self._writer.create_item(

@@ -1,8 +1,9 @@
 """The embedded mode: collecting, learning and evaluating take turns in one process.
 
-A resumed run goes on as if it had never ended: the same episodes, statistics and exploration and, with the "fifo"
-sampler and nothing read ahead, the same batches and weights, bit for bit. That takes environments that can be restored
-(see `GymnasiumVectorEnvironment.state`); with others, ALE's above all, it starts new episodes and says so.
+A resumed run goes on as if it had never ended: the same episodes, statistics and exploration and, with nothing read
+ahead and the local replay or the "fifo" sampler, the same batches and weights, bit for bit. That takes environments
+that can be restored (see `GymnasiumVectorEnvironment.state`); with others, ALE's above all, it starts new episodes and
+says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TypeVar
 from agents import EnvironmentFault, UsageError
 from agents.monitoring import summaries
 from agents.monitoring.progress import Progress, closing_words
+from agents.replay.replay import chosen_backend
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
@@ -56,7 +58,7 @@ class EmbeddedRun:
         self.eval_environment = self._open(training.environment(training.eval_envs, 1))
         self.agent = training.agent(self.eval_environment, strategy=training.distribution())
         checkpointer = training.checkpointer(self._root, self.agent, lambda: self.replay.checkpoint())
-        replay = training.replay(self.eval_environment, checkpointer=checkpointer.replay_checkpointer())
+        replay = training.replay(self.eval_environment, folders=checkpointer.replay_folders())
         self.replay = replay
         self._closing.callback(replay.stop)
         newest = checkpointer.newest()
@@ -107,7 +109,8 @@ class EmbeddedRun:
             steps=learner.environment_steps,
             frames_per_step=None if game is None else FRAMES_PER_STEP,
         )
-        for note in filter(None, (self.replay.memory_note, summaries.figures_note())):
+        _, on_backend = chosen_backend()
+        for note in filter(None, (on_backend, self.replay.memory_note, summaries.figures_note())):
             self._progress.say(note)
         if learner.resumed:
             new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""
@@ -142,7 +145,7 @@ class EmbeddedRun:
         )
 
     def close(self) -> None:
-        """Closes environments, writers and the replay server, in the order in which none can hang."""
+        """Closes environments, writers and the replay, in the order in which none can hang."""
         self._closing.close()
 
     def __enter__(self) -> EmbeddedRun:

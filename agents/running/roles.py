@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from agents.monitoring import summaries
-from agents.replay.reverb_replay import Replay
+from agents.replay.replay import REVERB
+from agents.replay.reverb_replay import ReverbReplay
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
 from agents.storage.weights import Publisher, assign
@@ -62,8 +63,9 @@ class Role(abc.ABC):
         self._closing.callback(environment.close)
         return environment
 
-    def _replay(self, environment: GymnasiumVectorEnvironment, **connection: Any) -> Replay:
-        replay = self.training.replay(environment, **connection)
+    def _replay(self, environment: GymnasiumVectorEnvironment, **connection: Any) -> ReverbReplay:
+        replay = self.training.replay(environment, REVERB, **connection)
+        assert isinstance(replay, ReverbReplay)
         self._closing.callback(replay.stop)
         return replay
 
@@ -78,8 +80,8 @@ class ReplayServer(Role):
 
     def __init__(self, root_dir: str, host: str = "localhost"):
         super().__init__()
-        checkpointer = Checkpointer(root_dir, {}).replay_checkpointer()
-        self._server = self._replay(self._environment(1, 1), checkpointer=checkpointer)
+        folders = Checkpointer(root_dir, {}).replay_folders()
+        self._server = self._replay(self._environment(1, 1), folders=folders)
         self.address = f"{host}:{self._server.address.rsplit(':', 1)[1]}"
 
     def run(self) -> None:

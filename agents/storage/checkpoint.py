@@ -3,7 +3,7 @@
     checkpoints/<step>/manifest.json    sizes and SHA-256 of all the other files
     checkpoints/<step>/extra.json       counters and states of random number generators
     checkpoints/<step>/variables.*      written by `tf.train.Checkpoint`
-    checkpoints/<step>/replay/          written by the Reverb server
+    checkpoints/<step>/replay/          written by the replay
     checkpoints/<step>/<other>          files that `save` was given
 
 A checkpoint is built beside its final place, forced to the disk and renamed, so `checkpoints/<step>` is whole
@@ -21,10 +21,9 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import reverb
 import tensorflow as tf
 
 from agents import RunFolderError
@@ -36,6 +35,13 @@ _UNFINISHED, _REPLACED, _DAMAGED = ".tmp", ".replaced", ".damaged"
 log = logging.getLogger(__name__)
 
 
+class ReplayFolders(NamedTuple):
+    """A replay's part of a run's checkpoints."""
+
+    writes_to: pathlib.Path  # an empty folder, on the disk of the others
+    begins_with: pathlib.Path | None  # what an earlier start has left in a checkpoint
+
+
 class Checkpointer:
     """Saves the run in `root_dir` and finds its newest whole checkpoint.
 
@@ -44,9 +50,8 @@ class Checkpointer:
     Args:
       root_dir: the run folder, which no other process may be using (see `run_folder.opened`).
       trackables: what `tf.train.Checkpoint` saves, by name.
-      replay_checkpoint: makes the Reverb server write a checkpoint and returns its folder:
-        `reverb.Client.checkpoint`, of a server that was started with `replay_checkpointer()`.
-        None: the run has no replay to save.
+      replay_checkpoint: makes the replay write a checkpoint and returns its folder: `Replay.checkpoint`, of one that
+        was started with `replay_folders()`. None: the run has no replay to save.
       keep: how many checkpoints stay, at least 1.
     """
 
@@ -74,20 +79,18 @@ class Checkpointer:
         """Step of the oldest checkpoint that is kept, 0 without any."""
         return int(self._saved()[-1].name) if self._saved() else 0
 
-    def replay_checkpointer(self) -> reverb.checkpointers.DefaultCheckpointer:
-        """Returns what to start the Reverb server with, so that it begins with the replay of `restore`.
+    def replay_folders(self) -> ReplayFolders:
+        """Returns what to start the replay with, so that it begins with that of `restore`.
 
         Reverb keeps only the last checkpoint under its path and, on starting, prefers it to any other. So
-        what it has written is moved into our checkpoints, and what a killed process left there is removed.
+        what a replay has written is moved into our checkpoints, and what a killed process left there is removed.
         """
         with _explained(self._root / _REPLAY):
             shutil.rmtree(self._root / _REPLAY, ignore_errors=True)
             (self._root / _REPLAY).mkdir()
             newest = self._newest_whole()
-        saved = str(newest / _REPLAY) if newest and (newest / _REPLAY).exists() else None
-        return reverb.checkpointers.DefaultCheckpointer(
-            str(self._root / _REPLAY), fallback_checkpoint_path=saved
-        )
+        saved = newest / _REPLAY if newest and (newest / _REPLAY).exists() else None
+        return ReplayFolders(self._root / _REPLAY, saved)
 
     def save(
         self, step: int, extra: Mapping[str, Any] | None = None, files: Mapping[str, bytes] | None = None
@@ -128,7 +131,7 @@ class Checkpointer:
         """Restores the variables from the newest whole checkpoint.
 
         Variables that do not exist yet (an optimizer's slots) are restored when they are created. The replay
-        comes back through `replay_checkpointer`.
+        comes back through `replay_folders`.
 
         Returns:
           (step, extra) as they were saved, or None if there is no checkpoint.
@@ -233,7 +236,7 @@ def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], atte
 def _explained(folder: pathlib.Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, tf.errors.OpError, reverb.errors.ReverbError, RuntimeError) as error:
+    except (OSError, tf.errors.OpError, RuntimeError) as error:
         raise RunFolderError(
             f"Cannot write to {folder}: {error}. Earlier checkpoints are as they were. "
             "Free space on that disk or make the folder writable, then repeat the command."

@@ -18,10 +18,8 @@ from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
 from agents.policy import PolicyInfo
-from agents.replay.reverb_replay import Replay
-from agents.replay.tables import Episode
+from agents.replay.replay import Episode, Replay, Writer
 from agents.replay.windows import Block, Rows, SequenceCutter, Window
-from agents.replay.writer import SequenceWriter
 from agents.storage.state import State, joined, numbered, part
 from agents.targets import SequenceShape, Steps
 from agents.workers.faults import check_finite, time_step_of
@@ -96,7 +94,7 @@ class Collector:
           EnvironmentFault: the environment raised something, or gave a reward or observation that is NaN or infinite,
             or observations of another shape or dtype than its spec's. Nothing of this round has been written.
           FloatingPointError: a first priority is NaN or infinite: the network's values are.
-          ReplayStopped, TimeoutError: see `SequenceWriter.flush`.
+          ReplayStopped, TimeoutError: see `Writer.flush`.
         """
         record = self._collect(num_steps)
         check_finite(record.steps.reward, record.steps.observation, self._name, self._rounds_steps)
@@ -197,7 +195,7 @@ class Collector:
         return self._priorities(*map(np.stack, columns)).numpy().tolist()
 
 
-def _joined(parts: Sequence[SequenceCutter | SequenceWriter]) -> State:
+def _joined(parts: Sequence[SequenceCutter | Writer]) -> State:
     return joined({str(index): each.state() for index, each in enumerate(parts)})
 
 

@@ -19,8 +19,7 @@ from tf_agents.train import learner as tf_agents_learner
 from agents import RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE, RunFolderError
 from agents.agent import LossExtra, RecurrentMultiHeadAgent
 from agents.monitoring import summaries
-from agents.replay.reverb_replay import Replay
-from agents.replay.tables import StatisticsReport
+from agents.replay.replay import Replay, StatisticsReport
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
 from rbs_tf import ReturnMoments
@@ -102,7 +101,7 @@ class Learner:
         def update_priorities(sample: Any, loss_info: tf_agent.LossInfo) -> None:
             _, info = sample
             priorities = loss_info.extra.priorities
-            # Reverb refuses NaN without saying where it comes from; `update` finds it in the loss.
+            # A replay refuses NaN without saying where it comes from; `update` finds it in the loss.
             replay.update_priorities(info.key, tf.where(tf.math.is_finite(priorities), priorities, 0.0))
 
         self._learner = _SingleUpdates(

@@ -16,7 +16,8 @@ from tf_agents.train.utils import strategy_utils
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
-from agents.replay.reverb_replay import Replay
+from agents.replay.local_replay import LocalReplay
+from agents.replay.replay import LOCAL, Replay, chosen_backend
 from agents.storage.checkpoint import Checkpointer
 from agents.targets import SequenceShape
 from agents.workers.collector import Collector
@@ -25,6 +26,11 @@ from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.scalings import ReturnBasedScaling
+
+_DRAWS = (
+    1,
+    1,
+)  # purpose of a seed: no environments have it, which count (0, step), 1 and (2 + index, start, time)
 
 
 class Result(NamedTuple):
@@ -151,12 +157,25 @@ class Training:
             strategy=strategy,
         )
 
-    def replay(self, environment: py_environment.PyEnvironment, **connection: Any) -> Replay:
-        """The replay for such an environment; `connection`: `address`, or what a server of one's own needs."""
+    def replay(
+        self, environment: py_environment.PyEnvironment, backend: str | None = None, **connection: Any
+    ) -> Replay:
+        """The replay for such an environment.
+
+        Args:
+          environment: gives the specs.
+          backend: "reverb" or "local"; None: what a run in one process takes.
+          **connection: `folders`, and for Reverb `address`.
+        """
         observation_spec = tensor_spec.from_spec(environment.time_step_spec()).observation
         state_spec = self._network(environment).state_spec
         needs = self.scaling(len(Heads())).needs
-        return Replay(SequenceShape(), observation_spec, state_spec, len(Heads()), needs, **connection)
+        parts = SequenceShape(), observation_spec, state_spec, len(Heads()), needs
+        if (backend or chosen_backend()[0]) == LOCAL:
+            return LocalReplay(*parts, seed=self.derived_seed(*_DRAWS), **connection)
+        from agents.replay.reverb_replay import ReverbReplay  # not everywhere can it be installed
+
+        return ReverbReplay(*parts, **connection)
 
     def checkpointer(
         self, root_dir: str, agent: RecurrentMultiHeadAgent, replay_checkpoint: Callable[[], str]

@@ -9,7 +9,7 @@ import numpy as np
 from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
-from agents.replay.tables import Episode, StatisticsReport
+from agents.replay.replay import Episode, StatisticsReport
 from agents.storage.state import State, joined, numbered, part
 from rbs_tf import ReturnMoments, discounted_returns
 from rbs_tf.returns import n_step_sums

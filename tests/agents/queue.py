@@ -1,7 +1,6 @@
 """What waits in a replay's statistics queue."""
 
-from agents.replay.reverb_replay import Replay
-from agents.replay.tables import StatisticsReport
+from agents.replay.replay import Replay, StatisticsReport
 
 
 def drained(replay: Replay) -> list[StatisticsReport]:

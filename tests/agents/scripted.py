@@ -14,7 +14,7 @@ from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
 from agents.policy import PolicyInfo
-from agents.replay.reverb_replay import Replay
+from agents.replay.reverb_replay import ReverbReplay
 from agents.targets import SequenceShape
 from agents.workers.collector import Collector
 from rbs_tf import ReturnMoments
@@ -128,7 +128,7 @@ def collecting():
         ):  # fmt: skip
             defaults = {"capacity": 100_000, "min_sequences": 1, "sampler": "fifo", "patience": 0.5}
             observation = tensor_spec.from_spec(environment.observation_spec())
-            replay = Replay(shape, observation, state, len(heads), needs, **(defaults | settings))
+            replay = ReverbReplay(shape, observation, state, len(heads), needs, **(defaults | settings))
             closing.callback(replay.stop)
             policy = policy or ScriptedPolicy()
             collector = Collector(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.replay.reverb_replay import SEQUENCES, Replay
+from agents.replay.replay import LOCAL, REVERB
 from agents.replay.windows import Block
 from agents.running.embedded import EmbeddedRun
 from agents.targets import Steps
@@ -23,6 +23,7 @@ from rbs_tf import ReturnMoments, discounted_returns
 from rbs_tf.returns import n_step_sums
 from rbs_tf.scalings import Scaling
 from rbs_tf.scalings.joint_moments import JointMoments
+from tests.agents.replay.streams import replay_class
 from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows
 from tests.rbs_tf.test_distribution import two_cpus
@@ -131,10 +132,10 @@ def test_two_replicas_make_the_update_of_one_device(process, name):
     process(check_updates, name, name == "return")
 
 
-def check_learner(root_dir):
+def check_learner(root_dir, backend):
     strategy = mirrored()
     agent = agent_under(strategy, Scaling)
-    replay = Replay(
+    replay = replay_class(backend)(
         SHAPE,
         agent.time_step_spec.observation,
         agent.network.state_spec,
@@ -159,43 +160,50 @@ def check_learner(root_dir):
     learner.update()
     assert replay.sampled == 6, "nothing is drawn ahead"
     drawn = 0
-    for sample in replay._client.sample(SEQUENCES, 64, emit_timesteps=False, unpack_as_table_signature=True):
-        (index,) = (i for i in range(4) if sample.data["scalars"][0, 0, 2] == windows["reward"][i, 0])
-        if sample.info.priority >= 100.0:
-            assert sample.info.priority == 100.0 + index
+    sequence, info = next(iter(replay.dataset(64)))
+    for reward, priority in zip(sequence.steps.reward[:, 0].numpy(), info.priority.numpy(), strict=True):
+        (index,) = (i for i in range(4) if reward == windows["reward"][i, 0])
+        if priority >= 100.0:
+            assert priority == 100.0 + index
         else:
-            np.testing.assert_allclose(sample.info.priority, expected[index], rtol=1e-5)
+            np.testing.assert_allclose(priority, expected[index], rtol=1e-5)
             drawn += 1
     assert drawn and learner.updates == 1
     replay.stop()
 
 
-def test_priorities_of_all_replicas_reach_their_sequences(tmp_path):
+@pytest.mark.parametrize("backend", [REVERB, LOCAL])
+def test_priorities_of_all_replicas_reach_their_sequences(tmp_path, backend):
     with fresh_process() as process:
-        process(check_learner, str(tmp_path))
+        process(check_learner, str(tmp_path), backend)
 
 
-def run_embedded(root_dir, updates):
+def run_embedded(root_dir, updates, backend):
     """Returns whether it resumed, its updates and steps, and the weights at its start and at its end."""
     one_head = "Heads.pairs = ((0.99, False),)"  # tracing takes its time, once per replica and head
-    bindings = (one_head, "train.strategy = 'mirrored'", f"train.updates = {updates}")
+    bindings = (
+        one_head,
+        "train.strategy = 'mirrored'",
+        f"train.updates = {updates}",
+        f"Replay.backend = '{backend}'",
+    )
     with configured(*bindings), EmbeddedRun(root_dir) as run:
         assert run.agent.strategy.num_replicas_in_sync == 2
         network = run.agent.network
         before = [variable.numpy() for variable in network.variables]
         result = run.run()
         after = [variable.numpy() for variable in network.variables]
-        priorities = [
-            sample.info.priority for sample in run.replay._client.sample(SEQUENCES, 20, emit_timesteps=False)
-        ]
+        _, info = next(iter(run.replay.dataset(20)))
+        priorities = info.priority.numpy().tolist()
         return run.learner.resumed, result, before, after, priorities
 
 
-def test_the_embedded_mode_trains_on_two_replicas_and_goes_on_from_its_checkpoint(tmp_path):
+@pytest.mark.parametrize("backend", [REVERB, LOCAL])
+def test_the_embedded_mode_trains_on_two_replicas_and_goes_on_from_its_checkpoint(tmp_path, backend):
     runs = []
     for updates in (6, 8):
         with fresh_process() as process:
-            runs.append(process(run_embedded, str(tmp_path), updates))
+            runs.append(process(run_embedded, str(tmp_path), updates, backend))
     (resumed, first, initial, saved, _), (resumed_again, second, restored, _, _) = runs
     assert (resumed, first.updates, resumed_again, second.updates) == (False, 6, True, 8)
     assert second.environment_steps > first.environment_steps > 0

@@ -15,7 +15,6 @@ from agents.commands.train import main
 GIVEN = {
     *(f"Collector.{name}" for name in ("needs", "name")),
     *("MultiHeadPolicy.seed", "RecurrentMultiHeadAgent.seed", "RecurrentMultiHeadAgent.strategy"),
-    *(f"Replay.{name}" for name in ("needs", "address", "checkpointer")),
     *(f"environments.make.{name}" for name in ("num_envs", "seed")),
     *("RecurrentQNetwork.seed", "RecurrentQNetwork.name"),
     *(f"{torso}.seed" for torso in ("ConvTorso", "MlpTorso", "atari_torso", "dqn_torso", "small_torso")),
@@ -134,6 +133,9 @@ def test_messages_say_what_is_expected_and_what_to_type(refused, binding, answer
         (["--config="], "config is empty"),
         (["quickstart"], "Did you mean --config=quickstart?"),
         (["--env=CartPole-v9"], "CartPole-v9"),
+        (["--replay=ring"], "choose from 'reverb', 'local'"),
+        (["--replay=local", "--collectors=2"], "is of one process alone"),
+        (["--gin_bindings=Replay.backend = 'local'", "--cluster=here:1"], "is of one process alone"),
     ],
 )
 def test_flags_without_a_value_or_a_name_are_refused(refused, argv, answer):

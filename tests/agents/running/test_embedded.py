@@ -1,4 +1,4 @@
-"""The whole system in one process: real environments, real Reverb, real files."""
+"""The whole system in one process: real environments, real replays, real files."""
 
 import os
 import signal
@@ -188,18 +188,29 @@ class configured:
         gin.clear_config()
 
 
-def losses(root_dir, seed):
+def losses(root_dir, seed, backend, sampler):
     from agents.running.embedded import EmbeddedRun
 
-    bindings = ('Replay.sampler = "fifo"', f"train.seed = {seed}", "train.updates = 15")
+    replay = f"Replay.backend = '{backend}'", f"Replay.sampler = '{sampler}'"
+    bindings = (*replay, f"train.seed = {seed}", "train.updates = 15")
     with configured(*bindings), EmbeddedRun(root_dir) as run:
         run.run()
     return scalars(root_dir / "train")["loss"], run.agent.network.trainable_variables[0].numpy()
 
 
-def test_with_the_fifo_sampler_the_same_seed_gives_the_same_losses_bit_for_bit(tmp_path):
+@pytest.mark.parametrize(
+    ("sampler", "backends"),
+    [
+        ("fifo", ("reverb", "reverb")),
+        ("fifo", ("reverb", "local")),
+        ("prioritized", ("local", "local")),
+        ("uniform", ("local", "local")),
+    ],
+)
+def test_the_same_seed_gives_the_same_losses_bit_for_bit(tmp_path, sampler, backends):
     (first, weights), (second, same), (other, _) = (
-        losses(tmp_path / str(i), seed) for i, seed in enumerate((0, 0, 1))
+        losses(tmp_path / str(i), seed, backend, sampler)
+        for i, (seed, backend) in enumerate(((0, backends[0]), (0, backends[1]), (1, backends[1])))
     )
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(weights, same)

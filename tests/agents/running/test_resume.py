@@ -15,7 +15,6 @@ from tests.agents.running.test_embedded import configured, state_of
 
 # Rounds end within blocks, and earn more than one update each.
 BINDINGS = (
-    'Replay.sampler = "fifo"',
     "Replay.replay_ratio = 10.0",
     "train.num_envs = 3",
     "train.steps_per_round = 7",
@@ -58,28 +57,35 @@ def losses(root):
 
 
 def assert_same(root, state, whole):
-    other_root, other = whole
+    other_root, other, _ = whole
     assert losses(root) == losses(other_root) and len(losses(root)) == UPDATES
     assert state.keys() == other.keys()
     for name, values in other.items():
         np.testing.assert_array_equal(state[name], values, err_msg=name)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Folder and state of a run that went through."""
+# Reverb's random draws have no seed.
+REPLAYS = (("reverb", "fifo"), ("local", "fifo"), ("local", "uniform"), ("local", "prioritized"))
+
+
+@pytest.fixture(scope="module", params=REPLAYS, ids="-".join)
+def whole(request, tmp_path_factory):
+    """Folder and state of a run that went through, and its replay's bindings."""
+    backend, sampler = request.param
+    replay = f"Replay.backend = '{backend}'", f"Replay.sampler = '{sampler}'"
     root = tmp_path_factory.mktemp("whole")
-    state = go(root)
+    state = go(root, *replay)
     assert state["episodes"] > 3
-    return root, state
+    return root, state, replay
 
 
 def test_a_run_that_was_interrupted_goes_on_bit_for_bit(whole, tmp_path, capfd):
-    state = go(tmp_path, "train.eval_interval = 5", interrupt_at=14)
+    *_, replay = whole
+    state = go(tmp_path, *replay, "train.eval_interval = 5", interrupt_at=14)
     # It stopped within a round, in the middle of episodes and of blocks.
     assert state["due"] and all(len(state[f"reports/stretches/{i}/0"]) for i in range(3))
     assert any(len(state[f"cutters/{i}/pending/0"]) for i in range(3))
-    state = go(tmp_path)
+    state = go(tmp_path, *replay)
     assert "Resumed at update 14.\n" in capfd.readouterr().out
     assert_same(tmp_path, state, whole)
 
@@ -89,7 +95,7 @@ def test_a_run_that_was_killed_repeats_what_came_after_its_checkpoint_and_counts
     shutil.copytree(whole[0], root)
     shutil.rmtree(root / "checkpoints" / str(UPDATES))
     assert os.listdir(root / "checkpoints") == ["27"]
-    assert_same(root, go(root), whole)
+    assert_same(root, go(root, *whole[2]), whole)
 
 
 def start_again(root, environment):

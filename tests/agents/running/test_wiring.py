@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.replay.tables import Episode
+from agents.replay.replay import Episode
 from agents.running.embedded import EmbeddedRun
 from rbs_tf import ReturnMoments
 from tests.agents.running.test_embedded import configured, scalars

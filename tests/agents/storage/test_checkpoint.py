@@ -12,6 +12,7 @@ import reverb
 import tensorflow as tf
 
 from agents import RunFolderError
+from agents.replay.reverb_replay import reverb_checkpoint, reverb_checkpointer
 from agents.storage.checkpoint import Checkpointer, read_newest
 
 
@@ -21,10 +22,12 @@ class Run:
     def __init__(self, root_dir: pathlib.Path, keep: int = 2):
         self.variable = tf.Variable(0.0)
         self.checkpointer = Checkpointer(
-            root_dir, {"variable": self.variable}, lambda: self.client.checkpoint(), keep
+            root_dir, {"variable": self.variable}, lambda: reverb_checkpoint(self.client), keep
         )
         table = reverb.Table.queue("numbers", 100)
-        self.server = reverb.Server([table], checkpointer=self.checkpointer.replay_checkpointer())
+        self.server = reverb.Server(
+            [table], checkpointer=reverb_checkpointer(self.checkpointer.replay_folders())
+        )
         self.client = reverb.Client(f"localhost:{self.server.port}")
 
     def go_to(self, step: int) -> None:

@@ -12,7 +12,7 @@ from tf_agents.trajectories.time_step import StepType
 
 from agents import EnvironmentFault
 from agents.policy import MultiHeadPolicy
-from agents.replay.reverb_replay import Replay
+from agents.replay.replay import Replay
 from agents.storage.state import from_bytes, to_bytes
 from agents.workers.collector import Collector
 from networks.recurrent_q_network import RecurrentQNetwork

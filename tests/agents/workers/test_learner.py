@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from agents.replay.reverb_replay import Replay
-from agents.replay.tables import Episode
+from agents.replay.replay import Episode
+from agents.replay.reverb_replay import ReverbReplay
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
 from agents.workers.learner import Learner
@@ -30,7 +30,7 @@ class Remembering(Scaling):
 def test_reports_of_every_kind_of_statistics_are_merged_and_handed_on(tmp_path):
     agent = make_agent(scaling=Remembering)
     observation, state = agent.time_step_spec.observation, agent.network.state_spec
-    replay = Replay(SHAPE, observation, state, H, Remembering.needs, capacity=100, min_sequences=1)
+    replay = ReverbReplay(SHAPE, observation, state, H, Remembering.needs, capacity=100, min_sequences=1)
     learner = Learner(str(tmp_path), agent, replay, batch_size=1, summary_interval=0)
     rng, rows = np.random.default_rng(0), []
     for steps in (7, 1, 30):
@@ -69,11 +69,11 @@ def start(tmp_path):
         )
         if replay is None:
             observation, state = agent.time_step_spec.observation, agent.network.state_spec
-            replay = Replay(
+            replay = ReverbReplay(
                 *(SHAPE, observation, state, H),
                 capacity=100,
                 min_sequences=1,
-                checkpointer=checkpointer.replay_checkpointer(),
+                folders=checkpointer.replay_folders(),
             )
             replays.append(replay)
         learner = Learner(str(tmp_path), agent, replay, 1, 0, checkpointer)

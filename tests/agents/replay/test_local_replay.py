@@ -1,0 +1,162 @@
+"""What only the local replay promises: exact and repeatable draws, also across a checkpoint."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from agents.replay.local_replay import LocalReplay
+from agents.replay.replay import LOCAL
+from agents.storage.checkpoint import ReplayFolders
+from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream
+
+SAMPLERS = ("prioritized", "uniform", "fifo")
+
+
+@pytest.fixture
+def backend():
+    return LOCAL
+
+
+def filled(make, count=100, **settings):
+    """Windows with priorities from 0 to 30, some of them changed later."""
+    replay = make(capacity=2 * count, error_buffer=1e7, **settings)
+    random = np.random.default_rng(1)
+    stream = Stream(replay)
+    for priority in 30.0 * random.random(count) ** 3 * (random.random(count) > 0.1):
+        stream.insert(1, priority)
+    return replay
+
+
+def test_a_million_draws_follow_the_whole_tables_priorities(make):
+    count, batch, draws = 300, 10_000, 1_000_000
+    replay = filled(make, count)
+    changed = np.random.default_rng(2).choice(count, 100, replace=False)
+    replay.update_priorities(tf.constant(changed, tf.uint64), tf.linspace(0.0, 50.0, 100))
+    powers = replay._priorities**0.9
+    expected = powers / powers.sum()
+    found = np.zeros(count)
+    for _ in range(draws // batch):
+        keys, probability = replay._draw(batch)
+        np.testing.assert_allclose(probability, expected[keys], rtol=1e-12)
+        found += np.bincount(keys, minlength=count)
+    assert (found[expected == 0.0] == 0).all() and (expected == 0.0).any()
+    drawn = expected > 0.0
+    assert stats.chisquare(found[drawn], draws * expected[drawn]).pvalue > 0.01
+
+
+def test_a_million_uniform_draws_favour_nothing(make):
+    replay = filled(make, 300, sampler="uniform")
+    found = np.bincount(np.concatenate([replay._draw(10_000)[0] for _ in range(100)]), minlength=300)
+    assert stats.chisquare(found).pvalue > 0.01
+
+
+def use(replay, rounds=5):
+    """Draws, priorities that depend on them and insertions by turns; everything that was drawn."""
+    stream, batches, drawn = Stream(replay), iter(replay.dataset(8)), []
+    for _ in range(rounds):
+        sequence, info = next(batches)
+        drawn += [column.numpy() for column in tf.nest.flatten((sequence, info))]
+        replay.update_priorities(info.key, sequence.steps.reward[:, 0] % 7.0 + sequence.core_state[0][:, 0])
+        stream.insert(3, priority=2.0)
+    return drawn
+
+
+def assert_same(one, other):
+    assert len(one) == len(other)
+    for first, second in zip(one, other, strict=True):
+        np.testing.assert_array_equal(first, second, strict=True)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("compression", [0, 3])
+def test_the_same_seed_gives_the_same_draws_and_a_checkpoint_changes_none(
+    make, tmp_path, sampler, compression
+):
+    settings = {"sampler": sampler, "compression": compression, "replay_ratio": 2.5}
+    whole, first = (filled(make, seed=5, folders=ReplayFolders(tmp_path, None), **settings) for _ in range(2))
+    assert_same(use(whole), use(first))
+    saved = pathlib.Path(first.checkpoint())
+    (tmp_path / "next").mkdir()
+    second = make(
+        seed=6,  # the checkpoint's counts
+        capacity=200,
+        error_buffer=1e7,
+        folders=ReplayFolders(tmp_path / "next", saved),
+        **settings,
+    )
+    assert_same(use(whole), use(second))
+    counts = [(replay.size, replay.inserted, replay.sampled) for replay in (whole, second)]
+    assert counts[0] == counts[1]
+
+
+def test_another_seed_gives_other_draws(make):
+    one, other = (use(filled(make, seed=seed)) for seed in (0, 1))
+    assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_a_checkpoint_holds_each_row_once(make, tmp_path):
+    """Windows of 4 blocks, each beginning one block after the one before."""
+    replay = make(folders=ReplayFolders(tmp_path, None))
+    Stream(replay).insert(20)
+    saved = pathlib.Path(replay.checkpoint())
+    assert np.load(saved / "observations.npy").shape == (23, SHAPE.block, *OBSERVATION.shape)
+    assert np.load(saved / "windows.npy")[-1].tolist() == [19, 20, 21, 22]
+    assert all(path.suffix in (".npy", ".npz", ".json") for path in saved.iterdir())
+
+
+def test_an_empty_table_has_a_checkpoint_too(make, tmp_path):
+    saved = pathlib.Path(make(folders=ReplayFolders(tmp_path, None)).checkpoint())
+    (tmp_path / "next").mkdir()
+    resumed = make(folders=ReplayFolders(tmp_path / "next", saved))
+    assert (resumed.size, resumed.inserted) == (0, 0)
+    Stream(resumed).insert(2)
+    assert resumed.size == 2
+
+
+def test_drawing_more_than_the_ratio_allows_fails_at_once(make):
+    replay = make(min_sequences=2, error_buffer=4.0)
+    batches = iter(replay.dataset(2))
+    with pytest.raises(tf.errors.UnknownError, match="TimeoutError: .* 0 insertions and 0 samples"):
+        next(batches)
+    Stream(replay).insert(2)
+    for _ in range(2):
+        next(batches)
+    with pytest.raises(tf.errors.UnknownError, match="TimeoutError: .* 2 insertions and 4 samples"):
+        next(batches)
+
+
+def test_fifo_never_waits_for_draws_that_are_not_there(make):
+    replay = make(sampler="fifo", error_buffer=50.0)
+    Stream(replay).insert(3)
+    next(iter(replay.dataset(2)))
+    with pytest.raises(tf.errors.UnknownError, match="1 sequences in it"):
+        next(iter(replay.dataset(2)))
+
+
+def test_new_priorities_that_are_no_numbers_are_refused(make):
+    replay = make()
+    Stream(replay).insert(1)
+    with pytest.raises(FloatingPointError, match="finite"):
+        replay.update_priorities(tf.zeros(1, tf.uint64), tf.constant([np.nan]))
+
+
+def test_what_is_written_does_not_change_with_its_source():
+    replay = LocalReplay(SHAPE, OBSERVATION, STATE, HEADS, capacity=200, min_sequences=1)
+    stream = Stream(replay)
+    observation = np.zeros((SHAPE.block, 3), np.uint8)
+    original = stream.writer.append
+    stream.writer.append = lambda block: original(
+        block._replace(steps=block.steps._replace(observation=observation))
+    )
+    stream.insert(1)
+    observation[:] = 9
+    sequence, _ = next(iter(replay.dataset(1)))
+    assert not sequence.steps.observation.numpy().any()
+
+
+def test_without_a_folder_there_is_no_checkpoint(make):
+    with pytest.raises(ValueError, match="nowhere to write"):
+        make().checkpoint()

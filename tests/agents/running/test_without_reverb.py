@@ -1,0 +1,43 @@
+"""A Python that cannot import Reverb trains in one process, and says what it takes instead."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.agents.running.test_embedded import REPOSITORY, command
+
+BLOCKED = """
+import sys
+sys.modules["reverb"] = None  # whoever imports it gets an ImportError
+from agents.running.startup import quiet
+quiet()
+from agents.commands.train import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def train(root_dir, *arguments):
+    _, _, *flags = command(root_dir, *arguments, updates=3)
+    return subprocess.run(
+        [sys.executable, "-c", BLOCKED, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.mark.parametrize("flag", [(), ("--replay=local",)])
+def test_one_process_takes_the_local_replay_and_says_so_if_nobody_has_asked_for_it(tmp_path, flag):
+    result = train(tmp_path / "run", *flag)
+    assert result.returncode == 0, result.stderr
+    assert "updates 3/3" in result.stdout and result.stderr == ""
+    said = re.findall("^The replay is in this process, as Reverb cannot be imported .*$", result.stdout, re.M)
+    assert len(said) == (0 if flag else 1)
+    assert (tmp_path / "run/checkpoints/3/replay/table.json").exists()
+
+
+@pytest.mark.parametrize("flag", ["--collectors=2", "--replay=reverb"])
+def test_what_needs_reverb_is_refused_with_what_to_install(tmp_path, flag):
+    result = train(tmp_path / "run", flag)
+    assert result.returncode == 2 and "Traceback" not in result.stderr
+    assert "pip install 'dm-reverb~=0.14.0'" in result.stderr and "--replay=local" in result.stderr
+    assert not (tmp_path / "run").exists()
