@@ -20,7 +20,8 @@ Finding = tuple[str, str, str]  # status, what, detail
 OK, WARN, FAILED = "ok", "warn", "failed"
 _NEEDED = ("", "tensorflow", "gymnasium", "tf-agents", "atari", "agent")  # extras, and what needs none
 _EXTRAS = (*_NEEDED, "minatar", "cluster", "plots", "video")
-_REINSTALL = "Type: python -m pip install --force-reinstall -r requirements.lock -e ."
+_LOCK = "requirements.lock" if sys.version_info < (3, 12) else "requirements-newest.lock --no-deps"
+_REINSTALL = f"Type: python -m pip install --force-reinstall -r {_LOCK} -e ."
 
 
 def check_machine() -> Iterator[Finding]:
