@@ -8,15 +8,12 @@ size, as the oldest leaves first: keys need no index.
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import itertools
 import math
-import os
 import shutil
 import threading
 import types
 import uuid
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.replay import local_files
-from agents.replay.compression import compress, decompress
+from agents.replay.compression import compress, decompress, decompress_batch
 from agents.replay.local_files import StoredBlock, Table
 from agents.replay.replay import (
     LOCAL,
@@ -47,7 +44,6 @@ from agents.storage.state import State
 from agents.targets import Sequence, SequenceShape, Steps
 
 _FOLDER = "local"  # under `ReplayFolders.writes_to`
-_MOST_THREADS = 8
 
 
 class LocalReplay(Replay):
@@ -86,9 +82,6 @@ class LocalReplay(Replay):
         self._priorities = np.zeros(self._max_size)
         self._weights = SumTree(self._max_size) if self.sampler == "prioritized" else None
         self._queue: collections.deque[tuple[int, StatisticsReport]] = collections.deque()
-        # zlib gives the interpreter's lock back while it works.
-        threads = min(_cores(), _MOST_THREADS)
-        self._threads = concurrent.futures.ThreadPoolExecutor(threads) if self._compression else None
         self._folder = None if folders is None else folders.writes_to / _FOLDER
         if folders is not None and folders.begins_with is not None:
             self._restore(folders)
@@ -130,11 +123,17 @@ class LocalReplay(Replay):
             Drawn(tf.TensorSpec((batch_size,), tf.uint64), tf.TensorSpec((batch_size,), tf.float64)),
         )
         flat = tf.nest.flatten(specs)
+        # As `_batch` gives them.
+        strings = tf.TensorSpec((batch_size, self._shape.blocks), tf.string)
+        given = [strings if self._compression and spec is flat[1] else spec for spec in flat]
 
         def draw(_: tf.Tensor) -> tuple[Sequence, Drawn]:
-            columns = tf.numpy_function(lambda: self._batch(batch_size), (), [spec.dtype for spec in flat])
-            for column, spec in zip(columns, flat, strict=True):
+            columns = tf.numpy_function(lambda: self._batch(batch_size), (), [spec.dtype for spec in given])
+            for column, spec in zip(columns, given, strict=True):
                 column.set_shape(spec.shape)
+            if self._compression:
+                unpacked = decompress_batch(columns[1], self._shape.block, self._observation_spec)
+                columns[1] = tf.reshape(unpacked, flat[1].shape)
             return tf.nest.pack_sequence_as(specs, columns)
 
         return draws.map(draw)
@@ -178,8 +177,6 @@ class LocalReplay(Replay):
     def stop(self) -> None:
         self._closed = True
         self._stopped.assign(True)
-        if self._threads is not None:
-            self._threads.shutdown()
 
     def _insert(self, window: tuple[StoredBlock, ...], priority: float) -> None:
         """Puts a window into the table, from which the oldest may leave for it."""
@@ -255,21 +252,11 @@ class LocalReplay(Replay):
         return [*steps, *states, *drawn]
 
     def _observations(self, windows: list[tuple[StoredBlock, ...]]) -> np.ndarray:
-        shape = len(windows), self._shape.rows, *self._observation_spec.shape
-        if self._threads is None:
-            blocks = itertools.chain.from_iterable(windows)
-            return np.concatenate([block.observation for block in blocks]).reshape(shape)
-        observations = np.empty(shape, self._observation_spec.dtype.as_numpy_dtype)
-        size = self._shape.block * observations[0, 0].nbytes
-
-        def unpack(window: tuple[StoredBlock, ...], into: np.ndarray) -> None:
-            flat = into.reshape(len(window), -1)
-            for row, block in zip(flat, window, strict=True):
-                row[:] = np.frombuffer(zlib.decompress(block.observation, bufsize=size), row.dtype)
-
-        for _ in self._threads.map(unpack, windows, observations):
-            pass
-        return observations
+        """[B, L, ...]; compressed: strings [B, N], which cost less to unpack in the graph."""
+        stored = [block.observation for block in itertools.chain.from_iterable(windows)]
+        if self._compression:
+            return np.array(stored, object).reshape(len(windows), -1)
+        return np.concatenate(stored).reshape(len(windows), self._shape.rows, *self._observation_spec.shape)
 
     def _draw(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Keys int64 [B], and the probability float64 [B] that each draw had.
@@ -331,11 +318,6 @@ class LocalReplay(Replay):
             self._windows[place] = window
         self._set_priorities(places, table.priorities)
         self._queue.extend(table.reports)
-
-
-def _cores() -> int:
-    """Those that this process may use, where the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalWriter:
