@@ -27,7 +27,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test test-newest test-adopting chaos studies bench rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test test-full test-newest test-adopting chaos studies bench rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -38,7 +38,11 @@ compare: $(INSTALLED) ## Train the quickstart with scaling and without, and writ
 	$(PY) train.py --config=quickstart --scaling=none $(ARGS)
 	$(PY) -m agents report runs/quickstart-* --title="With return-based scaling and without"
 
-test: lint ## Check style and types and run the tests; ARGS="-m slow" runs the long ones
+test: $(INSTALLED) ## Check style and types and run the tests; ARGS="-m slow" runs the long ones
+	@if $(PY) -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then exec $(MAKE) test-newest NEWEST_VENV=$(VENV); \
+	else exec $(MAKE) lint test-full; fi
+
+test-full: $(INSTALLED)
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 # First the package with Keras 3, then the agent with Keras 2 (tf_keras) and the local replay.

@@ -1,5 +1,6 @@
 """Set-up that every test shares. It runs before any test module imports TensorFlow."""
 
+import importlib.util
 import os
 
 import pytest
@@ -12,6 +13,20 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # The workers share the cores; each with a pool as wide as the machine would only wait for the others.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+
+collect_ignore = []
+if importlib.util.find_spec("reverb") is None:
+    # Beside the newest TensorFlow there are no Reverb, no Ray and none of the report's packages.
+    collect_ignore += [
+        "agents/commands/test_settings.py",
+        "agents/monitoring/report",
+        "agents/replay/test_reverb_replay.py",
+        "agents/storage/test_checkpoint.py",
+        "agents/workers/test_collector.py",
+        "agents/workers/test_evaluator.py",
+        "agents/workers/test_learner.py",
+        "agents/workers/test_step_statistics.py",
+    ]
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
