@@ -52,8 +52,9 @@ class LocalReplay(Replay):
     The same seed, insertions, draws and new priorities in the same order give the same draws, bit for bit, also across
     a checkpoint. Reading ahead and several replicas leave the order to chance.
 
+    Beside the arguments of `Replay`:
+
     Args:
-      shape, observation_spec, state_spec, num_heads, needs, **options: see `Replay`.
       seed: of random draws.
       folders: where checkpoints go, and which one it starts with; None: it starts empty and cannot write one.
 

@@ -60,8 +60,9 @@ class ReverbReplay(Replay):
     tables is shared between clients, which may be in other processes and on other machines. Its random draws cannot be
     seeded.
 
+    Beside the arguments of `Replay`:
+
     Args:
-      shape, observation_spec, state_spec, num_heads, needs, **options: see `Replay`.
       address: "host:port" of a server that is there already, made with the same settings; None starts one.
       folders: where the server's checkpoints go, and which one it starts with; None: somewhere under /tmp.
     """
