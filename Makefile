@@ -45,7 +45,10 @@ test: $(INSTALLED) ## Check style and types and run the tests; ARGS="-m slow" ru
 test-full: $(INSTALLED)
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
 
-# First the package with Keras 3, then the agent with Keras 2 (tf_keras) and the local replay.
+# First the package with Keras 3, then what goes through TF-Agents with Keras 2 (tf-keras) and the local replay; what needs
+# Reverb is left out by tests/conftest.py.
+KERAS_3_TESTS := tests/rbs_tf --ignore=tests/rbs_tf/environments --ignore=tests/rbs_tf/test_scaled_loss_agents.py
+NEWEST_AGENT_TESTS := tests/agents tests/networks tests/rbs_tf/environments tests/rbs_tf/test_scaled_loss_agents.py
 test-newest: $(NEWEST_INSTALLED) ## Test the package and the agent beside the newest TensorFlow, in .venv-newest
 	TF_USE_LEGACY_KERAS=0 $(NEWEST_VENV)/bin/python -m pytest -n $(WORKERS) $(KERAS_3_TESTS) $(ARGS)
 	$(NEWEST_VENV)/bin/python -m pytest -n $(WORKERS) $(NEWEST_AGENT_TESTS) $(ARGS)

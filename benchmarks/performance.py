@@ -30,6 +30,7 @@ BENCHMARKS = (
     "scaling_cost",
     "torso_peak",
     "other_frameworks",
+    "newest_tensorflow",
     "acting",
     "environment_step",
     "collector_step",

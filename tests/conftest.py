@@ -18,6 +18,7 @@ collect_ignore = []
 if importlib.util.find_spec("reverb") is None:
     # Beside the newest TensorFlow there are no Reverb, no Ray and none of the report's packages.
     collect_ignore += [
+        "agents/commands/test_doctor.py",
         "agents/commands/test_settings.py",
         "agents/monitoring/report",
         "agents/replay/test_reverb_replay.py",

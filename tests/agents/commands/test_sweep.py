@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.parse
 
 import gin
 import pytest
 
-from agents import UsageError
+from agents import RETURN, UsageError
 from agents.commands import sweep
 from agents.commands.train import CONFIGS, check_configuration, main
 from agents.running import processes
@@ -249,6 +251,14 @@ def test_on_ray_runs_are_placed_side_by_side(started, tmp_path, capfd):
             started("seed = [10, 11]\nnum_cpus = 3", cluster=cluster.address)
     finally:
         cluster.shutdown()
+
+
+def test_the_address_shows_one_entry_per_run_and_pins_the_return():
+    query = urllib.parse.parse_qs(urllib.parse.urlsplit(sweep.WATCH).query)
+    shown = [name for name in ("run/train", "run/eval", "run") if re.search(query["runFilter"][0], name)]
+    assert shown == ["run/eval"]
+    (card,) = json.loads(query["pinnedCards"][0])
+    assert card == {"plugin": "scalars", "tag": RETURN}
 
 
 def test_other_flags_belong_into_the_file(capsys):
