@@ -16,11 +16,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 collect_ignore = []
 if importlib.util.find_spec("reverb") is None:
-    # Beside the newest TensorFlow there are no Reverb, no Ray and none of the report's packages.
+    # What Reverb is part of, or the full stack's versions. What needs Ray skips itself.
     collect_ignore += [
         "agents/commands/test_doctor.py",
         "agents/commands/test_settings.py",
-        "agents/monitoring/report",
         "agents/replay/test_reverb_replay.py",
         "agents/storage/test_checkpoint.py",
         "agents/workers/test_collector.py",
