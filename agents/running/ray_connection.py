@@ -24,6 +24,8 @@ _SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # We say what is not shipped; Ray would tell us on every start what else it leaves out.
     "RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES": "",
+    # The run says who has died, in words of its own.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^A worker died or was killed while executing a task",
 }
 _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 
