@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -37,6 +38,14 @@ class LossExtra(NamedTuple):
     priorities: tf.Tensor  # float32 [B], new priorities of the sequences
     per_head: dict[str, tf.Tensor]  # tag -> float32 [H]
     scalars: dict[str, tf.Tensor]  # tag -> float32
+
+
+class Features(NamedTuple):
+    """What the torsos of both networks make of a batch of windows; float32 [B, rows, D]."""
+
+    target: tf.Tensor  # all rows
+    burn_in: tf.Tensor | tuple[()]  # those of the burn-in; () without one
+    online: tf.Tensor  # those behind it; carries the gradient
 
 
 class Values(NamedTuple):
@@ -88,8 +97,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       priority_eta: weight of the maximum in a sequence's priority (R2D2: 0.9).
       importance_exponent: beta of the importance weights.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
-      jit_compile: compile the update with XLA. Slower on CPUs, and not with MirroredStrategy on CPUs, where TensorFlow
-        2.15 compiles no update in which replicas meet.
+      jit_compile: compile the update with XLA: all of it, or nothing; None compiles what lies behind the torso, and
+        Adam, on a CPU without a strategy, nothing elsewhere. A CPU is slow at XLA's convolutions and quick at its loops
+        over time. True does not go with MirroredStrategy on CPUs: TensorFlow 2.15 compiles no exchange between them.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
 
     Raises:
@@ -113,7 +123,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         priority_eta: float = 0.9,
         importance_exponent: float = 0.6,
         evaluation_epsilon: float = 0.0,
-        jit_compile: bool = False,
+        jit_compile: bool | None = None,
         strategy: tf.distribute.Strategy | None = None,
     ):
         tf.Module.__init__(self, name="recurrent_multi_head_agent")
@@ -137,9 +147,16 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self._initialised = tf.Variable(False, trainable=False, name="initialised")
         self._target_update_period = target_update_period
         self._double_q = double_q
+        # Rows after the training region are only bootstrapped from; the online network is asked there for the choice
+        # of action alone.
+        self._online_rows = slice(shape.burn_in, None if double_q else shape.burn_in + shape.length)
         self._priority_eta = priority_eta
         self._importance_exponent = importance_exponent
-        self._compiled_update = tf.function(self._update, jit_compile=True) if jit_compile else self._update
+        compiled = functools.partial(tf.function, jit_compile=True)
+        in_part = compiled if jit_compile is None and _is_one_cpu(self.strategy) else _as_it_is
+        self._compiled_update = compiled(self._update) if jit_compile else self._update
+        self._behind_torso = in_part(self._gradients)
+        self._adam = in_part(self.optimizer.apply_gradients)
         collect_policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed)
         policy = MultiHeadPolicy(
             time_step_spec, action_spec, network, len(heads), seed=seed + 1, epsilons=(evaluation_epsilon,)
@@ -213,35 +230,57 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def _update(self, sequence: Sequence) -> tuple[tf.Tensor, Errors, tf.Tensor]:
         """One update of the online network: loss, errors, and new priorities [B]."""
-        self.scaling.before_update(self.network.heads, self.target_network.heads)
         with tf.GradientTape() as tape:
-            values = self._unroll(sequence)
-            mask = tf.cast(self._transitions(sequence.steps)[: self.shape.length], tf.float32)
-            self.scaling.initialise(values.greedy[: self.shape.length], mask, ~self._initialised)
-            self._initialised.assign(True)
-            errors = self._errors(sequence.steps, values)
-            loss, _, priorities = self._loss_and_priorities(sequence, errors)
-        variables = self.network.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            features = self._features(sequence.steps.observation)
+        # What is compiled takes no arguments that it does not use: they would be copied.
+        sequence = sequence._replace(steps=sequence.steps._replace(observation=()))
+        loss, errors, priorities, of_features, gradients = self._behind_torso(sequence, features)
+        of_torso = tape.gradient(features.online, self.network.torso_variables, of_features)
+        variables = self.network.torso_variables + self.network.variables_behind_torso
+        self._adam(list(zip(of_torso + gradients, variables, strict=True)))
         self.scaling.after_update(
             errors.targets, errors.outputs, errors.mask, self.network.heads, self.target_network.heads
         )
         return loss, errors, priorities
 
-    def _unroll(self, sequence: Sequence) -> Values:
+    def _features(self, observation: tf.Tensor) -> Features:
+        """Runs both torsos over windows [B, rows, ...]."""
+        burn_in = self.shape.burn_in
+        return Features(
+            self.target_network.features(observation),
+            self.network.features(observation[:, :burn_in]) if burn_in else (),
+            self.network.features(observation[:, self._online_rows], training=True),
+        )
+
+    def _gradients(
+        self, sequence: Sequence, features: Features
+    ) -> tuple[tf.Tensor, Errors, tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        """Loss, errors, new priorities; the loss' gradient in `features.online` and in all variables but the torso's."""
+        self.scaling.before_update(self.network.heads, self.target_network.heads)
+        with tf.GradientTape() as tape:
+            tape.watch(features.online)
+            values = self._unroll(sequence, features)
+            mask = tf.cast(self._transitions(sequence.steps)[: self.shape.length], tf.float32)
+            self.scaling.initialise(values.greedy[: self.shape.length], mask, ~self._initialised)
+            self._initialised.assign(True)
+            errors = self._errors(sequence.steps, values)
+            loss, _, priorities = self._loss_and_priorities(sequence, errors)
+        of_features, *gradients = tape.gradient(loss, [features.online, *self.network.variables_behind_torso])
+        return loss, errors, priorities, of_features, gradients
+
+    def _unroll(self, sequence: Sequence, features: Features) -> Values:
         """Runs both networks over each window: burns in from the stored state, then goes on behind the burn-in."""
         burn_in, length = self.shape.burn_in, self.shape.length
         steps, state = sequence.steps, sequence.core_state
-        inputs = (steps.observation, steps.previous_action, steps.reward), steps.step_type
-        target_values, _ = self.target_network(*inputs, state)
+        inputs = steps.previous_action, steps.reward, steps.step_type
+        target_values, _ = self.target_network.behind_torso(features.target, *inputs, state)
         target_values = swap_batch_and_time(target_values)[burn_in:]
         if burn_in:
-            _, state = self.network(*_columns(inputs, None, burn_in), state)
+            columns = (column[:, :burn_in] for column in inputs)
+            _, state = self.network.behind_torso(features.burn_in, *columns, state)
             state = tf.nest.map_structure(tf.stop_gradient, state)
-        # Rows after the training region are only bootstrapped from; the online network is asked there for the
-        # choice of action alone.
-        end = None if self._double_q else burn_in + length
-        values, _ = self.network(*_columns(inputs, burn_in, end), state, training=True)
+        columns = (column[:, self._online_rows] for column in inputs)
+        values, _ = self.network.behind_torso(features.online, *columns, state)
         values = swap_batch_and_time(values)
 
         greedy = tf.stop_gradient(tf.reduce_max(values, axis=-1))
@@ -259,7 +298,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
         Changes nothing. Before the first update, the scaling has not seen values yet (sigma_v is its default).
         """
-        return self._errors(sequence.steps, self._unroll(sequence))
+        return self._errors(
+            sequence.steps, self._unroll(sequence, self._features(sequence.steps.observation))
+        )
 
     def _errors(self, steps: Steps, values: Values) -> Errors:
         """n-step targets, and the scaled errors of `values.outputs` against them."""
@@ -354,16 +395,20 @@ def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:
     return mirrored and any("CPU" in device for device in strategy.extended.worker_devices)
 
 
+def _as_it_is(function: Callable) -> Callable:
+    return function
+
+
+def _is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
+    devices = {device.device_type for device in tf.config.list_logical_devices()}
+    return strategy is tf.distribute.get_strategy() and devices == {"CPU"}
+
+
 def _refuse(weights: None) -> None:
     if weights is not None:
         raise ValueError(
             "importance weights come from the sequences' own probabilities; weights must be None"
         )
-
-
-def _columns(inputs: tuple, start: int | None, end: int | None) -> tuple:
-    """The network's inputs [B, T, ...] at some of the times."""
-    return tf.nest.map_structure(lambda column: column[:, start:end], inputs)
 
 
 def _sequence_spec(time_step_spec: ts.TimeStep, state_spec: tuple) -> Sequence:

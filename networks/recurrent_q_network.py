@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,7 @@ class RecurrentQNetwork(network.Network):
         self._observes_flags = _holds_flags(self.input_tensor_spec[0])
         torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
         self._torso = (torso or torso_for(input_tensor_spec[0], image_torso))(seed=torso_seed)
+        self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
         self._core = RecurrentCore(lstm_units, core_seed)
         self._linear = tf.keras.layers.Dense(
             post_lstm_units,
@@ -109,6 +111,20 @@ class RecurrentQNetwork(network.Network):
             values, _ = self(zeros, network_state=self.get_initial_state(1), **kwargs)
             self._network_output_spec = tf.TensorSpec(values.shape[1:], values.dtype)
         return self._network_output_spec
+
+    @property
+    def torso_variables(self) -> list[tf.Variable]:
+        """Trainable variables of the torso."""
+        return self._torso.trainable_variables
+
+    @property
+    def variables_behind_torso(self) -> list[tf.Variable]:
+        """Trainable variables of everything else."""
+        return [
+            *self._core.trainable_variables,
+            *self._linear.trainable_variables,
+            *self.heads.trainable_variables,
+        ]
 
     @property
     def shared_variables(self) -> list[tf.Variable]:
@@ -134,7 +150,7 @@ class RecurrentQNetwork(network.Network):
             [B] or [B, T].
           step_type: int32 [B] or [B, T]; before a FIRST row the state is set to zeros. None for no such row.
           network_state: (h, c), each float32 [B, U], before the first row; () for zeros.
-          training: for torsos that ask for it; Keras hands it down.
+          training: for torsos that ask for it.
 
         Returns:
           Q-values float32 [B, H, A] or [B, T, H, A], and the state after the last row.
@@ -142,21 +158,36 @@ class RecurrentQNetwork(network.Network):
         Raises:
           ValueError: other outer dimensions than [B] and [B, T].
         """
-        del training
         observation, previous_action, previous_reward = inputs
-        outer = tf.shape(previous_action)
-        outer_rank = previous_action.shape.rank
-        if outer_rank not in (1, 2):
+        if previous_action.shape.rank not in (1, 2):
             raise ValueError(
                 f"inputs need outer dimensions [B] or [B, T], got actions {previous_action.shape}"
             )
-        first = tf.zeros(outer, tf.bool) if step_type is None else tf.equal(step_type, StepType.FIRST)
+        features = self.features(observation, training)
+        return self.behind_torso(features, previous_action, previous_reward, step_type, network_state)
 
+    def features(self, observation: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """What the torso makes of observations [B, ...] or [B, T, ...]: float32 [B, D] or [B, T, D]."""
         # Observations are by far the largest tensors: batch and time are merged where they lie, and only the
         # features are turned time-major for the core.
-        observation = tf.reshape(observation, (-1, *observation.shape[outer_rank:]))
-        features = self._torso(tf.cast(observation, tf.bool) if self._observes_flags else observation)
-        features = tf.reshape(features, tf.concat([outer, features.shape[1:]], axis=0))
+        rank = self.input_tensor_spec[0].shape.rank
+        outer = tf.shape(observation)[: observation.shape.rank - rank]
+        merged = tf.reshape(observation, (-1, *observation.shape[observation.shape.rank - rank :]))
+        asks = {"training": training} if self._torso_asks_for_training else {}
+        features = self._torso(tf.cast(merged, tf.bool) if self._observes_flags else merged, **asks)
+        return tf.reshape(features, tf.concat([outer, features.shape[1:]], axis=0))
+
+    def behind_torso(
+        self,
+        features: tf.Tensor,
+        previous_action: tf.Tensor,
+        previous_reward: tf.Tensor,
+        step_type: tf.Tensor | None = None,
+        network_state: State | tuple[()] = (),
+    ) -> tuple[tf.Tensor, State]:
+        """The network's values and state from the torso's features; otherwise as `call`."""
+        outer = tf.shape(previous_action)
+        first = tf.zeros(outer, tf.bool) if step_type is None else tf.equal(step_type, StepType.FIRST)
         features = tf.concat(
             [
                 features,
@@ -165,12 +196,13 @@ class RecurrentQNetwork(network.Network):
             ],
             axis=-1,
         )
-        if outer_rank == 2:
+        sequences = previous_action.shape.rank == 2
+        if sequences:
             features, first = swap_batch_and_time(features), swap_batch_and_time(first)
         state = network_state or self.get_initial_state(outer[0])
         hidden, state = self._core(features, first, state)
         q_values = self.heads(self._linear(hidden))
-        return swap_batch_and_time(q_values) if outer_rank == 2 else q_values, state
+        return swap_batch_and_time(q_values) if sequences else q_values, state
 
 
 def _holds_flags(spec: tf.TensorSpec) -> bool:
