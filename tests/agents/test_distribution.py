@@ -178,14 +178,13 @@ def test_priorities_of_all_replicas_reach_their_sequences(tmp_path, backend):
         process(check_learner, str(tmp_path), backend)
 
 
-def run_embedded(root_dir, updates, backend):
+def run_embedded(root_dir, updates):
     """Returns whether it resumed, its updates and steps, and the weights at its start and at its end."""
     one_head = "Heads.pairs = ((0.99, False),)"  # tracing takes its time, once per replica and head
     bindings = (
         one_head,
         "train.strategy = 'mirrored'",
         f"train.updates = {updates}",
-        f"Replay.backend = '{backend}'",
     )
     with configured(*bindings), EmbeddedRun(root_dir) as run:
         assert run.agent.strategy.num_replicas_in_sync == 2
@@ -198,12 +197,11 @@ def run_embedded(root_dir, updates, backend):
         return run.learner.resumed, result, before, after, priorities
 
 
-@pytest.mark.parametrize("backend", [REVERB, LOCAL])
-def test_the_embedded_mode_trains_on_two_replicas_and_goes_on_from_its_checkpoint(tmp_path, backend):
+def test_the_embedded_mode_trains_on_two_replicas_and_goes_on_from_its_checkpoint(tmp_path):
     runs = []
     for updates in (6, 8):
         with fresh_process() as process:
-            runs.append(process(run_embedded, str(tmp_path), updates, backend))
+            runs.append(process(run_embedded, str(tmp_path), updates))
     (resumed, first, initial, saved, _), (resumed_again, second, restored, _, _) = runs
     assert (resumed, first.updates, resumed_again, second.updates) == (False, 6, True, 8)
     assert second.environment_steps > first.environment_steps > 0

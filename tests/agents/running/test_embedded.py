@@ -201,7 +201,6 @@ def losses(root_dir, seed, backend, sampler):
 @pytest.mark.parametrize(
     ("sampler", "backends"),
     [
-        ("fifo", ("reverb", "reverb")),
         ("fifo", ("reverb", "local")),
         ("prioritized", ("local", "local")),
         ("uniform", ("local", "local")),
