@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from agents.targets import (
     of_all_replicas,
     sequence_priorities,
 )
+from networks.recurrent_core import State
 from networks.recurrent_q_network import RecurrentQNetwork, swap_batch_and_time
 from rbs_tf import ReturnMoments
 from rbs_tf.return_scaling import summed_over_replicas
@@ -152,11 +152,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self._online_rows = slice(shape.burn_in, None if double_q else shape.burn_in + shape.length)
         self._priority_eta = priority_eta
         self._importance_exponent = importance_exponent
-        compiled = functools.partial(tf.function, jit_compile=True)
-        in_part = compiled if jit_compile is None and _is_one_cpu(self.strategy) else _as_it_is
-        self._compiled_update = compiled(self._update) if jit_compile else self._update
-        self._behind_torso = in_part(self._gradients)
-        self._adam = in_part(self.optimizer.apply_gradients)
+        in_part = jit_compile is None and _is_one_cpu(self.strategy)
+        self._compiled_update = _compiled(self._update, bool(jit_compile))
+        self._compiled_gradients = _compiled(self._gradients, in_part)
+        self._compiled_adam = _compiled(self.optimizer.apply_gradients, in_part)
         collect_policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed)
         policy = MultiHeadPolicy(
             time_step_spec, action_spec, network, len(heads), seed=seed + 1, epsilons=(evaluation_epsilon,)
@@ -234,10 +233,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             features = self._features(sequence.steps.observation)
         # What is compiled takes no arguments that it does not use: they would be copied.
         sequence = sequence._replace(steps=sequence.steps._replace(observation=()))
-        loss, errors, priorities, of_features, gradients = self._behind_torso(sequence, features)
+        loss, errors, priorities, of_features, gradients = self._compiled_gradients(sequence, features)
         of_torso = tape.gradient(features.online, self.network.torso_variables, of_features)
         variables = self.network.torso_variables + self.network.variables_behind_torso
-        self._adam(list(zip(of_torso + gradients, variables, strict=True)))
+        self._compiled_adam(list(zip(of_torso + gradients, variables, strict=True)))
         self.scaling.after_update(
             errors.targets, errors.outputs, errors.mask, self.network.heads, self.target_network.heads
         )
@@ -255,7 +254,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _gradients(
         self, sequence: Sequence, features: Features
     ) -> tuple[tf.Tensor, Errors, tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-        """Loss, errors, new priorities; the loss' gradient in `features.online` and in all variables but the torso's."""
+        """Loss, errors, new priorities; gradients in `features.online` and in all variables but the torso's."""
         self.scaling.before_update(self.network.heads, self.target_network.heads)
         with tf.GradientTape() as tape:
             tape.watch(features.online)
@@ -272,15 +271,17 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """Runs both networks over each window: burns in from the stored state, then goes on behind the burn-in."""
         burn_in, length = self.shape.burn_in, self.shape.length
         steps, state = sequence.steps, sequence.core_state
-        inputs = steps.previous_action, steps.reward, steps.step_type
-        target_values, _ = self.target_network.behind_torso(features.target, *inputs, state)
+
+        def run(network: RecurrentQNetwork, features: tf.Tensor, rows: slice) -> tuple[tf.Tensor, State]:
+            columns = steps.previous_action[:, rows], steps.reward[:, rows], steps.step_type[:, rows]
+            return network.behind_torso(features, *columns, state)
+
+        target_values, _ = run(self.target_network, features.target, slice(None))
         target_values = swap_batch_and_time(target_values)[burn_in:]
         if burn_in:
-            columns = (column[:, :burn_in] for column in inputs)
-            _, state = self.network.behind_torso(features.burn_in, *columns, state)
+            _, state = run(self.network, features.burn_in, slice(burn_in))
             state = tf.nest.map_structure(tf.stop_gradient, state)
-        columns = (column[:, self._online_rows] for column in inputs)
-        values, _ = self.network.behind_torso(features.online, *columns, state)
+        values, _ = run(self.network, features.online, self._online_rows)
         values = swap_batch_and_time(values)
 
         greedy = tf.stop_gradient(tf.reduce_max(values, axis=-1))
@@ -395,8 +396,8 @@ def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:
     return mirrored and any("CPU" in device for device in strategy.extended.worker_devices)
 
 
-def _as_it_is(function: Callable) -> Callable:
-    return function
+def _compiled(function: Callable, by_xla: bool) -> Callable:
+    return tf.function(function, jit_compile=True, autograph=False) if by_xla else function
 
 
 def _is_one_cpu(strategy: tf.distribute.Strategy) -> bool:

@@ -74,6 +74,13 @@ PAPER = Work(
 SMALL = Work(
     "small network", (10, 10, 6), 6, networks.small_torso, 128, 64, 64, 16, SequenceShape(5, 20, 10, 5)
 )
+# configs/quickstart.gin and configs/atari_small.gin.
+QUICKSTART = Work(
+    "quickstart", (10, 10, 6), 6, networks.small_torso, 64, 64, 32, 8, SequenceShape(5, 20, 10, 5)
+)
+ATARI_SMALL = Work(
+    "atari_small", (84, 84, 2), 6, networks.dqn_torso, 128, 64, 64, 16, SequenceShape(5, 20, 20, 5)
+)
 
 
 def native_bfloat16() -> bool:

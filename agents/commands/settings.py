@@ -166,7 +166,7 @@ SETTINGS = {
     "RecurrentMultiHeadAgent.priority_eta": number(0.0, "", 0.9, most=1.0),
     "RecurrentMultiHeadAgent.importance_exponent": number(0.0, "", 0.6),
     "RecurrentMultiHeadAgent.evaluation_epsilon": number(0.0, "", 0.01, most=1.0),
-    "RecurrentMultiHeadAgent.jit_compile": flag(),
+    "RecurrentMultiHeadAgent.jit_compile": flag(optional=True),
     "SequenceShape.burn_in": whole(0, "environment steps", 20),
     "SequenceShape.length": whole(1, "environment steps", 80),
     "SequenceShape.period": whole(1, "environment steps", 40),

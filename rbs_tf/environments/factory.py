@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable
+import sys
+import types
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -238,7 +241,27 @@ def _unknown(name: str, like: str) -> ValueError:
 
 
 def _register_minatar() -> None:
-    with needed_by("MinAtar"):
-        importlib.import_module("minatar")
+    # MinAtar draws with these alone; they would take a second of every start.
+    with needed_by("MinAtar"), _imported_when_used("matplotlib.pyplot", "seaborn"):
+        importlib.import_module("minatar.gym")
     if "MinAtar/Breakout-v1" not in gymnasium.registry:  # registering twice prints a warning
         importlib.import_module("minatar.gym").register_envs()
+
+
+class _WhenUsed(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # the import system asks
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextlib.contextmanager
+def _imported_when_used(*modules: str) -> Iterator[None]:
+    """What is imported within gets stand-ins for modules, which import them when an attribute is asked for."""
+    stand_ins = {name: _WhenUsed(name) for name in modules if name not in sys.modules}
+    sys.modules.update(stand_ins)
+    try:
+        yield
+    finally:
+        for name in stand_ins:
+            del sys.modules[name]

@@ -36,6 +36,7 @@ def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, tra
     )
     if train_step is None:
         train_step = tf.Variable(0, dtype=tf.int64)
+    options.setdefault("jit_compile", False)  # compiling takes seconds
     return RecurrentMultiHeadAgent(
         time_step_spec, action_spec, Heads(pairs), network, scaling, shape, train_step, **options
     )

@@ -331,9 +331,11 @@ def test_first_priorities_equal_those_of_the_learner_with_the_same_weights():
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
-def test_the_update_compiles_with_xla_to_the_same_numbers():
+@pytest.mark.parametrize("double_q", [False, True])
+@pytest.mark.parametrize("jit_compile", [None, True])
+def test_the_update_compiles_with_xla_to_the_same_numbers(jit_compile, double_q):
     sequence = as_sequence(random_windows())
-    plain, compiled = make_agent(), make_agent(jit_compile=True)
+    plain, compiled = (make_agent(jit_compile=jit, double_q=double_q) for jit in (False, jit_compile))
     for _ in range(3):
         a, b = plain.train(sequence), compiled.train(sequence)
         np.testing.assert_allclose(b.loss, a.loss, rtol=1e-5)

@@ -28,7 +28,10 @@ TINY = (
     "RecurrentQNetwork.lstm_units = 16",
     "RecurrentQNetwork.head_hidden = 16",
     "environments.make.max_episode_steps = 200",
+    "RecurrentMultiHeadAgent.jit_compile = False",  # compiling takes seconds
 )
+COMPILED = "RecurrentMultiHeadAgent.jit_compile = None"  # in part, the default
+FINISHED = ("train.eval_interval = 10", "train.final_eval_rounds = 1", COMPILED)
 
 
 def command(root_dir, *arguments, updates=20, bindings=()):
@@ -55,7 +58,7 @@ def scalars(folder):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs") / "run"
-    result = train(root, bindings=("train.eval_interval = 10", "train.final_eval_rounds = 1"))
+    result = train(root, bindings=FINISHED)
     assert result.returncode == 0, result.stderr
     return root, result
 
@@ -114,7 +117,7 @@ def test_the_run_folder_says_how_to_repeat_it(finished):
 
 def test_the_same_command_goes_on_where_it_was(finished):
     root, _ = finished
-    result = train(root, updates=30, bindings=("train.eval_interval = 10", "train.final_eval_rounds = 1"))
+    result = train(root, updates=30, bindings=FINISHED)
     assert result.returncode == 0, result.stderr
     assert "Resumed at update 20" in result.stdout and "updates 30/30" in result.stdout
     steps = scalars(root / "train")["environment_steps"]
@@ -123,7 +126,7 @@ def test_the_same_command_goes_on_where_it_was(finished):
 
 def test_another_configuration_in_the_same_folder_is_refused_with_the_difference(finished):
     root, _ = finished
-    result = train(root, "--seed=1", bindings=("train.eval_interval = 10", "train.final_eval_rounds = 1"))
+    result = train(root, "--seed=1", bindings=FINISHED)
     assert result.returncode == 2
     assert "seed = 1" in result.stderr and "Traceback" not in result.stderr
 
@@ -192,7 +195,12 @@ def losses(root_dir, seed, backend, sampler):
     from agents.running.embedded import EmbeddedRun
 
     replay = f"Replay.backend = '{backend}'", f"Replay.sampler = '{sampler}'"
-    bindings = (*replay, f"train.seed = {seed}", "train.updates = 15")
+    bindings = (
+        *replay,
+        f"train.seed = {seed}",
+        "train.updates = 15",
+        *([COMPILED] * (sampler == "prioritized")),
+    )
     with configured(*bindings), EmbeddedRun(root_dir) as run:
         run.run()
     return scalars(root_dir / "train")["loss"], run.agent.network.trainable_variables[0].numpy()
