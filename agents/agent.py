@@ -152,7 +152,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self._online_rows = slice(shape.burn_in, None if double_q else shape.burn_in + shape.length)
         self._priority_eta = priority_eta
         self._importance_exponent = importance_exponent
-        in_part = jit_compile is None and _is_one_cpu(self.strategy)
+        self._compiles_in_part = in_part = jit_compile is None and _is_one_cpu(self.strategy)
         self._compiled_update = _compiled(self._update, bool(jit_compile))
         self._compiled_gradients = _compiled(self._gradients, in_part)
         self._compiled_adam = _compiled(self.optimizer.apply_gradients, in_part)
@@ -183,6 +183,24 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def observe(self, moments: ReturnMoments, **others: Any) -> None:
         """Statistics of new steps and episodes, see `Scaling.observe`; call before the update that needs them."""
         self.scaling.observe(moments, **others)
+
+    def compile_ahead(self, batch_size: int) -> None:
+        """Compiles what the first update with so many windows would compile otherwise, and changes nothing."""
+        if not self._compiles_in_part:
+            return
+        rows = batch_size, self.shape.rows
+
+        def zeros(spec: tf.TensorSpec, outer: tuple[int, ...]) -> tf.Tensor:
+            return tf.zeros((*outer, *spec.shape), spec.dtype)
+
+        spec = self.training_data_spec
+        of_one = self.network.features(zeros(spec.steps.observation, (1,)))
+        steps = tf.nest.map_structure(lambda column: zeros(column, rows), spec.steps._replace(observation=()))
+        others = tf.nest.map_structure(lambda column: zeros(column, rows[:1]), spec._replace(steps=()))
+        features = zeros(of_one[0], rows)
+        burn_in = features[:, : self.shape.burn_in] if self.shape.burn_in else ()
+        features = Features(features, burn_in, features[:, self._online_rows])
+        self._compiled_gradients(others._replace(steps=steps), features, tf.constant(False))
 
     def update_bandit(self, heads: np.ndarray, returns: np.ndarray) -> None:
         """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""
@@ -229,11 +247,14 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def _update(self, sequence: Sequence) -> tuple[tf.Tensor, Errors, tf.Tensor]:
         """One update of the online network: loss, errors, and new priorities [B]."""
+        self.scaling.before_update(self.network.heads, self.target_network.heads)
         with tf.GradientTape() as tape:
             features = self._features(sequence.steps.observation)
         # What is compiled takes no arguments that it does not use: they would be copied.
         sequence = sequence._replace(steps=sequence.steps._replace(observation=()))
-        loss, errors, priorities, of_features, gradients = self._compiled_gradients(sequence, features)
+        first = ~self._initialised
+        loss, errors, priorities, of_features, gradients = self._compiled_gradients(sequence, features, first)
+        self._initialised.assign(True)
         of_torso = tape.gradient(features.online, self.network.torso_variables, of_features)
         variables = self.network.torso_variables + self.network.variables_behind_torso
         self._compiled_adam(list(zip(of_torso + gradients, variables, strict=True)))
@@ -252,16 +273,14 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
 
     def _gradients(
-        self, sequence: Sequence, features: Features
+        self, sequence: Sequence, features: Features, first: tf.Tensor
     ) -> tuple[tf.Tensor, Errors, tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """Loss, errors, new priorities; gradients in `features.online` and in all variables but the torso's."""
-        self.scaling.before_update(self.network.heads, self.target_network.heads)
         with tf.GradientTape() as tape:
             tape.watch(features.online)
             values = self._unroll(sequence, features)
             mask = tf.cast(self._transitions(sequence.steps)[: self.shape.length], tf.float32)
-            self.scaling.initialise(values.greedy[: self.shape.length], mask, ~self._initialised)
-            self._initialised.assign(True)
+            self.scaling.initialise(values.greedy[: self.shape.length], mask, first)
             errors = self._errors(sequence.steps, values)
             loss, _, priorities = self._loss_and_priorities(sequence, errors)
         of_features, *gradients = tape.gradient(loss, [features.online, *self.network.variables_behind_torso])

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -120,6 +121,9 @@ class Learner:
             summary_interval=summary_interval,
             strategy=agent.strategy,
         )
+        # While the replay fills.
+        self._compiling = threading.Thread(target=agent.compile_ahead, args=(batch_size,))
+        self._compiling.start()
         restored = checkpointer.restore() if checkpointer else None
         self.resumed = restored is not None
         _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})
@@ -163,6 +167,7 @@ class Learner:
           FloatingPointError: the loss is NaN or infinite, and so are the weights now.
           RunFolderError: the disk does not take what TensorBoard is to show.
         """
+        self._compiling.join()
         loss, means = self._learner.run(iterations=1)
         self._errors.append([means.per_head[tag] for tag in (UNSCALED, SCALED)])
         due = self._summary_interval and self.updates % self._summary_interval == 0

@@ -7,7 +7,7 @@ from tf_agents.trajectories import time_step as ts
 
 from agents.heads import Heads
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ReturnBasedScaling, Scaling
+from rbs_tf.scalings import ReturnBasedScaling, ReturnOut, Scaling
 from tests.agents import numpy_step
 from tests.agents.small_agent import (
     ACTIONS,
@@ -342,6 +342,18 @@ def test_the_update_compiles_with_xla_to_the_same_numbers(jit_compile, double_q)
         np.testing.assert_allclose(b.extra.priorities, a.extra.priorities, rtol=1e-5)
     for a, b in zip(plain.network.variables, compiled.network.variables, strict=True):
         np.testing.assert_allclose(b, a, atol=1e-6)
+
+
+@pytest.mark.parametrize("scaling", [ReturnBasedScaling, ReturnOut])
+def test_compiling_ahead_changes_nothing_and_serves_the_first_update(scaling):
+    agent, other = (make_agent(jit_compile=None, scaling=scaling) for _ in range(2))
+    sequence = as_sequence(random_windows())
+    before = [variable.numpy() for variable in agent.variables]
+    agent.compile_ahead(batch_size=4)
+    for value, variable in zip(before, agent.variables, strict=True):
+        np.testing.assert_array_equal(value, variable)
+    assert tf.function(agent.train)(sequence).loss.numpy() == tf.function(other.train)(sequence).loss.numpy()
+    assert agent._compiled_gradients.experimental_get_tracing_count() == 1
 
 
 def test_learning_reduces_the_error_on_a_fixed_batch():

@@ -203,6 +203,9 @@ def losses(root_dir, seed, backend, sampler):
     )
     with configured(*bindings), EmbeddedRun(root_dir) as run:
         run.run()
+        if COMPILED in bindings:
+            traced = run.agent._compiled_gradients.experimental_get_tracing_count()
+            assert traced == 1, "what was compiled while the replay filled served the updates"
     return scalars(root_dir / "train")["loss"], run.agent.network.trainable_variables[0].numpy()
 
 
