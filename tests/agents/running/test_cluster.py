@@ -143,7 +143,9 @@ def test_environments_that_keep_failing_end_the_run_with_their_name(tmp_path):
     )
     assert result.returncode == 1, result.stdout + result.stderr
     assert "environments' step 7: SystemExit: out of order; it starts again (fault 1 of 2)" in result.stdout
-    assert "collector 0: a step of its environments, after 0 of all together, has not returned" in result.stdout
+    assert (
+        "collector 0: a step of its environments, after 0 of all together, has not returned" in result.stdout
+    )
     assert "it starts again (fault 2 of 2)" in result.stdout
     assert "collector 0: its process died; it starts again." in result.stdout
     assert "collector 0: its process died twice at update 0\nThat was fault 3 of this start" in result.stderr
