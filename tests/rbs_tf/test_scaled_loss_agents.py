@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from packaging.version import Version
 from tf_agents.agents.categorical_dqn import categorical_dqn_agent
 from tf_agents.agents.cql import cql_sac_agent
 from tf_agents.agents.ddpg import actor_network, critic_network, ddpg_agent
@@ -238,6 +239,10 @@ def with_value_network(kind, specs):
     )
 
 
+@pytest.mark.skipif(
+    Version(np.__version__) >= Version("2.4"),
+    reason="TF-Agents' networks of distributions over actions cannot be built: they make a number of an array",
+)
 @pytest.mark.parametrize(
     "kind",
     [ppo_clip_agent.PPOClipAgent, ppo_kl_penalty_agent.PPOKLPenaltyAgent, reinforce_agent.ReinforceAgent],

@@ -128,6 +128,7 @@ def test_actions_of_atari_are_named_in_any_set_of_them(full, names):
 
 
 def test_of_observations_that_are_no_pictures_the_environments_own_are_taken():
+    pytest.importorskip("pygame")
     environment = environments.make("CartPole-v1")
     observation = environment.reset().observation[0]
     assert pictures.picture(observation, environment.observation_spec()) is None
