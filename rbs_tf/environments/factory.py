@@ -243,6 +243,7 @@ def _unknown(name: str, like: str) -> ValueError:
 def _register_minatar() -> None:
     # MinAtar draws with these alone; they would take a second of every start.
     with needed_by("MinAtar"), _imported_when_used("matplotlib.pyplot", "seaborn"):
+        importlib.import_module("minatar")
         importlib.import_module("minatar.gym")
     if "MinAtar/Breakout-v1" not in gymnasium.registry:  # registering twice prints a warning
         importlib.import_module("minatar.gym").register_envs()
