@@ -331,7 +331,7 @@ def test_minatar_starts_without_what_it_draws_with():
 import sys
 from rbs_tf import environments
 environments.make("minatar/breakout")
-assert not {"seaborn", "pandas", "matplotlib.pyplot"} & sys.modules.keys()
+assert not {"seaborn", "matplotlib.pyplot"} & sys.modules.keys()
 import seaborn, minatar.environment
 assert minatar.environment.sns.color_palette is seaborn.color_palette
 """
