@@ -150,7 +150,12 @@ def draw(found: Sequence[Point], rivals: Sequence[dict[str, str]]):
                 panel.plot(x, y, mark, color="black", mfc="white", label=f"Stable-Baselines3 {algorithm}")
         panel.axhline(scores.RANDOM[game], color="gray", ls="--", lw=0.8, label="random policy")
         panel.set(title=game, xlabel="minutes on one core", ylabel="return per game")
-        panel.legend(fontsize=7)
+    by_label = {
+        text: line
+        for panel in np.ravel(axes)
+        for line, text in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    drawing.legend(by_label.values(), by_label.keys(), loc="outside lower center", ncols=5, fontsize=8)
     return drawing
 
 

@@ -35,7 +35,8 @@ def pytest_collection_modifyitems(items):
     if importlib.util.find_spec("reverb") is None:
         for item in items:
             parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-            if any("reverb" in (value if isinstance(value, tuple) else (value,)) for value in parameters):
+            parts = [part for each in parameters for part in (each if isinstance(each, tuple) else (each,))]
+            if any(isinstance(part, str) and part == "reverb" for part in parts):
                 item.add_marker(pytest.mark.skip("Reverb is not installed"))
 
 

@@ -1,6 +1,7 @@
 """The whole system in one process: real environments, real replays, real files."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,9 +43,16 @@ def command(root_dir, *arguments, updates=20, bindings=()):
 
 def train(root_dir, *arguments, **options):
     """Runs train.py in a process of its own; returns it finished."""
-    return subprocess.run(
-        command(root_dir, *arguments, **options), cwd=REPOSITORY, capture_output=True, text=True, timeout=300
-    )
+    return finished_process(command(root_dir, *arguments, **options))
+
+
+def finished_process(words):
+    """Runs a command; leaves out what TensorFlow 2.16 and later say before anybody can stop them."""
+    result = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    if Version(tf.__version__) >= Version("2.16"):
+        said = r"^([IWE]0000 |WARNING: All log messages before absl).*\n"
+        result.stderr = re.sub(said, "", result.stderr, flags=re.M)
+    return result
 
 
 def scalars(folder):
@@ -64,9 +72,6 @@ def finished(tmp_path_factory):
     return root, result
 
 
-@pytest.mark.skipif(
-    Version(tf.__version__) > Version("2.16"), reason="a newer TensorFlow writes when it is imported"
-)
 def test_a_run_is_quiet_and_says_what_it_does(finished):
     _, result = finished
     assert result.stderr == ""
@@ -254,9 +259,8 @@ def test_a_replay_that_memory_cannot_hold_is_refused_before_work_starts(tmp_path
 def test_frames_too_small_for_the_network_are_refused_in_a_sentence(tmp_path):
     result = train(tmp_path, "--config=atari_small", bindings=("environments.make.img_height = 10",))
     assert result.returncode == 2
-    *others, said = result.stderr.splitlines()
+    (said,) = result.stderr.splitlines()
     assert said.startswith("train.py: dqn_torso: images of 10 x 84 pixels are too small")
-    assert not any("Traceback" in line for line in others)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

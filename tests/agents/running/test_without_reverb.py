@@ -1,12 +1,11 @@
 """A Python that cannot import Reverb trains in one process, and says what it takes instead."""
 
 import re
-import subprocess
 import sys
 
 import pytest
 
-from tests.agents.running.test_embedded import REPOSITORY, command
+from tests.agents.running.test_embedded import command, finished_process
 
 BLOCKED = """
 import sys
@@ -20,14 +19,7 @@ sys.exit(main(sys.argv[1:]))
 
 def train(root_dir, *arguments):
     _, _, *flags = command(root_dir, *arguments, updates=3)
-    result = subprocess.run(
-        [sys.executable, "-c", BLOCKED, *flags], cwd=REPOSITORY, capture_output=True, text=True, timeout=300
-    )
-    # TensorFlow 2.16 and later say things before anybody can stop them.
-    result.stderr = re.sub(
-        r"^([IWE]0000 |WARNING: All log messages before absl).*\n", "", result.stderr, flags=re.M
-    )
-    return result
+    return finished_process([sys.executable, "-c", BLOCKED, *flags])
 
 
 @pytest.mark.parametrize("flag", [(), ("--replay=local",)])
