@@ -100,7 +100,7 @@ def dispatch(work: Work, policy: tf_policy.TFPolicy) -> Callable[[], np.ndarray]
 
 def main() -> None:
     product = matrix_product()
-    for work, reach, calls in ((workloads.PAPER, "at least 5", 4), (workloads.SMALL, "at least 40", 60)):
+    for work, reach, calls in ((workloads.PAPER, "at least 3", 4), (workloads.SMALL, "at least 20", 60)):
         policy = workloads.agent(work).collect_policy
         batched, single = (acting(work, policy, batch) for batch in (BATCH, 1))
         assert batched().shape == (BATCH,) and single().shape == (1,)

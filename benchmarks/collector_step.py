@@ -1,9 +1,9 @@
 """The replay's cost for a collector: the same collector with a Reverb server in its process, as in the embedded mode,
-against one that writes into NumPy arrays.
+or with the local replay, against one that writes into NumPy arrays.
 
     .venv/bin/python -m benchmarks.collector_step
 
-Environments, seeds, network, policy, statistics, cutting of sequences and first priorities are the same on both sides,
+Environments, seeds, network, policy, statistics, cutting of sequences and first priorities are the same on all sides,
 and so must be the counts of steps and windows; the rival is a ring of blocks in memory made beforehand, with nothing to
 compress, to send or to wait for, and nobody in another process could draw from it. Figures are CPU time of the whole
 process, the server's threads included.
@@ -24,6 +24,7 @@ import types  # noqa: E402
 
 import numpy as np  # noqa: E402
 
+from agents.replay.local_replay import LocalReplay  # noqa: E402
 from agents.replay.replay import Replay  # noqa: E402
 from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
 from agents.replay.windows import Block  # noqa: E402
@@ -83,25 +84,34 @@ def measure(name: str, work: Work, shape: SequenceShape, steps: int, calls: int)
     state = workloads.network(work).state_spec
     # Nobody reads: it must take everything without waiting.
     unread = {"capacity": 40_000, "error_buffer": 1e9}
-    reverb = ReverbReplay(shape, work.observation_spec, state, 10, **unread)
+    replays = {
+        name: kind(shape, work.observation_spec, state, 10, **unread)
+        for name, kind in (("Reverb", ReverbReplay), ("the local replay", LocalReplay))
+    }
     arrays = ring(work, shape, RING_ROWS // shape.block)
-    ours, rival = (collector(name, work, shape, replay) for replay in (reverb, arrays))
+    collectors = [collector(name, work, shape, replay) for replay in (*replays.values(), arrays)]
     # After as many rounds the first windows are complete, and everything has been traced.
     filled = -(-(shape.rows - shape.burn_in) // steps)
-    measured = times(lambda: ours.run(steps), lambda: rival.run(steps), calls=calls, warm_up=filled)
-    assert ours.environment_steps == rival.environment_steps and reverb.inserted == len(arrays.windows)
-    done = NUM_ENVS * steps
-    publish(
-        row(
-            f"collecting with Reverb, {name}, {work.name}, {NUM_ENVS} environments",
-            "the same with NumPy arrays for a replay",
-            *([(cpu / done, wall / done) for cpu, wall in way] for way in measured),
-            unit="cpu-ms per environment step",
-            reach="at most 1.15",
-        )
+    *measured, rival = times(
+        *(lambda each=each: each.run(steps) for each in collectors), calls=calls, warm_up=filled
     )
-    ours.close()
-    reverb.stop()
+    assert len({each.environment_steps for each in collectors}) == 1
+    assert {replay.inserted for replay in replays.values()} == {len(arrays.windows)}
+    done = NUM_ENVS * steps
+    for kind, figures in zip(replays, measured, strict=True):
+        publish(
+            row(
+                f"collecting with {kind}, {name}, {work.name}, {NUM_ENVS} environments",
+                "the same with NumPy arrays for a replay",
+                *([(cpu / done, wall / done) for cpu, wall in way] for way in (figures, rival)),
+                unit="cpu-ms per environment step",
+                reach="at most 1.15",
+            )
+        )
+    for each in collectors[:2]:
+        each.close()
+    for replay in replays.values():
+        replay.stop()
 
 
 def main() -> None:

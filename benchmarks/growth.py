@@ -3,13 +3,17 @@
     .venv/bin/python -m benchmarks.growth
 
 Draws docs/performance_growth.png: in each panel the cost at some sizes, median and extremes of three rounds by turns,
-and the exponent of a power law fitted to the larger half of the sizes: 1 is proportional, 0 free of charge. All on one
-core.
+and the exponent of a power law fitted to the larger half of the sizes: 1 is proportional, 0 free of charge. On one
+core, but for the last panel: whole runs on two, which need an idle machine.
 """
 
 from __future__ import annotations
 
+import os
+
 from benchmarks.side_by_side import one_core, times
+
+CORES, ENVIRONMENT = os.sched_getaffinity(0), dict(os.environ)  # of whole runs
 
 one_core()
 
@@ -20,7 +24,6 @@ quiet()
 import argparse  # noqa: E402
 import dataclasses  # noqa: E402
 import functools  # noqa: E402
-import os  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import NamedTuple  # noqa: E402
@@ -38,15 +41,19 @@ from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
 from agents.replay.windows import Block  # noqa: E402
 from agents.targets import SequenceShape, Steps  # noqa: E402
 from agents.workers.collector import Collector  # noqa: E402
-from benchmarks import workloads  # noqa: E402
+from benchmarks import two_cores, workloads  # noqa: E402
 from benchmarks.memory import resident  # noqa: E402
 from benchmarks.workloads import SMALL, Work  # noqa: E402
 from rbs_tf import environments  # noqa: E402
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment  # noqa: E402
 
 PICTURE = Path(__file__).parents[1] / "docs/performance_growth.png"
 ROUNDS = 3
 HEADS, BATCHES, LENGTHS = (1, 2, 5, 10, 20, 50), (4, 16, 64), (10, 40, 80)
 ENVIRONMENTS, SEQUENCES = (1, 16, 64, 256), (100, 300, 1000, 3000, 10000)
+# Numbers in a frame -> its shape.
+FRAMES = {int(np.prod(shape)): shape for shape in ((84, 84, 1), (84, 84, 3), (210, 160, 1), (210, 160, 3))}
+COLLECTORS = (1, 2, 3, 4)
 
 
 class Curve(NamedTuple):
@@ -113,28 +120,34 @@ def step_curves() -> list[Curve]:
             "update, paper's network,\n2 windows of 2 + 8 + 5 rows",
             "heads",
             (1, 10, 50),
-            lambda n: (dataclasses.replace(workloads.PAPER, batch=2, shape=SequenceShape(2, 8, 4, 5)), n),
+            lambda n: (with_frames(max(FRAMES)), n),
+        ),
+        step_curve(
+            "update, paper's network,\n2 windows of 2 + 8 + 5 rows",
+            "numbers in a frame",
+            tuple(FRAMES),
+            lambda n: (with_frames(n), 10),
         ),
     ]
 
 
-def collector_curve() -> Curve:
-    """Cost of an environment step over the number of environments."""
-    steps = 20
+def collector_curve(
+    title: str,
+    along: str,
+    sizes: Sequence[int],
+    made: Callable[[int], tuple[Work, GymnasiumVectorEnvironment]],
+) -> Curve:
+    """Cost of an environment step over sizes; `made` gives the work and its environments."""
+    steps, nums = 20, []
 
-    def way(num_envs: int) -> Callable[[], object]:
-        environment = environments.make("minatar/space_invaders", num_envs=num_envs, seed=0)
-        agent = workloads.agent(SMALL)
-        replay = ReverbReplay(
-            SMALL.shape,
-            SMALL.observation_spec,
-            agent.network.state_spec,
-            10,
-            capacity=20_000,
-            error_buffer=1e9,
-        )
+    def way(size: int) -> Callable[[], object]:
+        work, environment = made(size)
+        nums.append(environment.batch_size)
+        agent = workloads.agent(work)
+        state, settings = agent.network.state_spec, {"capacity": 20_000, "error_buffer": 1e9}
+        replay = ReverbReplay(work.shape, work.observation_spec, state, 10, **settings)
         collector = Collector(
-            environment, agent.collect_policy, Heads(), replay, SMALL.shape, agent.initial_priorities
+            environment, agent.collect_policy, Heads(), replay, work.shape, agent.initial_priorities
         )
 
         def collect() -> None:
@@ -144,15 +157,45 @@ def collector_curve() -> Curve:
 
         return collect
 
-    measured = times(*map(way, ENVIRONMENTS), rounds=ROUNDS, calls=2, warm_up=2)
+    measured = times(*map(way, sizes), rounds=ROUNDS, calls=2, warm_up=2)
     costs = 1e6 * np.array([[cpu for cpu, _ in rounds] for rounds in measured])
     return Curve(
-        "collecting, small network",
-        "environments of a collector",
-        ENVIRONMENTS,
-        "cpu-µs per environment step",
-        costs / (steps * np.array(ENVIRONMENTS)[:, None]),
+        title, along, sizes, "cpu-µs per environment step", costs / (steps * np.array(nums)[:, None])
     )
+
+
+def collector_curves() -> list[Curve]:
+    def frames(size: int) -> tuple[Work, GymnasiumVectorEnvironment]:
+        height, width, channels = FRAMES[size]
+        grey = {"img_height": height, "img_width": width, "grayscale": channels == 1}
+        return with_frames(size), environments.make("pong", num_envs=16, seed=0, **grey)
+
+    return [
+        collector_curve(
+            "collecting, small network",
+            "environments of a collector",
+            ENVIRONMENTS,
+            lambda n: (SMALL, environments.make("minatar/space_invaders", num_envs=n, seed=0)),
+        ),
+        collector_curve("collecting, Pong, paper's network", "numbers in a frame", tuple(FRAMES), frames),
+    ]
+
+
+def with_frames(size: int) -> Work:
+    return dataclasses.replace(
+        workloads.PAPER, batch=2, shape=SequenceShape(2, 8, 4, 5), observation=FRAMES[size]
+    )
+
+
+def run_curve() -> Curve:
+    """Wall time of an update over the number of collectors whose environments cost nothing, each sequence used once."""
+    costs = []
+    for number in COLLECTORS:
+        free = "--env=benchmarks.free_environment:Free-v0", "--gin_bindings=Replay.replay_ratio = 1.0"
+        with two_cores.running(f"--collectors={number}", *free, cores=CORES, environment=ENVIRONMENT) as run:
+            costs.append([1e3 / two_cores.rate(*run, CORES)[0] for _ in range(ROUNDS)])
+    what = "quickstart on two cores,\nfree environments"
+    return Curve(what, "collectors", COLLECTORS, "wall-ms per update", np.array(costs))
 
 
 def replay_curves() -> list[Curve]:
@@ -193,15 +236,13 @@ def main() -> None:
     )
     parser.add_argument("--picture", type=Path, default=PICTURE)
     picture = parser.parse_args().picture
-    curves = [*step_curves(), collector_curve(), *replay_curves()]
-    figure, panels = plt.subplots(2, 4, figsize=(14, 6.2), layout="constrained")
+    curves = [*step_curves(), *collector_curves(), *replay_curves(), run_curve()]
+    figure, panels = plt.subplots(2, 5, figsize=(17, 6.2), layout="constrained")
     for curve, axes in zip(curves, panels.flat, strict=False):
         print(
             f"{curve.title} over {curve.along}: exponent {curve.exponent:.2f}".replace("\n", " "), flush=True
         )
         curve.draw(axes)
-    for axes in panels.flat[len(curves) :]:
-        axes.set_axis_off()
     figure.savefig(picture, dpi=80)
 
 

@@ -1,10 +1,9 @@
-"""The local replay against Reverb in the same process: what a collector's step costs with either, and drawing a batch.
+"""The local replay against Reverb in the same process: what drawing a batch costs with either.
 
     .venv/bin/python -m benchmarks.local_replay
 
-Environments, seeds, network, policy, statistics, cutting of sequences and first priorities are the same on both sides,
-as in `collector_step`. Then batches are drawn from what was collected, by priority, and get new priorities. Figures are
-CPU time of the whole process, the server's threads included.
+Batches are drawn from what `collector_step` collects, the same on both sides, by priority, and get new priorities.
+Figures are CPU time of the whole process, the server's threads included.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from agents.replay.replay import Replay  # noqa: E402
 from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
 from agents.targets import SequenceShape  # noqa: E402
 from benchmarks import workloads  # noqa: E402
-from benchmarks.collector_step import NUM_ENVS, SETTINGS, collector  # noqa: E402
+from benchmarks.collector_step import SETTINGS, collector  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
 
 BATCH = 32
@@ -50,20 +49,11 @@ def measure(name: str, work: Work, shape: SequenceShape, steps: int, calls: int)
     free = {"capacity": 40_000, "error_buffer": 1e9, "min_sequences": 1}
     replays = [kind(shape, work.observation_spec, state, 10, **free) for kind in (LocalReplay, ReverbReplay)]
     ours, rival = (collector(name, work, shape, replay) for replay in replays)
-    # After as many rounds the first windows are complete, and everything has been traced.
-    filled = -(-(shape.rows - shape.burn_in) // steps)
-    collecting = times(lambda: ours.run(steps), lambda: rival.run(steps), calls=calls, warm_up=filled)
-    assert replays[0].inserted == replays[1].inserted > 0
-    done = NUM_ENVS * steps
-    publish(
-        row(
-            f"collecting with the local replay, {name}, {work.name}, {NUM_ENVS} environments",
-            "with Reverb",
-            *([(cpu / done, wall / done) for cpu, wall in way] for way in collecting),
-            unit="cpu-ms per environment step",
-            reach="at most 1",
-        )
-    )
+    filled = -(-(shape.rows - shape.burn_in) // steps)  # rounds until the first windows are complete
+    for part in (ours, rival):
+        for _ in range(filled + 2 * calls):
+            part.run(steps)
+    assert replays[0].inserted == replays[1].inserted >= BATCH
     publish(
         row(
             f"drawing {BATCH} windows of {shape.rows} rows from the local replay, {name}, and new priorities",

@@ -28,7 +28,7 @@ from benchmarks.side_by_side import Row, publish
 ROUNDS = 3
 QUICKSTART = ["--config=quickstart"]
 FILLING = ["--gin_bindings=Replay.replay_ratio = 0.5"]
-FILLED_AFTER = 320  # updates: 0.5 * (10,440 sequences - 200) / 16, and there is room for 10,000
+FILLED_AFTER = 640  # updates: 0.5 * (10,440 sequences - 200) / 8, and there is room for 10,000
 STAGES = ("interpreter", "imports", "environment", "parts", "first steps", "first update")
 
 
@@ -126,7 +126,7 @@ def main() -> None:
         for turn in range(ROUNDS):
             new.append(first_update(*QUICKSTART, f"--root_dir={folder}/new{turn}"))
             resumed.append(first_update(*full, *short))
-    publish(start_row("start of the quickstart to its first update", "one second", new, None, "at most 15"))
+    publish(start_row("start of the quickstart to its first update", "one second", new, None, "at most 8"))
     publish(
         start_row("resuming the quickstart with a full replay", "starting it", resumed, new, "at most 1.5")
     )

@@ -1,10 +1,12 @@
-"""The paper's torso, forward and backward, against the most that one core does: what each layer reaches of it.
+"""The torso of Atari, forward and backward, against the most that one core does: what each layer reaches of it.
 
     .venv/bin/python -m benchmarks.torso_peak
 
 The peak is the better of a large matrix product and a large convolution, measured by turns with the layers. A layer's
 operations are those of its product alone: forward, for its weights and, behind the first layer, for its input. Its time
 is that of all that TensorFlow runs for it, with bias and relu. The whole torso is timed as one graph.
+
+Both are measured: the paper's for raw frames, and that of `configs/atari_small.gin` for small ones.
 
 A CPU without bfloat16 arithmetic emulates it, many times slower than float32: there few frames have to do.
 """
@@ -24,8 +26,7 @@ from collections.abc import Callable  # noqa: E402
 
 import tensorflow as tf  # noqa: E402
 
-from benchmarks.workloads import native_bfloat16  # noqa: E402
-from networks import atari_torso  # noqa: E402
+from benchmarks.workloads import ATARI_SMALL, PAPER, Work, native_bfloat16  # noqa: E402
 
 CHANNELS, PIXELS = 256, 28  # of the convolution that stands for the peak
 
@@ -60,10 +61,11 @@ def backward(
     return run
 
 
-def layers(dtype: str, num_frames: int) -> dict[str, tuple[Callable, float]]:
+def layers(work: Work, dtype: str, num_frames: int) -> dict[str, tuple[Callable, float]]:
     """name -> function and its floating point operations; the whole torso last."""
-    torso = atari_torso(compute_dtype=dtype, seed=0)
-    frames = tf.cast(tf.random.uniform((num_frames, 210, 160, 3), maxval=256, dtype=tf.int32), tf.uint8)
+    torso = work.torso(compute_dtype=dtype, seed=0)
+    shape = num_frames, *work.observation
+    frames = tf.cast(tf.random.uniform(shape, maxval=256, dtype=tf.int32), tf.uint8)
     torso(frames)
     found, total = {}, 0.0
     features = tf.cast(frames, dtype) / 255
@@ -85,37 +87,43 @@ def layers(dtype: str, num_frames: int) -> dict[str, tuple[Callable, float]]:
 
 
 def main() -> None:
-    for dtype in ("float32", "bfloat16"):
-        emulated = dtype == "bfloat16" and not native_bfloat16()
-        side, num_images, num_frames = (512, 1, 2) if emulated else (1536, 8, 96)
-        work = {**peak(dtype, side, num_images), **layers(dtype, num_frames)}
-        measured = times(*(function for function, _ in work.values()))
-        rates = {
-            name: [operations / cpu / 1e9 for cpu, _ in rounds]
-            for (name, (_, operations)), rounds in zip(work.items(), measured, strict=True)
-        }
-        peaks = [max(pair) for pair in zip(rates["matrix product"], rates["convolution"], strict=True)]
-        parts = []
-        for name in list(work)[:-1]:
-            share = statistics.median(a / b for a, b in zip(rates[name], peaks, strict=True))
-            parts.append(f"{name} {statistics.median(rates[name]):.0f} ({share:.0%})")
-        ratios = [a / b for a, b in zip(rates["whole torso"], peaks, strict=True)]
-        publish(
-            Row(
-                f"paper's torso, forward and backward, {dtype}",
-                "peak of one core",
-                "GFLOP/s",
-                statistics.median(rates["whole torso"]),
-                statistics.median(peaks),
-                statistics.median(ratios),
-                min(ratios),
-                max(ratios),
-                reach="at least 0.6",
-                note="GFLOP/s (of the peak): "
-                + ", ".join(parts)
-                + ("; this CPU has no bfloat16 arithmetic" if emulated else ""),
-            )
+    emulated = not native_bfloat16()
+    measure(PAPER, "float32", num_frames=96)
+    measure(ATARI_SMALL, "float32", num_frames=480)
+    few = {"side": 512, "num_images": 1, "note": "; this CPU has no bfloat16 arithmetic"} if emulated else {}
+    measure(PAPER, "bfloat16", num_frames=2 if emulated else 96, **few)
+
+
+def measure(
+    work: Work, dtype: str, num_frames: int, side: int = 1536, num_images: int = 8, note: str = ""
+) -> None:
+    """Publishes a torso's row; `side`, `num_images` are of the peak's product and convolution."""
+    ways = {**peak(dtype, side, num_images), **layers(work, dtype, num_frames)}
+    measured = times(*(function for function, _ in ways.values()))
+    rates = {
+        name: [operations / cpu / 1e9 for cpu, _ in rounds]
+        for (name, (_, operations)), rounds in zip(ways.items(), measured, strict=True)
+    }
+    peaks = [max(pair) for pair in zip(rates["matrix product"], rates["convolution"], strict=True)]
+    parts = []
+    for name in list(ways)[:-1]:
+        share = statistics.median(a / b for a, b in zip(rates[name], peaks, strict=True))
+        parts.append(f"{name} {statistics.median(rates[name]):.0f} ({share:.0%})")
+    ratios = [a / b for a, b in zip(rates["whole torso"], peaks, strict=True)]
+    publish(
+        Row(
+            f"torso, {work.name}, forward and backward, {dtype}",
+            "peak of one core",
+            "GFLOP/s",
+            statistics.median(rates["whole torso"]),
+            statistics.median(peaks),
+            statistics.median(ratios),
+            min(ratios),
+            max(ratios),
+            reach="at least 0.6",
+            note=f"GFLOP/s (of the peak): {', '.join(parts)}{note}",
         )
+    )
 
 
 if __name__ == "__main__":

