@@ -200,7 +200,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         features = zeros(of_one[0], rows)
         burn_in = features[:, : self.shape.burn_in] if self.shape.burn_in else ()
         features = Features(features, burn_in, features[:, self._online_rows])
-        self._compiled_gradients(others._replace(steps=steps), features, tf.constant(False))
+        arguments = others._replace(steps=steps), features, tf.constant(False)
+        # From a graph, as the update calls it: what an eager call compiles serves eager calls alone.
+        tf.function(lambda: self._compiled_gradients(*arguments), autograph=False)()
 
     def update_bandit(self, heads: np.ndarray, returns: np.ndarray) -> None:
         """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""

@@ -67,9 +67,19 @@ def scalars(folder):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs") / "run"
-    result = train(root, bindings=FINISHED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_FLAGS", f"--xla_dump_to={root.parent / 'compiled'}")
+        result = train(root, bindings=FINISHED)
     assert result.returncode == 0, result.stderr
     return root, result
+
+
+def test_the_update_is_compiled_once_though_it_is_compiled_ahead(finished):
+    modules = [path.name for path in finished[0].with_name("compiled").glob("*.before_optimizations.txt")]
+    assert [sum(name in module for module in modules) for name in ("__gradients_", "apply_gradients_")] == [
+        1,
+        1,
+    ]
 
 
 def test_a_run_is_quiet_and_says_what_it_does(finished):
