@@ -3,45 +3,35 @@
     .venv/bin/python -m benchmarks.minatar_scaling --minutes=60
 
 Works through a grid of games, reward multipliers, heads, scalings, learning rates and seeds, most telling part first,
-in two processes of one thread each. Every finished run is one line of docs/results/minatar_scaling.csv and one per head
-of docs/results/minatar_scaling_heads.csv; runs that have theirs are not repeated, so the same command goes on where it
-stopped, on any machine. Run folders are deleted.
+in two processes of one thread each: `benchmarks.grid` tells how it goes on. Every finished run is one line of
+docs/results/minatar_scaling.csv and one per head of docs/results/minatar_scaling_heads.csv.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import csv
-import itertools
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
-
 from agents.running.startup import quiet
 
 quiet()  # before TensorFlow is imported
+
+import time  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import NamedTuple  # noqa: E402
 
 import gin  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import rbs_tf.scalings  # noqa: E402, F401  gin names
-from agents.running import processes  # noqa: E402
 from agents.running.embedded import EmbeddedRun  # noqa: E402
+from benchmarks import grid  # noqa: E402
 from benchmarks.quickstart_curves import scalars  # noqa: E402
 from rbs_tf import discounted_returns  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs/results/minatar_scaling.csv"
-HEAD_RESULTS = RESULTS.with_name("minatar_scaling_heads.csv")
+TABLES = {
+    name: grid.ROOT / f"docs/results/minatar_scaling{end}.csv"
+    for name, end in (("heads", "_heads"), ("runs", ""))
+}
 STEPS = 50_000
 ONE_PAIR = "Heads.pairs = ((0.997, False),)"
 RATES = ("2e-4", "6e-4")
@@ -49,7 +39,6 @@ TEN_HEADS = [(10, name) for name in ("none", "return", "pop_art", "return_out")]
 ONE_HEAD = [(1, name) for name in ("none", "return", "clip", "signed_hyperbolic", "pop_art", "return_out")]
 # Where values outgrow Pop-Art's largest scale of 1e3, its clamp makes a smaller learning rate of it.
 FREE_POP_ART = (10, "pop_art_free")
-DIAGNOSED_BATCHES = 20  # of sequences, for the torso's gradients
 MEASURED_EPISODES = 4  # in each of the evaluator's environments, for value accuracies
 MEASURED_STEPS = 2_000  # at most, of each environment
 
@@ -79,7 +68,7 @@ def every_part(seeds: range) -> tuple[tuple, ...]:
     )
 
 
-def grid() -> list[Run]:
+def every_run() -> list[Run]:
     """All runs, most telling first; then one seed of everything before the next seed."""
     parts = (
         ("space_invaders", (100,), TEN_HEADS, range(3)),
@@ -97,7 +86,7 @@ def grid() -> list[Run]:
     return list(dict.fromkeys(runs))
 
 
-def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
+def measure(run: Run, folder: Path) -> grid.Lines:
     """Trains once in this process; returns the lines for both tables, the keys left out."""
     scaling = run.scaling.removesuffix("_free")
     bindings = [
@@ -120,7 +109,7 @@ def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
         if result.stopped_by is not None:
             raise SystemExit(128 + result.stopped_by)
         heads = embedded.agent.heads.names
-        gradients = torso_gradients(embedded)
+        gradients = grid.torso_gradients(embedded)
         accuracies = relative_value_errors(embedded)
     training = scalars(folder / "train")
     returns = training["episode/return"][:, 1]
@@ -149,15 +138,7 @@ def measure(run: Run, folder: Path) -> dict[str, list[dict[str, str]]]:
         {"head": head} | {name: f"{values[index]:.4g}" for name, values in per_head.items()}
         for index, head in enumerate(heads)
     ]
-    return {"run": [line], "heads": head_lines}
-
-
-def torso_gradients(embedded: EmbeddedRun) -> np.ndarray:
-    """Root mean square over batches of each head's gradient norm in the shared weights, at the end: float64 [H]."""
-    agent = embedded.agent
-    norms = tf.function(agent.shared_gradient_norms, autograph=False)
-    batches = embedded.replay.dataset(8).take(DIAGNOSED_BATCHES)
-    return np.sqrt(np.mean([np.square(norms(sequence).numpy()) for sequence, _ in batches], axis=0))
+    return {"runs": [line], "heads": head_lines}
 
 
 def relative_value_errors(embedded: EmbeddedRun) -> np.ndarray:
@@ -192,71 +173,8 @@ def relative_value_errors(embedded: EmbeddedRun) -> np.ndarray:
     return np.sqrt(np.mean(np.square(values - returns), axis=0)) / np.std(returns, axis=0)
 
 
-def begin(run: Run, folder: Path) -> subprocess.Popen:
-    """Starts `measure` in a process of one thread; what it prints is thrown away."""
-    folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "benchmarks.minatar_scaling", "--measure", json.dumps(run), str(folder)]
-    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    return processes.start(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=os.environ | threads)
-
-
-def finished() -> set[tuple[str, ...]]:
-    """Keys of the runs that have their line."""
-    if not RESULTS.exists():
-        return set()
-    with RESULTS.open(newline="") as file:
-        return {tuple(row[field] for field in Run._fields) for row in csv.DictReader(file)}
-
-
-def append(path: Path, run: Run, lines: list[dict[str, str]]) -> None:
-    """Adds a run's lines to a table."""
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*Run._fields, *lines[0]], lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerows(run._asdict() | line for line in lines)
-
-
 def main(command_line: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after so long")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--measure", nargs=2, metavar=("RUN", "FOLDER"), help="one run alone, in this process"
-    )
-    options = parser.parse_args(command_line)
-    if options.measure:
-        key, folder = options.measure
-        runs = {json.dumps(run): run for run in grid()}
-        if key not in runs:
-            parser.error(f"--measure: {key} is no run of the grid, such as '{next(iter(runs))}'")
-        lines = measure(runs[key], Path(folder) / "run")
-        (Path(folder) / "lines.json").write_text(json.dumps(lines))
-        return
-    end = time.monotonic() + 60 * options.minutes
-    done = finished()
-    waiting = [run for run in grid() if tuple(map(str, run)) not in done]
-    print(f"{len(done)} runs are done, {len(waiting)} to go.", flush=True)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-
-    in_time = itertools.takewhile(lambda _: time.monotonic() < end, waiting)
-    with tempfile.TemporaryDirectory(prefix="minatar_scaling_") as scratch:
-        folders = {run: Path(scratch, *map(str, run)) for run in waiting}
-        ended = processes.work_through(in_time, lambda run: begin(run, folders[run]), options.processes)
-        with contextlib.closing(ended):
-            for run, code in ended:
-                if code:
-                    raise SystemExit(f"{json.dumps(run)} failed with exit code {code}")
-                lines = json.loads((folders[run] / "lines.json").read_text())
-                shutil.rmtree(folders[run])
-                # The heads first: the run counts as finished once it has its own line.
-                append(HEAD_RESULTS, run, lines["heads"])
-                append(RESULTS, run, lines["run"])
-                line = lines["run"][0]
-                print(*run, line["mean_return"], f"({line['minutes']} minutes)", flush=True)
+    grid.main("benchmarks.minatar_scaling", __doc__, every_run(), measure, TABLES, command_line)
 
 
 if __name__ == "__main__":

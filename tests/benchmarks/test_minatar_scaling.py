@@ -6,10 +6,10 @@ import json
 import pytest
 
 from agents.running import processes
-from benchmarks import minatar_scaling
+from benchmarks import grid, minatar_scaling
 
 LINES = {
-    "run": [{"mean_return": "4.2", "minutes": "3.0"}],
+    "runs": [{"mean_return": "4.2", "minutes": "3.0"}],
     "heads": [{"head": "a", "error": "1"}, {"head": "b", "error": "2"}],
 }
 
@@ -31,20 +31,17 @@ def test_a_run_that_has_its_line_is_not_repeated_and_none_starts_after_the_minut
     runs = [minatar_scaling.Run("breakout", 1, 10, "none", "2e-4", seed) for seed in range(3)]
     begun, exit_code = [], {1: 3}
 
-    def begin(run, folder):
+    def begin(module, run, folder):
+        assert module == "benchmarks.minatar_scaling"
         begun.append(run.seed)
         folder.mkdir(parents=True)
         (folder / "lines.json").write_text(json.dumps(LINES))
         return processes.start(["sh", "-c", f"exit {exit_code.get(run.seed, 0)}"])
 
     table, heads = tmp_path / "results/table.csv", tmp_path / "results/heads.csv"
-    for name, value in {
-        "grid": lambda: runs,
-        "begin": begin,
-        "RESULTS": table,
-        "HEAD_RESULTS": heads,
-    }.items():
-        monkeypatch.setattr(minatar_scaling, name, value)
+    monkeypatch.setattr(grid, "begin", begin)
+    monkeypatch.setattr(minatar_scaling, "every_run", lambda: runs)
+    monkeypatch.setattr(minatar_scaling, "TABLES", {"heads": heads, "runs": table})
     minatar_scaling.main(["--minutes=0"])
     assert begun == []
     with pytest.raises(SystemExit, match="failed with exit code 3"):

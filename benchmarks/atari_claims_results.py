@@ -1,0 +1,273 @@
+"""Which of the paper's claims the runs of benchmarks/atari_claims.py show: a page and a figure, of finished runs.
+
+    .venv/bin/python -m benchmarks.atari_claims_results
+
+Reads docs/results/atari_small_claims.csv and _heads.csv, and writes atari_small_claims.md and .png beside them.
+
+The rules were written before the first run. A run's score is its training return in the last fifth of its steps,
+human-normalised. For comparisons each game's scores are divided by the mean of all its runs, so that games count
+alike: 1 is the mean run; a game where that mean is below 0.02 counts as not learned, and is left out. An interval is
+Welch's t over games, 95%, about chance between runs and not between games. "Above" is seen where the interval lies
+above 0, contradicted where it lies below; "on a par" is seen where the interval lies within +-0.2, contradicted where
+it leaves out 0; everything else cannot be decided at this size. Claims about heads compare the two sides in the same
+way: "less" is seen where the interval lies below 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import atari_claims, grid
+from benchmarks.contrasts import Contrast, contrast, permutation
+from rbs_tf import scores
+from studies import figure
+
+PAR = 0.2
+LEARNED = 0.02  # human-normalised, in the mean of a game's runs
+Variant = tuple[int, str]
+Rows = Sequence[Mapping[str, str]]
+# Figure of the paper, claim, ours, theirs, whether "above" or "par".
+SCORE_CLAIMS: tuple[tuple[str, str, Variant, Variant, str], ...] = (
+    ("4", "ten heads: `return` above `none`", (10, "return"), (10, "none"), "above"),
+    ("4", "ten heads of `return` above one head of `none`", (10, "return"), (1, "none"), "above"),
+    ("4", "one head: `return` on a par with `none`", (1, "return"), (1, "none"), "par"),
+    ("4", "ten heads of `none` on a par with one", (10, "none"), (1, "none"), "par"),
+    ("11", "ten heads: `pop_art` above `none`", (10, "pop_art"), (10, "none"), "above"),
+    ("11", "ten heads: `return` above `pop_art`", (10, "return"), (10, "pop_art"), "above"),
+    ("12", "one head: `clip` above `none`", (1, "clip"), (1, "none"), "above"),
+    ("", "ten heads: `return_out` above `return`", (10, "return_out"), (10, "return"), "above"),
+)
+COLOURS = {
+    (10, "none"): "tab:red",
+    (10, "return"): "tab:green",
+    (10, "return_out"): "indigo",
+    (10, "pop_art"): "tab:blue",
+    (1, "none"): "lightcoral",
+    (1, "return"): "yellowgreen",
+    (1, "clip"): "tab:brown",
+}
+
+
+def of_heads(rows: Rows, column: str, keep: Callable[[str], bool] = lambda head: True) -> np.ndarray:
+    """A column of one run's heads, float64, NaN left out: heads whose returns never vary have no relative error."""
+    values = np.array([float(row[column]) for row in rows if keep(row["head"])])
+    return values[np.isfinite(values)]
+
+
+def spread(rows: Rows) -> float:
+    errors = of_heads(rows, "scaled_error")
+    return float(np.log(errors.max() / errors.min()))
+
+
+def mean_log(rows: Rows, keep: Callable[[str], bool] = lambda head: True) -> float:
+    return float(np.log(of_heads(rows, "relative_value_error", keep)).mean())
+
+
+def low_less_high(rows: Rows) -> float:
+    def low(head: str) -> bool:
+        return float(head.split("_")[1]) <= 0.9
+
+    return mean_log(rows, low) - mean_log(rows, lambda head: not low(head))
+
+
+def unclipped_share(rows: Rows) -> float:
+    return float(of_heads(rows, "loss_share", lambda head: head.startswith("unclipped")).sum())
+
+
+# Figure of the paper, claim, what is measured of one run's heads.
+HEAD_CLAIMS: tuple[tuple[str, str, Callable[[Rows], float]], ...] = (
+    ("5", "losses of ten heads span less, ln of largest over smallest RMS error", spread),
+    ("6", "values of all heads are more accurate, mean ln of relative RMSE", mean_log),
+    ("6", "above all at low discounts, the same of 0 and 0.9 minus that of the others", low_less_high),
+    ("13", "unclipped heads have less of the loss, their share", unclipped_share),
+)
+
+
+def normalised(rows: Rows, column: str) -> dict[tuple[str, Variant], np.ndarray]:
+    """Human-normalised scores of each game's and variant's runs."""
+    found: dict[tuple[str, Variant], list[float]] = {}
+    for row in rows:
+        score = scores.human_normalised_score(row["game"], float(row[column]))
+        found.setdefault((row["game"], (int(row["heads"]), row["scaling"])), []).append(float(score))
+    return {key: np.array(values) for key, values in found.items()}
+
+
+def relative(found: Mapping[tuple[str, Variant], np.ndarray]) -> dict[tuple[str, Variant], np.ndarray]:
+    """The same over the mean of all runs of the game; games that nobody learns are left out."""
+    games = {game for game, _ in found}
+    means = {game: np.concatenate([v for (g, _), v in found.items() if g == game]).mean() for game in games}
+    return {key: values / means[key[0]] for key, values in found.items() if means[key[0]] >= LEARNED}
+
+
+def verdict(compared: Contrast, kind: str) -> str:
+    """ "above" and "less": on which side of 0 the claim has the difference."""
+    low, high = compared.interval()
+    if kind == "par":
+        seen, contradicted = low > -PAR and high < PAR, low > 0 or high < 0
+    else:
+        low, high = (-high, -low) if kind == "less" else (low, high)
+        seen, contradicted = low > 0, high < 0
+    return "seen" if seen else "contradicted" if contradicted else "cannot be decided"
+
+
+def claim_lines(runs: Rows, heads: Rows) -> list[str]:
+    """The table of claims."""
+    lines = [
+        "| figure | claim | games | difference | permutation p | |",
+        "|---|---|---|---|---|---|",
+    ]
+
+    def line(number: str, claim: str, ours: list[np.ndarray], theirs: list[np.ndarray], kind: str) -> str:
+        compared = contrast(ours, theirs, pooled=False)
+        low, high = compared.interval()
+        interval = f" [{low:+.2f}, {high:+.2f}]" if np.isfinite(low) else ""
+        p_value = permutation(ours, theirs)
+        return (
+            f"| {number} | {claim} | {len(ours)} | {compared.difference:+.2f}{interval} | {p_value:.3f} | "
+            f"{verdict(compared, kind)} |"
+        )
+
+    found = relative(normalised(runs, "last_fifth"))
+    for number, claim, ours, theirs, kind in SCORE_CLAIMS:
+        games = [g for g in atari_claims.GAMES if {(g, ours), (g, theirs)} <= found.keys()]
+        if games:
+            sides = ([found[game, side] for game in games] for side in (ours, theirs))
+            lines.append(line(number, claim, *sides, kind))
+    for number, claim, measured in HEAD_CLAIMS:
+        values: dict[tuple[str, str], np.ndarray] = {}
+        for game in atari_claims.GAMES:
+            for name in ("return", "none"):
+                own = [r for r in heads if (r["game"], r["heads"], r["scaling"]) == (game, "10", name)]
+                repeats = sorted({row["repeat"] for row in own})
+                values[game, name] = np.array(
+                    [measured([row for row in own if row["repeat"] == repeat]) for repeat in repeats]
+                )
+        games = [g for g in atari_claims.GAMES if len(values[g, "return"]) and len(values[g, "none"])]
+        if games:
+            sides = ([values[game, name] for game in games] for name in ("return", "none"))
+            lines.append(line(number, f"`return` against `none`: {claim}", *sides, "less"))
+    return lines
+
+
+def score_lines(rows: Rows, column: str) -> list[str]:
+    """Human-normalised scores: every run, and the mean over games that all variants have."""
+    found = normalised(rows, column)
+    games = [game for game in atari_claims.GAMES if any(g == game for g, _ in found)]
+    everywhere = [g for g in games if all((g, variant) in found for variant in atari_claims.VARIANTS)]
+    lines = [
+        f"| heads | `--scaling` | {' | '.join(games)} | mean of {len(everywhere)} games |",
+        "|---" * (3 + len(games)) + "|",
+    ]
+    for variant in atari_claims.VARIANTS:
+        entries = [" ".join(f"{v:.3f}" for v in found.get((game, variant), ())) for game in games]
+        mean = f"{np.mean([found[g, variant].mean() for g in everywhere]):.3f}" if everywhere else ""
+        lines.append(f"| {variant[0]} | `{variant[1]}` | {' | '.join(entries)} | {mean} |")
+    return lines
+
+
+def page(runs: Rows, heads: Rows) -> str:
+    """The Markdown page."""
+    minutes = sum(float(row["minutes"]) for row in runs)
+    wanted = len(atari_claims.runs())
+    return "\n".join(
+        [
+            "# The paper's claims on Atari, at a small size",
+            "",
+            f"`.venv/bin/python -m benchmarks.atari_claims_results`: {len(runs)} of {wanted} runs of "
+            f"`benchmarks/atari_claims.py`, {atari_claims.STEPS:,} steps each, {minutes / 60:.1f} hours of one core.",
+            "",
+            (__doc__ or "").split("\n\n")[-1].strip(),
+            "",
+            *claim_lines(runs, heads),
+            "",
+            "## Human-normalised scores, training, last fifth",
+            "",
+            "Every run; 0 is random play, 1 a human.",
+            "",
+            *score_lines(runs, "last_fifth"),
+            "",
+            "## Greedy, 20 episodes at the end",
+            "",
+            *score_lines(runs, "greedy"),
+            "",
+            "![Scores, loss scales, accuracies, shares, rewards and choices](atari_small_claims.png)",
+            "",
+        ]
+    )
+
+
+def draw(runs: Rows, heads: Rows) -> figure.Figure:  # type: ignore[name-defined]
+    """Six panels: scores, and what figures 5, 6, 13 and 14 of the paper and the bandit show."""
+    drawing, axes = figure.new_figure(2, 3, panel=(4.6, 3.6))
+    names = list(dict.fromkeys(row["head"] for row in heads if row["heads"] == "10"))
+    ten = [variant for variant in atari_claims.VARIANTS if variant[0] == 10]
+    labels = {variant: f"{variant[0]} x {variant[1]}" for variant in atari_claims.VARIANTS}
+
+    found = relative(normalised(runs, "last_fifth"))
+    for place, variant in enumerate(atari_claims.VARIANTS):
+        for index, game in enumerate(atari_claims.GAMES):
+            values = found.get((game, variant), np.array([]))
+            at = np.full(len(values), index + (place - 3) * 0.1)
+            style = {"color": COLOURS[variant], "label": labels[variant] if index == 0 else None}
+            axes[0, 0].plot(at, values, "o", ms=4, **style)
+    axes[0, 0].set_xticks(range(len(atari_claims.GAMES)), atari_claims.GAMES, rotation=20)
+    axes[0, 0].set_title("score over the game's mean, last fifth")
+
+    def per_head(variant: Variant, column: str) -> np.ndarray:
+        """[runs, heads]."""
+        own = [r for r in heads if (int(r["heads"]), r["scaling"]) == variant]
+        by_run: dict[tuple[str, str], dict[str, float]] = {}
+        for row in own:
+            by_run.setdefault((row["game"], row["repeat"]), {})[row["head"]] = float(row[column])
+        return np.array([[run[name] for name in names] for run in by_run.values()]).reshape(-1, len(names))
+
+    for panel, column, title in (
+        (axes[0, 1], "scaled_error", "RMS TD error learned from (figure 5)"),
+        (axes[0, 2], "relative_value_error", "RMSE of values / std of returns (figure 6)"),
+        (axes[1, 2], "probability", "probability that a head acts"),
+    ):
+        for variant in ten:
+            values = per_head(variant, column)
+            if len(values):
+                panel.plot(values.T, color=COLOURS[variant], lw=0.4, alpha=0.5)
+                panel.plot(
+                    np.exp(np.nanmean(np.log(values), axis=0)), color=COLOURS[variant], marker="o", ms=4
+                )
+        panel.set(yscale="log", title=title)
+        panel.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=7)
+    for variant in ten:
+        shares, accuracies = (per_head(variant, c) for c in ("loss_share", "relative_value_error"))
+        axes[1, 0].plot(shares.ravel(), accuracies.ravel(), "o", ms=3, color=COLOURS[variant])
+    axes[1, 0].set(xscale="log", yscale="log", xlabel="share of the loss", ylabel="relative RMSE of values")
+    axes[1, 0].set_title("shares against accuracy (figure 13)")
+    for row in runs:
+        variant = int(row["heads"]), row["scaling"]
+        score = scores.human_normalised_score(row["game"], float(row["greedy"]))
+        if variant in ((10, "return"), (1, "return"), (1, "clip")):
+            axes[1, 1].plot(float(row["rewarded"]), score, "o", ms=4, color=COLOURS[variant])
+    axes[1, 1].set(xlabel="rewards per greedy episode that are not 0", ylabel="human-normalised score")
+    axes[1, 1].set_title("clipped against raw (figure 14)")
+    drawing.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    return drawing
+
+
+def main(command_line: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=atari_claims.TABLES["runs"].parent, metavar="FOLDER")
+    folder = parser.parse_args(command_line).results
+    runs, heads = (grid.read(folder / atari_claims.TABLES[name].name) for name in ("runs", "heads"))
+    if not runs:
+        parser.exit(2, f"{folder} has no runs yet. Make some: python -m benchmarks.atari_claims\n")
+    (folder / "atari_small_claims.md").write_text(page(runs, heads))
+    draw(runs, heads).savefig(folder / "atari_small_claims.png", dpi=100)
+    print(f"{len(runs)} runs: {folder / 'atari_small_claims.md'} and the figure beside it")
+
+
+if __name__ == "__main__":
+    main()

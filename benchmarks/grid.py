@@ -1,0 +1,222 @@
+"""Works through a grid of training runs, some at a time, each a process of one thread that ends with lines for tables.
+
+Every finished run has a line in its table; runs that have theirs are not repeated, so the same command goes on where it
+stopped, on any machine. Run folders are deleted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+import numpy as np
+import tensorflow as tf
+
+from agents import LOSS, PROBABILITY, RETURN, SCALED, UNSCALED
+from agents.running import processes
+from agents.running.embedded import EmbeddedRun
+from agents.workers.evaluator import Evaluator
+from benchmarks.quickstart_curves import scalars
+
+ROOT = Path(__file__).parents[1]
+DIAGNOSED_BATCHES = 20  # of sequences, for the torso's gradients
+
+Run = Any  # a NamedTuple of strings and integers: the key of its lines
+Lines = dict[str, list[dict[str, str]]]  # by table, keys left out
+Tables = Mapping[str, Path]  # "runs", of a line each, and others
+
+
+def digest(run: Run) -> int:
+    """A number below 2^31 from a run's key, the same everywhere: its seed, or its place in a random order."""
+    return int.from_bytes(hashlib.sha256(json.dumps(run).encode()).digest()[:4], "big") >> 1
+
+
+class PlayedEpisodes(Evaluator):
+    """An evaluator that keeps how many rewards other than 0 each episode had."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.rewarded: list[int] = []
+
+    def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
+        self.rewarded.append(np.count_nonzero(rewards))
+        return super()._value_errors(rewards, discounts, values)
+
+
+def train(config: str, bindings: Sequence[str], folder: Path, bins: int, rounds: int) -> Lines:
+    """Trains once in this process, with greedy episodes at the end alone.
+
+    Args:
+      config: files of gin, separated by commas.
+      bindings: of gin.
+      folder: of the run, not there yet.
+      bins: parts of the run, by environment steps, whose mean training returns are recorded.
+      rounds: greedy episodes at the end in each of the evaluator's environments.
+
+    Returns:
+      "runs": mean training return over the run, its last fifth and each bin; `greedy`, mean of the greedy episodes,
+      with its standard error, and the mean number of their rewards that are not 0, `rewarded`; updates and minutes.
+      "heads": means over the run of the RMS TD error before and after scaling, the share of the loss, and of the
+      probability to act; at the end the share of the torso's gradient and the error of values (`Evaluator`).
+    """
+    quiet = (
+        "train.updates = 10_000_000",
+        "train.eval_interval = 0",
+        "train.checkpoint_interval = 10_000_000",
+    )
+    start = time.monotonic()
+    gin.parse_config_files_and_bindings(
+        config.split(","), [*quiet, "train.final_eval_rounds = 0", "Replay.backend = 'local'", *bindings]
+    )
+    with EmbeddedRun(folder) as embedded:
+        result = embedded.run()
+        if result.stopped_by is not None:
+            raise SystemExit(128 + result.stopped_by)
+        minutes = (time.monotonic() - start) / 60
+        agent = embedded.agent
+        gradients = torso_gradients(embedded)
+        player = PlayedEpisodes(embedded.eval_environment, agent.policy, agent.heads, agent.scaling)
+        played = player.run(rounds)
+    assert played is not None
+    training, heads = scalars(folder / "train"), agent.heads.names
+    updates, returns = training[RETURN].T
+    steps = np.interp(updates, *training["environment_steps"].T)
+    places = np.minimum(steps / (result.environment_steps / bins), bins - 1).astype(int)
+
+    def over_time(tag: str) -> np.ndarray:
+        """A tag's mean over the run for every head."""
+        return np.array([training[f"{tag}/{head}"][:, 1].mean() for head in heads])
+
+    losses = over_time(LOSS)
+    per_head = {
+        "error": over_time(UNSCALED),
+        "scaled_error": over_time(SCALED),
+        "loss_share": losses / losses.sum(),
+        "probability": over_time(PROBABILITY),
+        "gradient_share": gradients / gradients.sum(),
+        "relative_value_error": played.value_errors,
+    }
+    line = {
+        "mean_return": returns.mean(),
+        "last_fifth": returns[steps > 0.8 * result.environment_steps].mean(),
+        **{f"bin_{index}": returns[places == index].mean() for index in range(bins)},
+        "greedy": played.returns.mean(),
+        "greedy_error": played.returns.std(ddof=1) / np.sqrt(len(played.returns)),
+        "rewarded": np.mean(player.rewarded),
+    }
+    return {
+        "heads": [
+            {"head": head} | {name: f"{values[index]:.4g}" for name, values in per_head.items()}
+            for index, head in enumerate(heads)
+        ],
+        "runs": [
+            {name: f"{value:.5g}" for name, value in line.items()}
+            | {"updates": str(result.updates), "minutes": f"{minutes:.1f}"}
+        ],
+    }
+
+
+def torso_gradients(embedded: EmbeddedRun) -> np.ndarray:
+    """Root mean square over batches of each head's gradient norm in the shared weights, at the end: float64 [H]."""
+    norms = tf.function(embedded.agent.shared_gradient_norms, autograph=False)
+    batches = embedded.replay.dataset(8).take(DIAGNOSED_BATCHES)
+    return np.sqrt(np.mean([np.square(norms(sequence).numpy()) for sequence, _ in batches], axis=0))
+
+
+def begin(module: str, run: Run, folder: Path) -> subprocess.Popen:
+    """Starts a run in a process of one thread; what it prints is thrown away."""
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-m", module, "--measure", json.dumps(run), str(folder)]
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return processes.start(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=os.environ | threads)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """A table's lines; none where it is not there."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def append(path: Path, run: Run, lines: Sequence[dict[str, str]]) -> None:
+    """Adds a run's lines to a table."""
+    new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, [*run._fields, *lines[0]], lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(run._asdict() | line for line in lines)
+
+
+def main(
+    module: str,
+    description: str | None,
+    runs: Sequence[Run],
+    measure: Callable[[Run, Path], Lines],
+    tables: Tables,
+    command_line: Sequence[str] | None = None,
+) -> None:
+    """The command line of a benchmark that is a grid.
+
+    Args:
+      module: its name, whose `--measure` makes one run.
+      description: for `--help`.
+      runs: the grid, in the order in which it is worked through.
+      measure: makes a run in a folder; its lines by table.
+      tables: where they go; the last is "runs", and a run that has its line there is finished.
+      command_line: by default that of the process.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after so long")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--measure", nargs=2, metavar=("RUN", "FOLDER"), help="one run alone, in this process"
+    )
+    options = parser.parse_args(command_line)
+    if options.measure:
+        key, place = options.measure
+        by_key = {json.dumps(run): run for run in runs}
+        if key not in by_key:
+            parser.error(f"--measure: {key} is no run of the grid, such as '{next(iter(by_key))}'")
+        lines = measure(by_key[key], Path(place) / "run")
+        (Path(place) / "lines.json").write_text(json.dumps(lines))
+        return
+    end = time.monotonic() + 60 * options.minutes
+    done = {tuple(row[field] for field in runs[0]._fields) for row in read(tables["runs"])}
+    waiting = [run for run in runs if tuple(map(str, run)) not in done]
+    print(f"{len(runs) - len(waiting)} runs are done, {len(waiting)} to go.", flush=True)
+
+    in_time = itertools.takewhile(lambda _: time.monotonic() < end, waiting)
+    with tempfile.TemporaryDirectory(prefix=f"{module}_") as scratch:
+        folders = {run: Path(scratch, *map(str, run)) for run in waiting}
+        ended = processes.work_through(
+            in_time, lambda run: begin(module, run, folders[run]), options.processes
+        )
+        with contextlib.closing(ended):
+            for run, code in ended:
+                if code:
+                    raise SystemExit(f"{json.dumps(run)} failed with exit code {code}")
+                lines = json.loads((folders[run] / "lines.json").read_text())
+                shutil.rmtree(folders[run])
+                for name, table in tables.items():
+                    append(table, run, lines[name])
+                line = lines["runs"][0]
+                print(*run, line["mean_return"], f"({line['minutes']} minutes)", flush=True)
