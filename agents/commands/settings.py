@@ -133,6 +133,7 @@ SETTINGS = {
     "train.num_envs": whole(1, "environments", 32),
     "train.batch_size": whole(1, "sequences", 32),
     "train.steps_per_round": whole(1, "steps of each environment", 10),
+    "train.steps_per_update": number(0.0, "environment steps", 4, above=True, optional=True),
     "train.eval_interval": whole(0, "updates; 0: at the end alone", 1000),
     "train.eval_envs": whole(1, "episodes side by side", 8),
     "train.final_eval_rounds": whole(0, "episodes of each environment", 4),
