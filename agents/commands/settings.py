@@ -190,6 +190,7 @@ SETTINGS = {
     "RecurrentQNetwork.post_lstm_units": whole(1, "units", 256, most=2**20),
     "RecurrentQNetwork.head_hidden": whole(1, "units", 256, most=2**20),
     "RecurrentQNetwork.scale_gradient": flag(),
+    "RecurrentQNetwork.reward_input": one_of("clip", "rms"),
     "ConvTorso.channels": several(whole(1, "", 32, most=2**20), "numbers of channels", "(16, 32)"),
     "ConvTorso.kernel_sizes": several(whole(1, "pixels", 3, most=4096), "sizes", "(8, 4)"),
     "ConvTorso.strides": several(whole(1, "pixels", 1, most=4096), "strides", "(4, 2)"),
