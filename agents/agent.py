@@ -103,7 +103,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
 
     Raises:
-      ValueError: jit_compile under a strategy that mirrors CPUs.
+      ValueError: jit_compile under a strategy that mirrors CPUs; a network that sees rewards relative to their root
+        mean square, and no head whose statistics tell it, for all clip them.
     """
 
     def __init__(
@@ -134,6 +135,12 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
                 "compiles no exchange between them. Leave out one of the two"
             )
         self.heads, self.shape = heads, shape
+        self._unclipped = next((index for index, (_, clip) in enumerate(heads.pairs) if not clip), None)
+        if network.reward_input is not None and self._unclipped is None:
+            raise ValueError(
+                'RecurrentQNetwork.reward_input = "rms" takes its statistics from a head of unclipped rewards, and '
+                'Heads.pairs has none. Write (discount, False) for one of them, or leave the input at "clip"'
+            )
         self.bandit = HeadBandit(len(heads))
         self.network = network
         # Policies have no part in this: under a scope, their random generators would work in `strategy.run` alone.
@@ -183,6 +190,19 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def observe(self, moments: ReturnMoments, **others: Any) -> None:
         """Statistics of new steps and episodes, see `Scaling.observe`; call before the update that needs them."""
         self.scaling.observe(moments, **others)
+        self._observe_rewards(moments)
+
+    def _observe_rewards(self, moments: ReturnMoments) -> None:
+        """The same in both networks: an environment's unit is nothing that targets should lag behind in."""
+        if self.network.reward_input is None:
+            return
+        count, mean, variance = (
+            float(of_heads[self._unclipped])
+            for of_heads in (moments.count, moments.reward_mean, moments.reward_variance)
+        )
+        # The network sees rewards as the environment pays them.
+        self.network.reward_input.observe(count, (variance + mean**2) / self.heads.reward_multiplier**2)
+        self.target_network.reward_input.statistics.assign(self.network.reward_input.statistics)
 
     def compile_ahead(self, batch_size: int) -> None:
         """Compiles what the first update with so many windows would compile otherwise, and changes nothing."""

@@ -3,6 +3,7 @@
 from networks.dueling_heads import DuelingHeads
 from networks.recurrent_core import RecurrentCore
 from networks.recurrent_q_network import RecurrentQNetwork
+from networks.reward_input import RewardInput
 from networks.torsos import ConvTorso, MlpTorso, atari_torso, dqn_torso, small_torso
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "MlpTorso",
     "RecurrentCore",
     "RecurrentQNetwork",
+    "RewardInput",
     "atari_torso",
     "dqn_torso",
     "small_torso",

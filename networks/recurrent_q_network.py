@@ -16,6 +16,7 @@ from tf_agents.trajectories.time_step import StepType
 from networks.dueling_heads import DuelingHeads
 from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
+from networks.reward_input import RewardInput
 from networks.torsos import torso_for
 
 
@@ -24,7 +25,7 @@ class RecurrentQNetwork(network.Network):
     """Q-values of H heads and A actions from observations, previous actions and previous rewards.
 
     The core sees the torso's features, the previous action one-hot (-1, before the first action, as zeros)
-    and the previous reward clipped to [-1, 1]. Heads share everything up to and including the linear layer
+    and the previous reward, see `reward_input`. Heads share everything up to and including the linear layer
     after the core.
 
     An observation that its spec bounds to uint8 in [0, 1] holds flags, not pixels (MinAtar's): it reaches the
@@ -45,14 +46,17 @@ class RecurrentQNetwork(network.Network):
       post_lstm_units: of the linear layer (relu) between core and heads.
       head_hidden: hidden units of each head's value and advantage stream.
       scale_gradient: multiply the gradient into the shared part by 1/sqrt(H).
+      reward_input: "clip": the core sees the previous reward clipped to [-1, 1], in which the unit of small rewards
+        shows; "rms": relative to the root mean square of all rewards so far, see `networks.RewardInput`.
       seed: of all initial weights; None for a random one.
       name: of the network.
 
     Attributes:
       heads: the `DuelingHeads`.
+      reward_input: the `RewardInput`, whose statistics whoever trains has to keep; None under "clip".
 
     Raises:
-      ValueError: an input_tensor_spec that is not such a tuple.
+      ValueError: an input_tensor_spec that is not such a tuple; another reward_input.
       TypeError: a torso that is a layer already.
     """
 
@@ -69,6 +73,7 @@ class RecurrentQNetwork(network.Network):
         post_lstm_units: int = 256,
         head_hidden: int = 256,
         scale_gradient: bool = True,
+        reward_input: str = "clip",
         seed: int | None = None,
         name: str = "RecurrentQNetwork",
     ):
@@ -78,6 +83,8 @@ class RecurrentQNetwork(network.Network):
                 f"{input_tensor_spec}. Write (time_step_spec.observation, tf.TensorSpec((), tf.int32), "
                 "tf.TensorSpec((), tf.float32))"
             )
+        if reward_input not in ("clip", "rms"):
+            raise ValueError(f"reward_input={reward_input!r}: expected 'clip' or 'rms'")
         for layer in (torso, image_torso):
             if isinstance(layer, tf.keras.layers.Layer):
                 raise TypeError(
@@ -91,6 +98,7 @@ class RecurrentQNetwork(network.Network):
         torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
         self._torso = (torso or torso_for(input_tensor_spec[0], image_torso))(seed=torso_seed)
         self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
+        self.reward_input = RewardInput() if reward_input == "rms" else None
         self._core = RecurrentCore(lstm_units, core_seed)
         self._linear = tf.keras.layers.Dense(
             post_lstm_units,
@@ -188,14 +196,12 @@ class RecurrentQNetwork(network.Network):
         """The network's values and state from the torso's features; otherwise as `call`."""
         outer = tf.shape(previous_action)
         first = tf.zeros(outer, tf.bool) if step_type is None else tf.equal(step_type, StepType.FIRST)
-        features = tf.concat(
-            [
-                features,
-                tf.one_hot(previous_action, self.num_actions),
-                tf.clip_by_value(previous_reward, -1.0, 1.0)[..., None],
-            ],
-            axis=-1,
-        )
+        if self.reward_input is None:
+            reward = tf.clip_by_value(previous_reward, -1.0, 1.0)
+        else:
+            reward = self.reward_input(previous_reward)
+        action = tf.one_hot(previous_action, self.num_actions)
+        features = tf.concat([features, action, reward[..., None]], axis=-1)
         sequences = previous_action.shape.rank == 2
         if sequences:
             features, first = swap_batch_and_time(features), swap_batch_and_time(first)

@@ -304,6 +304,11 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
             "The local replay is of one process alone, and --collectors and --cluster are of several. Leave out "
             "--replay=local (Replay.backend = 'local'), or train in one process"
         )
+    if _is_distributed(options) and parameter("train.steps_per_update") is not None:
+        raise UsageError(
+            "train.steps_per_update paces a run in one process, and --collectors and --cluster are of several: they go "
+            "by Replay.replay_ratio. Leave out one of the two"
+        )
     scalings = [file.stem for file in parsed if file.parent.name == "scaling"]
     return scalings[-1] if scalings else None
 

@@ -70,7 +70,8 @@ class ReplaySettings:
       min_sequences: sequences that must be there before the first is sampled.
       replay_ratio: how often a sequence is sampled per sequence inserted, on average (paper: 1). Neither side
         may run ahead of the other by more than `error_buffer`.
-      error_buffer: in samples; must exceed what a round of collecting inserts times `replay_ratio`.
+      error_buffer: in samples; must exceed what a round of collecting inserts times `replay_ratio`. Neither
+        `replay_ratio` nor this counts under `train.steps_per_update`.
       sampler: "prioritized", "uniform", or "fifo": each sequence `replay_ratio` times (rounded up), in order
         of insertion, for tests and for hunting regressions.
       priority_exponent: of the prioritised draw (paper: 0.9).
@@ -226,6 +227,17 @@ class Replay(abc.ABC):
         """
         inserted_since_start = self.inserted - self.min_sequences
         return (updates + 1) * batch_size <= inserted_since_start * self.replay_ratio
+
+    def updates_due_by_steps(self, updates: int, environment_steps: int, steps_per_update: float) -> bool:
+        """Says whether one more update after `updates` of them keeps to a number of environment steps per update.
+
+        Counted from step `min_sequences` times the sequences' period on, whatever has been inserted: the same steps
+        give the same updates, however long episodes are. While there are fewer than `min_sequences` sequences none is
+        due, and what has been missed then is made up for. For a replay of infinite `error_buffer`, which neither side
+        waits for.
+        """
+        counted = environment_steps - self.min_sequences * self._shape.period
+        return updates + 1 <= counted / steps_per_update and self.size >= self.min_sequences
 
     @abc.abstractmethod
     def writer(self) -> Writer:

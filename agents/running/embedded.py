@@ -155,7 +155,7 @@ class EmbeddedRun:
         self.close()
 
     def _learn(self) -> None:
-        """Makes the updates that the replay ratio allows for what has been collected."""
+        """Makes the updates that are due for what has been collected."""
         training, learner = self._training, self.learner
         # Before the first update too: the collector's first priorities should know the scale.
         returns = learner.drain_statistics()
@@ -163,7 +163,7 @@ class EmbeddedRun:
         while (
             learner.updates < training.updates
             and self._stopped_by is None
-            and self.replay.updates_due(learner.updates, learner.batch_size)
+            and training.update_due(self.replay, learner.updates, learner.environment_steps)
         ):
             learner.update()
             updates = learner.updates

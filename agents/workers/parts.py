@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,10 +15,11 @@ from tf_agents.environments import py_environment
 from tf_agents.specs import tensor_spec
 from tf_agents.train.utils import strategy_utils
 
+from agents import UsageError
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import LOCAL, Replay, chosen_backend
+from agents.replay.replay import LOCAL, Replay, ReplaySettings, chosen_backend
 from agents.storage.checkpoint import Checkpointer
 from agents.targets import SequenceShape
 from agents.workers.collector import Collector
@@ -58,6 +60,11 @@ class Training:
       num_envs: environments that a collector steps as one batch.
       batch_size: sequences per update.
       steps_per_round: steps of every environment between two looks at the replay ratio.
+      steps_per_update: environment steps, of all environments together, per update, so that their number does not
+        depend on how long an agent survives: after n steps there have been floor((n - `Replay.min_sequences`
+        `SequenceShape.period`) / steps_per_update) updates. In one process, with the samplers "prioritized" and
+        "uniform". None: as many as `Replay.replay_ratio` allows; then short episodes, whose sequences are padded, earn
+        more updates per step.
       eval_interval: updates between evaluations; 0 evaluates at the end alone.
       eval_envs: episodes per evaluation, played side by side.
       final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
@@ -78,6 +85,7 @@ class Training:
     num_envs: int = 32
     batch_size: int = 32
     steps_per_round: int = 10
+    steps_per_update: float | None = None
     eval_interval: int = 1000
     eval_envs: int = 8
     final_eval_rounds: int = 4
@@ -92,6 +100,12 @@ class Training:
         """Says whether the run has come to its end."""
         limit = self.environment_steps
         return updates >= self.updates or (limit is not None and steps >= limit)
+
+    def update_due(self, replay: Replay, updates: int, environment_steps: int) -> bool:
+        """Says whether one more update after `updates` of them is due in a run that takes turns."""
+        if self.steps_per_update is None:
+            return replay.updates_due(updates, self.batch_size)
+        return replay.updates_due_by_steps(updates, environment_steps, self.steps_per_update)
 
     def environment(self, num_envs: int, *purpose: int) -> GymnasiumVectorEnvironment:
         """A batch of the run's environments, seeded for its purpose.
@@ -166,11 +180,21 @@ class Training:
           environment: gives the specs.
           backend: "reverb" or "local"; None: what a run in one process takes.
           **connection: `folders`, and for Reverb `address`.
+
+        Raises:
+          UsageError: a sampler that has a pace of its own, under `steps_per_update`.
         """
         observation_spec = tensor_spec.from_spec(environment.time_step_spec()).observation
         state_spec = self._network(environment).state_spec
         needs = self.scaling(len(Heads())).needs
         parts = SequenceShape(), observation_spec, state_spec, len(Heads()), needs
+        if self.steps_per_update is not None:
+            if ReplaySettings().sampler == "fifo":
+                raise UsageError(
+                    'train.steps_per_update does not go with Replay.sampler = "fifo", which draws each sequence '
+                    'Replay.replay_ratio times: leave it at None, or take "prioritized" or "uniform"'
+                )
+            connection["error_buffer"] = math.inf  # the pace is kept by whoever asks for updates
         if (backend or chosen_backend()[0]) == LOCAL:
             return LocalReplay(*parts, seed=self.derived_seed(*_DRAWS), **connection)
         from agents.replay.reverb_replay import ReverbReplay  # not everywhere can it be installed

@@ -38,9 +38,7 @@ class ReturnOut(ReturnBasedScaling):
             units.scale.assign(tf.zeros_like(units.scale))
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
-        moments = self.layer.moments
-        mean_square_reward = moments.reward_variance + tf.square(moments.reward_mean)
-        wanted = tf.sqrt(tf.maximum(moments.return_mean_square, mean_square_reward))
+        wanted = self._wanted_scale()
         for units in (self.online, self.target):
             units.scale.assign(tf.where(units.scale > 0.0, units.scale, wanted))
         self.online.rewrite(heads, wanted, tf.zeros_like(wanted))
@@ -50,12 +48,23 @@ class ReturnOut(ReturnBasedScaling):
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         sigma_batch = batch_sigma(context.rewards, context.discounts, context.mask)
-        # First priorities are asked for before any statistics are in: there the batch has to say what its units are.
-        of_batch = tf.where(sigma_batch > 0.0, sigma_batch, 1.0)
-        scale = tf.where(self.online.scale > 0.0, self.online.scale, of_batch)
+        # First priorities are asked for before the first update has taken a scale over, and even before any statistics
+        # are in: there the batch has to say what its units are. Without any reward they do not matter.
+        real = tf.cast(context.mask, tf.bool)[..., None]
+        rewards = tf.where(real, tf.cast(context.rewards, tf.float64), 0.0)
+        of_batch = tf.sqrt(tf.reduce_mean(tf.square(rewards), axis=(0, 1)))
+        scale: tf.Tensor = self.online.scale
+        for known in (self._wanted_scale(), of_batch, 1.0):
+            scale = tf.where(scale > 0.0, scale, known)
         sigma = tf.maximum(self.layer.sigma, tf.maximum(self.layer.sigma_v * scale, sigma_batch))
         scale, sigma = tf.cast(scale, outputs.dtype), tf.cast(sigma, outputs.dtype)
         return (targets - scale * outputs) / sigma
+
+    def _wanted_scale(self) -> tf.Tensor:
+        """sqrt(max(E[G^2], E[R^2])) of all statistics, float64 [H]."""
+        moments = self.layer.moments
+        mean_square_reward = moments.reward_variance + tf.square(moments.reward_mean)
+        return tf.sqrt(tf.maximum(moments.return_mean_square, mean_square_reward))
 
     def target_updated(self) -> None:
         self.target.assign(self.online)

@@ -13,7 +13,10 @@ def sigmoid(x):
 
 
 def unroll(p, observation, previous_action, reward, step_type, h, c):
-    """Q-values [L, H, A] of one sequence, and the state after it; p holds float64 arrays by name."""
+    """Q-values [L, H, A] of one sequence, and the state after it; p holds float64 arrays by name.
+
+    With p["reward_rms"] the core sees rewards relative to it, without it clipped ones.
+    """
     num_actions = p["wa"].shape[-1]
     num_heads = p["wa"].shape[0]
     q = []
@@ -24,7 +27,11 @@ def unroll(p, observation, previous_action, reward, step_type, h, c):
         one_hot = np.zeros(num_actions)
         if previous_action[t] >= 0:
             one_hot[previous_action[t]] = 1.0
-        x = np.concatenate([x, one_hot, [np.clip(reward[t], -1.0, 1.0)]])
+        seen = np.clip(reward[t], -1.0, 1.0)
+        if "reward_rms" in p:
+            relative = reward[t] / p["reward_rms"]
+            seen = np.sign(relative) * np.log(1.0 + abs(relative))
+        x = np.concatenate([x, one_hot, [seen]])
         i, f, g, o = np.split(x @ p["lstm_x"] + h @ p["lstm_h"] + p["lstm_b"], 4)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)

@@ -1,11 +1,13 @@
 """The whole update against NumPy in float64, and what the method promises about it."""
 
+import gin
 import numpy as np
 import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
 from agents.heads import Heads
+from agents.storage.weights import assign, packed
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import ReturnBasedScaling, ReturnOut, Scaling
 from tests.agents import numpy_step
@@ -70,6 +72,50 @@ def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q):
         if name in shared:
             numerical /= np.sqrt(len(PAIRS))
         np.testing.assert_allclose(gradient, numerical, rtol=2e-3, atol=2e-5, err_msg=name)
+
+
+@pytest.fixture
+def rms_input():
+    gin.parse_config("RecurrentQNetwork.reward_input = 'rms'")
+    yield
+    gin.clear_config()
+
+
+def test_an_input_relative_to_all_rewards_so_far_equals_numpy_where_it_acts_and_where_it_learns(rms_input):
+    """E[R^2] of an unclipped head, in the environment's units; both networks see the same."""
+    agent, windows, sequence = shaken()
+    agent.observe(some_moments(seed=8))
+    rewards = [np.random.default_rng(seed).normal(size=(30, len(PAIRS)))[:, 1] for seed in (3, 8)]
+    rms = {"reward_rms": np.sqrt(np.mean(np.square(rewards)))}
+    p, target_p = (parameters(network)[1] | rms for network in (agent.network, agent.target_network))
+    sigma, sigma_v = agent.scaling.layer.sigma.numpy(), agent.scaling.layer.sigma_v.numpy()
+    states = numpy_step.burned_in_states(p, windows, SHAPE)
+    expected, priorities, *_ = numpy_step.step(p, target_p, windows, states, PAIRS, SHAPE, sigma, sigma_v)
+    info = agent.loss(sequence)
+    assert float(info.loss) == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(info.extra.priorities, priorities, rtol=1e-5)
+
+    reward, observation = (windows[name][:1, SHAPE.burn_in] for name in ("reward", "observation"))
+    first = ts.TimeStep(
+        *map(tf.constant, (np.zeros(1, np.int32), reward, np.ones(1, np.float32), observation))
+    )
+    acted = agent.collect_policy.action(first, agent.collect_policy.get_initial_state(1)).info
+    zeros = np.zeros(4)
+    values, _, _ = numpy_step.unroll(p, observation, [-1], reward, [0], zeros, zeros)
+    np.testing.assert_allclose(acted.greedy_values[0], values[0].max(axis=-1), rtol=1e-5)
+
+
+def test_the_inputs_statistics_are_in_the_environments_units_and_reach_whoever_acts(rms_input):
+    heads, rewards = Heads(PAIRS, reward_multiplier=1000.0), np.array([0.0, 0.5, -2.0, 0.0])
+    agent, other = make_agent(), make_agent(seed=2)
+    agent.heads = heads
+    agent.observe(ReturnMoments.from_steps(heads.rewards(rewards), heads.discounts(np.ones(4))))
+    statistics = agent.network.reward_input.statistics
+    np.testing.assert_allclose(statistics, [4.0, np.mean(np.square(rewards))], rtol=1e-12)
+    assign(other.acting_variables, packed(agent.acting_variables))
+    np.testing.assert_array_equal(other.network.reward_input.statistics, statistics)
+    with pytest.raises(ValueError, match="Heads.pairs has none"):
+        make_agent(pairs=((0.9, True), (0.0, True)))
 
 
 @pytest.mark.parametrize("adam_epsilon", [1e-6, 1e-2])

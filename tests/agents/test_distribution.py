@@ -30,7 +30,9 @@ from tests.rbs_tf.test_distribution import two_cpus
 
 SCALINGS = {path.stem: () for path in sorted((REPOSITORY / "configs/scaling").glob("*.gin"))}
 # Larger steps than usual, so that every update changes the units.
+RMS = "RecurrentQNetwork.reward_input = 'rms'"
 SCALINGS |= {
+    "return_out": (RMS,),
     "cross_head": ("scalings.cross_head.step = 0.3",),
     "error": ("scalings.error_based.step = 0.3",),
     "pop_art": ("scalings.pop_art.step_size = 0.3",),

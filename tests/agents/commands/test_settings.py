@@ -136,6 +136,7 @@ def test_messages_say_what_is_expected_and_what_to_type(refused, binding, answer
         (["--replay=ring"], "choose from 'reverb', 'local'"),
         (["--replay=local", "--collectors=2"], "is of one process alone"),
         (["--gin_bindings=Replay.backend = 'local'", "--cluster=here:1"], "is of one process alone"),
+        (["--gin_bindings=train.steps_per_update = 4", "--collectors=2"], "paces a run in one process"),
     ],
 )
 def test_flags_without_a_value_or_a_name_are_refused(refused, argv, answer):

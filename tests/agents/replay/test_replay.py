@@ -140,6 +140,24 @@ def test_one_thread_that_keeps_to_what_is_due_never_waits(make):
     assert (replay.inserted, replay.sampled, updates) == (30, 54, 18)
 
 
+def test_updates_come_due_with_environment_steps_whatever_is_inserted(make):
+    replay = make(min_sequences=3, replay_ratio=1.0, error_buffer=math.inf, patience=0.0)
+    stream, batches = Stream(replay), iter(replay.dataset(batch_size=3))
+
+    def due(steps):
+        return [updates for updates in range(9) if replay.updates_due_by_steps(updates, steps, 1.5)]
+
+    stream.insert(2)
+    assert due(100) == []
+    stream.insert(1)
+    # Counted from step 3 x 2, and caught up with.
+    assert [due(steps) for steps in (0, 6, 7, 8, 9, 11)] == [[], [], [], [0], [0, 1], [0, 1, 2]]
+    for _ in range(20):
+        next(batches)
+    stream.insert(90)
+    assert due(11) == [0, 1, 2] and replay.sampled == 60
+
+
 def test_reading_ahead_draws_no_more_than_told(make):
     replay = make(read_ahead=2)
     Stream(replay).insert(40)

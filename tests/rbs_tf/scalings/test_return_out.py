@@ -1,6 +1,7 @@
 """Outputs in units of the return, without an agent."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -165,6 +166,19 @@ def test_rewards_times_a_power_of_two_leave_errors_and_weights_as_they_are_to_th
         found.append((scaling.errors(batch.rewards, outputs, batch), layers()))
     for plain, large in zip(*found, strict=True):
         np.testing.assert_array_equal(large, plain)
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0], ids=["no rewards", "constant rewards"])
+@pytest.mark.parametrize("seen", [False, True], ids=["nothing seen", "not updated yet"])
+def test_first_priorities_do_not_know_the_unit_where_the_rewards_of_a_batch_do_not_vary(size, seen):
+    found = []
+    for factor in (1.0, 2.0**-10):
+        scaling, rewards = ReturnOut(H), tf.fill([20, 3, H], np.float32(factor * size))
+        if seen:
+            scaling.observe(moments(size=factor))
+        batch = context()._replace(rewards=rewards, discounts=tf.zeros_like(rewards))
+        found.append(scaling.errors(rewards, some_outputs(), batch).numpy())
+    np.testing.assert_array_equal(*found)
 
 
 def test_a_batch_without_rewards_before_all_statistics_has_finite_errors():

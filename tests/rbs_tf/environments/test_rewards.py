@@ -1,0 +1,284 @@
+"""Each wrapper against its formula, on games whose rewards are known beforehand."""
+
+import functools
+import math
+import pickle
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rbs_tf.environments import DriftRewards, MixedRewards, ScaleRewards, ShapedRewards, SpikeRewards
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+from rbs_tf.returns import discounted_returns
+
+
+class Game(gymnasium.Env):
+    """Rewards the action, plus noise if asked to; ends after `length` steps."""
+
+    metadata = {"render_modes": []}
+
+    def __init__(self, length=7, noise=0.0):
+        self.action_space = gymnasium.spaces.Discrete(5, start=-2)
+        self.observation_space = gymnasium.spaces.Box(0, 1000, (1,), np.float32)
+        self._length, self._noise = length, noise
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self._t += 1
+        reward = float(action) + (self._noise * self.np_random.normal() if self._noise else 0.0)
+        return np.full(1, self._t, np.float32), reward, self._t >= self._length, False, {}
+
+
+WRAPPERS = {
+    "scale": (ScaleRewards, {"scale": 2.0**-10}),
+    "mixed": (MixedRewards, {}),
+    "spikes": (SpikeRewards, {"size": 50.0, "probability": 0.3}),
+    "shaped": (ShapedRewards, {"potential": 8.0, "period": 5, "reverse_after": 25}),
+    "drift": (DriftRewards, {"steps": 40}),
+    "step": (DriftRewards, {"steps": 40, "gradual": False}),
+}
+every_wrapper = pytest.mark.parametrize("name", WRAPPERS)
+
+
+def wrapped(name, env):
+    kind, arguments = WRAPPERS[name]
+    return kind(env, **arguments)
+
+
+def play(env, actions, seed=None):
+    """Rewards and ends of whole episodes, one after the other, float64 [T] and bool [T]."""
+    rewards, ends, _ = [], [], env.reset(seed=seed)
+    for action in actions:
+        _, reward, terminated, truncated, _ = env.step(int(action))
+        rewards.append(reward)
+        ends.append(terminated or truncated)
+        if ends[-1]:
+            env.reset()
+    return np.array(rewards), np.array(ends)
+
+
+def some_actions(steps=60, seed=0):
+    return np.random.default_rng(seed).integers(-2, 3, steps)
+
+
+def test_scaling_multiplies_and_powers_of_two_lose_nothing():
+    actions = some_actions()
+    np.testing.assert_array_equal(play(ScaleRewards(Game(), 0.1), actions)[0], 0.1 * actions)
+    noisy, scaled = (
+        play(env, actions, seed=1)[0] for env in (Game(noise=1.0), ScaleRewards(Game(noise=1.0), 2.0**-10))
+    )
+    np.testing.assert_array_equal(2.0**10 * scaled, noisy)
+
+
+def test_factors_follow_the_rewards_of_an_episode_and_begin_anew_with_the_next():
+    actions = [0, 1, 1, 0, -2, 1, 2, 0, 1]
+    rewards, _ = play(MixedRewards(Game(length=7)), actions)
+    assert rewards.tolist() == [0, 1, 10, 0, -200, 1, 20, 0, 1]
+    rewards, _ = play(MixedRewards(Game(length=4), factors=[0.5, 3]), [1, 1, 1, 1, 1])
+    assert rewards.tolist() == [0.5, 3, 0.5, 3, 0.5]
+
+
+@given(st.integers(0, 200))
+def test_n_equal_rewards_are_worth_what_the_docstring_says(n):
+    rewards, _ = play(MixedRewards(Game(length=1000)), [2] * n)
+    assert rewards.sum() == 2 * (37 * n - (0, 36, 63)[n % 3])
+
+
+def test_spikes_are_as_many_as_said_of_either_sign_and_change_nothing_else():
+    steps, size, probability = 40_000, 1e4, 0.02
+    actions = some_actions(steps)
+    clean, _ = play(Game(noise=1.0), actions, seed=3)
+    spiked, _ = play(SpikeRewards(Game(noise=1.0), size, probability), actions, seed=3)
+    spikes = np.round((spiked - clean) / size)
+    np.testing.assert_allclose(spiked - clean, size * spikes, atol=1e-9)
+    np.testing.assert_array_equal(spiked[spikes == 0], clean[spikes == 0])
+    assert set(spikes) == {-1, 0, 1}
+    deviation = math.sqrt(steps * probability * (1 - probability))
+    assert abs(np.abs(spikes).sum() - steps * probability) < 4 * deviation
+    assert abs(spikes.sum()) < 4 * math.sqrt(steps * probability)
+    np.testing.assert_allclose(np.var(size * spikes), probability * size**2, rtol=0.1)
+    # Neither what was paid nor what was drawn before tells of a spike.
+    for other in (clean, np.roll(spikes, 1), np.roll(np.abs(spikes), 1)):
+        assert abs(np.corrcoef(np.abs(spikes), other)[0, 1]) < 4 / math.sqrt(steps)
+
+
+def test_the_seed_of_a_reset_decides_the_spikes_and_they_are_not_the_games_draws():
+    def spikes(seed):
+        env = SpikeRewards(Game(length=10**6), size=1.0, probability=1.0)
+        return play(env, [0] * 100, seed)[0]
+
+    np.testing.assert_array_equal(spikes(5), spikes(5))
+    assert not np.array_equal(spikes(5), spikes(6))
+    assert not np.array_equal(spikes(None), spikes(None))
+    games = np.random.Generator(np.random.PCG64(np.random.SeedSequence(5))).random(100)
+    assert abs(np.corrcoef(games < 0.5, spikes(5))[0, 1]) < 0.4
+
+
+def potential(t, period):
+    """Phi before any reversal."""
+    return 8.0 * (1.0 if period is None else math.cos(2 * math.pi * t / period))
+
+
+@given(
+    discount=st.floats(0.0, 1.0),
+    period=st.none() | st.floats(2.0, 30.0),
+    reverse_after=st.none() | st.integers(1, 40),
+    length=st.integers(1, 20),
+)
+def test_every_return_of_the_shapings_discount_shifts_by_the_potential_of_its_state(
+    discount, period, reverse_after, length
+):
+    """G' = G - Phi(s), whatever is played, also where the sign turns."""
+    actions = some_actions(3 * length)
+    arguments = {"discount": discount, "period": period, "reverse_after": reverse_after}
+    shaped, ends = play(ShapedRewards(Game(length), 8.0, **arguments), actions)
+    discounts = np.where(ends, 0.0, discount)
+    shift = discounted_returns(shaped, discounts) - discounted_returns(actions.astype(float), discounts)
+    for step, found in enumerate(shift):
+        sign = -1 if reverse_after is not None and step >= reverse_after else 1
+        np.testing.assert_allclose(found, -sign * potential(step % length, period), atol=1e-8)
+
+
+@given(
+    discount=st.floats(0.0, 1.0),
+    g=st.floats(0.0, 0.999),
+    period=st.none() | st.floats(2.0, 30.0),
+    length=st.integers(1, 60),
+)
+def test_returns_of_other_discounts_shift_by_a_term_that_the_docstring_bounds(discount, g, period, length):
+    shaped, ends = play(ShapedRewards(Game(length), 8.0, discount, period), [0] * length)
+    shift = discounted_returns(shaped, np.where(ends, 0.0, g))[0]
+    rest = (discount - g) * sum(g ** (k - 1) * potential(k, period) for k in range(1, length))
+    np.testing.assert_allclose(shift, rest - 8.0, atol=1e-8)
+    assert abs(rest) <= 8.0 * abs(discount - g) / (1 - g) + 1e-9
+    if period is not None:
+        assert abs(rest) <= 8.0 * abs(discount - g) * period / 2 + 1e-9
+
+
+def test_a_cut_episode_keeps_its_last_potential():
+    shaped, ends = play(ShapedRewards(TimeLimit(Game(), 3), 8.0, discount=0.5), [0] * 6)
+    np.testing.assert_array_equal(ends, [False, False, True] * 2)
+    np.testing.assert_array_equal(shaped, -4.0)
+
+
+def test_an_offset_turns_its_sign_once():
+    shaped, _ = play(ShapedRewards(Game(length=100), 100.0, 0.99, reverse_after=10), [0] * 20)
+    np.testing.assert_allclose(shaped, [-1] * 9 + [-199] + [1] * 10)
+
+
+def test_drift_multiplies_by_its_formula_across_episodes():
+    gradual, _ = play(DriftRewards(Game(), steps=40, start=0.5, end=2000.0), [1] * 60)
+    np.testing.assert_allclose(gradual, 0.5 * 4000.0 ** np.minimum(np.arange(60) / 40, 1.0), rtol=1e-12)
+    at_once, _ = play(DriftRewards(Game(), steps=41, end=7.0, gradual=False), [1] * 60)
+    np.testing.assert_array_equal(at_once, [1] * 21 + [7] * 39)
+
+
+@every_wrapper
+def test_the_game_itself_is_untouched_and_its_score_can_be_had(name):
+    """Same observations, ends and draws; statistics beneath are of the clean game."""
+    clean, env = Game(noise=1.0), wrapped(name, RecordEpisodeStatistics(Game(noise=1.0)))
+    for game in (clean, env):
+        game.reset(seed=4)
+    score, paid = 0.0, []
+    for action in some_actions():
+        expected, found = clean.step(action), env.step(action)
+        np.testing.assert_array_equal(found[0], expected[0])
+        assert found[2:4] == expected[2:4]
+        score += expected[1]
+        paid.append((expected[1], found[1]))
+        if expected[2]:
+            assert found[4]["episode"]["r"] == score
+            score, _, _ = 0.0, clean.reset(), env.reset()
+    assert any(before != after for before, after in paid)
+    assert isinstance(paid[0][1], float)
+
+
+@every_wrapper
+def test_gymnasium_finds_nothing_wrong(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*different from the unwrapped version")
+        check_env(wrapped(name, Game()), skip_render_check=True)
+
+
+@every_wrapper
+def test_a_wrapped_environment_is_made_again_from_its_spec(name):
+    env = wrapped(name, gymnasium.make("CartPole-v1"))
+    again = gymnasium.make(env.spec)
+    assert type(again) is type(env)
+    rewards = [play(one, [0, 1] * 20, seed=2)[0] for one in (env, again)]
+    np.testing.assert_array_equal(*rewards)
+
+
+@every_wrapper
+def test_a_reset_with_a_seed_starts_everything_anew(name):
+    env = wrapped(name, Game(noise=1.0))
+    first, second = (play(env, some_actions(), seed=7)[0] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@every_wrapper
+def test_a_pickled_environment_goes_on_where_it_was(name):
+    env = wrapped(name, Game(noise=1.0))
+    actions = some_actions(18)  # in mid-episode, with spikes to come
+    play(env, actions, seed=7)
+    again = pickle.loads(pickle.dumps(env))
+    for action in actions:
+        (*_, expected, terminated, _, _), (*_, found, _, _, _) = env.step(action), again.step(action)
+        assert found == expected
+        if terminated:
+            env.reset(), again.reset()
+
+
+@every_wrapper
+def test_the_batched_environment_restores_them(name):
+    def make(seed):
+        games = [functools.partial(wrapped, name, Game(noise=1.0)) for _ in range(2)]
+        return GymnasiumVectorEnvironment(gymnasium.vector.SyncVectorEnv(games), "game", seed=seed)
+
+    def rewards(env):
+        draws = np.random.default_rng(2).integers(0, 5, (40, 2))
+        return np.stack([env.step(row).reward for row in draws])
+
+    env, other = make(0), make(1)
+    for one in (env, other):
+        one.reset()
+    rewards(env)
+    other.restore(env.state())
+    np.testing.assert_array_equal(rewards(other), rewards(env))
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "words"),
+    [
+        (ScaleRewards, {"scale": 0}, "scale=0: expected a finite number above 0"),
+        (ScaleRewards, {"scale": math.inf}, "scale=inf: expected a finite number above 0"),
+        (ScaleRewards, {"scale": "10"}, "scale='10': expected a finite number above 0"),
+        (ScaleRewards, {"scale": True}, "scale=True: expected a finite number above 0"),
+        (MixedRewards, {"factors": ()}, r"factors=\(\): expected numbers above 0, such as"),
+        (MixedRewards, {"factors": 10}, "factors=10: expected numbers above 0, such as"),
+        (MixedRewards, {"factors": (1, -10)}, "factors=-10: expected a finite number above 0"),
+        (SpikeRewards, {"size": -1.0}, "size=-1.0: expected a finite number above 0"),
+        (SpikeRewards, {"probability": 1.5}, "probability=1.5: expected a number from 0 to 1"),
+        (ShapedRewards, {"potential": math.nan}, "potential=nan: expected a finite number above 0"),
+        (ShapedRewards, {"potential": 1, "discount": -0.1}, "discount=-0.1: expected a number from 0 to 1"),
+        (ShapedRewards, {"potential": 1, "period": 1}, "period=1: expected at least 2 steps, or None"),
+        (ShapedRewards, {"potential": 1, "reverse_after": 0}, "reverse_after=0: expected a whole number"),
+        (DriftRewards, {"steps": 2.5}, "steps=2.5: expected a whole number of at least 1"),
+        (DriftRewards, {"steps": 9, "end": 0.0}, "end=0.0: expected a finite number above 0"),
+        (DriftRewards, {"steps": 9, "gradual": 1}, "gradual=1: expected True or False"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_a_sentence(kind, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        kind(Game(), **arguments)
