@@ -63,6 +63,7 @@ def measure(run: Run, folder: Path) -> grid.Lines:
         f"train.env = '{run.game}'",
         f"train.seed = {grid.digest(run)}",
         f"train.environment_steps = {STEPS}",
+        "train.steps_per_update = 40",  # as many for all; what the config's replay ratio comes to
         *(["Heads.pairs = ((0.997, False),)"] if run.heads == 1 else []),
     ]
     config = f"configs/atari_small.gin,configs/scaling/{run.scaling}.gin"

@@ -110,10 +110,15 @@ def train(config: str, bindings: Sequence[str], folder: Path, bins: int, rounds:
         "gradient_share": gradients / gradients.sum(),
         "relative_value_error": played.value_errors,
     }
+
+    def mean(values: np.ndarray) -> float:
+        """Of few or no values: episodes may take longer than a bin."""
+        return float(values.mean()) if len(values) else float("nan")
+
     line = {
         "mean_return": returns.mean(),
         "last_fifth": returns[steps > 0.8 * result.environment_steps].mean(),
-        **{f"bin_{index}": returns[places == index].mean() for index in range(bins)},
+        **{f"bin_{index}": mean(returns[places == index]) for index in range(bins)},
         "greedy": played.returns.mean(),
         "greedy_error": played.returns.std(ddof=1) / np.sqrt(len(played.returns)),
         "rewarded": np.mean(player.rewarded),
