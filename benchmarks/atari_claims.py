@@ -18,11 +18,17 @@ from agents.running.startup import quiet
 
 quiet()  # before TensorFlow is imported
 
+import time  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import NamedTuple  # noqa: E402
+from typing import Any, NamedTuple  # noqa: E402
 
+import numpy as np  # noqa: E402
+
+from agents import RETURN  # noqa: E402
+from agents.workers.evaluator import Evaluator  # noqa: E402
 from benchmarks import grid  # noqa: E402
+from benchmarks.quickstart_curves import scalars  # noqa: E402
 
 STEPS, BINS = 300_000, 6
 GAMES = ("pong", "breakout", "boxing", "space_invaders", "qbert")
@@ -57,8 +63,26 @@ def runs() -> list[Run]:
     ]
 
 
+class PlayedEpisodes(Evaluator):
+    """An evaluator that keeps how many rewards other than 0 each episode had."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.rewarded: list[int] = []
+
+    def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
+        self.rewarded.append(np.count_nonzero(rewards))
+        return super()._value_errors(rewards, discounts, values)
+
+
 def measure(run: Run, folder: Path) -> grid.Lines:
-    """Trains once in this process."""
+    """Trains once in this process, then plays 20 greedy episodes.
+
+    Returns:
+      "runs": mean training return over the run, its last fifth and six parts; `greedy`, mean of these episodes, its
+      standard error, and the mean number of their rewards that are not 0, `rewarded`; updates and minutes.
+      "heads": see `grid.head_lines`.
+    """
     bindings = [
         f"train.env = '{run.game}'",
         f"train.seed = {grid.digest(run)}",
@@ -67,7 +91,28 @@ def measure(run: Run, folder: Path) -> grid.Lines:
         *(["Heads.pairs = ((0.997, False),)"] if run.heads == 1 else []),
     ]
     config = f"configs/atari_small.gin,configs/scaling/{run.scaling}.gin"
-    return grid.train(config, bindings, folder, BINS, rounds=1)
+    start = time.monotonic()
+    with grid.trained(config, bindings, folder) as (embedded, result):
+        minutes = (time.monotonic() - start) / 60
+        agent = embedded.agent
+        player = PlayedEpisodes(embedded.eval_environment, agent.policy, agent.heads, agent.scaling)
+        played = player.run()
+        assert played is not None
+        heads = grid.head_lines(embedded, folder, played.value_errors)
+    training = scalars(folder / "train")
+    updates, returns = training[RETURN].T
+    steps = np.interp(updates, *training["environment_steps"].T)
+    parts = grid.binned(steps, returns, result.environment_steps, BINS)
+    line = {
+        "mean_return": returns.mean(),
+        "last_fifth": returns[steps > 0.8 * result.environment_steps].mean(),
+        **{f"bin_{index}": value for index, value in enumerate(parts)},
+        "greedy": played.returns.mean(),
+        "greedy_error": played.returns.std(ddof=1) / np.sqrt(len(played.returns)),
+        "rewarded": np.mean(player.rewarded),
+    }
+    counts = {"updates": str(result.updates), "minutes": f"{minutes:.1f}"}
+    return {"heads": heads, "runs": [{name: f"{value:.5g}" for name, value in line.items()} | counts]}
 
 
 def main(command_line: Sequence[str] | None = None) -> None:

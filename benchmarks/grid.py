@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,10 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from agents import LOSS, PROBABILITY, RETURN, SCALED, UNSCALED
+from agents import LOSS, PROBABILITY, SCALED, UNSCALED
 from agents.running import processes
 from agents.running.embedded import EmbeddedRun
-from agents.workers.evaluator import Evaluator
+from agents.workers.parts import Result
 from benchmarks.quickstart_curves import scalars
 
 ROOT = Path(__file__).parents[1]
@@ -45,40 +45,20 @@ def digest(run: Run) -> int:
     return int.from_bytes(hashlib.sha256(json.dumps(run).encode()).digest()[:4], "big") >> 1
 
 
-class PlayedEpisodes(Evaluator):
-    """An evaluator that keeps how many rewards other than 0 each episode had."""
-
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        self.rewarded: list[int] = []
-
-    def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
-        self.rewarded.append(np.count_nonzero(rewards))
-        return super()._value_errors(rewards, discounts, values)
-
-
-def train(config: str, bindings: Sequence[str], folder: Path, bins: int, rounds: int) -> Lines:
-    """Trains once in this process, with greedy episodes at the end alone.
+@contextlib.contextmanager
+def trained(config: str, bindings: Sequence[str], folder: Path) -> Iterator[tuple[EmbeddedRun, Result]]:
+    """A run that has been made in this process, without evaluations; its draws from the replay are seeded.
 
     Args:
       config: files of gin, separated by commas.
       bindings: of gin.
       folder: of the run, not there yet.
-      bins: parts of the run, by environment steps, whose mean training returns are recorded.
-      rounds: greedy episodes at the end in each of the evaluator's environments.
-
-    Returns:
-      "runs": mean training return over the run, its last fifth and each bin; `greedy`, mean of the greedy episodes,
-      with its standard error, and the mean number of their rewards that are not 0, `rewarded`; updates and minutes.
-      "heads": means over the run of the RMS TD error before and after scaling, the share of the loss, and of the
-      probability to act; at the end the share of the torso's gradient and the error of values (`Evaluator`).
     """
     quiet = (
         "train.updates = 10_000_000",
         "train.eval_interval = 0",
         "train.checkpoint_interval = 10_000_000",
     )
-    start = time.monotonic()
     gin.parse_config_files_and_bindings(
         config.split(","), [*quiet, "train.final_eval_rounds = 0", "Replay.backend = 'local'", *bindings]
     )
@@ -86,19 +66,19 @@ def train(config: str, bindings: Sequence[str], folder: Path, bins: int, rounds:
         result = embedded.run()
         if result.stopped_by is not None:
             raise SystemExit(128 + result.stopped_by)
-        minutes = (time.monotonic() - start) / 60
-        agent = embedded.agent
-        gradients = torso_gradients(embedded)
-        player = PlayedEpisodes(embedded.eval_environment, agent.policy, agent.heads, agent.scaling)
-        played = player.run(rounds)
-    assert played is not None
-    training, heads = scalars(folder / "train"), agent.heads.names
-    updates, returns = training[RETURN].T
-    steps = np.interp(updates, *training["environment_steps"].T)
-    places = np.minimum(steps / (result.environment_steps / bins), bins - 1).astype(int)
+        yield embedded, result
+
+
+def head_lines(embedded: EmbeddedRun, folder: Path, value_errors: np.ndarray) -> list[dict[str, str]]:
+    """A line for each head of a trained agent.
+
+    Means over the run: RMS TD error before and after scaling, share of the loss, probability to act. At the end: share
+    of the torso's gradient, and the relative error of values that the greedy episodes have had (`Evaluator`).
+    """
+    training, heads = scalars(folder / "train"), embedded.agent.heads.names
+    gradients = torso_gradients(embedded)
 
     def over_time(tag: str) -> np.ndarray:
-        """A tag's mean over the run for every head."""
         return np.array([training[f"{tag}/{head}"][:, 1].mean() for head in heads])
 
     losses = over_time(LOSS)
@@ -108,31 +88,19 @@ def train(config: str, bindings: Sequence[str], folder: Path, bins: int, rounds:
         "loss_share": losses / losses.sum(),
         "probability": over_time(PROBABILITY),
         "gradient_share": gradients / gradients.sum(),
-        "relative_value_error": played.value_errors,
+        "relative_value_error": value_errors,
     }
+    return [
+        {"head": head} | {name: f"{values[index]:.4g}" for name, values in per_head.items()}
+        for index, head in enumerate(heads)
+    ]
 
-    def mean(values: np.ndarray) -> float:
-        """Of few or no values: episodes may take longer than a bin."""
-        return float(values.mean()) if len(values) else float("nan")
 
-    line = {
-        "mean_return": returns.mean(),
-        "last_fifth": returns[steps > 0.8 * result.environment_steps].mean(),
-        **{f"bin_{index}": mean(returns[places == index]) for index in range(bins)},
-        "greedy": played.returns.mean(),
-        "greedy_error": played.returns.std(ddof=1) / np.sqrt(len(played.returns)),
-        "rewarded": np.mean(player.rewarded),
-    }
-    return {
-        "heads": [
-            {"head": head} | {name: f"{values[index]:.4g}" for name, values in per_head.items()}
-            for index, head in enumerate(heads)
-        ],
-        "runs": [
-            {name: f"{value:.5g}" for name, value in line.items()}
-            | {"updates": str(result.updates), "minutes": f"{minutes:.1f}"}
-        ],
-    }
+def binned(places: np.ndarray, values: np.ndarray, end: float, bins: int) -> np.ndarray:
+    """Mean values [bins] between 0 and `end`; NaN where there is none."""
+    index = np.minimum(places * bins / end, bins - 1).astype(int)
+    sums, counts = (np.bincount(index, weights, bins) for weights in (values, np.ones_like(values)))
+    return np.divide(sums, counts, out=np.full(bins, np.nan), where=counts > 0)
 
 
 def torso_gradients(embedded: EmbeddedRun) -> np.ndarray:
