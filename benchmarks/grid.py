@@ -113,7 +113,7 @@ def torso_gradients(embedded: EmbeddedRun) -> np.ndarray:
 def begin(module: str, run: Run, folder: Path) -> subprocess.Popen:
     """Starts a run in a process of one thread; what it prints is thrown away."""
     folder.mkdir(parents=True)
-    command = [sys.executable, "-m", module, "--measure", json.dumps(run), str(folder)]
+    command = [sys.executable, "-m", *module.split(), "--measure", json.dumps(run), str(folder)]
     threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return processes.start(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=os.environ | threads)
 
@@ -148,7 +148,7 @@ def main(
     """The command line of a benchmark that is a grid.
 
     Args:
-      module: its name, whose `--measure` makes one run.
+      module: its name, and what comes before options on its command line; its `--measure` makes one run.
       description: for `--help`.
       runs: the grid, in the order in which it is worked through.
       measure: makes a run in a folder; its lines by table.

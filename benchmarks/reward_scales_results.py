@@ -1,0 +1,292 @@
+"""What benchmarks/reward_scales.py has found: one page and one figure, of finished runs.
+
+    .venv/bin/python -m benchmarks.reward_scales_results
+
+Reads docs/results/scales_*.csv and writes scales.md and scales.png beside them.
+
+The rules were written before the first run. Methods are compared by logarithms of mean returns, so that differences are
+ratios, and all tasks count alike. The variance between runs is pooled over all cells of a comparison; intervals are
+95%, Student's t, about chance between runs on these tasks. p comes from dealing each task's runs to the two sides at
+random, and is adjusted by Holm's method for the number of contrasts of its table. A contrast is decided where that is
+below 0.05, or where two one-sided tests at 5% bound the ratio between 0.95 and 1.05. What decides is the speed of
+learning, `mean_return`, the mean over the run; the last fifth and greedy play at the end stand beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from agents.monitoring.figure import new_figure
+from benchmarks import grid, reward_scales
+from benchmarks.contrasts import Cells, Contrast, contrast, holm, permutation
+
+MEASURES = {"mean_return": "over the run", "last_fifth": "last fifth", "greedy": "greedy, at the end"}
+MARGIN = float(np.log(1.05))
+LEAST = 1e-3  # returns are not negative; a greedy policy may earn nothing
+# Ours, theirs.
+TABLE_CONTRASTS = (
+    ("return_out", "pop_art_first"),
+    ("return_out", "pop_art"),
+    ("return_out", "max_reward"),
+    ("return_out", "clip"),
+    ("return_out", "return"),
+    ("pop_art_first", "pop_art"),
+    ("return", "pop_art"),
+    ("return_support", "return_out"),
+    ("two_hot", "return_out"),
+)
+FACTORS = (("returns", "targets"), ("taken", "preserved"), ("sigma", "s"), ("sigma", "geometric"))
+FAMILIES = {"x0.001": "times 0.001", "x1": "as they are", "x10000": "times 10,000"}
+KNOBS = {
+    "none": 0,
+    "clip": 1,
+    "return": 0,
+    "return_out": 0,
+    "pop_art": 3,
+    "pop_art_first": 2,
+    "max_reward": 0,
+    "gymnasium": 1,
+    "two_hot": 2,
+    "return_support": 2,
+}
+Rows = Sequence[Mapping[str, str]]
+Logs = dict[tuple[str, str, str], np.ndarray]  # (game, task, method) -> float64 [runs]
+
+
+class Line(NamedTuple):
+    """A contrast by one measure."""
+
+    name: str
+    compared: Contrast
+    p_value: float  # adjusted
+
+    @property
+    def decided(self) -> str:
+        if self.p_value < 0.05:
+            return "different"
+        return "the same" if self.compared.equivalence(MARGIN) < 0.05 else "open"
+
+
+def logs(rows: Rows, measure: str) -> Logs:
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        key = row["game"], row["task"], row["method"]
+        found.setdefault(key, []).append(np.log(max(float(row[measure]), LEAST)))
+    return {key: np.array(values) for key, values in found.items()}
+
+
+def sides(found: Logs, pairs: Iterable[tuple[str, str]]) -> tuple[Cells, Cells]:
+    """Cells of both sides of some pairs of methods, in every task that has runs of both."""
+    tasks = sorted({key[:2] for key in found})
+    both = [
+        (found[(*task, ours)], found[(*task, theirs)])
+        for ours, theirs in pairs
+        for task in tasks
+        if (*task, ours) in found and (*task, theirs) in found
+    ]
+    return [ours for ours, _ in both], [theirs for _, theirs in both]
+
+
+def compared(named: Mapping[str, tuple[Cells, Cells]]) -> list[Line]:
+    """Contrasts of one table, p-values adjusted for their number; those without runs are left out."""
+    named = {name: cells for name, cells in named.items() if cells[0]}
+    adjusted = holm([permutation(*cells) for cells in named.values()])
+    return [
+        Line(name, contrast(*cells), float(p))
+        for (name, cells), p in zip(named.items(), adjusted, strict=True)
+    ]
+
+
+def table_contrasts(found: Logs) -> list[Line]:
+    return compared({f"`{a}` over `{b}`": sides(found, [(a, b)]) for a, b in TABLE_CONTRASTS})
+
+
+def factor_contrasts(found: Logs) -> list[Line]:
+    """Each factor's two levels, over all combinations of the other factors."""
+
+    def pairs(ours: str, theirs: str) -> list[tuple[str, str]]:
+        split = {name: name.split(", ") for name in reward_scales.FACTORIAL}
+        return [
+            (name, ", ".join(theirs if word == ours else word for word in words))
+            for name, words in split.items()
+            if ours in words
+        ]
+
+    return compared({f"{a} over {b}": sides(found, pairs(a, b)) for a, b in FACTORS})
+
+
+def ratio(line: Contrast) -> str:
+    low, high = line.interval()
+    point = f"{np.exp(line.difference):.2f}"
+    return f"{point} [{np.exp(low):.2f}, {np.exp(high):.2f}]" if np.isfinite(low) else point
+
+
+def contrast_table(rows: Rows, of: Callable[[Logs], list[Line]]) -> list[str]:
+    by_measure = [of(logs(rows, measure)) for measure in MEASURES]
+    head = " | ".join(f"ratio {words}" for words in MEASURES.values())
+    lines = [f"| contrast | {head} | p, adjusted | |", "|---" * (3 + len(MEASURES)) + "|"]
+    for same in zip(*by_measure, strict=True):
+        entries = " | ".join(ratio(line.compared) for line in same)
+        lines.append(f"| {same[0].name} | {entries} | {same[0].p_value:.3f} | {same[0].decided} |")
+    return lines
+
+
+def kept(found: Logs, method: str, task: str) -> Contrast | None:
+    """Share of the reference that a method keeps in a task, over both games: `none` in the clean game."""
+    pairs = [
+        (found[game, task, method], found[game, "x1", "none"])
+        for game in reward_scales.GAMES
+        if (game, task, method) in found and (game, "x1", "none") in found
+    ]
+    return contrast([ours for ours, _ in pairs], [theirs for _, theirs in pairs]) if pairs else None
+
+
+def kept_table(rows: Rows) -> list[str]:
+    """Methods by families of tasks."""
+    found, tasks = logs(rows, "mean_return"), reward_scales.TASKS
+    lines = [
+        "| `--scaling` | "
+        + " | ".join(FAMILIES.get(task, f"`{task}`") for task in tasks)
+        + " | all | rate | knobs | "
+        "cpu-ms per update |",
+        "|---" * (len(tasks) + 5) + "|",
+    ]
+    for method in reward_scales.METHODS:
+        own = [row for row in rows if row["method"] == method]
+        if own:
+            shares = [kept(found, method, task) for task in tasks]
+            overall = np.exp(np.mean([share.difference for share in shares if share is not None] or [np.nan]))
+            cost = np.median([float(row["cpu_ms_per_update"]) for row in own])
+            lines.append(
+                f"| `{method}` | {' | '.join('' if share is None else ratio(share) for share in shares)} | "
+                f"{overall:.2f} | {own[0]['rate']} | {KNOBS[method]} | {cost:.1f} |"
+            )
+    return lines
+
+
+def rates_table(rows: Rows) -> list[str]:
+    """Mean returns, geometric over both games, and how many repeats they are of."""
+    found = reward_scales.mean_logs(rows)
+    rates = sorted({rate for _, rate in found}, key=float)
+    lines = [f"| `--scaling` | {' | '.join(rates)} |", "|---" * (1 + len(rates)) + "|"]
+    for method in reward_scales.METHODS:
+        cells = [found.get((method, rate)) for rate in rates]
+        entries = ("" if cell is None else f"{np.exp(cell[0]):.2f} ({cell[1]})" for cell in cells)
+        lines.append(f"| `{method}` | {' | '.join(entries)} |")
+    return lines
+
+
+def cell_table(rows: Rows) -> list[str]:
+    """Every method's mean returns by game and task."""
+    columns = sorted({(row["game"], row["task"]) for row in rows})
+    lines = [
+        "| method | " + " | ".join(f"{game}, {task}" for game, task in columns) + " |",
+        "|---" * (1 + len(columns)) + "|",
+    ]
+    for method in dict.fromkeys(sorted(row["method"] for row in rows)):
+        entries = []
+        for game, task in columns:
+            own = [r for r in rows if (r["game"], r["task"], r["method"]) == (game, task, method)]
+            mean = np.mean([float(row["mean_return"]) for row in own]) if own else np.nan
+            entries.append(f"{mean:.2f} ({len(own)})" if own else "")
+        lines.append(f"| `{method}` | {' | '.join(entries)} |")
+    return lines
+
+
+def page(read: Mapping[str, Rows]) -> str:
+    """The Markdown page; `read`: the runs of each experiment."""
+    minutes = sum(float(row["minutes"]) for rows in read.values() for row in rows)
+    parts = [
+        "# What normalises best when rewards have other scales",
+        "",
+        "`.venv/bin/python -m benchmarks.reward_scales_results`: "
+        + ", ".join(f"{len(rows)} runs of {name}" for name, rows in read.items())
+        + f"; {minutes / 60:.1f} hours of one core. `benchmarks/reward_scales.py` says how they were made.",
+        "",
+        (__doc__ or "").split("\n\n")[-1].strip(),
+        "",
+        "![Share kept by reward multiplier, and contrasts](scales.png)",
+        "",
+    ]
+    if rows := read["table"]:
+        parts += [
+            "## Methods",
+            "",
+            "Share of the return of `none` in the clean game that is kept, over the run.",
+            "",
+        ]
+        parts += [*kept_table(rows), "", *contrast_table(rows, table_contrasts), "", *cell_table(rows), ""]
+    if rows := read["attribution"]:
+        parts += ["## What makes the difference to Pop-Art", "", *contrast_table(rows, factor_contrasts), ""]
+        parts += [*cell_table(rows), ""]
+    if rows := read["rates"]:
+        parts += [
+            "## Learning rates",
+            "",
+            "Mean return, geometric over both games (repeats).",
+            "",
+            *rates_table(rows),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def draw(read: Mapping[str, Rows]):
+    """Left: share kept over reward multipliers; right: the contrasts."""
+    drawing, axes = new_figure(1, 2, panel=(6.0, 4.5))
+    found = logs(read["table"], "mean_return")
+    multipliers = {task: float(task[1:]) for task in FAMILIES}
+    for place, method in enumerate(reward_scales.METHODS):
+        shares = {m: kept(found, method, task) for task, m in multipliers.items()}
+        known = {m: share for m, share in shares.items() if share is not None}
+        if known:
+            at = np.array(list(known)) * 1.06 ** (place - 5)
+            points = np.exp([share.difference for share in known.values()])
+            ends = np.exp([share.interval() for share in known.values()]).T
+            errors = np.abs(ends - points)
+            errors[~np.isfinite(errors)] = 0.0
+            axes[0, 0].errorbar(at, points, errors, fmt="o-", ms=3, lw=1, capsize=2, label=method)
+    axes[0, 0].axhline(1.0, color="gray", ls=":")
+    axes[0, 0].set(xscale="log", xlabel="reward multiplier", title="share of the clean game's return kept")
+    if found:
+        axes[0, 0].legend(fontsize=7)
+    lines = table_contrasts(found) if found else []
+    lines += factor_contrasts(logs(read["attribution"], "mean_return")) if read["attribution"] else []
+    for place, line in enumerate(reversed(lines)):
+        low, high = line.compared.interval()
+        axes[0, 1].plot(
+            np.exp([low, high]) if np.isfinite(low) else [], [place] * 2 if np.isfinite(low) else [], "k-"
+        )
+        axes[0, 1].plot(np.exp(line.compared.difference), place, "ko", ms=4)
+    axes[0, 1].set_yticks(
+        range(len(lines)), [line.name.replace("`", "") for line in reversed(lines)], fontsize=8
+    )
+    axes[0, 1].axvline(1.0, color="gray", ls=":")
+    axes[0, 1].set_title("ratio of mean returns, 95%")
+    return drawing
+
+
+def main(command_line: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=grid.ROOT / "docs/results", metavar="FOLDER")
+    folder = parser.parse_args(command_line).results
+    read = {
+        name: grid.read(folder / reward_scales.tables(name)["runs"].name)
+        for name in reward_scales.EXPERIMENTS
+    }
+    if not any(read.values()):
+        parser.exit(2, f"{folder} has no runs yet. Make some: python -m benchmarks.reward_scales rates\n")
+    (folder / "scales.md").write_text(page(read))
+    draw(read).savefig(folder / "scales.png", dpi=100)
+    print(f"{sum(map(len, read.values()))} runs: {folder / 'scales.md'} and the figure beside it")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The grids, and the analysis on made-up runs whose truth is known; what a run measures takes minutes."""
+
+import csv
+import itertools
+
+import numpy as np
+import pytest
+
+from benchmarks import grid, reward_scales, reward_scales_results, reward_tasks
+from rbs_tf import environments
+
+RANDOM = np.random.default_rng(0)
+
+
+def lines(runs, return_of):
+    """Lines of the table of runs; returns spread by 5%."""
+    rows = []
+    for run in runs:
+        value = return_of(run) * np.exp(RANDOM.normal(0.0, 0.05))
+        measured = {
+            "mean_return": value,
+            "last_fifth": value,
+            "greedy": value,
+            "cpu_ms_per_update": 12,
+            "minutes": 2,
+        }
+        rows.append({name: str(entry) for name, entry in {**run._asdict(), **measured}.items()})
+    return rows
+
+
+def write(folder, experiment, rows):
+    with (folder / reward_scales.tables(experiment)["runs"].name).open("w", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+
+
+def best_at(rate):
+    """Returns that fall with the distance from a rate."""
+    return lambda run: 10.0 * np.exp(-abs(np.log(float(run.rate) / rate)))
+
+
+def finished_rates(return_of):
+    rows = []
+    while waiting := [
+        run
+        for run in reward_scales.rates_grid(rows)
+        if tuple(map(str, run)) not in {tuple(row[field] for field in run._fields) for row in rows}
+    ]:
+        rows += lines(waiting, return_of)
+    return rows
+
+
+@pytest.mark.parametrize(("best", "tried"), [(6e-4, 4), (2e-4, 5), (6e-2, 6)])
+def test_rates_are_halved_and_go_on_beyond_an_edge_that_is_best(best, tried):
+    rows = finished_rates(best_at(best))
+    frozen = reward_scales.frozen_rates(rows)
+    assert {float(rate) for rate in frozen.values()} == {best} and set(frozen) == set(reward_scales.METHODS)
+    rates = {row["rate"] for row in rows if row["method"] == "none"}
+    assert len(rates) == tried
+    repeats = [row["repeat"] for row in rows if row["method"] == "none" and float(row["rate"]) == best]
+    assert sorted(repeats) == ["0", "0", "1", "1", "2", "2"]
+
+
+def test_nothing_that_counts_runs_before_the_rates_are_known():
+    rows = finished_rates(best_at(6e-4))
+    with pytest.raises(SystemExit, match="learning rates"):
+        reward_scales.frozen_rates(rows[:-1])
+
+
+def test_every_cell_of_both_grids_is_there_and_no_seed_twice():
+    rates = dict.fromkeys(reward_scales.METHODS, "6e-4") | {"none": "2e-3"}
+    attribution, table = reward_scales.attribution_grid(rates), reward_scales.table_grid(rates)
+    assert len(set(attribution)) == 2 * 2 * 16 * 5 and {run.rate for run in attribution} == {"6e-4"}
+    assert len(set(table)) == 2 * 7 * 10 * 9
+    assert len({grid.digest(run) for run in [*attribution, *table]}) == len(attribution) + len(table)
+    assert len(reward_scales.FACTORIAL) == 12
+
+
+def test_contrasts_find_what_is_there():
+    rates = dict.fromkeys(reward_scales.METHODS, "6e-4")
+    better = {"return_out": 1.5, "pop_art_first": 1.5, "return_support": 1.2}
+    rows = lines(reward_scales.table_grid(rates), lambda run: 5.0 * better.get(run.method, 1.0))
+    found = {
+        line.name: line
+        for line in reward_scales_results.table_contrasts(reward_scales_results.logs(rows, "mean_return"))
+    }
+    same, different = found["`return_out` over `pop_art_first`"], found["`return_out` over `pop_art`"]
+    assert same.decided == "the same" and different.decided == "different"
+    assert np.exp(different.compared.difference) == pytest.approx(1.5, rel=0.03)
+
+    def of_factors(run):
+        return 5.0 * (1.2 if "taken" in run.method else 1.0) * (1.1 if "sigma" in run.method else 1.0)
+
+    rows = lines(reward_scales.attribution_grid(rates), of_factors)
+    lines_found = reward_scales_results.factor_contrasts(reward_scales_results.logs(rows, "mean_return"))
+    ratios = {line.name: np.exp(line.compared.difference) for line in lines_found}
+    assert ratios == pytest.approx(
+        {
+            "returns over targets": 1.0,
+            "taken over preserved": 1.2,
+            "sigma over s": 1.1,
+            "sigma over geometric": 1.1,
+        },
+        rel=0.03,
+    )
+
+
+def test_the_page_and_the_figure_are_written_from_what_there_is(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        reward_scales_results.main([f"--results={tmp_path}"])
+    assert "has no runs yet" in capsys.readouterr().err
+    write(tmp_path, "rates", finished_rates(best_at(2e-3)))
+    reward_scales_results.main([f"--results={tmp_path}"])
+    rates = dict.fromkeys(reward_scales.METHODS, "2e-3")
+    some = [run for run in reward_scales.table_grid(rates) if run.repeat < 2]
+    write(tmp_path, "table", lines(some, lambda run: 5.0))
+    write(tmp_path, "attribution", lines(reward_scales.attribution_grid(rates)[:100], lambda run: 5.0))
+    reward_scales_results.main([f"--results={tmp_path}"])
+    page = (tmp_path / "scales.md").read_text()
+    assert "280 runs of table" in page and "| `return_out` over `pop_art` | " in page
+    assert (tmp_path / "scales.png").stat().st_size > 10_000
+
+
+def test_tasks_change_rewards_alone_and_score_the_clean_game():
+    actions = RANDOM.integers(0, 6, (200, 4)).astype(np.int32)
+    clean, changed = {}, {}
+    for task in ("x1", "x0.001", "spikes", "drift", "offset", "offset_end"):
+        environment = environments.make(reward_tasks.name_of("breakout", task), num_envs=4, seed=0)
+        environment.reset()
+        changed[task] = np.array([environment.step(action).reward for action in actions])
+        clean[task] = reward_tasks.clean_episodes(environment)
+        environment.close()
+    for (returns, lengths), (own, others) in itertools.chain.from_iterable(
+        zip(clean["x1"], clean[task], strict=True) for task in clean
+    ):
+        np.testing.assert_array_equal(returns, own)
+        np.testing.assert_array_equal(lengths, others)
+    assert sum(len(returns) for returns, _ in clean["x1"]) > 4
+    np.testing.assert_allclose(changed["x0.001"], 1e-3 * changed["x1"])
+    assert changed["x1"].any() and not np.array_equal(changed["x1"], changed["offset"])
+    # Before its reversal and after it.
+    shaping, reversed_ = (changed[task] - changed["x1"] for task in ("offset", "offset_end"))
+    np.testing.assert_allclose(shaping[2:], -reversed_[2:], atol=1e-5)
+
+
+@pytest.mark.parametrize("words", [[], ["tabel"]])
+def test_an_experiment_must_be_named(words):
+    with pytest.raises(SystemExit, match="Name an experiment first: rates, attribution, table"):
+        reward_scales.main(words)
+
+
+def test_unknown_tasks_are_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="expected one of asterix"):
+        reward_tasks.name_of("pong", "x1")
