@@ -22,7 +22,6 @@ from tests.agents.small_agent import ACTIONS, FEATURES, PAIRS, as_sequence, make
 from tests.agents.test_scaling_interface import values_of
 
 SPIKE = 1e6
-RECENT = functools.partial(ReturnOut, half_life=100.0)  # as many steps as four reports have
 TEN_UNCLIPPED = tuple((discount, False) for discount in (0.0, 0.9, 0.99, 0.999, 1.0) * 2)
 TEN = tuple((discount, clip) for clip in (True, False) for discount in (0.0, 0.9, 0.99, 0.999, 1.0))
 
@@ -34,7 +33,7 @@ def observe_rewards(agent, windows):
     agent.observe(functools.reduce(ReturnMoments.merge, episodes))
 
 
-@pytest.mark.parametrize("scaling", [PopArt, PopArtFirst, ReturnOut, RECENT])
+@pytest.mark.parametrize("scaling", [PopArt, ReturnOut])
 def test_values_of_both_networks_survive_1000_updates_with_spikes_of_a_million(scaling):
     """To 1e-5 of the largest scale so far: below that, float32 outputs hold nothing that could be preserved."""
     agent = make_agent(scaling=scaling, learning_rate=0.0, target_update_period=70)
@@ -225,7 +224,7 @@ def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pa
 )
 def test_so_they_do_with_others_that_take_their_units_from_the_rewards(scaling):
     plain, large = pair(scaling, ((0.0, False), (0.99, False)))
-    for actions, also in zip(actions_of(plain, 1.0, 6000), actions_of(large, 1024.0, 6000), strict=True):
+    for actions, also in zip(actions_of(plain, 1.0, 4000), actions_of(large, 1024.0, 4000), strict=True):
         np.testing.assert_array_equal(also, actions)
     for a, b in zip(plain.network.variables, large.network.variables, strict=True):
         np.testing.assert_array_equal(b, a)
