@@ -189,6 +189,12 @@ def bindings(path):
     return bound
 
 
+def test_the_half_life_of_return_recent_is_what_the_replay_holds():
+    half_life = bindings(ROOT / "configs/scaling/return_recent.gin")["scalings.return_out.half_life"]
+    for config in ("quickstart", "minatar"):
+        assert bindings(ROOT / f"configs/{config}.gin")["Replay.capacity"] == half_life
+
+
 def configurables():
     """Gin's name -> (module, node) of all that gin configures in the packages."""
     found = {}

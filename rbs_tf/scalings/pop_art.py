@@ -5,7 +5,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from rbs_tf.configurable import configurable
-from rbs_tf.return_scaling import summed_over_replicas
+from rbs_tf.moments import ReturnMoments
+from rbs_tf.return_scaling import batch_sigma, summed_over_replicas
+from rbs_tf.scalings.divisor import checked, divisor_of
+from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 
 # Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
@@ -20,19 +23,28 @@ class OutputUnits(tf.Module):
 
     Args:
       num_heads: H.
+      known: False for units that `take_over` is to set: until then scale is 0, and so are all values.
 
     Attributes:
       scale, shift: float64 [H] variables, 1 and 0 at first.
     """
 
-    def __init__(self, num_heads: int):
+    def __init__(self, num_heads: int, known: bool = True):
         super().__init__()
-        self.scale = tf.Variable(tf.ones(num_heads, tf.float64), trainable=False, name="scale")
+        self.scale = tf.Variable(
+            tf.fill([num_heads], tf.cast(known, tf.float64)), trainable=False, name="scale"
+        )
         self.shift = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="shift")
 
     def values(self, outputs: tf.Tensor) -> tf.Tensor:
         """Network units -> reward units, float32 [..., H]."""
         return tf.cast(self.scale, outputs.dtype) * outputs + tf.cast(self.shift, outputs.dtype)
+
+    def take_over(self, scale: tf.Tensor, shift: tf.Tensor) -> None:
+        """Sets the units of heads that are not known yet, float64 [H]; outputs stay, values are what they then say."""
+        known = self.scale > 0.0
+        self.shift.assign(tf.where(known, self.shift, shift))
+        self.scale.assign(tf.where(known, self.scale, scale))
 
     def rewrite(self, heads: HeadLayer, scale: tf.Tensor, shift: tf.Tensor) -> None:
         """Changes the units and, through `heads.rescale_outputs`, the last layers, such that no value changes.
@@ -79,13 +91,20 @@ class PopArt(Scaling):
       step_size: of the moments, in (0, 1].
       min_scale: lower bound of the scale, in (0, 1].
       max_scale: upper bound of the scale, at least 1; may be infinite.
+      divisor: of errors, with s for the scale: "s" is Pop-Art's; "sigma" is max(sigma, sigma_v s, sigma_batch) of
+        return-based scaling, and "geometric" sqrt(sigma s).
 
     Raises:
       ValueError: options outside these ranges.
     """
 
     def __init__(
-        self, num_heads: int, step_size: float = 1e-3, min_scale: float = 1e-3, max_scale: float = 1e3
+        self,
+        num_heads: int,
+        step_size: float = 1e-3,
+        min_scale: float = 1e-3,
+        max_scale: float = 1e3,
+        divisor: str = "s",
     ):
         super().__init__(num_heads)
         if not 0.0 < step_size <= 1.0:
@@ -96,16 +115,29 @@ class PopArt(Scaling):
                 f"got {min_scale} and {max_scale}. The paper's are 0.001 and 1000"
             )
         self._step_size, self._min_scale, self._max_scale = step_size, min_scale, max_scale
+        self._divisor = checked(divisor, default="s")
         self.mean = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="mean")
         self.mean_square = tf.Variable(tf.ones(num_heads, tf.float64), trainable=False, name="mean_square")
         self.online, self.target = OutputUnits(num_heads), OutputUnits(num_heads)
+        # None where it is not used, so that checkpoints hold nothing of it.
+        self.returns = None if divisor == "s" else ReturnBasedScaling(num_heads)
+
+    def observe(self, moments: ReturnMoments) -> None:
+        if self.returns is not None:
+            self.returns.observe(moments)
+
+    def initialise(self, values: tf.Tensor, mask: tf.Tensor, first: bool | tf.Tensor = True) -> None:
+        if self.returns is not None:
+            self.returns.initialise(values, mask, first)
 
     def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
         return (self.target if target else self.online).values(outputs)
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
-        moments = self._moments_after(targets, context.error_mask)
-        return (targets - self.values(outputs)) / tf.cast(self._scale(*moments), targets.dtype)
+        mean, mean_square = self._moments_after(targets, context.error_mask)
+        scale = self._scale(mean, mean_square)
+        errors = targets - self._values_after(outputs, scale, mean)
+        return errors / tf.cast(self._divisor_of(scale, context), targets.dtype)
 
     def after_update(
         self,
@@ -124,7 +156,8 @@ class PopArt(Scaling):
         self.target.assign(self.online)
 
     def summaries(self) -> dict[str, tf.Tensor]:
-        return {"scale": self.online.scale, "shift": self.online.shift}
+        of_returns = {} if self.returns is None else self.returns.summaries()
+        return of_returns | {"scale": self.online.scale, "shift": self.online.shift}
 
     def _moments_after(self, targets: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and mean square, float64 [H], after a step towards those of targets [T, B, H] under mask [T, B]."""
@@ -141,5 +174,19 @@ class PopArt(Scaling):
         return stepped(self.mean, total), stepped(self.mean_square, total_square)
 
     def _scale(self, mean: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
-        variance = tf.maximum(mean_square - tf.square(mean), 0.0)
-        return tf.clip_by_value(tf.sqrt(variance), self._min_scale, self._max_scale)
+        return tf.clip_by_value(deviation(mean, mean_square), self._min_scale, self._max_scale)
+
+    def _values_after(self, outputs: tf.Tensor, scale: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
+        """Values of outputs, which the units that the batch leads to do not change."""
+        return self.values(outputs)
+
+    def _divisor_of(self, scale: tf.Tensor, context: ErrorContext) -> tf.Tensor:
+        if self.returns is None:
+            return scale
+        sigma_batch = batch_sigma(context.rewards, context.discounts, context.mask)
+        return divisor_of(self._divisor, self.returns.layer, scale, sigma_batch)
+
+
+def deviation(mean: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
+    """Standard deviation, float64 [H]; rounding never makes its square negative."""
+    return tf.sqrt(tf.maximum(mean_square - tf.square(mean), 0.0))

@@ -6,9 +6,13 @@ import tensorflow as tf
 
 from rbs_tf.configurable import configurable
 from rbs_tf.return_scaling import batch_sigma
+from rbs_tf.scalings.divisor import checked, divisor_of
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
+
+# A head whose rewards stop would have weights that grow without end: outputs are preserved while their unit falls to 0.
+_SMALLEST_SHARE = 1e-6
 
 
 @configurable("return_out", module="scalings")
@@ -29,18 +33,40 @@ class ReturnOut(ReturnBasedScaling):
       num_heads: H.
       sigma_v: the floor in network units until the first batch has been seen, and for a head whose outputs do
         not vary at all.
+      half_life: environment steps after which statistics count half, those of s and sigma; None for all alike. s stays
+        above a millionth of its largest.
+      divisor: of errors: "sigma" as above, "s", or "geometric" for sqrt(sigma s).
+      preserve_first: s starts at 1, and already its first change preserves outputs, as in Pop-Art.
+
+    Raises:
+      ValueError: a half_life that is not positive; another divisor.
     """
 
-    def __init__(self, num_heads: int, sigma_v: float = 1e-2):
-        super().__init__(num_heads, sigma_v)
-        self.online, self.target = OutputUnits(num_heads), OutputUnits(num_heads)
-        for units in (self.online, self.target):
-            units.scale.assign(tf.zeros_like(units.scale))
+    def __init__(
+        self,
+        num_heads: int,
+        sigma_v: float = 1e-2,
+        half_life: float | None = None,
+        divisor: str = "sigma",
+        preserve_first: bool = False,
+    ):
+        super().__init__(num_heads, sigma_v, half_life=half_life)
+        self._divisor = checked(divisor, default="sigma")
+        self.online, self.target = (OutputUnits(num_heads, known=preserve_first) for _ in range(2))
+        # None where it is not used, so that checkpoints hold nothing of it.
+        self.largest = None
+        if half_life is not None:
+            self.largest = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="largest")
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
         wanted = self._wanted_scale()
+        if self.largest is not None:
+            self.largest.assign(tf.maximum(self.largest, wanted))
+            wanted = tf.maximum(wanted, _SMALLEST_SHARE * self.largest)
+        # Units stay where there is nothing but rewards of 0.
+        wanted = tf.where(wanted > 0.0, wanted, self.online.scale)
         for units in (self.online, self.target):
-            units.scale.assign(tf.where(units.scale > 0.0, units.scale, wanted))
+            units.take_over(wanted, tf.zeros_like(wanted))
         self.online.rewrite(heads, wanted, tf.zeros_like(wanted))
 
     def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
@@ -56,9 +82,9 @@ class ReturnOut(ReturnBasedScaling):
         scale: tf.Tensor = self.online.scale
         for known in (self._wanted_scale(), of_batch, 1.0):
             scale = tf.where(scale > 0.0, scale, known)
-        sigma = tf.maximum(self.layer.sigma, tf.maximum(self.layer.sigma_v * scale, sigma_batch))
-        scale, sigma = tf.cast(scale, outputs.dtype), tf.cast(sigma, outputs.dtype)
-        return (targets - scale * outputs) / sigma
+        divisor = divisor_of(self._divisor, self.layer, scale, sigma_batch)
+        scale, divisor = tf.cast(scale, outputs.dtype), tf.cast(divisor, outputs.dtype)
+        return (targets - scale * outputs) / divisor
 
     def _wanted_scale(self) -> tf.Tensor:
         """sqrt(max(E[G^2], E[R^2])) of all statistics, float64 [H]."""

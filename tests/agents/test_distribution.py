@@ -23,6 +23,7 @@ from rbs_tf import ReturnMoments, discounted_returns
 from rbs_tf.returns import n_step_sums
 from rbs_tf.scalings import Scaling
 from rbs_tf.scalings.joint_moments import JointMoments
+from rbs_tf.scalings.magnitudes import Magnitudes
 from tests.agents.replay.streams import replay_class
 from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows
@@ -36,7 +37,12 @@ SCALINGS |= {
     "cross_head": ("scalings.cross_head.step = 0.3",),
     "error": ("scalings.error_based.step = 0.3",),
     "pop_art": ("scalings.pop_art.step_size = 0.3",),
+    "pop_art_first": (
+        "scalings.pop_art_first.step_size = 0.3",
+        "scalings.pop_art_first.divisor = 'geometric'",
+    ),
     "return_half_life": ("scalings.return_based.half_life = 40",),
+    "return_recent": ("scalings.return_out.half_life = 40", "scalings.return_out.divisor = 'geometric'"),
 }
 UPDATES = 2  # the second from targets that lag behind; after it they are replaced
 
@@ -83,14 +89,14 @@ def statistics(seed):
     rng = np.random.default_rng(seed)
     rewards = rng.normal(0.5, 2.0, size=(30, len(PAIRS)))
     discounts = np.array([discount for discount, _ in PAIRS]) * (np.arange(30) < 29)[:, None]
-    moments, joint = (
+    moments, joint, magnitudes = (
         kind.merge(
             kind.from_steps(rewards, discounts), kind.from_returns(discounted_returns(rewards, discounts))
         )
-        for kind in (ReturnMoments, JointMoments)
+        for kind in (ReturnMoments, JointMoments, Magnitudes)
     )
     n_step = ReturnMoments.from_steps(*n_step_sums(rewards, discounts, SHAPE.n_step))
-    return moments, {"n_step": n_step, "joint": joint}
+    return moments, {"n_step": n_step, "joint": joint, "magnitudes": magnitudes}
 
 
 def check_updates(name, in_graph=False):

@@ -14,6 +14,7 @@ from agents.replay.windows import Block
 from agents.targets import Sequence, SequenceShape, Steps
 from agents.workers.collector import Collector
 from rbs_tf import ReturnMoments
+from rbs_tf.scalings import MaxReward, MeanAbsReward, PopArtFirst
 from rbs_tf.scalings.pop_art import PopArt
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.return_out import ReturnOut
@@ -39,7 +40,7 @@ def test_values_of_both_networks_survive_1000_updates_with_spikes_of_a_million(s
     shake(agent.network)
     probe, warm_up = as_sequence(random_windows(seed=100)), random_windows(seed=101, reward_scale=0.1)
     observe_rewards(agent, warm_up)
-    agent.train(as_sequence(warm_up))  # The first scale of return_out does not preserve outputs.
+    agent.train(as_sequence(warm_up))  # First units that are taken over do not preserve outputs.
     agent._replace_target()
     online, target = values_of(agent, probe), values_of(agent, probe, target=True)
     np.testing.assert_array_equal(online, target)
@@ -61,7 +62,7 @@ def test_values_of_both_networks_survive_1000_updates_with_spikes_of_a_million(s
 
 
 @pytest.mark.parametrize("jit_compile", [None, True])
-@pytest.mark.parametrize("scaling", [PopArt, ReturnOut])
+@pytest.mark.parametrize("scaling", [PopArt, PopArtFirst, ReturnOut])
 def test_the_update_compiles_with_xla_to_the_same_numbers(scaling, jit_compile):
     plain, compiled = (make_agent(scaling=scaling, jit_compile=jit) for jit in (False, jit_compile))
     for seed in range(3):
@@ -121,7 +122,7 @@ class SeededReplay:
         self.windows, self.priorities, self.reports = [], [], []
 
     def put_statistics(self, report):
-        self.reports.append(ReturnMoments.from_array(report["moments"]))
+        self.reports.append(report)
 
     def writer(self):
         return SeededWriter(self)
@@ -166,16 +167,16 @@ def actions_of(agent, pays, steps):
     """Actions while the agent plays and learns, one array [10, N] after the other."""
     replay, environment = SeededReplay(agent.shape), Match(pays)
     played = []
-    collector = Collector(
-        environment, agent.collect_policy, agent.heads, replay, agent.shape, agent.initial_priorities
-    )
+    kinds = {"moments": ReturnMoments, **agent.scaling.needs}
+    parts = environment, agent.collect_policy, agent.heads, replay, agent.shape, agent.initial_priorities
+    collector = Collector(*parts, needs=agent.scaling.needs)
     train = tf.function(agent.train)
     step = environment.step
     environment.step = lambda action: played.append(action) or step(action)
     for _ in range(steps // (10 * environment.batch_size)):
         collector.run(10)
-        for moments in replay.reports:
-            agent.observe(moments)
+        for report in replay.reports:
+            agent.observe(**{name: kind.from_array(report[name]) for name, kind in kinds.items()})
         replay.reports.clear()
         for _ in range(10 if len(replay.windows) > 50 else 0):
             chosen, sequence = replay.draw()
@@ -208,6 +209,26 @@ def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pa
     np.testing.assert_array_equal(large.scaling.online.scale, plain.scaling.online.scale * factors)
     shares = np.bincount(np.concatenate(played[-20:]).ravel(), minlength=ACTIONS) / (20 * played[0].size)
     assert shares.max() < 0.6, "the policy goes by what it is shown"
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        PopArtFirst,
+        functools.partial(PopArtFirst, divisor="geometric"),
+        functools.partial(ReturnOut, divisor="s", half_life=2000.0),
+        MaxReward,
+        MeanAbsReward,
+    ],
+    ids=["pop_art_first", "pop_art_first_geometric", "return_out_recent", "max_reward", "mean_abs_reward"],
+)
+def test_so_they_do_with_others_that_take_their_units_from_the_rewards(scaling):
+    plain, large = pair(scaling, ((0.0, False), (0.99, False)))
+    for actions, also in zip(actions_of(plain, 1.0, 4000), actions_of(large, 1024.0, 4000), strict=True):
+        np.testing.assert_array_equal(also, actions)
+    for a, b in zip(plain.network.variables, large.network.variables, strict=True):
+        np.testing.assert_array_equal(b, a)
+    assert (plain.train_step_counter.numpy() > 100) and np.isfinite(plain.network.heads.Wv).all()
 
 
 @pytest.mark.parametrize("scaling", [ReturnBasedScaling, PopArt])

@@ -7,6 +7,7 @@ import tensorflow as tf
 from agents.targets import SequenceShape, n_step_targets
 from rbs_tf import ReturnMoments, discounted_returns
 from rbs_tf.scalings.joint_moments import JointMoments
+from rbs_tf.scalings.magnitudes import Magnitudes
 from tests.agents.queue import drained
 from tests.agents.scripted import HEADS, ScriptedEnvironment, collecting, merged, reward_of
 
@@ -112,18 +113,19 @@ def test_n_step_transitions_of_one_step_are_the_steps_bit_for_bit(start):
         np.testing.assert_array_equal(report["n_step"][5:], 0.0)
 
 
-def test_steps_and_returns_are_reported_across_heads_too(start):
+@pytest.mark.parametrize("name, kind", [("joint", JointMoments), ("magnitudes", Magnitudes)])
+def test_steps_and_returns_are_reported_across_heads_and_by_size_too(start, name, kind):
     scripts = [[3, 5], [17]]
-    collector, replay = start(ScriptedEnvironment(scripts), needs={"joint": JointMoments})
+    collector, replay = start(ScriptedEnvironment(scripts), needs={name: kind})
     for _ in range(9):
         collector.run(4)
-    expected = JointMoments.empty(len(HEADS))
+    expected = kind.empty(len(HEADS))
     for index, episode, length, ended in played(scripts, 36):
         steps = scripted_steps(index, episode, length, ended)
-        expected = JointMoments.merge(expected, JointMoments.from_steps(*steps))
+        expected = kind.merge(expected, kind.from_steps(*steps))
         if ended:
-            expected = JointMoments.merge(expected, JointMoments.from_returns(discounted_returns(*steps)))
-    found = merged(drained(replay), "joint", JointMoments)
+            expected = kind.merge(expected, kind.from_returns(discounted_returns(*steps)))
+    found = merged(drained(replay), name, kind)
     np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9)
     assert found.count.tolist() == [collector.environment_steps] * 2
 

@@ -1,0 +1,60 @@
+"""Rewards divided such that returns have a bound, as SimbaV2 does."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from rbs_tf.configurable import configurable
+from rbs_tf.moments import ReturnMoments
+from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
+from rbs_tf.scalings.magnitudes import Magnitudes, take_in
+
+
+@configurable("simba_v2", module="scalings")
+class SimbaV2(GymnasiumNormalise):
+    """Rewards divided by max(sqrt(V[G] + epsilon), max abs(G) / max_return), per head.
+
+    Source: Lee et al. 2025, "Hyperspherical normalization for scalable deep reinforcement learning", and its code,
+    DAVIAN-Robotics/SimbaV2 (`RewardNormalizer`, with epsilon, max_return and the start of its running variance). There
+    the bound keeps returns within the support of a categorical critic; outputs have no bounds here.
+
+    What `GymnasiumNormalise` says of V[G], replayed rewards and changes of the divisor holds here as well: SimbaV2's
+    code, too, takes forward sums of rewards, where this takes returns, the same sums in reversed time. Their largest
+    is known at an episode's end; so max abs(G) is at least max abs(R), which is known at once.
+
+    Args:
+      num_heads: H.
+      epsilon: added to the variance, squared reward units.
+      max_return: no return is larger after the division, once it is known; infinite for `GymnasiumNormalise` itself.
+
+    Attributes:
+      magnitudes: float64 [4, H] variable, the rows of `Magnitudes.to_array`.
+
+    Raises:
+      ValueError: an epsilon or max_return that is not positive.
+    """
+
+    needs = {"magnitudes": Magnitudes}
+
+    def __init__(self, num_heads: int, epsilon: float = 1e-8, max_return: float = 5.0):
+        super().__init__(num_heads, epsilon)
+        if not max_return > 0.0:
+            raise ValueError(f"max_return must be positive, got {max_return}. SimbaV2's is 5")
+        self._max_return = max_return
+        empty = Magnitudes.empty(num_heads).to_array()
+        self.magnitudes = tf.Variable(empty, trainable=False, name="magnitudes")
+
+    def observe(self, moments: ReturnMoments, *, magnitudes: Magnitudes | None = None) -> None:
+        """Takes in statistics of new steps and finished episodes, and their sizes. Eager.
+
+        Raises:
+          ValueError: no magnitudes, or statistics of another number of heads.
+        """
+        take_in(self.magnitudes, magnitudes)
+        super().observe(moments)
+
+    @property
+    def scale(self) -> tf.Tensor:
+        """Divisor of rewards, float64 [H]; about 1 before the first step."""
+        _, _, largest_reward, largest_return = tf.unstack(self.magnitudes)
+        return tf.maximum(super().scale, tf.maximum(largest_reward, largest_return) / self._max_return)
