@@ -111,7 +111,7 @@ def unpacked(sequence: Sequence, spec: tf.TensorSpec) -> Sequence:
     observation = tf.gather(packed.pieces, packed.numbers)
     if observation.dtype != spec.dtype:
         observation = tf.bitcast(observation, spec.dtype)
-    observation = tf.reshape(observation, (*packed.numbers.shape[:2], *spec.shape))
+    observation = tf.reshape(observation, (-1, packed.numbers.shape[1], *spec.shape))
     return sequence._replace(steps=sequence.steps._replace(observation=observation))
 
 

@@ -89,7 +89,7 @@ def decompress_batch(strings: tf.Tensor, rows: int, spec: tf.TensorSpec) -> Pack
     numbers += tf.cumsum(lengths, exclusive=True)[:, None]
     return Packed(
         tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(pieces), dtype), (-1, size // dtype.size)),
-        tf.reshape(numbers, (*strings.shape[:1], strings.shape[1] * rows, count // rows)),
+        tf.reshape(numbers, (-1, strings.shape[1] * rows, count // rows)),
     )
 
 

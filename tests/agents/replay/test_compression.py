@@ -126,6 +126,19 @@ def test_frames_of_all_games_come_back_and_take_a_third_of_the_bytes_to_a_gpu(ga
     assert_game_comes_back_small(game, 400, 0.4 if game == "yars_revenge" else 1 / 3)
 
 
+def test_replicas_need_not_know_the_size_of_their_share():
+    rows, spec = (
+        np.random.default_rng(0).integers(0, 2, (2, 3, 5, 4, 8), np.uint8),
+        tf.TensorSpec((4, 8), tf.uint8),
+    )
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 3), tf.string)])
+    def back(strings: tf.Tensor) -> tf.Tensor:
+        return unpacked(with_observation(decompress_batch(strings, 5, spec)), spec).steps.observation
+
+    np.testing.assert_array_equal(back(tf.constant(strings_of(rows))), rows.reshape(2, 15, 4, 8))
+
+
 def test_batches_are_those_of_a_replay_without_compression(backend):
     shape, spec = SequenceShape(burn_in=2, length=4, period=2, n_step=2), tf.TensorSpec((6, 8, 3), tf.uint8)
     frames = np.random.default_rng(0).integers(0, 3, size=(40, *spec.shape), dtype=np.uint8) * 80
