@@ -24,6 +24,7 @@ from agents.targets import (
     n_step_targets,
     of_all_replicas,
     sequence_priorities,
+    unpacked,
 )
 from networks.recurrent_core import State
 from networks.recurrent_q_network import RecurrentQNetwork, swap_batch_and_time
@@ -253,6 +254,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def _train(self, experience: Sequence, weights: None = None) -> tf_agent.LossInfo:
         _refuse(weights)
+        # Ahead of XLA, which would compile anew for every number of pieces.
+        experience = unpacked(experience, self.time_step_spec.observation)
         loss, errors, priorities = self._compiled_update(experience)
         self.train_step_counter.assign_add(1)
         tf.cond(
@@ -264,6 +267,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def _loss(self, experience: Sequence, weights: None = None, training: bool = False) -> tf_agent.LossInfo:
         _refuse(weights)
+        experience = unpacked(experience, self.time_step_spec.observation)
         errors = self.sequence_errors(experience)
         return self._loss_info(*self._loss_and_priorities(experience, errors))
 

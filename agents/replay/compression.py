@@ -1,19 +1,26 @@
-"""Observations in the replay as zlib streams, several rows in each.
+"""Observations in the replay as zlib streams, several rows in each, of pieces that are stored once.
 
-Reverb compresses what it stores with Snappy, which spends at least 3 bytes on 64, however often these have been seen
-before: 4.7 kB of a raw Atari frame. zlib finds the same stretches for less, and TensorFlow can undo it in a graph.
+Half a line of a raw Atari frame mostly looks as it did one frame earlier, or as another line does: of a block of 5
+frames 1% to 25% of the pieces are new, of Yars' Revenge with its noise 36% (57 games, random play). zlib alone would
+find the same stretches, but has to look at all of them, and so has whoever undoes it; a piece that is merely numbered
+costs neither of them. Reverb compresses what it stores with Snappy, which spends at least 3 bytes on 64, however often
+these have been seen before: 4.7 kB of a raw frame.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 
 import numpy as np
 import tensorflow as tf
 
-# Both quicker and smaller than level 1 on Atari frames; level 6 halves them once more, for three times the work.
+from agents.targets import Packed
+
+# Both quicker and smaller than level 1 on Atari frames; level 6 takes a quarter less, for up to twice the work.
 _LEVEL = 3
 _LARGE = 10_000  # bytes; what is smaller than this costs more to unpack than it saves
+_PIECE = 256  # bytes; longer lines are halved
 
 
 def level_for(spec: tf.TensorSpec, level: int | None) -> int:
@@ -32,27 +39,74 @@ def level_for(spec: tf.TensorSpec, level: int | None) -> int:
 
 
 def compress(rows: np.ndarray, level: int) -> np.ndarray:
-    """Rows [R, ...] as one string, an array [] of objects as Reverb wants it."""
-    return np.array(zlib.compress(np.ascontiguousarray(rows).data, level), dtype=object)
+    """Rows [R, ...] as one string, an array [] of objects as Reverb wants it.
+
+    The string holds the number of each piece, int32 [R, P], then the pieces in the order of their first appearance.
+    """
+    lines, size = _lines(rows.shape[1:]), _piece(rows.shape[1:], rows.itemsize)
+    # As strings of bytes NumPy compares pieces in one go; it skips zeros at their ends, which makes no two alike.
+    flat = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8).view(f"S{size}")
+    pieces = flat.reshape(len(rows), lines, -1)
+    # First what changes from row to row, in the first one from line to line ...
+    new = np.ones(pieces.shape, bool)
+    np.not_equal(pieces[0, 1:], pieces[0, :-1], out=new[0, 1:])
+    np.not_equal(pieces[1:], pieces[:-1], out=new[1:])
+    latest = np.where(new, np.cumsum(new).reshape(new.shape) - 1, 0)
+    np.maximum.accumulate(latest[0], axis=0, out=latest[0])
+    np.maximum.accumulate(latest, axis=0, out=latest)
+    # ... then, one by one, what of this was there before.
+    changed, seen = pieces[new].tobytes(), dict[bytes, int]()
+    numbers = [seen.setdefault(changed[i : i + size], len(seen)) for i in range(0, len(changed), size)]
+    data = np.array(numbers, "<i4")[latest].tobytes() + b"".join(seen)
+    return np.array(zlib.compress(data, level), dtype=object)
 
 
 def decompress(strings: np.ndarray, rows: int, spec: tf.TensorSpec) -> np.ndarray:
     """The inverse: strings [N] -> [N, rows, ...]."""
-    data = b"".join(map(zlib.decompress, strings))
-    return np.frombuffer(data, spec.dtype.as_numpy_dtype).reshape(-1, rows, *spec.shape)
+    dtype = spec.dtype.as_numpy_dtype
+    size, count = _layout(rows, spec)
+
+    def block(string: bytes) -> np.ndarray:
+        data = zlib.decompress(string)
+        pieces = np.frombuffer(data, dtype, offset=4 * count).reshape(-1, size // spec.dtype.size)
+        return pieces[np.frombuffer(data, "<i4", count)]
+
+    return np.stack([block(string) for string in strings]).reshape(-1, rows, *spec.shape)
 
 
-def decompress_batch(strings: tf.Tensor, rows: int, spec: tf.TensorSpec) -> tf.Tensor:
-    """The inverse for a batch of windows, in graphs: strings [B, N] -> [B, N, rows, ...]; windows side by side."""
-    size = rows * spec.shape.num_elements()
-
-    def window(strings: tf.Tensor) -> tf.Tensor:
-        return tf.io.decode_raw(tf.io.decode_compressed(strings, "ZLIB"), spec.dtype)
-
-    windows = tf.map_fn(
-        window,
-        strings,
-        fn_output_signature=tf.TensorSpec((strings.shape[1], size), spec.dtype),
-        parallel_iterations=32,
+def decompress_batch(strings: tf.Tensor, rows: int, spec: tf.TensorSpec) -> Packed:
+    """Pieces and numbers for a batch of windows, in graphs: strings [B, N] -> N rows each; windows side by side."""
+    size, count = _layout(rows, spec)
+    # GPUs gather no bytes.
+    dtype = tf.int64 if spec.dtype == tf.uint8 and size % 8 == 0 else spec.dtype
+    unzipped = tf.map_fn(
+        lambda window: tf.io.decode_compressed(window, "ZLIB"), strings, parallel_iterations=32
     )
-    return tf.reshape(windows, (-1, strings.shape[1], rows, *spec.shape))
+    blocks = tf.reshape(unzipped, (-1,))
+    numbers = tf.io.decode_raw(tf.strings.substr(blocks, 0, 4 * count), tf.int32)
+    pieces = tf.strings.substr(blocks, 4 * count, count * size)
+    lengths = tf.strings.length(pieces) // size
+    numbers += tf.cumsum(lengths, exclusive=True)[:, None]
+    return Packed(
+        tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(pieces), dtype), (-1, size // dtype.size)),
+        tf.reshape(numbers, (-1, strings.shape[1] * rows, count // rows)),
+    )
+
+
+def _piece(shape: tuple[int, ...], itemsize: int) -> int:
+    """Bytes of the pieces of such an observation: a line of an image, halved while it is long and can be."""
+    size = math.prod(shape) // _lines(shape) * itemsize
+    while size > _PIECE and size % 16 == 0:
+        size //= 2
+    return size
+
+
+def _lines(shape: tuple[int, ...]) -> int:
+    """Lines of an image; what is none is one line."""
+    return shape[0] if len(shape) > 1 else 1
+
+
+def _layout(rows: int, spec: tf.TensorSpec) -> tuple[int, int]:
+    """Bytes of a piece, and how many of them make so many rows."""
+    size = _piece(tuple(spec.shape), spec.dtype.size)
+    return size, rows * spec.shape.num_elements() * spec.dtype.size // size

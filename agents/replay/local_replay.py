@@ -104,13 +104,14 @@ class LocalReplay(Replay):
 
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
         rows = batch_size, self._shape.rows
+        observation = tf.TensorSpec((*rows, *self._observation_spec.shape), self._observation_spec.dtype)
+        if self._compression:
+            observation = tf.TensorSpec((batch_size, self._shape.blocks), tf.string)
         specs = (
             Sequence(
                 Steps(
                     step_type=tf.TensorSpec(rows, tf.int32),
-                    observation=tf.TensorSpec(
-                        (*rows, *self._observation_spec.shape), self._observation_spec.dtype
-                    ),
+                    observation=observation,
                     previous_action=tf.TensorSpec(rows, tf.int32),
                     reward=tf.TensorSpec(rows, tf.float32),
                     discount=tf.TensorSpec(rows, tf.float32),
@@ -124,18 +125,17 @@ class LocalReplay(Replay):
             Drawn(tf.TensorSpec((batch_size,), tf.uint64), tf.TensorSpec((batch_size,), tf.float64)),
         )
         flat = tf.nest.flatten(specs)
-        # As `_batch` gives them.
-        strings = tf.TensorSpec((batch_size, self._shape.blocks), tf.string)
-        given = [strings if self._compression and spec is flat[1] else spec for spec in flat]
 
         def draw(_: tf.Tensor) -> tuple[Sequence, Drawn]:
-            columns = tf.numpy_function(lambda: self._batch(batch_size), (), [spec.dtype for spec in given])
-            for column, spec in zip(columns, given, strict=True):
+            columns = tf.numpy_function(lambda: self._batch(batch_size), (), [spec.dtype for spec in flat])
+            for column, spec in zip(columns, flat, strict=True):
                 column.set_shape(spec.shape)
+            sequence, drawn = tf.nest.pack_sequence_as(specs, columns)
             if self._compression:
-                unpacked = decompress_batch(columns[1], self._shape.block, self._observation_spec)
-                columns[1] = tf.reshape(unpacked, flat[1].shape)
-            return tf.nest.pack_sequence_as(specs, columns)
+                strings = sequence.steps.observation
+                packed = decompress_batch(strings, self._shape.block, self._observation_spec)
+                sequence = sequence._replace(steps=sequence.steps._replace(observation=packed))
+            return sequence, drawn
 
         return draws.map(draw)
 

@@ -22,7 +22,7 @@ from agents.replay.compression import level_for
 from agents.replay.memory import check_memory
 from agents.replay.windows import Block
 from agents.storage.state import State
-from agents.targets import SequenceShape, Steps
+from agents.targets import SequenceShape, Steps, unpacked
 from rbs_tf import ReturnMoments
 
 REVERB, LOCAL = "reverb", "local"
@@ -78,9 +78,9 @@ class ReplaySettings:
       read_ahead: batches drawn before they are asked for, so that drawing and decompression overlap the update. Drawn
         early, they miss the newest priorities. None: one for a client, whose process does nothing else meanwhile; none
         where collecting and learning take turns and draws shall be reproducible.
-      compression: zlib's level for observations, from 1 to 9; 0 leaves them to Reverb, which takes 2 to 8 times the
-        memory for Atari frames, or as they are in the local replay. None: 3 for uint8 observations of 10 kB and more,
-        0 for others.
+      compression: zlib's level for observations, from 1 to 9, of which the pieces that differ are kept; 0 leaves them
+        to Reverb, which takes 2 to 16 times the memory for Atari frames, or as they are in the local replay. None: 3
+        for uint8 observations of 10 kB and more, 0 for others.
       patience: seconds that a write waits for readers before it fails; the local replay, which nobody else empties
         meanwhile, does not wait.
       port: of the Reverb server; a free one by default.
@@ -194,8 +194,9 @@ class Replay(abc.ABC):
         observations = (shape.blocks, shape.block, *observation_spec.shape), observation_spec.dtype
         if self._compression:
             observations = (shape.blocks,), tf.string
+        column = observation_column(self._compression)
         self._signature = {
-            "observation": tf.TensorSpec(*observations, "observation"),
+            column: tf.TensorSpec(*observations, column),
             "scalars": tf.TensorSpec((shape.blocks, shape.block, len(SCALARS)), tf.float32, "scalars"),
             "core_state": tf.TensorSpec((sum(self._state_sizes),), tf.float32, "core_state"),
         }
@@ -243,11 +244,12 @@ class Replay(abc.ABC):
     def writer(self) -> Writer:
         """Returns a new writer, for the stream of one environment."""
 
-    def dataset(self, batch_size: int) -> tf.data.Dataset:
+    def dataset(self, batch_size: int, packed: bool = False) -> tf.data.Dataset:
         """Batches without end, until the replay is stopped: `(Sequence, Drawn)`.
 
         A batch is drawn when it is asked for (see `read_ahead`), so that its draw sees the priorities written
-        after the batch before it.
+        after the batch before it. With `packed` compressed observations come as `Packed`, for `unpacked` to put them
+        together elsewhere: on a GPU, behind the copy to it.
         """
         ahead = (self._read_ahead + 1) * batch_size
         if ahead > self._settings.error_buffer:
@@ -260,12 +262,15 @@ class Replay(abc.ABC):
         # parallel maps.
         options = tf.data.Options()
         options.autotune.enabled = False
-        batches = self._batches(draws, batch_size).with_options(options)
+        batches = self._batches(draws, batch_size)
+        if self._compression and not packed:
+            batches = batches.map(lambda batch, drawn: (unpacked(batch, self._observation_spec), drawn))
+        batches = batches.with_options(options)
         return batches.prefetch(self._read_ahead) if self._read_ahead else batches
 
     @abc.abstractmethod
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        """A batch for each element of `draws`."""
+        """A batch for each element of `draws`; compressed observations as `Packed`."""
 
     @abc.abstractmethod
     def update_priorities(self, keys: tf.Tensor, priorities: tf.Tensor) -> None:
@@ -298,6 +303,11 @@ class Replay(abc.ABC):
     @property
     def _state_sizes(self) -> list[int]:
         return [spec.shape.num_elements() for spec in tf.nest.flatten(self._state_spec)]
+
+
+def observation_column(compression: int) -> str:
+    """What a table calls its observations, by zlib's level: a checkpoint of others is refused for it."""
+    return "pieces" if compression else "observation"
 
 
 def row_columns(block: Block) -> dict[str, np.ndarray]:

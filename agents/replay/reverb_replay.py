@@ -31,6 +31,7 @@ from agents.replay.replay import (
     ReplayStopped,
     StatisticsReport,
     difference,
+    observation_column,
     other_backend,
     other_settings,
 )
@@ -268,14 +269,13 @@ class ReverbReplay(Replay):
     def _unpack(self, sample: reverb.ReplaySample) -> tuple[Sequence, Drawn]:
         info, data = sample
         rows = self._shape.rows
-        observation = data["observation"]
+        observation = data[observation_column(self._compression)]
         if self._compression:
             observation = decompress_batch(observation, self._shape.block, self._observation_spec)
+        else:
+            observation = tf.reshape(observation, (-1, rows, *self._observation_spec.shape))
         scalars = tf.unstack(tf.reshape(data["scalars"], (-1, rows, len(SCALARS))), axis=-1)
-        steps = Steps(
-            observation=tf.reshape(observation, (-1, rows, *self._observation_spec.shape)),
-            **dict(zip(SCALARS, scalars, strict=True)),
-        )
+        steps = Steps(observation=observation, **dict(zip(SCALARS, scalars, strict=True)))
         steps = steps._replace(
             step_type=tf.cast(steps.step_type, tf.int32),
             previous_action=tf.cast(steps.previous_action, tf.int32),

@@ -10,7 +10,7 @@ import reverb
 import tensorflow as tf
 
 from agents.replay.compression import compress, decompress
-from agents.replay.replay import check_priority, row_columns
+from agents.replay.replay import check_priority, observation_column, row_columns
 from agents.replay.tables import SEQUENCES
 from agents.replay.windows import Block
 from agents.storage.state import State
@@ -39,8 +39,8 @@ class SequenceWriter:
         flush: Callable[[reverb.TrajectoryWriter], None],
     ):
         self._writer = client.trajectory_writer(num_keep_alive_refs=shape.blocks)
-        chunk = _chunk_blocks(shape)
-        for column, length in (("observation", chunk), ("scalars", chunk), ("core_state", 1)):
+        self._column, chunk = observation_column(compression), _chunk_blocks(shape)
+        for column, length in ((self._column, chunk), ("scalars", chunk), ("core_state", 1)):
             self._writer.configure((column,), num_keep_alive_refs=shape.blocks, max_chunk_length=length)
         self._blocks, self._rows, self._flush = shape.blocks, shape.block, flush
         self._observation_spec, self._compression = observation_spec, compression
@@ -55,7 +55,7 @@ class SequenceWriter:
         """Inserts the window that ends with the last block."""
         check_priority(priority)
         history = self._writer.history
-        window = {name: history[name][-self._blocks :] for name in ("observation", "scalars")}
+        window = {name: history[name][-self._blocks :] for name in (self._column, "scalars")}
         self._writer.create_item(
             SEQUENCES, priority, window | {"core_state": history["core_state"][-self._blocks]}
         )
@@ -77,7 +77,8 @@ class SequenceWriter:
         if not len(starts):
             return {"starts": starts}
         history = self._writer.history
-        rows = {name: history[name][-len(starts) :].numpy() for name in ("observation", "scalars")}
+        columns = {"observation": self._column, "scalars": "scalars"}
+        rows = {name: history[column][-len(starts) :].numpy() for name, column in columns.items()}
         if self._compression:
             rows["observation"] = decompress(rows["observation"], self._rows, self._observation_spec)
         core_states = [history["core_state"][int(i) - len(starts)].numpy() for i in np.flatnonzero(starts)]
@@ -96,7 +97,8 @@ class SequenceWriter:
 
     def _append(self, row: dict[str, np.ndarray]) -> None:
         if self._compression:
-            row = row | {"observation": compress(row["observation"], self._compression)}
+            row = {self._column if name == "observation" else name: column for name, column in row.items()}
+            row[self._column] = compress(row[self._column], self._compression)
         self._writer.append(row)
         self._starts.append("core_state" in row)
 

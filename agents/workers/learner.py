@@ -109,7 +109,10 @@ class Learner:
             root_dir,
             agent.train_step_counter,
             agent,
-            experience_dataset_fn=lambda: replay.dataset(batch_size // replicas),
+            # Put together behind the copy to a GPU; a CPU gains nothing by it.
+            experience_dataset_fn=lambda: replay.dataset(
+                batch_size // replicas, packed=bool(tf.config.list_physical_devices("GPU"))
+            ),
             # Otherwise draws would be made ahead, and would miss the newest priorities.
             experience_dataset_options=tf.distribute.InputOptions(
                 experimental_fetch_to_device=False,

@@ -1,19 +1,24 @@
 """What the learner does beside its updates."""
 
 import functools
+from unittest import mock
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Episode
 from agents.replay.reverb_replay import ReverbReplay
+from agents.replay.windows import Block
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
+from agents.targets import Steps
 from agents.workers.learner import Learner
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import Scaling
 from rbs_tf.scalings.joint_moments import JointMoments
-from tests.agents.small_agent import PAIRS, SHAPE, make_agent
+from tests.agents.small_agent import PAIRS, SHAPE, make_agent, random_windows
 
 H = len(PAIRS)
 
@@ -55,6 +60,42 @@ def test_reports_of_every_kind_of_statistics_are_merged_and_handed_on(tmp_path):
     learner.drain_statistics()
     assert agent.scaling.told is None, "nothing has arrived since"
     replay.stop()
+
+
+def test_a_gpu_gets_packed_observations_and_learns_the_same(tmp_path, monkeypatch):
+    windows, updated, packed = random_windows(), [], []
+    for gpus in ([], ["GPU:0"]):
+        agent = make_agent()
+        observation, state = agent.time_step_spec.observation, agent.network.state_spec
+        settings = {
+            "capacity": 100,
+            "min_sequences": 1,
+            "error_buffer": 50.0,
+            "sampler": "fifo",
+            "compression": 3,
+        }
+        replay = LocalReplay(SHAPE, observation, state, H, **settings)
+        for index in range(4):
+            steps, core_state = (
+                Steps(*(windows[name][index] for name in Steps._fields)),
+                (np.ones(4, np.float32),) * 2,
+            )
+            writer = replay.writer()
+            for start in range(0, SHAPE.rows, SHAPE.block):
+                rows = slice(start, start + SHAPE.block)
+                writer.append(Block(Steps(*(column[rows] for column in steps)), core_state))
+            writer.insert(1.0)
+        dataset = mock.Mock(wraps=replay.dataset)
+        monkeypatch.setattr(replay, "dataset", dataset)
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None, gpus=gpus: gpus)
+        learner = Learner(str(tmp_path / str(len(gpus))), agent, replay, batch_size=4, summary_interval=0)
+        learner.update()
+        packed.append(dataset.call_args.kwargs["packed"])
+        updated.append([variable.numpy() for variable in agent.network.variables])
+        replay.stop()
+    assert packed == [False, True]
+    for ours, expected in zip(*reversed(updated), strict=True):
+        np.testing.assert_array_equal(ours, expected)
 
 
 @pytest.fixture

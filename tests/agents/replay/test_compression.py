@@ -1,0 +1,183 @@
+"""Observations come out of their strings as they went in, to the bit, and a learner sees no difference."""
+
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.replay.compression import compress, decompress, decompress_batch
+from agents.replay.windows import Block
+from agents.targets import Packed, Sequence, SequenceShape, Steps, unpacked
+from rbs_tf import environments
+from rbs_tf.scores import GAMES
+from tests.agents.replay.streams import HEADS, STATE, replay_class
+from tests.agents.small_agent import SHAPE, as_sequence, make_agent, random_windows
+
+SHAPES = [
+    (),
+    (5,),
+    (4, 2),
+    (6, 8, 3),
+    (3, 96, 4),
+    (2, 50, 6),
+    (700,),
+]  # pieces: all of it, lines, halves and quarters
+DTYPES = [np.uint8, np.float32, np.int32, np.bool_, np.float64]
+
+
+def strings_of(rows: np.ndarray, level: int = 3) -> np.ndarray:
+    """[B, N, R, ...] -> [B, N]."""
+    return np.array([[compress(block, level).item() for block in window] for window in rows], object)
+
+
+def batch_of(strings: np.ndarray, rows: int, spec: tf.TensorSpec) -> Packed:
+    return decompress_batch(tf.constant(strings), rows, spec)
+
+
+def with_observation(observation) -> Sequence:
+    return Sequence(Steps(None, observation, None, None, None), None, None, None)
+
+
+def assert_comes_back(rows: np.ndarray) -> None:
+    spec = tf.TensorSpec(rows.shape[3:], rows.dtype)
+    strings = strings_of(rows)
+    for window, kept in zip(rows, strings, strict=True):
+        back = decompress(kept, rows.shape[2], spec)
+        assert (back.shape, back.dtype) == (window.shape, window.dtype)
+        assert back.tobytes() == window.tobytes()
+    packed = batch_of(strings, rows.shape[2], spec)
+    back = unpacked(with_observation(packed), spec).steps.observation
+    assert (back.shape, back.dtype) == ((len(rows), rows.shape[1] * rows.shape[2], *spec.shape), spec.dtype)
+    assert back.numpy().tobytes() == rows.tobytes()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    shape=st.sampled_from(SHAPES),
+    dtype=st.sampled_from(DTYPES),
+    outer=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 5)),
+    kinds=st.sampled_from([1, 2, 255, 256, 257, 10_000]),
+    noise=st.sampled_from([0.0, 0.02, 1.0]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_compression_loses_nothing(shape, dtype, outer, kinds, noise, seed):
+    """However much a row repeats the one before it, and of however many values it is made."""
+    random = np.random.default_rng(seed)
+    values = random.integers(0, 256, size=(kinds, np.dtype(dtype).itemsize), dtype=np.uint8)
+    values = values % 2 if dtype is np.bool_ else values
+    rows = values.view(dtype)[random.integers(kinds, size=(*outer, *shape)), 0]
+    keep = random.random(rows.shape) >= noise
+    assert_comes_back(np.ascontiguousarray(np.where(keep, rows[:, :, :1], rows)))
+
+
+def test_pieces_that_differ_in_their_last_zeros_alone_are_two():
+    rows = np.zeros((1, 1, 3, 2, 4), np.uint8)
+    rows[0, 0, 1, 1] = 0, 0, 0, 1
+    rows[0, 0, 2, 1] = 0, 0, 1, 0
+    assert_comes_back(rows)
+
+
+def test_a_piece_that_was_seen_before_is_kept_once():
+    line = np.arange(16, dtype=np.uint8).reshape(8, 2)
+    frames = np.stack([line, line + 16, line])
+    frames = np.stack([frames, frames[::-1], frames + 32])  # 3 lines, no new one, 2 new ones
+    string = compress(frames, 3).item()
+    kept = zlib.decompress(string)[4 * 9 :]
+    assert kept == b"".join(each.tobytes() for each in (line, line + 16, line + 32, line + 48))
+    packed = batch_of(np.array([[string, string]], object), 3, tf.TensorSpec((3, 8, 2), tf.uint8))
+    assert packed.numbers.shape == (1, 6, 3)
+    assert packed.numbers[0, :, 1].numpy().tolist() == [1, 1, 3, 5, 5, 7]
+
+
+def played(game: str, steps: int, **frames) -> np.ndarray:
+    """Random play: [steps, ...]."""
+    environment = environments.make(game, num_envs=1, seed=0, **frames)
+    random, found = np.random.default_rng(0), [environment.reset().observation[0].copy()]
+    while len(found) < steps:
+        actions = random.integers(environment.num_actions, size=1).astype(np.int32)
+        found.append(environment.step(actions).observation[0].copy())
+    environment.close()
+    return np.stack(found)
+
+
+def assert_game_comes_back_small(game: str, steps: int, share: float = 1 / 3) -> None:
+    frames = played(game, steps)
+    rows = frames.reshape(-1, 10, 5, *frames.shape[1:])
+    assert_comes_back(rows)
+    strings = strings_of(rows)
+    alone = sum(len(zlib.compress(block.tobytes(), 3)) for block in rows.reshape(-1, *rows.shape[2:]))
+    assert sum(map(len, strings.ravel())) < alone
+    packed = batch_of(strings, 5, tf.TensorSpec(frames.shape[1:], tf.uint8))
+    assert sum(part.numpy().nbytes for part in packed) < share * frames.nbytes
+
+
+@pytest.mark.parametrize("game", ["pong", "enduro", "battle_zone"])
+def test_atari_frames_come_back_and_take_a_third_of_the_bytes_to_a_gpu(game):
+    assert_game_comes_back_small(game, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game", GAMES)
+def test_frames_of_all_games_come_back_and_take_a_third_of_the_bytes_to_a_gpu(game):
+    # A third of the screen of Yars' Revenge is noise.
+    assert_game_comes_back_small(game, 400, 0.4 if game == "yars_revenge" else 1 / 3)
+
+
+def test_replicas_need_not_know_the_size_of_their_share():
+    rows, spec = (
+        np.random.default_rng(0).integers(0, 2, (2, 3, 5, 4, 8), np.uint8),
+        tf.TensorSpec((4, 8), tf.uint8),
+    )
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 3), tf.string)])
+    def back(strings: tf.Tensor) -> tf.Tensor:
+        return unpacked(with_observation(decompress_batch(strings, 5, spec)), spec).steps.observation
+
+    np.testing.assert_array_equal(back(tf.constant(strings_of(rows))), rows.reshape(2, 15, 4, 8))
+
+
+def test_batches_are_those_of_a_replay_without_compression(backend):
+    shape, spec = SequenceShape(burn_in=2, length=4, period=2, n_step=2), tf.TensorSpec((6, 8, 3), tf.uint8)
+    frames = np.random.default_rng(0).integers(0, 3, size=(40, *spec.shape), dtype=np.uint8) * 80
+
+    def batch(compression: int, packed: bool) -> list[np.ndarray]:
+        options = {"capacity": 200, "min_sequences": 1, "sampler": "fifo", "error_buffer": 50.0}
+        replay = replay_class(backend)(shape, spec, STATE, HEADS, compression=compression, **options)
+        writer, state = replay.writer(), tuple(np.ones(2, np.float32) for _ in STATE)
+        for start in range(0, 40, shape.block):
+            t = np.arange(start, start + shape.block)
+            steps = Steps(t % 3, frames[t], t, t * 0.1, np.ones(shape.block))
+            writer.append(Block(steps, state))
+            if start + shape.block >= shape.rows:
+                writer.insert(1.0)
+        writer.flush()
+        sequence, _ = next(iter(replay.dataset(8, packed=packed)))
+        assert isinstance(sequence.steps.observation, Packed) == (packed and compression > 0)
+        replay.stop()
+        return [column.numpy() for column in tf.nest.flatten(unpacked(sequence, spec))]
+
+    plain = batch(0, packed=True)
+    np.testing.assert_array_equal(plain[1][3, :, 0, 0, 0], frames[6:14, 0, 0, 0])
+    for packed in (False, True):
+        for ours, expected in zip(batch(3, packed), plain, strict=True):
+            np.testing.assert_array_equal(ours, expected, strict=True)
+
+
+def test_an_update_with_packed_observations_is_the_same_to_the_bit():
+    windows = random_windows()
+    observation = windows["observation"]
+    strings = strings_of(observation[:, None])
+    packed = batch_of(strings, SHAPE.rows, tf.TensorSpec(observation.shape[2:], tf.float32))
+    sequence = as_sequence(windows)
+    found = []
+    for given_observation in (sequence.steps.observation, packed):
+        agent = make_agent()
+        steps = sequence.steps._replace(observation=given_observation)
+        before = agent.loss(sequence._replace(steps=steps)).loss.numpy()
+        extra = agent.train(sequence._replace(steps=steps)).extra
+        found.append([before, extra.priorities.numpy(), *(each.numpy() for each in agent.network.variables)])
+    for ours, expected in zip(*reversed(found), strict=True):
+        np.testing.assert_array_equal(ours, expected, strict=True)
