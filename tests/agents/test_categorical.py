@@ -164,6 +164,20 @@ def test_what_stands_in_padding_changes_nothing(scaling):
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
+def test_infinite_logits_in_padding_are_cut_off(scaling):
+    agent, sequence = shaken(scaling), as_sequence(random_windows())
+    values = agent._unroll(sequence, agent._features(sequence.steps.observation))
+    real = agent._transitions(sequence.steps)[: SHAPE.length, :, None, None]
+    assert not np.all(real)
+    raw = tf.Variable(tf.where(real, values.raw, np.inf))
+    with tf.GradientTape() as tape:
+        losses = agent._errors(sequence.steps, values._replace(raw=raw)).losses
+        total = tf.reduce_sum(losses)
+    np.testing.assert_array_equal(losses, agent._errors(sequence.steps, values).losses)
+    assert np.isfinite(tape.gradient(total, raw)).all()
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
 def test_the_policy_goes_by_decoded_values_and_first_priorities_are_the_learners(scaling):
     agent, windows = shaken(scaling), random_windows()
     agent.scaling.target_updated()
