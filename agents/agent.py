@@ -55,6 +55,9 @@ class Values(NamedTuple):
     T rows train; R = T + n_step rows are bootstrapped from.
     """
 
+    raw: (
+        tf.Tensor | tuple[()]
+    )  # [T, B, H] or [T, B, H, K], before `decode`: of the action taken; carries the gradient
     outputs: tf.Tensor  # [T or more, B, H], network units: of the action taken; carries the gradient
     greedy: tf.Tensor  # [T or R, B, H], network units: each head's highest of the online network
     target_greedy: tf.Tensor  # [R, B, H], reward units: of the target network
@@ -65,6 +68,7 @@ class Errors(NamedTuple):
     """TD errors of a batch of windows and what they came from; time-major, float32."""
 
     scaled: tf.Tensor  # [T, B, H], carries the gradient
+    losses: tf.Tensor | tuple[()]  # [T, B, H], carries the gradient; () where there were no raw outputs
     outputs: tf.Tensor  # [T, B, H], network units: the value of the action taken
     targets: tf.Tensor  # [T, B, H], reward units
     mask: tf.Tensor  # [T, B], 1 where a transition trains
@@ -75,9 +79,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     """R2D2 with many value heads whose TD errors pass through one exchangeable scaling.
 
     loss = 1 / (B T) sum_{t, b, h} w_b 1/2 scaled_error^2, with importance weights w; T is the training length of
-    a window, padding counts as zero. Every head learns by n-step Q-learning from all experience, with the
-    environment's discount times its own, its own maximum for the bootstrap, and a target network that is replaced
-    every `target_update_period` updates. Both networks burn in from the stored state; no gradient flows there.
+    a window, padding counts as zero; a scaling may have another loss than the square. Every head learns by n-step
+    Q-learning from all experience, with the environment's discount times its own, its own maximum for the bootstrap,
+    and a target network that is replaced every `target_update_period` updates. Both networks burn in from the stored
+    state; no gradient flows there.
 
     Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`; together they make the
     update of the whole batch, and their losses add up to its loss. What only acts and observes stays outside of it
@@ -104,8 +109,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
 
     Raises:
-      ValueError: jit_compile under a strategy that mirrors CPUs; a network that sees rewards relative to their root
-        mean square, and no head whose statistics tell it, for all clip them.
+      ValueError: jit_compile under a strategy that mirrors CPUs; a network of other outputs than the scaling needs, or
+        one that sees rewards relative to their root mean square without a head whose statistics tell it.
     """
 
     def __init__(
@@ -153,6 +158,12 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self.optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
             self.optimizer.build(self.network.trainable_variables)
             self._initialised = tf.Variable(False, trainable=False, name="initialised")
+        if network.outputs_per_action != self.scaling.outputs_per_action:
+            raise ValueError(
+                f"{type(self.scaling).__name__} needs a network with {self.scaling.outputs_per_action} outputs per "
+                f"action, got one with {network.outputs_per_action}. Build it with RecurrentQNetwork(..., "
+                "outputs_per_action=scaling(num_heads).outputs_per_action)"
+            )
         self._target_update_period = target_update_period
         self._double_q = double_q
         # Rows after the training region are only bootstrapped from; the online network is asked there for the choice
@@ -164,10 +175,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self._compiled_update = _compiled(self._update, bool(jit_compile))
         self._compiled_gradients = _compiled(self._gradients, in_part)
         self._compiled_adam = _compiled(self.optimizer.apply_gradients, in_part)
-        collect_policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(heads), seed=seed)
-        policy = MultiHeadPolicy(
-            time_step_spec, action_spec, network, len(heads), seed=seed + 1, epsilons=(evaluation_epsilon,)
-        )
+        acting = time_step_spec, action_spec, network, len(heads)
+        decode = self.scaling.decode
+        collect_policy = MultiHeadPolicy(*acting, seed=seed, decode=decode)
+        policy = MultiHeadPolicy(*acting, seed=seed + 1, epsilons=(evaluation_epsilon,), decode=decode)
         super().__init__(
             time_step_spec,
             action_spec,
@@ -248,7 +259,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         outputs, greedy = (swap_batch_and_time(values)[rows] for values in (taken_values, greedy_values))
         # What acted stands for both networks.
         in_reward_units = self.scaling.values(greedy)
-        values = Values(outputs, greedy, in_reward_units, bootstrap=in_reward_units)
+        values = Values((), outputs, greedy, in_reward_units, bootstrap=in_reward_units)
         errors = self._errors(steps, values)
         return sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
 
@@ -321,13 +332,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             columns = steps.previous_action[:, rows], steps.reward[:, rows], steps.step_type[:, rows]
             return network.behind_torso(features, *columns, state)
 
+        decode = self.scaling.decode
         target_values, _ = run(self.target_network, features.target, slice(None))
-        target_values = swap_batch_and_time(target_values)[burn_in:]
+        target_values = decode(swap_batch_and_time(target_values)[burn_in:])
         if burn_in:
             _, state = run(self.network, features.burn_in, slice(burn_in))
             state = tf.nest.map_structure(tf.stop_gradient, state)
-        values, _ = run(self.network, features.online, self._online_rows)
-        values = swap_batch_and_time(values)
+        outputs, _ = run(self.network, features.online, self._online_rows)
+        outputs = swap_batch_and_time(outputs)
+        values = decode(outputs)
 
         greedy = tf.stop_gradient(tf.reduce_max(values, axis=-1))
         target_greedy = self.scaling.values(tf.reduce_max(target_values, axis=-1), target=True)
@@ -336,8 +349,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             chosen = tf.one_hot(tf.argmax(values, axis=-1), values.shape[-1])
             bootstrap = self.scaling.values(tf.reduce_sum(target_values * chosen, axis=-1), target=True)
         actions = tf.transpose(steps.previous_action)[burn_in + 1 : burn_in + length + 1]
-        taken = tf.one_hot(actions, values.shape[-1])[:, :, None, :]
-        return Values(tf.reduce_sum(values[:length] * taken, axis=-1), greedy, target_greedy, bootstrap)
+        taken = _as_long(tf.one_hot(actions, values.shape[-1])[:, :, None, :], outputs)
+        raw = tf.reduce_sum(outputs[:length] * taken, axis=3)
+        return Values(raw, decode(raw), greedy, target_greedy, bootstrap)
 
     def sequence_errors(self, sequence: Sequence) -> Errors:
         """Scaled TD errors of the training region of each window; gradients flow into the online network alone.
@@ -367,7 +381,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             rewards, discounts, real, online_values, target_values, n_step=self.shape.n_step
         )
         scaled = tf.where(keep, self.scaling.errors(targets, outputs, context), 0.0)
-        return Errors(scaled, outputs, targets, real[:length])
+        losses = values.raw
+        if tf.is_tensor(values.raw):
+            raw = tf.where(_as_long(keep, values.raw), values.raw, 0.0)
+            losses = self.scaling.losses(scaled, targets, raw, context)
+        return Errors(scaled, losses, outputs, targets, real[:length])
 
     def _transitions(self, steps: Steps) -> tf.Tensor:
         """Mask of the rows behind the burn-in that begin a transition: bool [length + n_step - 1, B]."""
@@ -375,7 +393,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def _loss_and_priorities(self, sequence: Sequence, errors: Errors) -> tuple[tf.Tensor, Errors, tf.Tensor]:
         weights = importance_weights(sequence.probability, sequence.table_size, self._importance_exponent)
-        per_step = 0.5 * tf.reduce_sum(tf.square(errors.scaled), axis=-1) * errors.mask * weights
+        per_step = tf.reduce_sum(errors.losses, axis=-1) * errors.mask * weights
         # A constant divisor, not the number of unmasked steps: padding then changes nothing, on any replica. Replicas'
         # losses and gradients are added up.
         replica = tf.distribute.get_replica_context()
@@ -394,8 +412,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         A diagnosis (one backward pass per head): unbalanced losses show here as one head owning the torso.
         """
         with tf.GradientTape(persistent=True) as tape:
-            errors = self.sequence_errors(sequence)
-            losses = 0.5 * tf.reduce_sum(tf.square(errors.scaled), axis=(0, 1))
+            losses = tf.reduce_sum(self.sequence_errors(sequence).losses, axis=(0, 1))
         # One after the other in a loop: unrolled, ten backward passes take three times as long to trace.
         gradients = tape.jacobian(losses, self.network.shared_variables, experimental_use_pfor=False)
         squares = [tf.reduce_sum(tf.square(g), axis=tuple(range(1, len(g.shape)))) for g in gradients]
@@ -404,18 +421,17 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _loss_info(self, loss: tf.Tensor, errors: Errors, priorities: tf.Tensor) -> tf_agent.LossInfo:
         """Packs an update as TF-Agents wants it; the means, for TensorBoard, are of the batch of all replicas."""
         values = self.scaling.values(errors.outputs)
-        per_step = tf.stack(
-            [tf.square(errors.scaled), tf.square(errors.targets - values), values, errors.targets]
-        )
+        squares = tf.square(errors.scaled), tf.square(errors.targets - values)
+        per_step = tf.stack([errors.losses, *squares, values, errors.targets])
         of_all, real, steps, sums = summed_over_replicas(
             loss,
             tf.reduce_sum(errors.mask),
             tf.cast(tf.size(errors.mask), tf.float32),
             tf.reduce_sum(per_step, axis=(1, 2)),
         )
-        scaled, raw, value, target = tf.unstack(sums / tf.maximum(real, 1.0))
+        losses, scaled, raw, value, target = tf.unstack(sums / tf.maximum(real, 1.0))
         per_head = {
-            LOSS: 0.5 * scaled,
+            LOSS: losses,
             UNSCALED: tf.sqrt(raw),
             SCALED: tf.sqrt(scaled),
             "value": value,
@@ -439,6 +455,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:
     mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     return mirrored and any("CPU" in device for device in strategy.extended.worker_devices)
+
+
+def _as_long(mask: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """A mask for all but the last axis of values if it is for that many, else as it is."""
+    return mask if mask.shape.rank == values.shape.rank else mask[..., None]
 
 
 def _compiled(function: Callable, by_xla: bool) -> Callable:

@@ -1,6 +1,6 @@
 """Epsilon-greedy acting with one of many heads, everything per episode decided on its first step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gin
@@ -50,6 +50,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
       num_heads: H.
       seed: of exploration and head choice.
       epsilons: values among which epsilon is drawn; `(0.0,)` is the greedy policy.
+      decode: makes values of what the network puts out, `Scaling.decode`; None: they are values.
     """
 
     def __init__(
@@ -60,8 +61,9 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         num_heads: int,
         seed: int = 0,
         epsilons: Sequence[float] = PAPER_EPSILONS,
+        decode: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ):
-        self._network = network
+        self._network, self._decode = network, decode
         self._epsilons = tf.constant(epsilons, tf.float32)
         self.head_probabilities = tf.Variable(
             np.full(num_heads, 1.0 / num_heads), dtype=tf.float32, trainable=False, name="head_probabilities"
@@ -106,6 +108,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         values, next_core_state = self._network(
             (time_step.observation, previous_action, time_step.reward), time_step.step_type, core_state
         )
+        values = self._decode(values) if self._decode else values
         greedy = tf.argmax(tf.gather(values, head, batch_dims=1), axis=-1, output_type=tf.int32)
         random = self._generator.uniform((batch,), 0, self._num_actions, tf.int32)
         action = tf.where(self._generator.uniform((batch,)) < epsilon, random, greedy)

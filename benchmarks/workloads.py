@@ -89,7 +89,11 @@ def native_bfloat16() -> bool:
 
 
 def network(
-    work: Work, num_heads: int = 10, compute_dtype: str = "float32", seed: int = 0
+    work: Work,
+    num_heads: int = 10,
+    compute_dtype: str = "float32",
+    seed: int = 0,
+    outputs_per_action: int = 1,
 ) -> networks.RecurrentQNetwork:
     """Ours, not yet built."""
     return networks.RecurrentQNetwork(
@@ -101,6 +105,7 @@ def network(
         post_lstm_units=work.post_lstm_units,
         head_hidden=work.head_hidden,
         seed=seed,
+        outputs_per_action=outputs_per_action,
     )
 
 
@@ -119,7 +124,7 @@ def agent(
         work.time_step_spec,
         work.action_spec,
         Heads(pairs),
-        network(work, num_heads, compute_dtype),
+        network(work, num_heads, compute_dtype, outputs_per_action=scaling(num_heads).outputs_per_action),
         scaling,
         work.shape,
         tf.Variable(0, dtype=tf.int64),

@@ -20,12 +20,17 @@ class DuelingHeads(tf.keras.layers.Layer):
     Each head starts as if it were alone: with variances by its own fan-in, and with draws of its own.
     The gradient into the input is multiplied by 1/sqrt(H) (appendix, multi-head experiments).
 
+    With K > 1 outputs per action, Q is one of K logits (Bellemare et al. 2017), dueling for each on its own (Hessel et
+    al. 2018, Rainbow). Last layers have K columns in the place of one, the actions' one behind the other; they start
+    at 0, so that every distribution starts uniform.
+
     Args:
       num_heads: H.
       num_actions: A.
       hidden: units of the one hidden layer of each stream.
       scale_gradient: False leaves the gradient into the input as it is.
       seed: of the initial weights; None for a random one.
+      outputs_per_action: K.
       name: of the layer.
     """
 
@@ -36,32 +41,35 @@ class DuelingHeads(tf.keras.layers.Layer):
         hidden: int = 256,
         scale_gradient: bool = True,
         seed: int | None = None,
+        outputs_per_action: int = 1,
         name: str = "dueling_heads",
     ):
         super().__init__(dtype="float32", name=name)
         self.num_heads, self.num_actions, self.hidden = num_heads, num_actions, hidden
+        self.outputs_per_action = outputs_per_action
         self._gradient_scale = num_heads**-0.5 if scale_gradient else 1.0
         self._seeds = split_seed(seed, 3)
 
     def build(self, input_shape: tf.TensorShape) -> None:
         def packed(
-            name: str, matrices: int, rows: int, columns: int, seed: int | None
+            name: str, matrices: int, rows: int, columns: int, seed: int | None, zero: bool = False
         ) -> tuple[tf.Variable, tf.Variable]:
             # Keras counts the packed axis into the fan-in; the scale takes it out again.
-            initialiser = fan_in_normal(seed, scale=matrices)
+            initialiser = "zeros" if zero else fan_in_normal(seed, scale=matrices)
             return (
                 self.add_weight(name=f"W{name}", shape=(matrices, rows, columns), initializer=initialiser),
                 self.add_weight(name=f"b{name}", shape=(matrices, columns), initializer="zeros"),
             )
 
-        heads, hidden = self.num_heads, self.hidden
+        heads, hidden, outputs = self.num_heads, self.hidden, self.outputs_per_action
+        zero = outputs > 1
         self.W1, self.b1 = packed("1", 2 * heads, input_shape[-1], hidden, self._seeds[0])
-        self.Wv, self.bv = packed("v", heads, hidden, 1, self._seeds[1])
-        self.Wa, self.ba = packed("a", heads, hidden, self.num_actions, self._seeds[2])
+        self.Wv, self.bv = packed("v", heads, hidden, outputs, self._seeds[1], zero)
+        self.Wa, self.ba = packed("a", heads, hidden, self.num_actions * outputs, self._seeds[2], zero)
         super().build(input_shape)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """float32 [..., in] -> Q-values float32 [..., H, A]."""
+        """float32 [..., in] -> Q-values float32 [..., H, A], or logits [..., H, A, K]."""
         shared = _scale_gradient(tf.reshape(inputs, (-1, inputs.shape[-1])), self._gradient_scale)
         # One product per head: a batched one costs two to four times as much in the backward pass on CPUs.
         streams = [
@@ -70,7 +78,10 @@ class DuelingHeads(tf.keras.layers.Layer):
         ]
         value = _last_layer(streams[: self.num_heads], self.Wv, self.bv)
         advantage = _last_layer(streams[self.num_heads :], self.Wa, self.ba)
-        q_values = value + advantage - tf.reduce_mean(advantage, axis=-1, keepdims=True)
+        if self.outputs_per_action > 1:
+            value = value[:, :, None]
+            advantage = tf.reshape(advantage, (-1, self.num_heads, self.num_actions, self.outputs_per_action))
+        q_values = value + advantage - tf.reduce_mean(advantage, axis=2, keepdims=True)
         return tf.reshape(q_values, tf.concat([tf.shape(inputs)[:-1], q_values.shape[1:]], axis=0))
 
     def rescale_outputs(self, ratio: tf.Tensor, shift: tf.Tensor) -> None:
@@ -89,6 +100,25 @@ class DuelingHeads(tf.keras.layers.Layer):
         self.bv.assign(self.bv * ratio + shift)
         self.Wa.assign(self.Wa * ratio[..., None])
         self.ba.assign(self.ba * ratio)
+
+    def move_outputs(self, sources: tf.Tensor) -> None:
+        """Rewrites the last layers so that output k of every action becomes what output sources[h, k] was.
+
+        What an output-preserving change of a categorical head's support needs. Moved weights stay what they are to the
+        last bit. Works in graphs.
+
+        Args:
+          sources: int [H, K], each 0 to K - 1, or K for an output halfway between the first and the last.
+        """
+
+        def moved(weights: tf.Tensor) -> tf.Tensor:
+            columns = tf.reshape(weights, (self.num_heads, -1, self.outputs_per_action))
+            halfway = (columns[..., :1] + columns[..., -1:]) / 2.0
+            columns = tf.gather(tf.concat([columns, halfway], axis=-1), sources, axis=2, batch_dims=1)
+            return tf.reshape(columns, weights.shape)
+
+        for weights in (self.Wv, self.bv, self.Wa, self.ba):
+            weights.assign(moved(weights))
 
 
 def _last_layer(streams: list[tf.Tensor], weights: tf.Variable, biases: tf.Variable) -> tf.Tensor:

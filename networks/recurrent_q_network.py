@@ -49,6 +49,7 @@ class RecurrentQNetwork(network.Network):
       reward_input: "clip": the core sees the previous reward clipped to [-1, 1], in which the unit of small rewards
         shows; "rms": relative to the root mean square of all rewards so far, see `networks.RewardInput`.
       seed: of all initial weights; None for a random one.
+      outputs_per_action: K; more than 1 for the logits of a categorical scaling, `Scaling.outputs_per_action`.
       name: of the network.
 
     Attributes:
@@ -75,6 +76,7 @@ class RecurrentQNetwork(network.Network):
         scale_gradient: bool = True,
         reward_input: str = "clip",
         seed: int | None = None,
+        outputs_per_action: int = 1,
         name: str = "RecurrentQNetwork",
     ):
         if not isinstance(input_tensor_spec, tuple) or len(input_tensor_spec) != 3:
@@ -93,7 +95,7 @@ class RecurrentQNetwork(network.Network):
                 )
         state = tf.TensorSpec((lstm_units,), tf.float32)
         super().__init__(input_tensor_spec, state_spec=(state, state), name=name)
-        self.num_actions, self.num_heads = num_actions, num_heads
+        self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action
         self._observes_flags = _holds_flags(self.input_tensor_spec[0])
         torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
         self._torso = (torso or torso_for(input_tensor_spec[0], image_torso))(seed=torso_seed)
@@ -107,10 +109,12 @@ class RecurrentQNetwork(network.Network):
             dtype="float32",
             name="linear",
         )
-        self.heads = DuelingHeads(num_heads, num_actions, head_hidden, scale_gradient, heads_seed)
+        self.heads = DuelingHeads(
+            num_heads, num_actions, head_hidden, scale_gradient, heads_seed, outputs_per_action
+        )
 
     def create_variables(self, input_tensor_spec: Any = None, **kwargs: Any) -> tf.TensorSpec:
-        """Makes the variables; returns the Q-values' spec, float32 [H, A].
+        """Makes the variables; returns the Q-values' spec, float32 [H, A] or [H, A, K].
 
         By a call on zeros: TF-Agents would draw random pixels, and under NumPy 2 their bound, 255 + 1, is 0.
         """
@@ -161,7 +165,8 @@ class RecurrentQNetwork(network.Network):
           training: for torsos that ask for it.
 
         Returns:
-          Q-values float32 [B, H, A] or [B, T, H, A], and the state after the last row.
+          Q-values float32 [B, H, A] or [B, T, H, A], and the state after the last row. With K > 1 outputs per
+          action, in the place of each value K logits: [..., H, A, K].
 
         Raises:
           ValueError: other outer dimensions than [B] and [B, T].

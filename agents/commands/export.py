@@ -82,6 +82,7 @@ def _module(trained: Trained) -> tf.Module:
         reward = tf.where(first, 0.0, reward)
         previous_action = tf.where(first, -1, previous_action)
         outputs, (hidden, cell) = network((observation, previous_action, reward), step_type, (hidden, cell))
+        outputs = trained.agent.scaling.decode(outputs)
         action = tf.argmax(outputs[:, head], axis=-1, output_type=tf.int32)
         values = trained.values(tf.reduce_max(outputs, axis=-1))
         return {"action": action, "values": values, "hidden": hidden, "cell": cell, "previous_action": action}

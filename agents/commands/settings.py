@@ -44,8 +44,10 @@ def number(
     above: bool = False,
     optional: bool = False,
 ) -> Setting:
-    """A finite number; larger than `least` if `above`. None too, if `optional`."""
-    words = "a number " + ("above" if above else "of at least") + f" {least:g}"
+    """A finite number; larger than `least` if `above`, of either sign if that is -inf. None too, if `optional`."""
+    words = "a number"
+    if least > -math.inf:
+        words += (" above" if above else " of at least") + f" {least:g}"
     if most < math.inf:
         words = f"a number from {least:g} to {most:g}" + (f", and not {least:g}" if above else "")
 
@@ -211,6 +213,10 @@ SETTINGS = {
     "error_based.window": whole(1, "batches", 100, most=1_000_000, optional=True),
     "error_based.min_scale": number(0.0, "reward units", 1e-4, above=True),
     "gymnasium.epsilon": number(0.0, "", 1e-8, above=True),
+    "hl_gauss.v_min": number(-math.inf, "reward units", -10.0),
+    "hl_gauss.v_max": number(-math.inf, "reward units", 10.0),
+    "hl_gauss.bins": whole(3, "bins", 51, most=2**12),
+    "hl_gauss.deviation": number(0.0, "widths of a bin", 0.75, above=True),
     "horizon.sigma_v": _SIGMA_V,
     "joint.sigma_v": _SIGMA_V,
     "joint.min_eigenvalue": number(0.0, "", 0.3, most=1.0, above=True),
@@ -232,9 +238,14 @@ SETTINGS = {
     "return_out.divisor": _DIVISOR,
     "return_out.preserve_first": flag(),
     "return_std.sigma_v": _SIGMA_V,
+    "return_support.bins": whole(3, "bins, an odd number", 101, most=2**12),
+    "return_support.log_step": number(0.0, "", 0.2, above=True),
+    "return_support.top": number(0.0, "units of the return", 400.0, above=True),
     "reward_std.sigma_v": _SIGMA_V,
     "simba_v2.epsilon": number(0.0, "", 1e-8, above=True),
     "simba_v2.max_return": number(0.0, "", 5.0, above=True),
+    "two_hot.bins": whole(3, "bins, an odd number", 255, most=2**12),
+    "two_hot.limit": number(0.0, "", 20.0, most=80.0, above=True),
 }
 
 

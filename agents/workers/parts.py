@@ -252,6 +252,7 @@ class Training:
             num_actions=environment.num_actions,
             num_heads=len(Heads()),
             seed=self.seed,
+            outputs_per_action=self.scaling(len(Heads())).outputs_per_action,
         )
 
     def derived_seed(self, *purpose: int) -> int:

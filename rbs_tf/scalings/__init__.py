@@ -3,10 +3,12 @@
 from rbs_tf.extras import needed_by
 
 with needed_by("rbs_tf.scalings"):
+    from rbs_tf.scalings.categorical import CategoricalScaling
     from rbs_tf.scalings.clip import ClippedRewards
     from rbs_tf.scalings.cross_head import CrossHeadScaling
     from rbs_tf.scalings.error import ErrorBasedScaling
     from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
+    from rbs_tf.scalings.hl_gauss import HLGauss
     from rbs_tf.scalings.horizon import Horizon
     from rbs_tf.scalings.joint import JointScaling
     from rbs_tf.scalings.max_reward import MaxReward
@@ -16,17 +18,21 @@ with needed_by("rbs_tf.scalings"):
     from rbs_tf.scalings.return_based import ReturnBasedScaling
     from rbs_tf.scalings.return_out import ReturnOut
     from rbs_tf.scalings.return_std import ReturnStd
+    from rbs_tf.scalings.return_support import ReturnSupport
     from rbs_tf.scalings.reward_std import RewardStd
     from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
     from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic
     from rbs_tf.scalings.simba_v2 import SimbaV2
+    from rbs_tf.scalings.two_hot import TwoHot
 
 __all__ = [
+    "CategoricalScaling",
     "ClippedRewards",
     "CrossHeadScaling",
     "ErrorBasedScaling",
     "ErrorContext",
     "GymnasiumNormalise",
+    "HLGauss",
     "HeadLayer",
     "Horizon",
     "JointScaling",
@@ -37,8 +43,10 @@ __all__ = [
     "ReturnBasedScaling",
     "ReturnOut",
     "ReturnStd",
+    "ReturnSupport",
     "RewardStd",
     "Scaling",
     "SignedHyperbolic",
     "SimbaV2",
+    "TwoHot",
 ]

@@ -41,6 +41,13 @@ class HeadLayer(Protocol):
           shift: float [H].
         """
 
+    def move_outputs(self, sources: tf.Tensor) -> None:
+        """Rewrites the weights so that output k of every action becomes what output sources[h, k] was. In graph.
+
+        Args:
+          sources: int [H, K], each 0 to K - 1, or K for an output halfway between the first and the last.
+        """
+
 
 @configurable("none", module="scalings")
 class Scaling(tf.Module):
@@ -59,12 +66,14 @@ class Scaling(tf.Module):
     with `return_scaling.summed_over_replicas`, outside of `tf.cond`.
 
     "Network units" are what the heads put out, "reward units" what the environment pays. They differ for scalings
-    that normalise the outputs; for the others `values` is the identity.
+    that normalise the outputs; for the others `values` is the identity. Categorical scalings have heads that put out
+    `outputs_per_action` logits per action; of these `decode` makes one value, and all else is about values.
 
     Args:
       num_heads: H.
 
     Attributes:
+      outputs_per_action: K, how many outputs the network is to have per head and action.
       needs: what `observe` takes beside moments per head: the argument's name -> the class of its moments. Collectors
         collect no more than that. "n_step" is of the n-step transitions that targets are made of, each as soon as its
         last step has happened, without returns. Under any other name come the steps and returns of `moments` once
@@ -72,6 +81,7 @@ class Scaling(tf.Module):
         `ReturnMoments`.
     """
 
+    outputs_per_action: int = 1
     needs: Mapping[str, Any] = {}
 
     def __init__(self, num_heads: int):
@@ -104,6 +114,13 @@ class Scaling(tf.Module):
         """Rewards to learn from, float32 [T, B, H] -> the same shape."""
         return rewards
 
+    def decode(self, outputs: tf.Tensor) -> tf.Tensor:
+        """What the heads put out -> network units: float32 [..., K] -> [...], or [...] as it is for K = 1.
+
+        It depends on nothing that changes: network units of old are told by `values` alone.
+        """
+        return outputs
+
     def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
         """Network units -> reward units, float32 [..., H] (or [..., H, 1]-broadcastable); of the target network
         if `target`."""
@@ -112,9 +129,22 @@ class Scaling(tf.Module):
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         """Scaled TD errors: targets in reward units, outputs in network units, float32 [T, B, H] -> [T, B, H].
 
-        Only `outputs` carries gradients.
+        Only `outputs` carries gradients. Priorities come from the errors' size.
         """
         return targets - outputs
+
+    def losses(
+        self, errors: tf.Tensor, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext
+    ) -> tf.Tensor:
+        """What is minimised: float32 [T, B, H], 0 where `context.error_mask` is.
+
+        Args:
+          errors: float32 [T, B, H], the scaled ones, 0 where the mask is; they carry gradients.
+          targets: float32 [T, B, H], reward units.
+          outputs: float32 [T, B, H] or [T, B, H, K], what the heads put out, before `decode`; they carry gradients.
+          context: as for `errors`.
+        """
+        return 0.5 * tf.square(errors)
 
     def after_update(
         self,

@@ -33,6 +33,7 @@ def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, tra
         post_lstm_units=4,
         head_hidden=3,
         seed=seed,
+        outputs_per_action=scaling(len(pairs)).outputs_per_action,
     )
     if train_step is None:
         train_step = tf.Variable(0, dtype=tf.int64)

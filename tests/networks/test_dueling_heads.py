@@ -132,3 +132,60 @@ def test_rescaling_works_in_graphs(jit_compile):
     tf.function(heads.rescale_outputs, jit_compile=jit_compile)(ratio, shift)
     eager.rescale_outputs(ratio, shift)
     np.testing.assert_allclose(heads(INPUTS), eager(INPUTS), atol=1e-6)
+
+
+K = 5
+
+
+def categorical_heads(**options):
+    """With last layers that are not 0."""
+    heads = built_heads(outputs_per_action=K, **options)
+    rng = np.random.default_rng(2)
+    for weights in (heads.Wv, heads.Wa):
+        weights.assign(rng.normal(size=weights.shape))
+    return heads
+
+
+def test_each_of_several_outputs_is_a_dueling_network_of_its_own():
+    heads = categorical_heads()
+    logits = heads(INPUTS.reshape(2, 3, IN))
+    assert logits.shape == (2, 3, H, A, K)
+    for output in range(K):
+        one = built_heads()
+        columns = heads.Wa.numpy().reshape(H, HIDDEN, A, K), heads.ba.numpy().reshape(H, A, K)
+        wanted = heads.Wv[..., output : output + 1], heads.bv[:, output : output + 1], *columns
+        values = heads.W1, heads.b1, *wanted[:2], *(x[..., output] for x in wanted[2:])
+        for variable, value in zip(one.weights, values, strict=True):
+            variable.assign(value)
+        np.testing.assert_allclose(
+            tf.reshape(logits, (N, H, A, K))[..., output], one(INPUTS), atol=1e-5, err_msg=str(output)
+        )
+
+
+def test_several_outputs_start_at_zero_and_hidden_layers_as_ever():
+    heads = DuelingHeads(H, A, HIDDEN, seed=0, outputs_per_action=K)
+    one = DuelingHeads(H, A, HIDDEN, seed=0)
+    np.testing.assert_array_equal(heads(INPUTS), np.zeros((N, H, A, K)))
+    one(INPUTS)
+    np.testing.assert_array_equal(heads.W1, one.W1)
+
+
+@pytest.mark.parametrize("jit_compile", [None, False, True])
+def test_moved_outputs_are_what_their_sources_were_to_the_last_bit(jit_compile):
+    heads = categorical_heads()
+    old = heads(INPUTS).numpy()
+    sources = np.array([[0, 1, 2, 3, 4], [1, 2, 2, 4, 5], [5, 5, 0, 5, 1]])
+    move = (
+        heads.move_outputs
+        if jit_compile is None
+        else tf.function(heads.move_outputs, jit_compile=jit_compile)
+    )
+    move(tf.constant(sources))
+    new = heads(INPUTS).numpy()
+    for head, row in enumerate(sources):
+        for output, source in enumerate(row):
+            if source < K:
+                np.testing.assert_array_equal(new[:, head, :, output], old[:, head, :, source])
+            else:
+                halfway = (old[:, head, :, 0] + old[:, head, :, -1]) / 2
+                np.testing.assert_allclose(new[:, head, :, output], halfway, atol=1e-5)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from agents.__main__ import main
 from agents.commands import play
-from tests.agents.commands.small_runs import NAMES
+from tests.agents.commands.small_runs import CARTPOLE, NAMES, write_slim_run
 
 ALONE = """
 import sys
@@ -75,6 +75,17 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, trained, tm
     np.testing.assert_allclose(step["values"], trained.values(tf.reduce_max(outputs, -1)), rtol=1e-5)
     described = json.loads((tmp_path / "exported" / "policy.json").read_text())
     assert described["heads"] == list(NAMES) and described["acting_head"] == NAMES[trained.head]
+
+
+def test_an_exported_policy_of_distributions_says_their_means(tmp_path):
+    """Untrained ones are uniform, around 0."""
+    bindings = (*CARTPOLE, "Heads.pairs = ((0.9, True), (0.99, False))", "train.updates = 1")
+    run = write_slim_run(tmp_path / "run", 'include "configs/scaling/two_hot.gin"', *bindings)
+    assert main(["export", str(run), str(tmp_path / "exported")]) == 0
+    policy = tf.saved_model.load(str(tmp_path / "exported"))
+    step = policy.act(np.ones((1, 4), np.float32), [0.0], [1.0], [0], **policy.initial_state(1))
+    assert step["action"].shape == (1,)
+    np.testing.assert_array_equal(step["values"], [[0.0, 0.0]])
 
 
 def test_an_export_touches_nothing_beside_it(run, tmp_path):

@@ -1,0 +1,329 @@
+"""The whole agent with heads that put out distributions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agents.agent import RecurrentMultiHeadAgent
+from rbs_tf.scalings import HLGauss, ReturnSupport, Scaling, TwoHot
+from tests.agents.small_agent import (
+    ACTIONS,
+    PAIRS,
+    SHAPE,
+    as_sequence,
+    make_agent,
+    random_windows,
+    shake,
+    some_moments,
+)
+from tests.agents.test_output_preservation import TEN, actions_of, observe_rewards, pair
+from tests.rbs_tf.scalings.test_categorical import expected_projection, softmax
+
+SCALINGS = [TwoHot, HLGauss, ReturnSupport]
+LAST = 2
+
+
+def shaken(scaling, **options):
+    """An agent whose weights are anything, whose statistics are known, and whose target network has another scale."""
+    agent = make_agent(scaling=scaling, **options)
+    agent.observe(some_moments())
+    agent.scaling.before_update(agent.network.heads, agent.target_network.heads)
+    shake(agent.network, seed=4)
+    shake(agent.target_network, seed=5)
+    if scaling is ReturnSupport:
+        agent.scaling.target_scale.assign(agent.scaling.scale * [2.0, 0.5, 1.0])
+    return agent
+
+
+def logits_of(network, sequence):
+    """float64 [B, L, H, A, K]"""
+    steps = sequence.steps
+    inputs = (steps.observation, steps.previous_action, steps.reward)
+    return network(inputs, steps.step_type, sequence.core_state)[0].numpy().astype(np.float64)
+
+
+def values_of(agent, sequence, target=False):
+    """float64 [B, L, H, A], reward units"""
+    network = agent.target_network if target else agent.network
+    means = softmax(logits_of(network, sequence)) @ agent.scaling.support.astype(np.float64)
+    if isinstance(agent.scaling, ReturnSupport):
+        scale = agent.scaling.target_scale if target else agent.scaling.scale
+        means *= scale.numpy()[:, None]
+    return means
+
+
+def in_numpy(agent, windows, double_q, eta=0.9, beta=0.6):
+    """loss, priorities [B], mean losses [H] in loops. The network's outputs are TensorFlow's."""
+    sequence = as_sequence(windows)
+    logits, values = logits_of(agent.network, sequence), values_of(agent, sequence)
+    target_values = values_of(agent, sequence, target=True)
+    scaling = agent.scaling
+    scale = scaling.scale.numpy() if isinstance(scaling, ReturnSupport) else np.ones(len(PAIRS))
+    losses = np.zeros((4, SHAPE.length, len(PAIRS)))
+    errors, mask = np.zeros_like(losses), np.zeros((4, SHAPE.length))
+    valid = windows["step_type"] != LAST
+    for s in range(4):
+        for t in range(SHAPE.burn_in, SHAPE.burn_in + SHAPE.length):
+            if not valid[s, t]:
+                continue
+            action = windows["previous_action"][s, t + 1]
+            mask[s, t - SHAPE.burn_in] = 1.0
+            for k, (discount, clip) in enumerate(PAIRS):
+                target, weight, row = 0.0, 1.0, t
+                while row < t + SHAPE.n_step and valid[s, row]:
+                    reward = float(windows["reward"][s, row + 1])
+                    target += weight * (np.clip(reward, -1, 1) if clip else reward)
+                    weight *= discount * windows["discount"][s, row + 1]
+                    row += 1
+                choice = (values if double_q else target_values)[s, row, k].argmax()
+                target += weight * target_values[s, row, k, choice]
+                wanted = expected_projection(type(scaling), target / scale[k])
+                log_probabilities = np.log(softmax(logits[s, t, k, action]))
+                losses[s, t - SHAPE.burn_in, k] = -(wanted * log_probabilities).sum()
+                value = values[s, t, k, action]
+                if isinstance(scaling, TwoHot):
+                    target, value = (np.sign(x) * np.log1p(abs(x)) for x in (target, value))
+                errors[s, t - SHAPE.burn_in, k] = (target - value) / scale[k]
+    weights = (windows["table_size"] * windows["probability"]) ** -beta
+    weights = weights / weights.max()
+    loss = (losses.sum(axis=-1) * weights[:, None]).sum() / (4 * SHAPE.length)
+    per_step = np.abs(errors).mean(axis=-1)
+    priorities = eta * per_step.max(axis=1) + (1 - eta) * per_step.sum(axis=1) / mask.sum(axis=1)
+    return loss, priorities, losses.sum(axis=(0, 1)) / mask.sum(), errors
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_loss_priorities_and_diagnostics_equal_numpy_in_float64(scaling, double_q):
+    agent, windows = shaken(scaling, double_q=double_q), random_windows()
+    windows["step_type"][1, : SHAPE.burn_in] = 1  # the reference unrolls from the window's first row
+    info = agent.loss(as_sequence(windows))
+    loss, priorities, per_head, errors = in_numpy(agent, windows, double_q)
+    assert float(info.loss) == pytest.approx(loss, rel=1e-4)
+    np.testing.assert_allclose(info.extra.priorities, priorities, rtol=1e-4)
+    np.testing.assert_allclose(info.extra.per_head["loss"], per_head, rtol=1e-4)
+    scaled = np.sqrt(np.square(errors).sum(axis=(0, 1)) / (errors[..., 0] != 0).sum())
+    np.testing.assert_allclose(info.extra.per_head["td_error/scaled"], scaled, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_gradients_reach_everything_but_the_logits_of_other_actions(scaling):
+    agent, windows = shaken(scaling), random_windows()
+    windows["previous_action"][:] = 1
+    with tf.GradientTape() as tape:
+        loss = agent.loss(as_sequence(windows)).loss
+    heads = agent.network.heads
+    variables = agent.network.trainable_variables
+    gradients = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, variables)]
+    assert all(np.isfinite(g).all() and g.any() for g in gradients)
+    (of_ba,) = (g for g, v in zip(gradients, variables, strict=True) if v is heads.ba)
+    taken, *others = np.moveaxis(of_ba.reshape(len(PAIRS), ACTIONS, -1), 1, 0)[[1, 0, 2]]
+    for other in others:  # only by way of the mean that the advantages lose
+        np.testing.assert_allclose(other, -taken / 2.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_graph_and_xla_make_the_eager_update(scaling):
+    ways = (
+        (False, False, None, True) if scaling is ReturnSupport else (False, False, None)
+    )  # compiling takes its time
+    agents = [make_agent(scaling=scaling, jit_compile=jit) for jit in ways]
+    agents[2].compile_ahead(4)
+    trains = [agents[0].train, *(tf.function(agent.train) for agent in agents[1:])]
+    for seed in range(3):
+        windows = random_windows(seed, reward_scale=3.0 * 10.0**seed)
+        for agent in agents:
+            observe_rewards(agent, windows)
+        first, *others = (train(as_sequence(windows)) for train in trains)
+        for other in others:
+            np.testing.assert_allclose(other.loss, first.loss, rtol=1e-5)
+            np.testing.assert_allclose(other.extra.priorities, first.extra.priorities, rtol=1e-4)
+    for agent in agents[1:]:
+        for a, b in zip(agents[0].network.variables, agent.network.variables, strict=True):
+            np.testing.assert_allclose(b, a, atol=2e-5)
+        for a, b in zip(agents[0].scaling.variables, agent.scaling.variables, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_what_stands_in_padding_changes_nothing(scaling):
+    agent, windows = shaken(scaling), random_windows()
+    garbage = {name: values.copy() for name, values in windows.items()}
+    for name in ("observation", "reward", "discount"):
+        garbage[name][2, SHAPE.burn_in + 3 :] = 1e6
+        garbage[name][1, : SHAPE.burn_in] = np.inf if name == "observation" else -1e6
+    found = []
+    for version in (windows, garbage):
+        with tf.GradientTape() as tape:
+            info = agent.loss(as_sequence(version))
+        found.append(
+            (info.loss, info.extra.per_head["loss"], tape.gradient(info.loss, agent.network.heads.Wa))
+        )
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_infinite_logits_in_padding_are_cut_off(scaling):
+    agent, sequence = shaken(scaling), as_sequence(random_windows())
+    values = agent._unroll(sequence, agent._features(sequence.steps.observation))
+    real = agent._transitions(sequence.steps)[: SHAPE.length, :, None, None]
+    assert not np.all(real)
+    raw = tf.Variable(tf.where(real, values.raw, np.inf))
+    with tf.GradientTape() as tape:
+        losses = agent._errors(sequence.steps, values._replace(raw=raw)).losses
+        total = tf.reduce_sum(losses)
+    np.testing.assert_array_equal(losses, agent._errors(sequence.steps, values).losses)
+    assert np.isfinite(tape.gradient(total, raw)).all()
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_the_policy_goes_by_decoded_values_and_first_priorities_are_the_learners(scaling):
+    agent, windows = shaken(scaling), random_windows()
+    agent.scaling.target_updated()
+    for target, online in zip(agent.target_network.variables, agent.network.variables, strict=True):
+        target.assign(online)
+    sequence = as_sequence(windows)
+    steps, state = sequence.steps, agent.policy.get_initial_state(4)
+    agent.policy.head_probabilities.assign([0.0, 0.0, 1.0])
+    time_step = agent.time_step_spec._replace(
+        step_type=tf.zeros(4, tf.int32),
+        reward=tf.zeros(4),
+        discount=tf.ones(4),
+        observation=steps.observation[:, 0],
+    )
+    step = agent.policy.action(time_step, state)
+    begun = {name: windows[name].copy() for name in ("step_type", "previous_action", "reward")}
+    for name, before in (("step_type", 0), ("previous_action", -1), ("reward", 0.0)):
+        begun[name][:, 0] = before
+    values = values_of(agent, as_sequence(windows | begun))[:, 0]
+    np.testing.assert_array_equal(step.action, values[:, 2].argmax(axis=-1))
+    np.testing.assert_allclose(agent.scaling.values(step.info.greedy_values), values.max(axis=-1), rtol=1e-4)
+
+    outputs, _ = agent.network(
+        (steps.observation, steps.previous_action, steps.reward), steps.step_type, sequence.core_state
+    )
+    values = agent.scaling.decode(outputs)
+    taken = tf.one_hot(tf.roll(steps.previous_action, -1, axis=1), ACTIONS)
+    taken_values = tf.reduce_sum(values * taken[:, :, None], axis=-1)
+    found = agent.initial_priorities(
+        steps._replace(observation=None), taken_values, tf.reduce_max(values, axis=-1)
+    )
+    np.testing.assert_allclose(found, agent.loss(sequence).extra.priorities, rtol=1e-4)
+
+
+def learned(agent, at=2.0):
+    """Gives both networks heads that are almost sure of values around `at` s, different ones in every state."""
+    size, support = agent.scaling.outputs_per_action, agent.scaling.support
+    distance = np.abs(np.arange(size) - np.interp(at, support, np.arange(size)))
+    for network in (agent.network, agent.target_network):
+        shake(network, seed=6)
+        for weights in (network.heads.Wv, network.heads.Wa, network.heads.ba):
+            weights.assign(weights * 0.1)
+        network.heads.bv.assign(np.tile(-np.minimum(np.square(distance / 1.5), 25.0), (len(PAIRS), 1)))
+
+
+def test_values_of_both_networks_survive_changes_of_the_unit():
+    agent = make_agent(scaling=ReturnSupport, learning_rate=0.0, target_update_period=15)
+    probe = as_sequence(random_windows(seed=100))
+    observe_rewards(agent, random_windows(seed=101))
+    agent.train(probe)
+    learned(agent)
+    online, target = values_of(agent, probe), values_of(agent, probe, target=True)
+    first, scales, train = agent.scaling.scale.numpy(), set(), tf.function(agent.train)
+    for update in range(40):
+        windows = random_windows(seed=update % 20, reward_scale=3.0 + update)
+        observe_rewards(agent, windows)
+        train(as_sequence(windows))
+        scales.add(agent.scaling.scale.numpy()[1])
+        np.testing.assert_allclose(values_of(agent, probe), online, rtol=1e-4)
+        np.testing.assert_allclose(values_of(agent, probe, target=True), target, rtol=1e-4)
+    assert len(scales) > 5 and agent.scaling.scale.numpy()[1] > 4 * first[1]
+    assert agent.scaling.target_scale.numpy()[1] < agent.scaling.scale.numpy()[1]
+
+
+@pytest.mark.parametrize(
+    "pairs, steps",
+    [(((0.99, False),), 4_000), (TEN, 2_000)],
+    ids=["one", "ten"],
+)
+def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pairs, steps):
+    """Powers of two make float32 exact, and the network's own reward input is clipped: rewards are 0 or at least 1."""
+    plain, large = pair(ReturnSupport, pairs)
+    played = []
+    for actions, also in zip(actions_of(plain, 1.0, steps), actions_of(large, 1024.0, steps), strict=True):
+        np.testing.assert_array_equal(also, actions)
+        played.append(actions)
+    for a, b in zip(plain.network.variables, large.network.variables, strict=True):
+        np.testing.assert_array_equal(b, a)
+    factors = np.array([1.0 if clip else 1024.0 for _, clip in pairs])
+    np.testing.assert_array_equal(large.scaling.scale, plain.scaling.scale * factors)
+    assert not np.array_equal(plain.network.heads.Wv, np.zeros_like(plain.network.heads.Wv))
+
+
+@pytest.mark.parametrize("factor", [np.exp(0.2 * 7), 3.7])
+def test_any_other_factor_gives_the_same_logits_but_for_rounding(factor):
+    pairs = ((0.0, False), (0.9, False), (1.0, False))
+    plain, large = (
+        make_agent(pairs, ReturnSupport, learning_rate=1e-3, target_update_period=4) for _ in range(2)
+    )
+    probe, scales = as_sequence(random_windows(seed=50)), set()
+    for update in range(12):
+        windows = random_windows(seed=update, reward_scale=1.0 + update)
+        # The network's own input clips rewards at 1, so equal inputs need rewards beyond it.
+        windows["reward"] = np.where(windows["reward"] > 0, 1.0, -1.0) * (1.0 + np.abs(windows["reward"]))
+        for agent, times in ((plain, 1.0), (large, factor)):
+            multiplied = windows | {"reward": (windows["reward"] * times).astype(np.float32)}
+            observe_rewards(agent, multiplied)
+            agent.train(as_sequence(multiplied))
+        scales.add(plain.scaling.scale.numpy()[1])
+        np.testing.assert_allclose(large.scaling.scale, plain.scaling.scale * factor, rtol=1e-5)
+        found = [logits_of(agent.network, probe) for agent in (plain, large)]
+        np.testing.assert_allclose(found[1], found[0], atol=1e-3)
+    assert len(scales) > 2 and np.abs(found[0]).max() > 0.02
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_a_checkpoint_goes_on_with_the_same_updates(scaling, tmp_path):
+    agent, restored = make_agent(scaling=scaling), make_agent(scaling=scaling, seed=2)
+    observe_rewards(agent, random_windows())
+    agent.train(as_sequence(random_windows()))
+    path = tf.train.Checkpoint(agent=agent).write(str(tmp_path / "agent"))
+    tf.train.Checkpoint(agent=restored).read(path).assert_existing_objects_matched()
+    windows = random_windows(seed=1, reward_scale=50.0)
+    for each in (agent, restored):
+        observe_rewards(each, windows)
+        each.train(as_sequence(windows))
+    for a, b in zip(agent.network.variables, restored.network.variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(agent.scaling.variables, restored.scaling.variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_one_window_is_learned_by_heart(scaling):
+    agent = make_agent(((0.0, False), (0.0, True)), scaling, learning_rate=1e-2)
+    windows = random_windows(reward_scale=2.0)
+    observe_rewards(agent, windows)
+    train, sequence = tf.function(agent.train), as_sequence(windows)
+    train(sequence)
+    before = np.abs(agent.sequence_errors(sequence).scaled).sum()
+    for _ in range(400):
+        train(sequence)
+    assert np.abs(agent.sequence_errors(sequence).scaled).sum() < 0.5 * before
+
+
+def test_a_network_with_other_outputs_is_refused():
+    agent = make_agent(scaling=Scaling)
+    with pytest.raises(
+        ValueError, match="TwoHot needs a network with 255 outputs per action, got one with 1"
+    ):
+        RecurrentMultiHeadAgent(
+            agent.time_step_spec,
+            agent.action_spec,
+            agent.heads,
+            agent.network,
+            TwoHot,
+            SHAPE,
+            tf.Variable(0, dtype=tf.int64),
+        )

@@ -1,0 +1,206 @@
+"""Distributions over bins against NumPy in float64: supports, projections, means, cross-entropies and gradients."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rbs_tf.scalings import CategoricalScaling, ErrorContext, HLGauss, ReturnSupport, TwoHot
+
+H = 2
+SCALINGS = [TwoHot, HLGauss, ReturnSupport]
+SUPPORTS = {
+    TwoHot: np.array([np.sign(x) * np.expm1(abs(x)) for x in (-20.0 + 40.0 * k / 254.0 for k in range(255))]),
+    HLGauss: np.array([-10.0 + 20.0 / 51.0 * (k + 0.5) for k in range(51)]),
+    ReturnSupport: np.array(
+        [math.copysign(400.0 * math.exp(-0.2 * (50 - abs(k))), k) if k else 0.0 for k in range(-50, 51)]
+    ),
+}
+
+
+def built(kind):
+    """A scaling whose network units are reward units."""
+    scaling = kind(H)
+    if kind is ReturnSupport:
+        scaling.scale.assign(np.ones(H))
+    return scaling
+
+
+def two_hot(x, support):
+    """Looked up, not added up."""
+    found = np.zeros(len(support))
+    x = min(max(x, support[0]), support[-1])
+    right = max(1, int(np.searchsorted(support, x)))
+    share = (x - support[right - 1]) / (support[right] - support[right - 1])
+    found[right - 1], found[right] = 1.0 - share, share
+    return found
+
+
+def normal_masses(x, v_min=-10.0, v_max=10.0, bins=51, deviation=0.75):
+    width = (v_max - v_min) / bins
+    x = min(max(x, v_min), v_max)
+    below = [
+        0.5 * math.erfc(-(v_min + k * width - x) / (deviation * width * math.sqrt(2.0)))
+        for k in range(bins + 1)
+    ]
+    return np.diff(below) / (below[-1] - below[0])
+
+
+def expected_projection(kind, x):
+    return normal_masses(x) if kind is HLGauss else two_hot(x, SUPPORTS[kind])
+
+
+def softmax(logits):
+    masses = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return masses / masses.sum(axis=-1, keepdims=True)
+
+
+def context(mask):
+    mask = tf.constant(mask, tf.float32)
+    zeros = tf.zeros((*mask.shape, H))
+    return ErrorContext(zeros, zeros, mask, zeros, zeros)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_bins_lie_where_the_papers_have_them(kind):
+    scaling = built(kind)
+    assert scaling.outputs_per_action == len(SUPPORTS[kind])
+    np.testing.assert_allclose(scaling.support, SUPPORTS[kind], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+@settings(deadline=None, max_examples=60)
+@given(
+    x=st.floats(-2e3, 2e3) | st.floats(-1.0, 1.0) | st.sampled_from([0.0, -1e12, 1e12, 10.0, -10.0, 400.0])
+)
+def test_targets_are_projected_as_in_float64(kind, x):
+    x = float(np.float32(x))
+    found = built(kind).project(tf.constant([x])).numpy()[0].astype(np.float64)
+    assert found.min() >= 0.0 and found.sum() == pytest.approx(1.0, abs=1e-6)
+    np.testing.assert_allclose(found, expected_projection(kind, x), atol=3e-6)
+
+
+@settings(deadline=None, max_examples=60)
+@given(x=st.floats(-390.0, 390.0))
+@pytest.mark.parametrize("kind", [TwoHot, ReturnSupport])
+def test_a_two_hot_projection_has_the_target_for_its_mean(kind, x):
+    x = np.float32(x)
+    found = built(kind).project(tf.constant([x])).numpy()[0].astype(np.float64)
+    assert np.dot(found, SUPPORTS[kind]) == pytest.approx(float(x), rel=1e-5, abs=1e-6)
+    assert np.count_nonzero(found > 1e-6) <= 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(x=st.floats(-8.5, 8.5))
+def test_a_normal_inside_the_bounds_has_the_target_for_its_mean(x):
+    """But for how a sum over bins differs from an integral: 1e-5 of a bin's width."""
+    found = HLGauss(H).project(tf.constant([x], tf.float32)).numpy()[0]
+    assert np.dot(found, SUPPORTS[HLGauss]) == pytest.approx(x, abs=2e-5)
+
+
+def test_a_narrower_normal_is_nearer_to_one_bin():
+    narrow = HLGauss(H, deviation=0.1).project(tf.constant([0.0])).numpy()[0]
+    assert narrow.max() > 0.999 and HLGauss(H).project(tf.constant([0.0])).numpy().max() < 0.6
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_values_are_the_means_of_softmaxes(kind):
+    scaling = built(kind)
+    logits = (
+        np.random.default_rng(0).normal(size=(4, 3, H, scaling.outputs_per_action)).astype(np.float32) * 2
+    )
+    expected = softmax(logits.astype(np.float64)) @ SUPPORTS[kind]
+    largest = np.abs(SUPPORTS[kind]).max()
+    np.testing.assert_allclose(scaling.decode(logits), expected, rtol=1e-5, atol=1e-6 * largest)
+    np.testing.assert_allclose(scaling.decode(logits + 500.0), expected, rtol=1e-4, atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("kind", [*SCALINGS, lambda heads: HLGauss(heads, -1.0, 5.0, bins=6)])
+def test_a_uniform_distribution_means_the_middle_to_the_last_bit(kind):
+    scaling = kind(H)
+    middle = np.float32((scaling.support[0] + scaling.support[-1]) / 2)
+    for jit_compile in (False, True):
+        decode = tf.function(scaling.decode, jit_compile=jit_compile)
+        found = decode(tf.fill((5, scaling.outputs_per_action), 0.7)).numpy()
+        np.testing.assert_array_equal(found, np.full(5, middle))
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+@pytest.mark.parametrize("jit_compile", [None, False, True])
+def test_losses_and_their_gradients_are_those_of_cross_entropy(kind, jit_compile):
+    scaling, rng = built(kind), np.random.default_rng(1)
+    logits = tf.Variable(rng.normal(size=(4, 3, H, scaling.outputs_per_action)).astype(np.float32))
+    targets = tf.constant(rng.normal(size=(4, 3, H)) * 5.0, tf.float32)
+    mask = np.array(rng.uniform(size=(4, 3)) < 0.7, np.float32)
+
+    def losses_and_gradient():
+        with tf.GradientTape() as tape:
+            tape.watch(targets)
+            losses = scaling.losses(targets, targets, logits, context(mask))
+            total = tf.reduce_sum(losses)
+        return losses, tape.gradient(total, logits)
+
+    way = (
+        losses_and_gradient
+        if jit_compile is None
+        else tf.function(losses_and_gradient, jit_compile=jit_compile)
+    )
+    losses, gradient = way()
+    wanted = np.array([expected_projection(kind, x) for x in targets.numpy().ravel().astype(np.float64)])
+    wanted = wanted.reshape(logits.shape)
+    probabilities = softmax(logits.numpy().astype(np.float64))
+    expected = -(wanted * np.log(probabilities)).sum(axis=-1) * mask[..., None]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient, (probabilities - wanted) * mask[..., None, None], atol=3e-6)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_a_huge_target_moves_no_logit_by_more_than_one(kind):
+    scaling = built(kind)
+    logits = tf.Variable(tf.zeros((1, 1, H, scaling.outputs_per_action)))
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(scaling.losses(None, tf.fill((1, 1, H), 1e30), logits, context([[1.0]])))
+    gradient = tape.gradient(total, logits).numpy()
+    assert np.isfinite(total) and np.abs(gradient).max() <= 1.0 and gradient[0, 0, 0, -1] < -0.7
+
+
+def test_no_gradient_flows_into_targets():
+    scaling, targets = built(TwoHot), tf.Variable(tf.ones((1, 1, H)))
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(scaling.losses(None, targets, tf.zeros((1, 1, H, 255)), context([[1.0]])))
+    assert tape.gradient(total, targets) is None
+
+
+def test_errors_of_two_hot_are_those_of_the_logarithms():
+    """Rewards ten times as large, far from 0, have the same errors."""
+    targets, outputs = tf.constant([[[1e5, -3.0]]]), tf.constant([[[1e4, 3.0]]])
+    found = TwoHot(H).errors(targets, outputs, context([[1.0]]))
+    np.testing.assert_allclose(found, [[[math.log(100001.0 / 10001.0), -2 * math.log(4.0)]]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "build, match",
+    [
+        (lambda: TwoHot(H, bins=254), "odd number of at least 3, got 254"),
+        (lambda: TwoHot(H, bins=1), "odd number of at least 3, got 1"),
+        (lambda: TwoHot(H, limit=0.0), "above 0 and up to 80; got 0.0"),
+        (lambda: TwoHot(H, limit=math.nan), "above 0 and up to 80; got nan"),
+        (lambda: HLGauss(H, v_min=3.0, v_max=3.0), "v_min must be less; got 3.0 and 3.0"),
+        (lambda: HLGauss(H, v_max=math.inf), "v_min must be less; got -10.0 and inf"),
+        (lambda: HLGauss(H, bins=2), "a number of at least 3, got 2"),
+        (lambda: HLGauss(H, deviation=0.0), "above 0; got 0.0"),
+        (lambda: HLGauss(H, v_min=1e8, v_max=1e8 + 1.0), "not tell apart"),
+        (lambda: ReturnSupport(H, bins=100), "odd number of at least 3, got 100"),
+        (lambda: ReturnSupport(H, log_step=0.0), "must be positive; got 400.0 and 0.0"),
+        (lambda: ReturnSupport(H, top=-1.0), "must be positive; got -1.0 and 0.2"),
+        (lambda: ReturnSupport(H, log_step=1e-9), "not tell apart"),
+        (lambda: ReturnSupport(H, log_step=5.0), "not tell apart"),
+        (lambda: CategoricalScaling(H, np.array([-1e39, 0.0, 1e39])), "cannot hold"),
+    ],
+)
+def test_supports_that_cannot_hold_are_refused(build, match):
+    with pytest.raises(ValueError, match=match):
+        build()
