@@ -21,6 +21,7 @@ import numpy as np
 
 from agents.monitoring.report.estimates import difference_and_probability, estimate, mean_and_iqm
 from agents.running.startup import quiet
+from benchmarks.contrasts import contrast, permutation
 from studies import figure
 from studies.episodes import random_episodes
 
@@ -62,6 +63,18 @@ COMPARISON_METHOD = """\
 Entries: difference of means, then P, the probability that a run of the first beats one of the second, where both have
 more than one seed. Own best: each method at the learning rate (in brackets) at which its mean is highest, chosen on the
 same runs. All multipliers: each is a task, with as many seeds as every multiplier has.
+"""
+RATIOS: tuple[tuple[str, str], ...] = (  # of ten heads
+    ("return", "none"),
+    ("pop_art", "none"),
+    ("return", "pop_art"),
+    ("return_out", "return"),
+    ("return_out", "pop_art"),
+)
+RATIO_METHOD = """\
+Ten heads, both games: geometric mean ratio, then its 95% interval, Student's t with the variance between runs of equal
+cells pooled, and p, from dealing each cell's runs to the two sides at random. Seeds are shared by multipliers, so that
+intervals over several of them are somewhat too narrow.
 """
 AGGREGATE_METHOD = "Multipliers are tasks; each scaling at its best learning rate, chosen on the same runs.\n"
 
@@ -176,6 +189,43 @@ def comparison_table(cells: Cells) -> str:
     return markdown(["comparison", "rewards", *rates, "own best"], rows)
 
 
+def ratio_table(rows: Rows) -> str:
+    """Ratios of mean returns by multiplier, both learning rates together; then at 6e-4 by what is measured."""
+
+    def entry(pair: tuple[str, str], multipliers: Sequence[int], rates: Sequence[str], column: str) -> str:
+        sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+        for game, multiplier, rate in itertools.product(("space_invaders", "breakout"), multipliers, rates):
+            key = game, str(multiplier), "10", rate
+            found = [
+                [
+                    np.log(float(row[column]))
+                    for row in rows
+                    if (row["game"], row["multiplier"], row["heads"], row["learning_rate"]) == key
+                    and row["scaling"] == scaling
+                ]
+                for scaling in pair
+            ]
+            if all(found):
+                for side, values in zip(sides, found, strict=True):
+                    side.append(np.array(values))
+        if not sides[0]:
+            return ""
+        compared = contrast(*sides)
+        low, high = compared.interval()
+        return f"{np.exp(compared.difference):.2f} [{np.exp(low):.2f}, {np.exp(high):.2f}], {permutation(*sides):.4f}"
+
+    both, larger = ("2e-4", "6e-4"), ("6e-4",)
+    columns = [
+        *((f"x {m}", (m,), both, "mean_return") for m in MULTIPLIERS),
+        ("all", MULTIPLIERS, both, "mean_return"),
+        ("all, 6e-4", MULTIPLIERS, larger, "mean_return"),
+        ("last fifth", MULTIPLIERS, larger, "last_fifth"),
+        ("greedy", MULTIPLIERS, larger, "greedy"),
+    ]
+    lines = [[f"{a} / {b}", *(entry((a, b), *options) for _, *options in columns)] for a, b in RATIOS]
+    return markdown(["ratio", *(name for name, *_ in columns)], [line for line in lines if any(line[1:])])
+
+
 def aggregate_table(cells: Cells) -> str:
     """Scalings over all multipliers, each at its best learning rate."""
     rows = []
@@ -209,6 +259,9 @@ def report(rows: Rows, random: Mapping[str, np.ndarray]) -> str:
         f"`.venv/bin/python -m benchmarks.minatar_scaling_results`: {len(rows)} runs of `benchmarks/minatar_scaling.py`"
         f" in {len(seeds)} cells, {min(seeds)} to {max(seeds)} seeds each, {minutes:.0f} minutes in all; "
         f"{min(updates)} to {max(updates)} learner updates in a run.\n",
+        "## Both games\n",
+        RATIO_METHOD,
+        ratio_table(rows),
         METHOD,
     ]
     for game, cells in games.items():
