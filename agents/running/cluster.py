@@ -37,7 +37,7 @@ class Host:
     """The Ray actor: one process with one role in it, which it builds anew whenever it is told to `work`."""
 
     def __init__(self, config: str, on_gpu: bool):
-        if not on_gpu:  # Ray would leave it visible, and each TensorFlow that sees a GPU takes all of its memory
+        if not on_gpu:  # Ray leaves it visible, and each TensorFlow that sees a GPU takes all of its memory
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
         # The terminal's Ctrl-C reaches the whole process group; only the driver shall act on it.
         os.setpgid(0, 0)

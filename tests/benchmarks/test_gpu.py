@@ -57,18 +57,25 @@ def test_an_update_is_timed_in_the_type_that_its_row_names(monkeypatch):
     assert tf.config.experimental.tensor_float_32_execution_enabled()
 
 
-@pytest.mark.parametrize(("off", "kept"), [(5e-5, "yes"), (2e-4, "**no**")])
-def test_losses_are_compared_in_float32(off, kept, monkeypatch):
-    losses = iter([4.0, 4.0 * (1 + off)])
+@pytest.mark.parametrize(("off", "shown", "kept"), [(5e-5, "5e-05", "yes"), (2e-4, "2e-04", "**no**")])
+def test_losses_are_compared_in_float32_and_with_the_cpus_own_rounding(off, shown, kept, monkeypatch):
+    learned_from, losses = [], iter([4.0, 4.0 * (1 + off), 4.0])
+
+    def train(sequence):
+        learned_from.append(sequence)
+        return LossInfo(tf.constant(loss), ())
 
     def agent(*_, **__):
-        loss = tf.constant(next(losses))
-        return SimpleNamespace(train=lambda _: LossInfo(loss, ()))
+        nonlocal loss
+        loss = next(losses)
+        return SimpleNamespace(train=train)
 
+    loss = 0.0
     monkeypatch.setattr(workloads, "agent", agent)
-    ((_, figure, note),) = gpu.loss_rows(TINY, updates=1)
-    assert float(figure.split()[0]) == pytest.approx(off, rel=0.1) and note.endswith(kept)
-    assert not tf.config.experimental.tensor_float_32_execution_enabled()
+    rows = gpu.loss_rows(TINY, updates=2)
+    assert [figure for _, figure, _ in rows] == [f"{shown}, {shown}", "0e+00, 0e+00"]
+    assert [note for *_, note in rows] == [f"at most 1e-4: {kept}", "at most 1e-4: yes"]
+    assert len(learned_from) == 3 and not tf.config.experimental.tensor_float_32_execution_enabled()
 
 
 def test_the_learners_part_collects_draws_and_updates():
