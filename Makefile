@@ -27,7 +27,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test test-full test-newest test-adopting chaos studies bench rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test test-full test-newest test-adopting chaos studies bench bench-gpu rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -66,6 +66,9 @@ studies: $(INSTALLED) ## Draw the toy figures into figures/
 bench: export TF_CPP_MIN_LOG_LEVEL := 3
 bench: $(INSTALLED) ## Measure speed side by side with others, 24 minutes on an idle machine, into docs/performance.md
 	@$(PY) -m benchmarks.performance $(ARGS)
+
+bench-gpu: $(INSTALLED) ## Measure the paper's update on a GPU in eight minutes, into runs/gpu.md
+	@$(PY) -m benchmarks.gpu --output=runs/gpu.md $(ARGS)
 
 rivals-venv: $(RIVALS_INSTALLED) ## Install JAX, PyTorch and Stable-Baselines3, 1.7 GB, into .venv-rivals, which three commands need
 	@echo "Next: make bench, which compares updates with theirs; make rivals, which trains Stable-Baselines3 for hours;"

@@ -189,3 +189,25 @@ def windows(work: Work, seed: int = 0) -> Sequence:
     return Sequence(
         steps, state, tf.fill((work.batch,), 0.01), tf.fill((work.batch,), tf.constant(100, tf.int64))
     )
+
+
+def operations(work: Work) -> float:
+    """Floating point operations of one update with ten heads: of matrix products and convolutions alone.
+
+    The target network runs forward on all rows of a window, the online one on the burn-in and the training rows, and on
+    these backward: once for the weights and, behind the first layer, once for its input.
+    """
+    shape = work.shape
+    forward = shape.rows + shape.burn_in + shape.length
+    products = []  # of a row, forward: operations
+    features = tf.zeros((1, *work.observation))
+    for stage in work.torso(seed=0)._stages:
+        features = stage(features)
+        if stage.trainable_variables:
+            positions = int(tf.size(features)) / stage.kernel.shape[-1]
+            products.append(2.0 * positions * int(tf.size(stage.kernel)))
+    built = network(work)
+    built.create_variables()
+    products += [2.0 * int(tf.size(v)) for v in built.variables_behind_torso if len(v.shape) > 1]
+    rows = sum(products) * (forward + 2 * shape.length) - products[0] * shape.length
+    return work.batch * rows

@@ -36,7 +36,9 @@ _PROCESSES = "processes.txt"  # in the run folder
 class Host:
     """The Ray actor: one process with one role in it, which it builds anew whenever it is told to `work`."""
 
-    def __init__(self, config: str):
+    def __init__(self, config: str, on_gpu: bool):
+        if not on_gpu:  # Ray leaves it visible, and each TensorFlow that sees a GPU takes all of its memory
+            os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
         # The terminal's Ctrl-C reaches the whole process group; only the driver shall act on it.
         os.setpgid(0, 0)
         self._role: roles.Role | None = None
@@ -122,7 +124,7 @@ class ClusterRun:
             actor = self._ray.remote(Host).options(
                 max_restarts=-1, max_concurrency=4, num_cpus=1, scheduling_strategy=place, **resources
             )
-            return Member(name, role, actor.remote(config))
+            return Member(name, role, actor.remote(config, role == "LearnerRole"))
 
         self._replay = member("replay", "ReplayServer")
         self._learner = member("learner", "LearnerRole", num_gpus=gpus)

@@ -377,6 +377,15 @@ def test_first_priorities_equal_those_of_the_learner_with_the_same_weights():
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("kinds", "compiles"), [(["CPU"], True), (["CPU", "GPU"], False), (["CPU", "TPU"], False)]
+)
+def test_by_default_only_a_machine_without_accelerators_compiles(kinds, compiles, monkeypatch):
+    devices = [tf.config.LogicalDevice(f"/device:{kind}:0", kind) for kind in kinds]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
+    assert make_agent(jit_compile=None)._compiles_in_part == compiles
+
+
 @pytest.mark.parametrize("double_q", [False, True])
 @pytest.mark.parametrize("jit_compile", [None, True])
 def test_the_update_compiles_with_xla_to_the_same_numbers(jit_compile, double_q):

@@ -1,0 +1,158 @@
+"""The page about a GPU: its parts run small on a CPU, and one that hangs or crashes costs its own rows alone."""
+
+import dataclasses
+import json
+import os
+import re
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+from tf_agents.agents.tf_agent import LossInfo
+
+from agents.monitoring.progress import Snapshot, format_line
+from agents.targets import SequenceShape
+from benchmarks import gpu, workloads
+
+TINY = dataclasses.replace(workloads.QUICKSTART, batch=2, shape=SequenceShape(1, 2, 1, 1))
+
+
+@pytest.fixture(autouse=True)
+def arithmetic():
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    yield
+    tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+def test_operations_are_those_of_the_papers_table():
+    torso = [
+        53 * 40 * 32 * 7 * 7 * 3,
+        27 * 20 * 64 * 5 * 5 * 32,
+        14 * 10 * 128 * 5 * 5 * 64,
+        14 * 10 * 128 * 3 * 3 * 128,
+        14 * 10 * 128 * 512,
+    ]
+    core = 4 * 512 * (512 + 18 + 1 + 512) + 512 * 256
+    heads = 10 * (2 * 256 * 256 + 256 * (18 + 1))
+    forward = 2 * (sum(torso) + core + heads)
+    # Of a window's 105 rows, the target network sees all and the online one 20 and 80; pixels get no gradient.
+    expected = 32 * (forward * (105 + 20 + 80 + 2 * 80) - 80 * 2 * torso[0])
+    assert workloads.operations(gpu.paper(small=False)) == pytest.approx(expected, rel=1e-4)
+    assert expected == pytest.approx(2.3e12, rel=0.02)
+
+
+def test_an_update_is_timed_in_the_type_that_its_row_names(monkeypatch):
+    built = []
+    agent = workloads.agent
+    monkeypatch.setattr(workloads, "agent", lambda *a, **o: built.append((o, agent(*a, **o))) or built[-1][1])
+    ((what, figure, note),) = gpu.update_rows("bfloat16", False, TINY)
+    assert built[0][0] == {"compute_dtype": "bfloat16", "jit_compile": False}
+    assert built[0][1].train_step_counter.numpy() == 1 + gpu.ROUNDS
+    assert what == "update, bfloat16, not compiled"
+    median, least, most = map(float, re.match(r"([\d.]+) \[([\d.]+), ([\d.]+)\] ms", figure).groups())
+    assert 0 < least <= median <= most
+    assert f"{workloads.operations(TINY):.2e} operations" in note
+    assert tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+@pytest.mark.parametrize(("off", "shown", "kept"), [(5e-5, "5e-05", "yes"), (2e-4, "2e-04", "**no**")])
+def test_losses_are_compared_in_float32_and_with_the_cpus_own_rounding(off, shown, kept, monkeypatch):
+    learned_from, losses = [], iter([4.0, 4.0 * (1 + off), 4.0])
+
+    def train(sequence):
+        learned_from.append(sequence)
+        return LossInfo(tf.constant(loss), ())
+
+    def agent(*_, **__):
+        nonlocal loss
+        loss = next(losses)
+        return SimpleNamespace(train=train)
+
+    loss = 0.0
+    monkeypatch.setattr(workloads, "agent", agent)
+    rows = gpu.loss_rows(TINY, updates=2)
+    assert [figure for _, figure, _ in rows] == [f"{shown}, {shown}", "0e+00, 0e+00"]
+    assert [note for *_, note in rows] == [f"at most 1e-4: {kept}", "at most 1e-4: yes"]
+    assert len(learned_from) == 3 and not tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+def test_the_learners_part_collects_draws_and_updates():
+    rows = {what: (figure, note) for what, figure, note in gpu.learner_rows(small=True)}
+    assert len(rows) == 4
+    assert "quickstart, 8 windows" in rows["drawing a batch"][1]
+    assert float(rows["the learner's update: drawing, update, priorities"][0].split()[0]) > 0
+
+
+def test_rates_are_those_of_the_last_line_of_progress():
+    early, late = (
+        Snapshot(n, 9_000, 40 * n, steps_per_second=400.0, updates_per_second=n / 10, elapsed=9.0)
+        for n in (90, 2_000)
+    )
+    said = "\n".join(["Run folder: x", format_line(early), "a note about 3 updates/s", format_line(late)])
+    figure, note = gpu.rates(said)
+    assert figure == "400 steps/s, 200 updates/s"
+    assert "updates 2,000/9,000 (22%)" in note and "elapsed 0:00:09" in note
+    with pytest.raises(ValueError, match="no progress: Run folder: x"):
+        gpu.rates("Run folder: x")
+
+
+def test_what_hangs_is_killed_with_all_that_it_has_started(tmp_path):
+    marker = tmp_path / "alive"
+    child = f"import time, pathlib\ntime.sleep(3)\npathlib.Path({str(marker)!r}).touch()"
+    hanging = f"import subprocess, sys\nprint('begun', flush=True)\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    assert gpu.run([sys.executable, "-c", hanging], 1.5, os.environ) == gpu.Ended(None, "begun\n")
+    time.sleep(3)
+    assert not marker.exists()
+    assert gpu.run([sys.executable, "-c", "import os; os.abort()"], 9, os.environ).code == -6
+
+
+def test_a_part_runs_for_real_in_a_process_of_its_own():
+    rows, said = gpu.part("devices", 300.0, small=True)
+    assert said == "" and [what for what, *_ in rows[:2]] == ["machine", "GPU"]
+
+
+def said_by(outcomes, asked):
+    """Stands for processes: outcomes by part, else a row of its own."""
+
+    def run(command, seconds, environment):
+        (name,) = (word.removeprefix("--part=") for word in command if word.startswith("--part="))
+        asked[name] = seconds, "--small" in command, environment
+        row = ("GPU", "none", "") if name == "devices" else (f"did {name}", "1 ms", "")
+        return outcomes.get(name) or gpu.Ended(0, f"noise\n{gpu.MARK}{json.dumps(row)}\n")
+
+    return run
+
+
+def test_a_part_that_fails_costs_its_own_rows_and_the_page_tells_what_it_said(monkeypatch):
+    asked = {}
+    late = gpu.MARK + json.dumps(["tf32 before", "2 ms", ""])
+    failing = {
+        "tf32": gpu.Ended(None, f"compiling\n{late}"),
+        "losses": gpu.Ended(-11, "first\nSegmentation fault"),
+    }
+    monkeypatch.setattr(gpu, "run", said_by(failing, asked))
+    page = "\n".join(gpu.page(minutes=8, small=False))
+    assert list(asked) == list(gpu.PARTS)
+    assert re.search(r"\| tf32 \| \*\*stopped after \d+ s\*\* \| see below \|", page)
+    assert "| tf32 before | 2 ms |" in page
+    assert "| losses | **ended with -11 after" in page
+    assert "## losses: the end of what it said\n\n```\nfirst\nSegmentation fault\n```" in page
+    assert all(f"| did {name} | 1 ms |" in page for name in gpu.PARTS if name not in (*failing, "devices"))
+    # Without a GPU the others are small.
+    assert [small for _, small, _ in asked.values()] == [False] + [True] * (len(gpu.PARTS) - 1)
+    assert "No GPU was found" in page
+    assert asked["pong"][2]["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+
+
+def test_what_finds_no_time_left_is_named(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(gpu, "run", said_by({}, asked))
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: float(next(clock)))
+    page = "\n".join(gpu.page(minutes=8, small=True))
+    run, left_out = list(gpu.PARTS)[: len(asked)], list(gpu.PARTS)[len(asked) :]
+    assert list(asked) == run and 0 < len(run) < len(gpu.PARTS)
+    assert all(f"| {name} | **not run** | 8 minutes were over |" in page for name in left_out)
+    assert all(seconds <= gpu.PARTS[name][1] for name, (seconds, *_) in asked.items())
