@@ -1,4 +1,4 @@
-"""Packs what a run needs into files of at most 60 MB, for a machine without a network on which nothing is installed.
+"""Packs what a run needs into files of at most 50 MB, for a machine without a network on which nothing is installed.
 
     .venv/bin/python -m benchmarks.pack packed                  # for the CPU of another x86-64 Linux
     .venv/bin/python -m benchmarks.pack packed --gpu=9.0        # and for GPUs of that compute capability, see below
@@ -40,7 +40,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PIECE = 60_000_000  # bytes
+PIECE = 50_000_000  # bytes
 PARTS = ("interpreter", "project", "packages", "gpu")
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 LIBRARY = f"interpreter/lib/{VERSION}"
