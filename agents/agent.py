@@ -32,6 +32,8 @@ from rbs_tf import ReturnMoments
 from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings import ErrorContext, Scaling
 
+MOST_COMPILED_UNITS = 256  # of the core; a larger one's products are quicker with oneDNN
+
 
 class LossExtra(NamedTuple):
     """All that `train` hands out beside the loss; the means are of the batch of all replicas, for TensorBoard."""
@@ -104,8 +106,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       importance_exponent: beta of the importance weights.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
       jit_compile: compile the update with XLA: all of it, or nothing; None compiles what lies behind the torso, and
-        Adam, on a CPU without a strategy, nothing elsewhere. A CPU is slow at XLA's convolutions and quick at its loops
-        over time. True does not go with MirroredStrategy on CPUs: TensorFlow 2.15 compiles no exchange between them.
+        Adam, on a CPU without a strategy and for a core of at most 256 units, nothing elsewhere. On a CPU XLA is quick
+        at loops over time, and slow at convolutions and large products. True does not go with MirroredStrategy on
+        CPUs: TensorFlow 2.15 compiles no exchange between them.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
 
     Raises:
@@ -171,7 +174,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self._online_rows = slice(shape.burn_in, None if double_q else shape.burn_in + shape.length)
         self._priority_eta = priority_eta
         self._importance_exponent = importance_exponent
-        self._compiles_in_part = in_part = jit_compile is None and _is_one_cpu(self.strategy)
+        small = network.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
+        self._compiles_in_part = in_part = jit_compile is None and small and _is_one_cpu(self.strategy)
         self._compiled_update = _compiled(self._update, bool(jit_compile))
         self._compiled_gradients = _compiled(self._gradients, in_part)
         self._compiled_adam = _compiled(self.optimizer.apply_gradients, in_part)

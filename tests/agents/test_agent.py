@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
+from agents import agent as agent_module
 from agents.heads import Heads
 from agents.storage.weights import assign, packed
 from rbs_tf import ReturnMoments
@@ -384,6 +385,11 @@ def test_by_default_only_a_machine_without_accelerators_compiles(kinds, compiles
     devices = [tf.config.LogicalDevice(f"/device:{kind}:0", kind) for kind in kinds]
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
     assert make_agent(jit_compile=None)._compiles_in_part == compiles
+
+
+def test_by_default_only_small_cores_compile(monkeypatch):
+    monkeypatch.setattr(agent_module, "MOST_COMPILED_UNITS", 3)
+    assert not make_agent(jit_compile=None)._compiles_in_part
 
 
 @pytest.mark.parametrize("double_q", [False, True])
