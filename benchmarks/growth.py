@@ -76,7 +76,8 @@ class Curve(NamedTuple):
         below, above = middle - self.costs.min(axis=1), self.costs.max(axis=1) - middle
         axes.errorbar(self.sizes, middle, yerr=(below, above), fmt="o-", ms=4, lw=1.2, capsize=2)
         axes.set(xscale="log", yscale="log", xlabel=self.along, ylabel=self.unit)
-        axes.set_xticks(self.sizes, [f"{size:,}" for size in self.sizes], minor=False)
+        labels = [f"{size:,}" if size <= 10_000 else f"{size / 1000:.0f}k" for size in self.sizes]
+        axes.set_xticks(self.sizes, labels, minor=False)
         axes.set_xticks([], minor=True)
         axes.set_title(f"{self.title}\nexponent {self.exponent:.2f}", fontsize=9)
         axes.grid(True, which="major", lw=0.3)
