@@ -32,7 +32,7 @@ from rbs_tf import ReturnMoments
 from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings import ErrorContext, Scaling
 
-MOST_COMPILED_UNITS = 256  # of the core; a larger one's products are quicker with oneDNN
+MOST_COMPILED_UNITS = 128  # of the core; larger products are quicker with oneDNN (benchmarks/learner_step.py)
 
 
 class LossExtra(NamedTuple):
@@ -106,7 +106,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       importance_exponent: beta of the importance weights.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
       jit_compile: compile the update with XLA: all of it, or nothing; None compiles what lies behind the torso, and
-        Adam, on a CPU without a strategy and for a core of at most 256 units, nothing elsewhere. On a CPU XLA is quick
+        Adam, on a CPU without a strategy and for a core of at most 128 units, nothing elsewhere. On a CPU XLA is quick
         at loops over time, and slow at convolutions and large products. True does not go with MirroredStrategy on
         CPUs: TensorFlow 2.15 compiles no exchange between them.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
