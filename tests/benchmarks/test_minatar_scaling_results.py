@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 import pytest
+from scipy import stats
 from matplotlib.colors import same_color
 from rliable import metrics
 
@@ -23,6 +24,8 @@ def lines(returns, game="breakout", multiplier=100, heads=10, scaling="none", ra
         "learning_rate",
         "seed",
         "mean_return",
+        "last_fifth",
+        "greedy",
         "minutes",
         "updates",
     )
@@ -30,7 +33,9 @@ def lines(returns, game="breakout", multiplier=100, heads=10, scaling="none", ra
         dict(
             zip(
                 keys,
-                map(str, (game, multiplier, heads, scaling, rate, seed, value, 1.5, 500 + seed)),
+                map(
+                    str, (game, multiplier, heads, scaling, rate, seed, value, value, value, 1.5, 500 + seed)
+                ),
                 strict=True,
             )
         )
@@ -148,6 +153,16 @@ def test_one_seed_has_no_interval_and_no_probability():
     cells = cells_of(lines([1]), lines([5, 6], scaling="return"))
     (row,) = results.comparison_table(cells).splitlines()[2:]
     assert row == "| 10 heads return - 10 heads none | x 100 | +4.50 | +4.50 (2e-4, 2e-4) |"
+
+
+def test_ratios_are_of_geometric_means_with_an_interval_where_there_is_one():
+    single = lines([2.0], scaling="none") + lines([3.0], scaling="return")
+    assert "| return / none |  |  | 1.50, 1.0000 |" in results.ratio_table(single)
+    several = lines([2.0, 2.2, 1.8]) + lines([4.0, 4.4, 3.6], scaling="return")
+    (entry,) = {word for word in results.ratio_table(several).split(" | ") if word.startswith("2.00")}
+    logs = np.log([2.0, 2.2, 1.8])
+    half = stats.t.ppf(0.975, 4) * np.std(logs, ddof=1) * np.sqrt(2 / 3)
+    assert f"2.00 [{2 * np.exp(-half):.2f}, {2 * np.exp(half):.2f}], " in entry
 
 
 def test_multipliers_together_are_tasks():
