@@ -212,7 +212,8 @@ def ratio_table(rows: Rows) -> str:
             return ""
         compared = contrast(*sides)
         low, high = compared.interval()
-        return f"{np.exp(compared.difference):.2f} [{np.exp(low):.2f}, {np.exp(high):.2f}], {permutation(*sides):.4f}"
+        interval = f" [{np.exp(low):.2f}, {np.exp(high):.2f}]" if np.isfinite(low) else ""
+        return f"{np.exp(compared.difference):.2f}{interval}, {permutation(*sides):.4f}"
 
     both, larger = ("2e-4", "6e-4"), ("6e-4",)
     columns = [

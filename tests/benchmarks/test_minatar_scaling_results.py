@@ -4,9 +4,9 @@ import csv
 
 import numpy as np
 import pytest
-from scipy import stats
 from matplotlib.colors import same_color
 from rliable import metrics
+from scipy import stats
 
 from benchmarks import minatar_scaling_results as results
 from benchmarks.minatar_scaling_results import Cell, estimate
