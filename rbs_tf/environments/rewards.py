@@ -236,7 +236,8 @@ class DriftRewards(_ChangedRewards):
     Args:
       env: the game.
       steps: of this environment until the end is reached, a whole number of at least 1.
-      start, end: first and last multiplier, finite numbers above 0.
+      start: first multiplier, a finite number above 0.
+      end: last one, likewise.
       gradual: drift geometrically; False: change at half of `steps`, at once.
 
     Raises:

@@ -22,7 +22,8 @@ class HLGauss(CategoricalScaling):
 
     Args:
       num_heads: H.
-      v_min, v_max: the support's outer edges, reward units.
+      v_min: the support's lower edge, reward units.
+      v_max: its upper edge.
       bins: K.
       deviation: of the normal, in widths of a bin.
 
