@@ -57,9 +57,8 @@ class Values(NamedTuple):
     T rows train; R = T + n_step rows are bootstrapped from.
     """
 
-    raw: (
-        tf.Tensor | tuple[()]
-    )  # [T, B, H] or [T, B, H, K], before `decode`: of the action taken; carries the gradient
+    # [T, B, H] or [T, B, H, K], before `decode`: of the action taken; carries the gradient.
+    raw: tf.Tensor | tuple[()]
     outputs: tf.Tensor  # [T or more, B, H], network units: of the action taken; carries the gradient
     greedy: tf.Tensor  # [T or R, B, H], network units: each head's highest of the online network
     target_greedy: tf.Tensor  # [R, B, H], reward units: of the target network

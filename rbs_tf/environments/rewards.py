@@ -25,6 +25,7 @@ that they are pickled with the environment beneath.
 
 from __future__ import annotations
 
+import abc
 import math
 import numbers
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ import numpy as np
 _SPIKES = 1  # sets the stream of spikes apart from the game's, which has the same seed
 
 
-class _ChangedRewards(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
+class _ChangedRewards(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs, abc.ABC):
     """What the wrappers have in common: counts of steps, and one hook."""
 
     def __init__(self, env: gymnasium.Env, **arguments: Any):
@@ -60,9 +61,9 @@ class _ChangedRewards(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs):
         self._episode_steps += 1
         return observation, reward, terminated, truncated, info
 
+    @abc.abstractmethod
     def _changed(self, reward: float, terminated: bool) -> float:
         """r' from r."""
-        raise NotImplementedError
 
 
 class ScaleRewards(_ChangedRewards):

@@ -1,4 +1,4 @@
-"""What errors are divided by where outputs have units of their own."""
+"""Units of outputs that come from returns, and what errors are divided by where outputs have units of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import tensorflow as tf
 from rbs_tf.return_scaling import ReturnScaling
 
 DIVISORS = ("sigma", "s", "geometric")
+
+
+def return_unit(layer: ReturnScaling) -> tf.Tensor:
+    """s = sqrt(max(E[G^2], E[R^2])) of all statistics, float64 [H]; 0 for a head that has seen no reward but 0."""
+    moments = layer.moments
+    mean_square_reward = moments.reward_variance + tf.square(moments.reward_mean)
+    return tf.sqrt(tf.maximum(moments.return_mean_square, mean_square_reward))
 
 
 def checked(divisor: str, default: str) -> str:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rbs_tf.configurable import configurable
 from rbs_tf.return_scaling import batch_sigma
-from rbs_tf.scalings.divisor import checked, divisor_of
+from rbs_tf.scalings.divisor import checked, divisor_of, return_unit
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
@@ -59,7 +59,7 @@ class ReturnOut(ReturnBasedScaling):
             self.largest = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="largest")
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
-        wanted = self._wanted_scale()
+        wanted = return_unit(self.layer)
         if self.largest is not None:
             self.largest.assign(tf.maximum(self.largest, wanted))
             wanted = tf.maximum(wanted, _SMALLEST_SHARE * self.largest)
@@ -80,17 +80,11 @@ class ReturnOut(ReturnBasedScaling):
         rewards = tf.where(real, tf.cast(context.rewards, tf.float64), 0.0)
         of_batch = tf.sqrt(tf.reduce_mean(tf.square(rewards), axis=(0, 1)))
         scale: tf.Tensor = self.online.scale
-        for known in (self._wanted_scale(), of_batch, 1.0):
+        for known in (return_unit(self.layer), of_batch, 1.0):
             scale = tf.where(scale > 0.0, scale, known)
         divisor = divisor_of(self._divisor, self.layer, scale, sigma_batch)
         scale, divisor = tf.cast(scale, outputs.dtype), tf.cast(divisor, outputs.dtype)
         return (targets - scale * outputs) / divisor
-
-    def _wanted_scale(self) -> tf.Tensor:
-        """sqrt(max(E[G^2], E[R^2])) of all statistics, float64 [H]."""
-        moments = self.layer.moments
-        mean_square_reward = moments.reward_variance + tf.square(moments.reward_mean)
-        return tf.sqrt(tf.maximum(moments.return_mean_square, mean_square_reward))
 
     def target_updated(self) -> None:
         self.target.assign(self.online)

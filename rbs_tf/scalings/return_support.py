@@ -9,6 +9,7 @@ from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
 from rbs_tf.scalings.categorical import CategoricalScaling, check_bins
+from rbs_tf.scalings.divisor import return_unit
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
 
 
@@ -74,9 +75,7 @@ class ReturnSupport(CategoricalScaling):
         self.layer.merge_state(moments)
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
-        moments = self.layer.moments
-        mean_square_reward = moments.reward_variance + tf.square(moments.reward_mean)
-        wanted = tf.sqrt(tf.maximum(moments.return_mean_square, mean_square_reward))
+        wanted = return_unit(self.layer)
         for scale in (self.scale, self.target_scale):
             scale.assign(tf.where(scale > 0.0, scale, wanted))
         ratio = tf.where(wanted > 0.0, wanted / tf.where(wanted > 0.0, self.scale, 1.0), 1.0)
