@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from matplotlib.ticker import LogLocator, NullLocator
+
 from agents.monitoring.figure import new_figure
 from benchmarks import grid, reward_scales
 from benchmarks.contrasts import Cells, Contrast, contrast, holm, permutation
@@ -126,13 +128,17 @@ def ratio(line: Contrast) -> str:
     return f"{point} [{np.exp(low):.2f}, {np.exp(high):.2f}]" if np.isfinite(low) else point
 
 
+def rounded_p(p_value: float) -> str:
+    return f"{p_value:.3f}" if p_value >= 0.001 else "< 0.001"
+
+
 def contrast_table(rows: Rows, of: Callable[[Logs], list[Line]]) -> list[str]:
     by_measure = [of(logs(rows, measure)) for measure in MEASURES]
     head = " | ".join(f"ratio {words}" for words in MEASURES.values())
     lines = [f"| contrast | {head} | p, adjusted | |", "|---" * (3 + len(MEASURES)) + "|"]
     for same in zip(*by_measure, strict=True):
         entries = " | ".join(ratio(line.compared) for line in same)
-        lines.append(f"| {same[0].name} | {entries} | {same[0].p_value:.3f} | {same[0].decided} |")
+        lines.append(f"| {same[0].name} | {entries} | {rounded_p(same[0].p_value)} | {same[0].decided} |")
     return lines
 
 
@@ -254,7 +260,7 @@ def draw(read: Mapping[str, Rows]):
     axes[0, 0].axhline(1.0, color="gray", ls=":")
     axes[0, 0].set(xscale="log", xlabel="reward multiplier", title="share of the clean game's return kept")
     if found:
-        axes[0, 0].legend(fontsize=7)
+        drawing.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=10)
     lines = table_contrasts(found) if found else []
     lines += factor_contrasts(logs(read["attribution"], "mean_return")) if read["attribution"] else []
     for place, line in enumerate(reversed(lines)):
@@ -267,7 +273,10 @@ def draw(read: Mapping[str, Rows]):
         range(len(lines)), [line.name.replace("`", "") for line in reversed(lines)], fontsize=8
     )
     axes[0, 1].axvline(1.0, color="gray", ls=":")
-    axes[0, 1].set_title("ratio of mean returns, 95%")
+    axes[0, 1].set(xscale="log", title="ratio of mean returns, 95%")
+    axes[0, 1].xaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5, 7, 9)))
+    axes[0, 1].xaxis.set_major_formatter("{x:.3g}")
+    axes[0, 1].xaxis.set_minor_locator(NullLocator())
     return drawing
 
 

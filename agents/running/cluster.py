@@ -111,7 +111,9 @@ class ClusterRun:
         config = gin.config_str()
         self._faults = 0
         self._waits_mark: tuple[float, dict[Member, float]] = time.monotonic(), {}
-        gpus = int(self._ray.cluster_resources().get("GPU", 0) >= 1)
+        # Of one machine; replicas do not reach another.
+        most = max(int(node["Resources"].get("GPU", 0)) for node in self._ray.nodes() if node["Alive"])
+        gpus = most if self._training.strategy == "mirrored" else min(most, 1)
         self._host_name = "127.0.0.1" if one_machine else self._ray.util.get_node_ip_address()
 
         # Sequences are the largest stream of all, and checkpoints are renamed within the run folder: who shares these

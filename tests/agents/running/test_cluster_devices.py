@@ -19,16 +19,21 @@ def test_a_process_sees_the_gpu_only_if_it_works_there(on_gpu, visible, monkeypa
     assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
 
-@pytest.mark.parametrize("gpus", [0.0, 2.0])
-def test_the_learner_alone_works_there_also_where_ray_has_found_none(gpus, tmp_path):
+@pytest.mark.parametrize(
+    ("strategy", "machines", "taken"),
+    [("default", [0], 0), ("default", [0, 2], 1), ("mirrored", [1, 4, 2], 4), ("mirrored", [0], 0)],
+)
+def test_the_learner_alone_works_there_also_where_ray_has_found_none(strategy, machines, taken, tmp_path):
     ray = mock.MagicMock()
-    ray.cluster_resources.return_value = {"GPU": gpus}
-    with configured():
+    found = [{"Alive": True, "Resources": {"CPU": 8.0, "GPU": float(gpus)}} for gpus in machines if gpus]
+    without = {"Alive": True, "Resources": {"CPU": 8.0}}
+    ray.nodes.return_value = [*found, without, {"Alive": False, "Resources": {"GPU": 8.0}}]
+    with configured(f"train.strategy = '{strategy}'"):
         ClusterRun(ray, str(tmp_path), collectors=2, one_machine=True)
     options = ray.remote.return_value.options
     assert [call.kwargs.get("num_gpus", 0) for call in options.mock_calls if "num_cpus" in call.kwargs] == [
         0,
-        min(gpus, 1),
+        taken,
         *(0, 0, 0),
     ]
     assert [call.args[1] for call in options.return_value.remote.call_args_list] == [
