@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-
 from matplotlib.ticker import LogLocator, NullLocator
 
 from agents.monitoring.figure import new_figure
