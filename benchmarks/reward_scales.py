@@ -53,6 +53,7 @@ GREEDY_ENVS, GREEDY_ROUNDS = 25, 4
 RATES = ("6e-5", "2e-4", "6e-4", "2e-3", "6e-3", "2e-2", "6e-2")  # thirds and threefolds, as good as
 FIRST_RATES = RATES[1:5]
 RATES_TASK = "x10"
+LOOK = 3  # repeats between two looks at the table
 TASKS = ("x0.001", "x1", "x10000", "mixed", "spikes", "offset", "drift")
 METHODS = (
     "none",
@@ -201,7 +202,7 @@ def table_grid(rates: Mapping[str, str]) -> list[Run]:
         for game in GAMES
         for task in TASKS
         for method in METHODS
-        for repeat in range(9)
+        for repeat in range(3 * LOOK)
     ]
 
 

@@ -8,8 +8,9 @@ The rules were written before the first run. Methods are compared by logarithms 
 ratios, and all tasks count alike. The variance between runs is pooled over all cells of a comparison; intervals are
 95%, Student's t, about chance between runs on these tasks. p comes from dealing each task's runs to the two sides at
 random, and is adjusted by Holm's method for the number of contrasts of its table. A contrast is decided where that is
-below 0.05, or where two one-sided tests at 5% bound the ratio between 0.95 and 1.05. What decides is the speed of
-learning, `mean_return`, the mean over the run; the last fifth and greedy play at the end stand beside it.
+below 0.05, or where two one-sided tests at 5% bound the ratio between 0.95 and 1.05; both p are multiplied by the
+number of looks at the table so far, one for every three repeats. What decides is the speed of learning, `mean_return`,
+the mean over the run; the last fifth and greedy play at the end stand beside it.
 """
 
 from __future__ import annotations
@@ -65,12 +66,13 @@ class Line(NamedTuple):
     name: str
     compared: Contrast
     p_value: float  # adjusted
+    looks: int
 
     @property
     def decided(self) -> str:
         if self.p_value < 0.05:
             return "different"
-        return "the same" if self.compared.equivalence(MARGIN) < 0.05 else "open"
+        return "the same" if self.looks * self.compared.equivalence(MARGIN) < 0.05 else "open"
 
 
 def logs(rows: Rows, measure: str) -> Logs:
@@ -93,18 +95,19 @@ def sides(found: Logs, pairs: Iterable[tuple[str, str]]) -> tuple[Cells, Cells]:
     return [ours for ours, _ in both], [theirs for _, theirs in both]
 
 
-def compared(named: Mapping[str, tuple[Cells, Cells]]) -> list[Line]:
-    """Contrasts of one table, p-values adjusted for their number; those without runs are left out."""
+def compared(named: Mapping[str, tuple[Cells, Cells]], looks: int = 1) -> list[Line]:
+    """Contrasts of one table, p-values adjusted for their number and for looks; those without runs are left out."""
     named = {name: cells for name, cells in named.items() if cells[0]}
-    adjusted = holm([permutation(*cells) for cells in named.values()])
+    adjusted = holm([min(1.0, looks * permutation(*cells)) for cells in named.values()])
     return [
-        Line(name, contrast(*cells), float(p))
+        Line(name, contrast(*cells), float(p), looks)
         for (name, cells), p in zip(named.items(), adjusted, strict=True)
     ]
 
 
 def table_contrasts(found: Logs) -> list[Line]:
-    return compared({f"`{a}` over `{b}`": sides(found, [(a, b)]) for a, b in TABLE_CONTRASTS})
+    looks = -(-max(map(len, found.values())) // reward_scales.LOOK)
+    return compared({f"`{a}` over `{b}`": sides(found, [(a, b)]) for a, b in TABLE_CONTRASTS}, looks)
 
 
 def factor_contrasts(found: Logs) -> list[Line]:

@@ -86,6 +86,7 @@ def test_contrasts_find_what_is_there():
         for line in reward_scales_results.table_contrasts(reward_scales_results.logs(rows, "mean_return"))
     }
     same, different = found["`return_out` over `pop_art_first`"], found["`return_out` over `pop_art`"]
+    assert same.looks == 3
     assert same.decided == "the same" and different.decided == "different"
     assert np.exp(different.compared.difference) == pytest.approx(1.5, rel=0.03)
 
@@ -104,6 +105,16 @@ def test_contrasts_find_what_is_there():
         },
         rel=0.03,
     )
+
+
+def test_each_further_look_multiplies_p():
+    some, others = [RANDOM.normal(size=3) for _ in range(4)], [RANDOM.normal(size=3) for _ in range(4)]
+    (once,), (twice,) = (reward_scales_results.compared({"": (some, others)}, looks) for looks in (1, 2))
+    assert 0.0 < twice.p_value == min(1.0, 2 * once.p_value)
+    close = [np.full(3, 1.0) + noise for noise in RANDOM.normal(0.0, 0.02, (4, 3))]
+    sure = [np.full(3, 1.0) + noise for noise in RANDOM.normal(0.0, 0.02, (4, 3))]
+    by_looks = [reward_scales_results.compared({"": (close, sure)}, looks)[0].decided for looks in (1, 10**6)]
+    assert by_looks == ["the same", "open"]
 
 
 def test_the_page_and_the_figure_are_written_from_what_there_is(tmp_path, capsys):
