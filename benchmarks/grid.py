@@ -171,6 +171,7 @@ def main(
             parser.error(f"--measure: {key} is no run of the grid, such as '{next(iter(by_key))}'")
         lines = measure(by_key[key], Path(place) / "run")
         (Path(place) / "lines.json").write_text(json.dumps(lines))
+        print(*(f"{name}: {value}" for name, value in lines["runs"][0].items()), sep="\n")
         return
     end = time.monotonic() + 60 * options.minutes
     done = {tuple(row[field] for field in runs[0]._fields) for row in read(tables["runs"])}
