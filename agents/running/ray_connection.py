@@ -10,6 +10,7 @@ import secrets
 import socket
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,10 +53,12 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
     with in_environment({name: value for name, value in settings.items() if name not in os.environ}):
         import ray
 
-        if cluster is None:
-            _start(ray, slots)
-        else:
-            _join(ray, cluster)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of Ray's own plans, nothing that users can do
+            if cluster is None:
+                _start(ray, slots)
+            else:
+                _join(ray, cluster)
         try:
             yield ray
         finally:
