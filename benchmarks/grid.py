@@ -27,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents import LOSS, PROBABILITY, SCALED, UNSCALED
+from agents.commands.flags import count
 from agents.running import processes
 from agents.running.embedded import EmbeddedRun
 from agents.workers.parts import Result
@@ -159,7 +160,7 @@ def main(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after so long")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=count(1), default=2)
     parser.add_argument(
         "--measure", nargs=2, metavar=("RUN", "FOLDER"), help="one run alone, in this process"
     )
@@ -169,6 +170,8 @@ def main(
         by_key = {json.dumps(run): run for run in runs}
         if key not in by_key:
             parser.error(f"--measure: {key} is no run of the grid, such as '{next(iter(by_key))}'")
+        if Path(place, "run").exists():  # it would go on
+            parser.error(f"--measure: there is a run in {place} already. Name another folder")
         lines = measure(by_key[key], Path(place) / "run")
         (Path(place) / "lines.json").write_text(json.dumps(lines))
         print(*(f"{name}: {value}" for name, value in lines["runs"][0].items()), sep="\n")

@@ -6,8 +6,9 @@
     .venv/bin/python -m benchmarks.reward_scales table --measure KEY FOLDER   # one run; a wrong KEY names a right one
 
 Three experiments, in this order, each a grid of runs: `benchmarks.grid` tells how it goes on. This page was written
-before the first of them ran, and so was the analysis (`benchmarks/reward_scales_results.py`). Every run of a grid
-counts, and no other does. Orders are random, one repeat of everything before the next.
+before the first of them ran, and so was the analysis (`benchmarks/reward_scales_results.py`) but for its rule about
+looks, which is from before the first run of 2. Every run of a grid counts, and no other does. Orders are random, one
+repeat of everything before the next.
 
 Level ground for all: ten heads, the paper's, on `configs/minatar.gin`; an update per 10 environment steps, whoever
 survives longer; a seed of its own for every run; the LSTM sees rewards divided by their root mean square

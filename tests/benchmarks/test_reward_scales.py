@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -108,12 +109,12 @@ def test_contrasts_find_what_is_there():
 
 
 def test_each_further_look_multiplies_p():
-    some, others = [RANDOM.normal(size=3) for _ in range(4)], [RANDOM.normal(size=3) for _ in range(4)]
-    (once,), (twice,) = (reward_scales_results.compared({"": (some, others)}, looks) for looks in (1, 2))
-    assert 0.0 < twice.p_value == min(1.0, 2 * once.p_value)
-    close = [np.full(3, 1.0) + noise for noise in RANDOM.normal(0.0, 0.02, (4, 3))]
-    sure = [np.full(3, 1.0) + noise for noise in RANDOM.normal(0.0, 0.02, (4, 3))]
-    by_looks = [reward_scales_results.compared({"": (close, sure)}, looks)[0].decided for looks in (1, 10**6)]
+    random = np.random.default_rng(1)
+    some, others = [*random.normal(1.0, 1.0, (4, 3))], [*random.normal(0.0, 1.0, (4, 3))]
+    (once,), (thrice,) = (reward_scales_results.compared({"": (some, others)}, looks) for looks in (1, 3))
+    assert once.p_value < 0.3 and thrice.p_value == pytest.approx(3 * once.p_value)
+    close, to = ([*random.normal(1.0, 0.02, (4, 3))] for _ in range(2))
+    by_looks = [reward_scales_results.compared({"": (close, to)}, looks)[0].decided for looks in (1, 10**12)]
     assert by_looks == ["the same", "open"]
 
 
@@ -164,3 +165,18 @@ def test_an_experiment_must_be_named(words):
 def test_unknown_tasks_are_refused_with_those_there_are():
     with pytest.raises(ValueError, match="expected one of asterix"):
         reward_tasks.name_of("pong", "x1")
+
+
+def test_bad_arguments_are_refused_before_anything_runs(tmp_path, capsys):
+    run = reward_scales.Run("rates", "breakout", "x10", "none", "2e-3", 0)
+    (tmp_path / "run").mkdir()
+    for words, answer in (
+        (["--measure", json.dumps(run), str(tmp_path)], "Name another folder"),
+        (["--measure", "[]", str(tmp_path)], "is no run of the grid, such as"),
+        (["--processes=0"], "--processes"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            grid.main(
+                "none", None, [run], lambda *_: pytest.fail("it ran"), {"runs": tmp_path / "runs"}, words
+            )
+        assert stop.value.code == 2 and answer in capsys.readouterr().err
