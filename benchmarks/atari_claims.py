@@ -28,6 +28,7 @@ import numpy as np  # noqa: E402
 from agents import RETURN  # noqa: E402
 from agents.workers.evaluator import Evaluator  # noqa: E402
 from benchmarks import grid  # noqa: E402
+from benchmarks.performance import processor  # noqa: E402
 from benchmarks.quickstart_curves import scalars  # noqa: E402
 
 STEPS, BINS = 300_000, 6
@@ -80,7 +81,8 @@ def measure(run: Run, folder: Path) -> grid.Lines:
 
     Returns:
       "runs": mean training return over the run, its last fifth and six parts; `greedy`, mean of these episodes, its
-      standard error, and the mean number of their rewards that are not 0, `rewarded`; updates and minutes.
+      standard error, and the mean number of their rewards that are not 0, `rewarded`; updates, minutes and the
+      machine's processor.
       "heads": see `grid.head_lines`.
     """
     bindings = [
@@ -111,8 +113,8 @@ def measure(run: Run, folder: Path) -> grid.Lines:
         "greedy_error": played.returns.std(ddof=1) / np.sqrt(len(played.returns)),
         "rewarded": np.mean(player.rewarded),
     }
-    counts = {"updates": str(result.updates), "minutes": f"{minutes:.1f}"}
-    return {"heads": heads, "runs": [{name: f"{value:.5g}" for name, value in line.items()} | counts]}
+    facts = {"updates": str(result.updates), "minutes": f"{minutes:.1f}", "processor": processor()}
+    return {"heads": heads, "runs": [{name: f"{value:.5g}" for name, value in line.items()} | facts]}
 
 
 def main(command_line: Sequence[str] | None = None) -> None:

@@ -43,19 +43,17 @@ BENCHMARKS = (
 TABLE, END = "<!-- table: written by benchmarks/performance.py -->", "<!-- end of table -->"
 
 
+def processor() -> str:
+    """This machine's."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(": ")[1] for line in lines if "model name" in line), platform.machine())
+
+
 def machine() -> str:
     """Processor, number of cores, memory, and versions that decide."""
-    name = next(
-        (
-            line.split(": ")[1]
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.machine(),
-    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return (
-        f"{name}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GB; Python {platform.python_version()}, "
+        f"{processor()}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GB; Python {platform.python_version()}, "
         f"TensorFlow {version('tensorflow')}"
     )
 

@@ -46,6 +46,7 @@ import numpy as np  # noqa: E402
 
 from agents.workers.evaluator import Evaluator  # noqa: E402
 from benchmarks import grid, reward_tasks  # noqa: E402
+from benchmarks.performance import processor  # noqa: E402
 from rbs_tf import environments  # noqa: E402
 
 GAMES = ("space_invaders", "breakout")
@@ -222,7 +223,7 @@ def measure(run: Run, folder: Path) -> grid.Lines:
     Returns:
       "runs": returns per episode of the clean game: `mean_return`, mean over ten parts of the run; `last_fifth`, over
       the last two; `greedy`, mean of the greedy episodes, and its standard error; CPU milliseconds per update,
-      collecting included; updates and minutes.
+      collecting included; updates, minutes and the machine's processor.
       "heads": see `grid.head_lines`.
     """
     scaling, bindings = FACTORIAL.get(run.method, (run.method, ()))
@@ -260,8 +261,8 @@ def measure(run: Run, folder: Path) -> grid.Lines:
         "greedy_error": greedy.std(ddof=1) / np.sqrt(len(greedy)),
         "cpu_ms_per_update": 1e3 * cpu / result.updates,
     }
-    counts = {"updates": str(result.updates), "minutes": f"{minutes:.1f}"}
-    return {"heads": heads, "runs": [{name: f"{value:.5g}" for name, value in line.items()} | counts]}
+    facts = {"updates": str(result.updates), "minutes": f"{minutes:.1f}", "processor": processor()}
+    return {"heads": heads, "runs": [{name: f"{value:.5g}" for name, value in line.items()} | facts]}
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
