@@ -10,19 +10,20 @@ runs is pooled over all cells of a comparison; intervals are 95%, Student's t, a
 p comes from dealing each task's runs to the two sides at random, and is adjusted by Holm's method for the number of
 contrasts of its table. A contrast is decided where that is below 0.05, or where two one-sided tests at 5% bound the
 ratio between 0.95 and 1.05; both p are multiplied by the number of looks at the table so far, one for every three
-repeats. What decides is the speed of learning, `mean_return`, the mean over the run; the last fifth and greedy play at
-the end stand beside it.
+repeats: before the first of them is complete, the table is not shown. What decides is the speed of learning,
+`mean_return`, the mean over the run; the last fifth and greedy play at the end stand beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from agents.monitoring.figure import new_figure
 from benchmarks import grid, reward_scales
@@ -111,18 +112,51 @@ def table_contrasts(found: Logs) -> list[Line]:
     return compared({f"`{a}` over `{b}`": sides(found, [(a, b)]) for a, b in TABLE_CONTRASTS}, looks)
 
 
+def looked_at(rows: Rows) -> Rows:
+    """The table's rows, once every cell has the repeats of the first look; none before."""
+    cells = Counter((row["game"], row["task"], row["method"]) for row in rows)
+    wanted = len(reward_scales.GAMES) * len(reward_scales.TASKS) * len(reward_scales.METHODS)
+    return rows if len(cells) == wanted and min(cells.values()) >= reward_scales.LOOK else ()
+
+
+def levels(ours: str, theirs: str, within: str = "") -> list[tuple[str, str]]:
+    """Pairs of methods that differ by a factor's two levels alone, of those at the level `within` of another factor."""
+    split = {name: name.split(", ") for name in reward_scales.FACTORIAL}
+    return [
+        (name, ", ".join(theirs if word == ours else word for word in words))
+        for name, words in split.items()
+        if ours in words and (not within or within in words)
+    ]
+
+
 def factor_contrasts(found: Logs) -> list[Line]:
     """Each factor's two levels, over all combinations of the other factors."""
+    return compared({f"{a} over {b}": sides(found, levels(a, b)) for a, b in FACTORS})
 
-    def pairs(ours: str, theirs: str) -> list[tuple[str, str]]:
-        split = {name: name.split(", ") for name in reward_scales.FACTORIAL}
-        return [
-            (name, ", ".join(theirs if word == ours else word for word in words))
-            for name, words in split.items()
-            if ours in words
-        ]
 
-    return compared({f"{a} over {b}": sides(found, pairs(a, b)) for a, b in FACTORS})
+def interaction_table(rows: Rows) -> list[str]:
+    """The factors' contrasts at each level of the other factors; `return_out` against Pop-Art and clipped rewards."""
+    of_factors: list[tuple[str, ...]] = [*FACTORS[:2], ("sigma", "s", "geometric")]
+    lines = [
+        f"| contrast | at | {' | '.join(f'ratio {words}' for words in MEASURES.values())} |",
+        "|---" * (2 + len(MEASURES)) + "|",
+    ]
+    by_measure = [logs(rows, measure) for measure in MEASURES]
+    entries = [
+        (f"{ours} over {theirs}", level, levels(ours, theirs, level))
+        for ours, theirs in FACTORS
+        for level in (level for factor in of_factors if ours not in factor for level in factor)
+    ]
+    ours, pop_art = "returns, taken, sigma", "targets, preserved, s"
+    entries += [
+        (f"`return_out` ({ours}) over Pop-Art ({pop_art})", "", [(ours, pop_art)]),
+        ("`return_out` over `clip`", "", [(ours, "clip")]),
+    ]
+    for name, level, pairs in entries:
+        cells = [sides(found, pairs) for found in by_measure]
+        if cells[0][0]:
+            lines.append(f"| {name} | {level} | {' | '.join(ratio(contrast(*both)) for both in cells)} |")
+    return lines
 
 
 def ratio(line: Contrast) -> str:
@@ -209,20 +243,24 @@ def cell_table(rows: Rows) -> list[str]:
 
 def page(read: Mapping[str, Rows]) -> str:
     """The Markdown page; `read`: the runs of each experiment."""
-    minutes = sum(float(row["minutes"]) for rows in read.values() for row in rows)
+    every = [row for rows in read.values() for row in rows]
+    minutes = sum(float(row["minutes"]) for row in every)
+    processors = Counter(row["processor"] for row in every).most_common()
     parts = [
         "# What normalises best when rewards have other scales",
         "",
         "`.venv/bin/python -m benchmarks.reward_scales_results`: "
         + ", ".join(f"{len(rows)} runs of {name}" for name, rows in read.items())
-        + f"; {minutes / 60:.1f} hours of one core. `benchmarks/reward_scales.py` says how they were made.",
+        + f"; {minutes / 60:.1f} hours of one core ("
+        + ", ".join(f"{name}: {count}" for name, count in processors)
+        + "). `benchmarks/reward_scales.py` says how they were made.",
         "",
         (__doc__ or "").split("\n\n")[-1].strip(),
         "",
         "![Share kept by reward multiplier, and contrasts](scales.png)",
         "",
     ]
-    if rows := read["table"]:
+    if rows := looked_at(read["table"]):
         parts += [
             "## Methods",
             "",
@@ -232,7 +270,11 @@ def page(read: Mapping[str, Rows]) -> str:
         parts += [*kept_table(rows), "", *contrast_table(rows, table_contrasts), "", *cell_table(rows), ""]
     if rows := read["attribution"]:
         parts += ["## What makes the difference to Pop-Art", "", *contrast_table(rows, factor_contrasts), ""]
-        parts += [*cell_table(rows), ""]
+        parts += [
+            "Looked at afterwards, and so without p: the same at each level of the other factors, and two methods.",
+            "",
+        ]
+        parts += [*interaction_table(rows), "", *cell_table(rows), ""]
     if rows := read["rates"]:
         parts += [
             "## Learning rates",
@@ -246,9 +288,9 @@ def page(read: Mapping[str, Rows]) -> str:
 
 
 def draw(read: Mapping[str, Rows]):
-    """Left: share kept over reward multipliers; right: the contrasts."""
-    drawing, axes = new_figure(1, 2, panel=(6.0, 4.5))
-    found = logs(read["table"], "mean_return")
+    """Left, from the table's first look on: share kept over reward multipliers; right: the contrasts."""
+    found = logs(looked_at(read["table"]), "mean_return")
+    drawing, axes = new_figure(1, 2 if found else 1, panel=(6.0, 4.5))
     multipliers = {task: float(task[1:]) for task in FAMILIES}
     for place, method in enumerate(reward_scales.METHODS):
         shares = {m: kept(found, method, task) for task, m in multipliers.items()}
@@ -260,26 +302,32 @@ def draw(read: Mapping[str, Rows]):
             errors = np.abs(ends - points)
             errors[~np.isfinite(errors)] = 0.0
             axes[0, 0].errorbar(at, points, errors, fmt="o-", ms=3, lw=1, capsize=2, label=method)
-    axes[0, 0].axhline(1.0, color="gray", ls=":")
-    axes[0, 0].set(xscale="log", xlabel="reward multiplier", title="share of the clean game's return kept")
     if found:
+        axes[0, 0].axhline(1.0, color="gray", ls=":")
+        axes[0, 0].set(
+            xscale="log", xlabel="reward multiplier", title="share of the clean game's return kept"
+        )
         drawing.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=10)
     lines = table_contrasts(found) if found else []
     lines += factor_contrasts(logs(read["attribution"], "mean_return")) if read["attribution"] else []
     for place, line in enumerate(reversed(lines)):
         low, high = line.compared.interval()
-        axes[0, 1].plot(
+        axes[0, -1].plot(
             np.exp([low, high]) if np.isfinite(low) else [], [place] * 2 if np.isfinite(low) else [], "k-"
         )
-        axes[0, 1].plot(np.exp(line.compared.difference), place, "ko", ms=4)
-    axes[0, 1].set_yticks(
+        axes[0, -1].plot(np.exp(line.compared.difference), place, "ko", ms=4)
+    axes[0, -1].set_yticks(
         range(len(lines)), [line.name.replace("`", "") for line in reversed(lines)], fontsize=8
     )
-    axes[0, 1].axvline(1.0, color="gray", ls=":")
-    axes[0, 1].set(xscale="log", title="ratio of mean returns, 95%")
-    axes[0, 1].xaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5, 7, 9)))
-    axes[0, 1].xaxis.set_major_formatter("{x:.3g}")
-    axes[0, 1].xaxis.set_minor_locator(NullLocator())
+    axes[0, -1].axvline(1.0, color="gray", ls=":")
+    axes[0, -1].set(xscale="log", title="ratio of mean returns, 95%")
+    axes[0, -1].xaxis.set_major_locator(
+        FixedLocator((0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 5))
+    )
+    low, high = axes[0, -1].get_xlim()
+    axes[0, -1].set_xlim(min(low, 0.88), max(high, 1.14))
+    axes[0, -1].xaxis.set_major_formatter("{x:.3g}")
+    axes[0, -1].xaxis.set_minor_locator(NullLocator())
     return drawing
 
 

@@ -24,6 +24,7 @@ def lines(runs, return_of):
             "greedy": value,
             "cpu_ms_per_update": 12,
             "minutes": 2,
+            "processor": "a processor",
         }
         rows.append({name: str(entry) for name, entry in {**run._asdict(), **measured}.items()})
     return rows
@@ -106,6 +107,15 @@ def test_contrasts_find_what_is_there():
         },
         rel=0.03,
     )
+    for row in rows:
+        if row["method"].startswith("returns") and row["method"].endswith("sigma"):
+            row["mean_return"] = str(2 * float(row["mean_return"]))
+    found = [line.split(" | ")[:3] for line in reward_scales_results.interaction_table(rows)[2:]]
+    assert len(found) == 5 + 5 + 4 + 4 + 2
+    ratios = {(contrast.strip("| "), level): float(entry.split()[0]) for contrast, level, entry in found}
+    assert ratios["returns over targets", "sigma"] == pytest.approx(2.0, rel=0.05)
+    assert ratios["returns over targets", "s"] == pytest.approx(1.0, rel=0.05)
+    assert ratios["sigma over s", "returns"] == pytest.approx(2.2, rel=0.05)
 
 
 def test_each_further_look_multiplies_p():
@@ -125,12 +135,13 @@ def test_the_page_and_the_figure_are_written_from_what_there_is(tmp_path, capsys
     write(tmp_path, "rates", finished_rates(best_at(2e-3)))
     reward_scales_results.main([f"--results={tmp_path}"])
     rates = dict.fromkeys(reward_scales.METHODS, "2e-3")
-    some = [run for run in reward_scales.table_grid(rates) if run.repeat < 2]
-    write(tmp_path, "table", lines(some, lambda run: 5.0))
+    look = lines([run for run in reward_scales.table_grid(rates) if run.repeat < 3], lambda run: 5.0)
     write(tmp_path, "attribution", lines(reward_scales.attribution_grid(rates)[:100], lambda run: 5.0))
-    reward_scales_results.main([f"--results={tmp_path}"])
-    page = (tmp_path / "scales.md").read_text()
-    assert "280 runs of table" in page and "| `return_out` over `pop_art` | " in page
+    for rows, shown in ((look[:-1], False), (look, True)):
+        write(tmp_path, "table", rows)
+        reward_scales_results.main([f"--results={tmp_path}"])
+        page = (tmp_path / "scales.md").read_text()
+        assert f"{len(rows)} runs of table" in page and ("| `return_out` over `pop_art` | " in page) is shown
     assert (tmp_path / "scales.png").stat().st_size > 10_000
 
 
