@@ -2,6 +2,9 @@
 
 Runs differ in their seed alone, and every run has one of its own. Intervals are Student's t. They are about chance
 between runs, on these tasks, not about other tasks.
+
+rliable (Agarwal et al. 2021) draws runs anew instead, task by task. That has (n - 1) / n of the variance for n runs:
+with three, intervals of 95% hold the truth in 89% of cases, however many tasks there are.
 """
 
 from __future__ import annotations

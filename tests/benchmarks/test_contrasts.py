@@ -36,6 +36,16 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     assert stats.binomtest(hits, 1000, 0.95).pvalue > 1e-3
 
 
+def test_drawing_three_runs_anew_gives_intervals_that_are_too_narrow():
+    hits = 0
+    for _ in range(1000):
+        runs = RANDOM.normal(0.0, 1.0, (20, 3))  # tasks, runs
+        drawn = RANDOM.integers(0, 3, (500, 20, 3))
+        low, high = np.quantile(runs[np.arange(20)[:, None], drawn].mean(axis=(1, 2)), (0.025, 0.975))
+        hits += low <= 0.0 <= high
+    assert stats.binomtest(hits, 1000, 2 * stats.norm.cdf(1.96 * np.sqrt(2 / 3)) - 1).pvalue > 1e-3
+
+
 def test_without_pooling_intervals_of_cells_that_differ_are_not_too_narrow():
     spreads, hits = (0.01, 0.1, 1.0), 0
     for _ in range(1000):
