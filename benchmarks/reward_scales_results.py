@@ -10,8 +10,8 @@ runs is pooled over all cells of a comparison; intervals are 95%, Student's t, a
 p comes from dealing each task's runs to the two sides at random, and is adjusted by Holm's method for the number of
 contrasts of its table. A contrast is decided where that is below 0.05, or where two one-sided tests at 5% bound the
 ratio between 0.95 and 1.05; both p are multiplied by the number of looks at the table so far, one for every three
-repeats: before the first of them is complete, the table is not shown. What decides is the speed of learning,
-`mean_return`, the mean over the run; the last fifth and greedy play at the end stand beside it.
+repeats: of a look that is not complete, nothing is shown. What decides is the speed of learning, `mean_return`, the
+mean over the run; the last fifth and greedy play at the end stand beside it.
 """
 
 from __future__ import annotations
@@ -108,15 +108,18 @@ def compared(named: Mapping[str, tuple[Cells, Cells]], looks: int = 1) -> list[L
 
 
 def table_contrasts(found: Logs) -> list[Line]:
-    looks = -(-max(map(len, found.values())) // reward_scales.LOOK)
+    looks = max(map(len, found.values())) // reward_scales.LOOK
     return compared({f"`{a}` over `{b}`": sides(found, [(a, b)]) for a, b in TABLE_CONTRASTS}, looks)
 
 
 def looked_at(rows: Rows) -> Rows:
-    """The table's rows, once every cell has the repeats of the first look; none before."""
-    cells = Counter((row["game"], row["task"], row["method"]) for row in rows)
-    wanted = len(reward_scales.GAMES) * len(reward_scales.TASKS) * len(reward_scales.METHODS)
-    return rows if len(cells) == wanted and min(cells.values()) >= reward_scales.LOOK else ()
+    """The table's rows of all looks that are complete; further repeats count from the next one on."""
+    cells = len(reward_scales.GAMES) * len(reward_scales.TASKS) * len(reward_scales.METHODS)
+    found: Rows = ()
+    for end in (reward_scales.LOOK * look for look in (1, 2, 3)):
+        before = [row for row in rows if int(row["repeat"]) < end]
+        found = before if len(before) == cells * end else found
+    return found
 
 
 def levels(ours: str, theirs: str, within: str = "") -> list[tuple[str, str]]:

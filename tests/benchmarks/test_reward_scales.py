@@ -135,13 +135,16 @@ def test_the_page_and_the_figure_are_written_from_what_there_is(tmp_path, capsys
     write(tmp_path, "rates", finished_rates(best_at(2e-3)))
     reward_scales_results.main([f"--results={tmp_path}"])
     rates = dict.fromkeys(reward_scales.METHODS, "2e-3")
-    look = lines([run for run in reward_scales.table_grid(rates) if run.repeat < 3], lambda run: 5.0)
+    table = sorted(reward_scales.table_grid(rates), key=lambda run: run.repeat)
+    look = lines(table[: 3 * 140], lambda run: 5.0)
+    more = lines(table[: 3 * 140 + 100], lambda run: 5.0)
     write(tmp_path, "attribution", lines(reward_scales.attribution_grid(rates)[:100], lambda run: 5.0))
-    for rows, shown in ((look[:-1], False), (look, True)):
+    for rows, shown in ((look[:-1], False), (look, True), (more, True)):
         write(tmp_path, "table", rows)
         reward_scales_results.main([f"--results={tmp_path}"])
         page = (tmp_path / "scales.md").read_text()
         assert f"{len(rows)} runs of table" in page and ("| `return_out` over `pop_art` | " in page) is shown
+        assert "(4)" not in page  # a fourth repeat belongs to the second look, which is not complete
     assert (tmp_path / "scales.png").stat().st_size > 10_000
 
 
