@@ -3,12 +3,13 @@
     .venv/bin/python -m benchmarks.reward_scales rates --minutes=60
     .venv/bin/python -m benchmarks.reward_scales attribution --minutes=60
     .venv/bin/python -m benchmarks.reward_scales table --minutes=60
+    .venv/bin/python -m benchmarks.reward_scales same_rate --minutes=60
     .venv/bin/python -m benchmarks.reward_scales table --measure KEY FOLDER   # one run; a wrong KEY names a right one
 
-Three experiments, in this order, each a grid of runs: `benchmarks.grid` tells how it goes on. This page was written
-before the first of them ran, and so was the analysis (`benchmarks/reward_scales_results.py`) but for its rule about
-looks, which is from before the first run of 2. Every run of a grid counts, and no other does. Orders are random, one
-repeat of everything before the next.
+Four experiments, in this order, each a grid of runs: `benchmarks.grid` tells how it goes on. This page was written
+before the first of them ran, and so was the analysis (`benchmarks/reward_scales_results.py`), but for its rule about
+looks, which is from before the first run of 2, and for 4, which was added when the first look at 3 was known. Every
+run of a grid counts, and no other does. Orders are random, one repeat of everything before the next.
 
 Level ground for all: ten heads, the paper's, on `configs/minatar.gin`; an update per 10 environment steps, whoever
 survives longer; a seed of its own for every run; the LSTM sees rewards divided by their root mean square
@@ -25,6 +26,9 @@ survives longer; a seed of its own for every run; the LSTM sees rewards divided 
 3. table. Ten methods, each at its rate: two games with rewards times 0.001, 1 and 10,000, `mixed`, `spikes`, `offset`
    and `drift`. Looks at 3, 6 and 9 repeats, and no further ones once every contrast named in the analysis is decided,
    or as many as there is time for.
+4. same_rate. In 3 `pop_art` and `pop_art_first` have different learning rates. So here is `pop_art` at the rate of
+   `pop_art_first`: the tasks of 3, three repeats. One contrast: the `pop_art_first` of 3, its first three repeats, over
+   this `pop_art`.
 
 If time is short, repeats are cut before tasks, and tasks before the attribution; the results say what was cut.
 """
@@ -93,7 +97,7 @@ FACTORIAL: dict[str, tuple[str, tuple[str, ...]]] = {
     for divisor in ("sigma", "s", "geometric")
 }
 REFERENCES = ("clip", "max_reward", "gymnasium", "none")
-EXPERIMENTS = ("rates", "attribution", "table")
+EXPERIMENTS = ("rates", "attribution", "table", "same_rate")
 
 
 class Run(NamedTuple):
@@ -208,12 +212,22 @@ def table_grid(rates: Mapping[str, str]) -> list[Run]:
     ]
 
 
+def same_rate_grid(rates: Mapping[str, str]) -> list[Run]:
+    return [
+        Run("same_rate", game, task, "pop_art", rates["pop_art_first"], repeat)
+        for game in GAMES
+        for task in TASKS
+        for repeat in range(LOOK)
+    ]
+
+
 def every_run(experiment: str) -> list[Run]:
     """The grid of an experiment, in the order in which it is worked through."""
     rates = grid.read(tables("rates")["runs"])
     if experiment == "rates":
         return rates_grid(rates)
-    runs = (attribution_grid if experiment == "attribution" else table_grid)(frozen_rates(rates))
+    grids = {"attribution": attribution_grid, "table": table_grid, "same_rate": same_rate_grid}
+    runs = grids[experiment](frozen_rates(rates))
     return sorted(runs, key=lambda run: (run.repeat, grid.digest(run)))
 
 

@@ -122,6 +122,41 @@ def looked_at(rows: Rows) -> Rows:
     return found
 
 
+def same_rate_rows(read: Mapping[str, Rows]) -> Rows:
+    """What the contrast of `same_rate` is about; none before all of its runs are there."""
+    theirs = read["same_rate"]
+    if len(theirs) < len(reward_scales.GAMES) * len(reward_scales.TASKS) * reward_scales.LOOK:
+        return ()
+    ours = [
+        row
+        for row in looked_at(read["table"])
+        if row["method"] == "pop_art_first" and int(row["repeat"]) < reward_scales.LOOK
+    ]
+    return [*ours, *theirs]
+
+
+def same_rate_contrast(found: Logs) -> list[Line]:
+    return compared({"`pop_art_first` over `pop_art`": sides(found, [("pop_art_first", "pop_art")])})
+
+
+def by_task(rows: Rows, ours: str, theirs: str) -> list[str]:
+    """Two methods in each task, over both games."""
+    lines = [
+        f"| `{ours}` over `{theirs}` | {' | '.join(f'ratio {words}' for words in MEASURES.values())} |",
+        "|---" * (1 + len(MEASURES)) + "|",
+    ]
+    by_measure = [logs(rows, measure) for measure in MEASURES]
+    for task in reward_scales.TASKS:
+        cells = [
+            sides({key: values for key, values in found.items() if key[1] == task}, [(ours, theirs)])
+            for found in by_measure
+        ]
+        lines.append(
+            f"| {FAMILIES.get(task, f'`{task}`')} | {' | '.join(ratio(contrast(*both)) for both in cells)} |"
+        )
+    return lines
+
+
 def levels(ours: str, theirs: str, within: str = "") -> list[tuple[str, str]]:
     """Pairs of methods that differ by a factor's two levels alone, of those at the level `within` of another factor."""
     split = {name: name.split(", ") for name in reward_scales.FACTORIAL}
@@ -271,6 +306,10 @@ def page(read: Mapping[str, Rows]) -> str:
             "",
         ]
         parts += [*kept_table(rows), "", *contrast_table(rows, table_contrasts), "", *cell_table(rows), ""]
+    if rows := same_rate_rows(read):
+        parts += ["## Pop-Art at the same learning rate", "", *contrast_table(rows, same_rate_contrast), ""]
+        parts += ["By task, looked at beside it, and so without p:", ""]
+        parts += [*by_task(rows, "pop_art_first", "pop_art"), ""]
     if rows := read["attribution"]:
         parts += ["## What makes the difference to Pop-Art", "", *contrast_table(rows, factor_contrasts), ""]
         parts += [

@@ -79,6 +79,25 @@ def test_every_cell_of_both_grids_is_there_and_no_seed_twice():
     assert len(reward_scales.FACTORIAL) == 12
 
 
+def test_pop_art_is_compared_at_the_same_rate_when_all_of_its_runs_are_there():
+    rates = dict.fromkeys(reward_scales.METHODS, "2e-3") | {"pop_art": "6e-3"}
+    runs = reward_scales.same_rate_grid(rates)
+    assert len(set(runs)) == 2 * 7 * 3 and {run.rate for run in runs} == {"2e-3"}
+    table = lines(reward_scales.table_grid(rates), lambda run: 6.0 if run.method == "pop_art_first" else 1.0)
+    own = lines(runs, lambda run: 2.0 if run.task == "x1" else 4.0)
+    rows = reward_scales_results.same_rate_rows({"table": table, "same_rate": own})
+    assert len(rows) == 2 * len(runs)  # and so none of the table's `pop_art`
+    (line,) = reward_scales_results.same_rate_contrast(reward_scales_results.logs(rows, "mean_return"))
+    mean = (6 * np.log(1.5) + np.log(3.0)) / 7
+    assert line.compared.difference == pytest.approx(mean, abs=0.03) and line.decided == "different"
+    shown = {
+        line.split(" | ")[0]: line for line in reward_scales_results.by_task(rows, "pop_art_first", "pop_art")
+    }
+    assert float(shown["| as they are"].split(" | ")[1].split()[0]) == pytest.approx(3.0, rel=0.1)
+    assert not reward_scales_results.same_rate_rows({"table": table, "same_rate": own[1:]})
+    assert not reward_scales_results.same_rate_rows({"table": (), "same_rate": ()})
+
+
 def test_contrasts_find_what_is_there():
     rates = dict.fromkeys(reward_scales.METHODS, "6e-4")
     better = {"return_out": 1.5, "pop_art_first": 1.5, "return_support": 1.2}
@@ -172,7 +191,7 @@ def test_tasks_change_rewards_alone_and_score_the_clean_game():
 
 @pytest.mark.parametrize("words", [[], ["tabel"]])
 def test_an_experiment_must_be_named(words):
-    with pytest.raises(SystemExit, match="Name an experiment first: rates, attribution, table"):
+    with pytest.raises(SystemExit, match="Name an experiment first: rates, attribution, table, same_rate"):
         reward_scales.main(words)
 
 
