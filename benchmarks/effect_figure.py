@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.effect_figure
 
-Left: training returns by reward multiplier, from docs/results/minatar_scaling.csv. Right: the errors that each of ten
-heads learns from, from docs/quickstart.csv. Lines are means over seeds, and every seed is a point. Pages that show it
-have the numbers with their intervals.
+Left: returns of two games by reward multiplier, from the first look of docs/results/scales_table.csv. Right: the errors
+that each of ten heads learns from, from docs/quickstart.csv. Lines are means over runs, and every run is a point. Pages
+that show it have the numbers with their intervals.
 """
 
 from __future__ import annotations
@@ -17,21 +17,25 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.minatar_scaling_results import MULTIPLIERS, Cell, read, returns_by_cell
+from benchmarks import grid, reward_scales, reward_scales_results
 from studies import figure
 
-GAME, HEADS, LEARNING_RATE = "space_invaders", 10, "6e-4"  # at which both variants do best
-RANDOM_RETURN = 2.74  # docs/results/minatar_scaling.md
-WITH, WITHOUT = "with return-based scaling", "without"
-COLOURS = {WITH: figure.COLOURS["scaled"], WITHOUT: figure.COLOURS["unscaled"]}
+WITH, WITHOUT, OUTPUTS = "with return-based scaling", "without", "with scaled outputs, too: return_out"
+SCALINGS = {WITH: "return", WITHOUT: "none", OUTPUTS: "return_out"}
+COLOURS = {WITH: figure.COLOURS["scaled"], WITHOUT: figure.COLOURS["unscaled"], OUTPUTS: "tab:blue"}
 
 
-def returns_by_multiplier(table: Path) -> dict[str, list[np.ndarray]]:
-    """Mean returns of the seeds [seeds] at each of `MULTIPLIERS`, with scaling and without."""
-    cells = returns_by_cell(read(table), GAME)
+def shares_by_multiplier(table: Path) -> dict[str, list[np.ndarray]]:
+    """Mean returns over those of `none` in the clean game, geometric over games [repeats], by place of `FAMILIES`."""
+    found = reward_scales_results.logs(reward_scales_results.looked_at(grid.read(table)), "mean_return")
+
+    def shares(task: str, method: str) -> np.ndarray:
+        games = [found[game, task, method] - found[game, "x1", "none"].mean() for game in reward_scales.GAMES]
+        return np.exp(np.mean(games, axis=0))
+
     return {
-        name: [cells[Cell(multiplier, HEADS, scaling, LEARNING_RATE)] for multiplier in MULTIPLIERS]
-        for name, scaling in ((WITH, "return"), (WITHOUT, "none"))
+        name: [shares(task, method) for task in reward_scales_results.FAMILIES]
+        for name, method in SCALINGS.items()
     }
 
 
@@ -47,24 +51,23 @@ def errors_by_head(table: Path) -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def draw(returns: dict[str, list[np.ndarray]], errors: dict[str, dict[str, list[float]]]) -> figure.Figure:
+def draw(shares: dict[str, list[np.ndarray]], errors: dict[str, dict[str, list[float]]]) -> figure.Figure:
     """Two panels; the same colours in both."""
     drawing, ((left, right),) = figure.new_figure(1, 2, panel=(5.2, 3.5))
     for name, colour in COLOURS.items():
-        plot(left, MULTIPLIERS, returns[name], colour, name)
-        columns = list(errors[name].values())
+        plot(left, range(len(shares[name])), shares[name], colour, name)
+    for name in errors:
+        colour, columns = COLOURS[name], list(errors[name].values())
         means = [
             *plot(right, range(5), columns[:5], colour),  # clipped rewards
             *plot(right, range(5, 10), columns[5:], colour),
         ]
         span = float(f"{max(means) / min(means):.2g}")
         right.lines[-1].set_label(f"{name}: they span a factor of {span:,.4g}")
-    left.axhline(RANDOM_RETURN, color=figure.COLOURS["reference"], ls=":", label="random policy")
-    left.set(xscale="log", xlabel="rewards multiplied by", ylim=(0, None))
-    left.set_xticks(MULTIPLIERS, map(str, MULTIPLIERS))
-    left.minorticks_off()
-    left.set_ylabel("mean training return (original points)")
-    left.set_title("Returns of ten heads, three to five seeds")
+    left.axhline(1.0, color=figure.COLOURS["reference"], ls=":")
+    left.set_xticks(range(3), ["0.001", "1", "10,000"])
+    left.set(xlabel="rewards multiplied by", ylabel="return, over that without scaling at 1", ylim=(0, 1.25))
+    left.set_title("Space Invaders and Breakout, ten heads, three runs each")
     right.set_xticks(range(10), [head.partition("_")[2] for head in errors[WITH]])
     right.set(xlabel="discount of the head", yscale="log")
     right.axvline(4.5, ymax=0.75, color=figure.COLOURS["reference"], lw=0.8)
@@ -72,7 +75,7 @@ def draw(returns: dict[str, list[np.ndarray]], errors: dict[str, dict[str, list[
         right.text(place, 0.12, rewards, ha="center", color=figure.COLOURS["reference"])
     right.set_ylabel("RMS TD error learned from")
     right.set_title("Errors of each head, rewards times 1000, five seeds")
-    left.legend(loc="lower left")
+    left.legend(loc="lower center")
     right.legend(loc="upper left")
     right.set_ylim(0.08, 1e5)  # room for the legend
     return drawing
@@ -96,7 +99,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
     options = parser.parse_args(command_line)
     drawing = draw(
-        returns_by_multiplier(options.docs / "results/minatar_scaling.csv"),
+        shares_by_multiplier(options.docs / "results" / reward_scales.tables("table")["runs"].name),
         errors_by_head(options.docs / "quickstart.csv"),
     )
     drawing.savefig(options.docs / "images/effect.png", dpi=110)

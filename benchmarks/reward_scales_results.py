@@ -44,6 +44,14 @@ TABLE_CONTRASTS = (
     ("return_support", "return_out"),
     ("two_hot", "return_out"),
 )
+AFTERWARDS = (
+    ("return", "none"),
+    ("return_out", "none"),
+    ("return_out", "gymnasium"),
+    ("max_reward", "return"),
+    ("max_reward", "clip"),
+    ("max_reward", "pop_art_first"),
+)
 FACTORS = (("returns", "targets"), ("taken", "preserved"), ("sigma", "s"), ("sigma", "geometric"))
 FAMILIES = {"x0.001": "times 0.001", "x1": "as they are", "x10000": "times 10,000"}
 KNOBS = {
@@ -139,21 +147,20 @@ def same_rate_contrast(found: Logs) -> list[Line]:
     return compared({"`pop_art_first` over `pop_art`": sides(found, [("pop_art_first", "pop_art")])})
 
 
-def by_task(rows: Rows, ours: str, theirs: str) -> list[str]:
-    """Two methods in each task, over both games."""
+def by_task(rows: Rows, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Ratios of mean returns in each task, over both games, and in all of them."""
+    found, tasks = logs(rows, "mean_return"), reward_scales.TASKS
     lines = [
-        f"| `{ours}` over `{theirs}` | {' | '.join(f'ratio {words}' for words in MEASURES.values())} |",
-        "|---" * (1 + len(MEASURES)) + "|",
+        f"| contrast | {' | '.join(FAMILIES.get(task, f'`{task}`') for task in tasks)} | all |",
+        "|---" * (2 + len(tasks)) + "|",
     ]
-    by_measure = [logs(rows, measure) for measure in MEASURES]
-    for task in reward_scales.TASKS:
+    for pair in pairs:
         cells = [
-            sides({key: values for key, values in found.items() if key[1] == task}, [(ours, theirs)])
-            for found in by_measure
+            sides({key: values for key, values in found.items() if key[1] in some}, [pair])
+            for some in (*((task,) for task in tasks), tasks)
         ]
-        lines.append(
-            f"| {FAMILIES.get(task, f'`{task}`')} | {' | '.join(ratio(contrast(*both)) for both in cells)} |"
-        )
+        entries = " | ".join(ratio(contrast(*both)) for both in cells)
+        lines.append(f"| `{pair[0]}` over `{pair[1]}` | {entries} |")
     return lines
 
 
@@ -305,11 +312,16 @@ def page(read: Mapping[str, Rows]) -> str:
             "Share of the return of `none` in the clean game that is kept, over the run.",
             "",
         ]
-        parts += [*kept_table(rows), "", *contrast_table(rows, table_contrasts), "", *cell_table(rows), ""]
+        parts += [*kept_table(rows), "", *contrast_table(rows, table_contrasts), ""]
+        parts += [
+            "Ratios over the run by task, and of other pairs: looked at afterwards, and so without p.",
+            "",
+        ]
+        parts += [*by_task(rows, [*TABLE_CONTRASTS, *AFTERWARDS]), "", *cell_table(rows), ""]
     if rows := same_rate_rows(read):
         parts += ["## Pop-Art at the same learning rate", "", *contrast_table(rows, same_rate_contrast), ""]
         parts += ["By task, looked at beside it, and so without p:", ""]
-        parts += [*by_task(rows, "pop_art_first", "pop_art"), ""]
+        parts += [*by_task(rows, [("pop_art_first", "pop_art")]), ""]
     if rows := read["attribution"]:
         parts += ["## What makes the difference to Pop-Art", "", *contrast_table(rows, factor_contrasts), ""]
         parts += [

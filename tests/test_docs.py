@@ -189,6 +189,22 @@ def bindings(path):
     return bound
 
 
+@pytest.mark.parametrize(
+    ("page", "first", "last"),
+    [
+        ("README.md", "## What to expect", "**Use it**"),
+        ("docs/method.md", "## What to use when", "## What it does not see"),
+        ("docs/reproducing.md", "## Scalings on MinAtar", "## Atari"),
+    ],
+)
+def test_ratios_of_scalings_are_those_of_the_results(page, first, last):
+    text = re.sub(r"\s+", " ", (ROOT / page).read_text().split(first)[1].split(last)[0])
+    ratios = re.findall(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", text)
+    assert len(ratios) > 5
+    results = (ROOT / "docs/results/scales.md").read_text()
+    assert [ratio for ratio in ratios if ratio not in results] == []
+
+
 def test_the_half_life_of_return_recent_is_what_the_replay_holds():
     half_life = bindings(ROOT / "configs/scaling/return_recent.gin")["scalings.return_out.half_life"]
     for config in ("quickstart", "minatar"):

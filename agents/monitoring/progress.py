@@ -23,7 +23,7 @@ RATE_WINDOW = (
 class Snapshot:
     """Contents of one line; None is what is not known yet, or does not apply.
 
-    `updates`, `total_updates` count learner updates, `steps` environment steps over all environments,
+    `updates`, `total_updates` count learner updates, `steps`, `total_steps` environment steps over all environments,
     `frames` what the emulator drew in them; `waits` the shares of time in which the learner waits for collectors, and
     they for it, in a distributed run; `elapsed` and `left` are seconds.
     """
@@ -31,6 +31,7 @@ class Snapshot:
     updates: int
     total_updates: int
     steps: int
+    total_steps: int | None = None
     frames: int | None = None
     episode_return: float | None = None
     eval_return: float | None = None
@@ -45,10 +46,11 @@ def format_line(snapshot: Snapshot) -> str:
     """Returns the line without a line end."""
     s = snapshot
     share = 100 * s.updates // max(s.total_updates, 1)
+    end = "" if s.total_steps is None else f"/{s.total_steps:,}"
     frames = "" if s.frames is None else f" ({s.frames:,} frames)"
     fields = [
         f"updates {s.updates:,}/{s.total_updates:,} ({share}%)",
-        f"steps {s.steps:,}{frames}",
+        f"steps {s.steps:,}{end}{frames}",
         f"return {_number(s.episode_return)}",
         f"eval {_number(s.eval_return)}",
         f"{_number(s.steps_per_second)} steps/s",
@@ -64,7 +66,7 @@ class Progress:
     """Draws the progress of a run; costs nothing to update often.
 
     Args:
-      total_updates: where the run ends.
+      total_updates, total_steps: where the run ends, whichever comes first; without `total_steps` updates alone count.
       updates, steps: where it starts, other than 0 when it goes on from a checkpoint.
       frames_per_step: frames that the emulator draws per environment step; None leaves frames out.
       last_episodes: how many finished episodes the return is the mean of.
@@ -77,6 +79,7 @@ class Progress:
         self,
         total_updates: int,
         *,
+        total_steps: int | None = None,
         updates: int = 0,
         steps: int = 0,
         frames_per_step: int | None = None,
@@ -85,7 +88,7 @@ class Progress:
         interval: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._total_updates = total_updates
+        self._total_updates, self._total_steps = total_updates, total_steps
         self._updates, self._steps = updates, steps
         self._frames_per_step = frames_per_step
         self._returns: collections.deque[float] = collections.deque(maxlen=last_episodes)
@@ -140,10 +143,14 @@ class Progress:
             if seconds > 0
             else (None, None)
         )
+        ahead = [(self._total_updates - self._updates, rates[1])]
+        if self._total_steps is not None:
+            ahead.append((self._total_steps - self._steps, rates[0]))
         return Snapshot(
             updates=self._updates,
             total_updates=self._total_updates,
             steps=self._steps,
+            total_steps=self._total_steps,
             frames=self._steps * self._frames_per_step if self._frames_per_step else None,
             episode_return=sum(self._returns) / len(self._returns) if self._returns else None,
             eval_return=self._eval_return,
@@ -151,7 +158,7 @@ class Progress:
             updates_per_second=rates[1],
             waits=self._waits,
             elapsed=now - self._start,
-            left=max(self._total_updates - self._updates, 0) / rates[1] if rates[1] else None,
+            left=min((max(count, 0) / rate for count, rate in ahead if rate), default=None),
         )
 
     def _draw(self, now: float) -> None:

@@ -284,6 +284,7 @@ class ClusterRun:
         status = self._learner.status
         progress = Progress(
             self._training.updates,
+            total_steps=self._training.environment_steps,
             updates=status.get("updates", 0),
             steps=status.get("steps", 0),
             frames_per_step=status.get("frames_per_step"),

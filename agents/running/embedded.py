@@ -105,6 +105,7 @@ class EmbeddedRun:
         learner, game = self.learner, self.environment.game
         self._progress = Progress(
             self._training.updates,
+            total_steps=self._training.environment_steps,
             updates=learner.updates,
             steps=learner.environment_steps,
             frames_per_step=None if game is None else FRAMES_PER_STEP,

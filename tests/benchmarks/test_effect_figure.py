@@ -8,11 +8,11 @@ from tests.source_tree import ROOT
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_returns_that_it_names_are_those_of_the_left_panel():
-    returns = effect_figure.returns_by_multiplier(ROOT / "docs/results/minatar_scaling.csv")
-    for name in (effect_figure.WITH, effect_figure.WITHOUT):
-        first, *_, last = [values.mean() for values in returns[name]]
-        assert f"from {first:.2f} to {last:.2f}" in README
+def test_the_shares_that_it_names_are_those_of_the_left_panel():
+    shares = effect_figure.shares_by_multiplier(ROOT / "docs/results/scales_table.csv")
+    for values in shares.values():
+        first, _, last = [np.exp(np.log(of).mean()) for of in values]
+        assert f"{first:.2f} and {last:.2f}" in README
 
 
 def test_the_factors_that_it_names_are_those_of_the_right_panel():
@@ -25,7 +25,7 @@ def test_the_factors_that_it_names_are_those_of_the_right_panel():
 
 def test_the_figure_is_small_enough_for_the_repository(tmp_path):
     (tmp_path / "images").mkdir()
-    for table in ("quickstart.csv", "results/minatar_scaling.csv"):
+    for table in ("quickstart.csv", "results/scales_table.csv"):
         (tmp_path / table).parent.mkdir(exist_ok=True)
         (tmp_path / table).write_bytes((ROOT / "docs" / table).read_bytes())
     effect_figure.main([f"--docs={tmp_path}"])

@@ -124,6 +124,18 @@ def test_a_learner_that_lost_updates_counts_its_rates_from_where_it_goes_on():
     assert (snapshot.updates_per_second, snapshot.steps_per_second, snapshot.left) == (1.0, 10.0, 590.0)
 
 
+def test_the_time_left_is_that_to_the_end_which_comes_first():
+    clock = Clock()
+    progress = Progress(10_000_000, total_steps=50_000, stream=io.StringIO(), clock=clock)
+    clock.now += 10
+    progress.update(500, 5000)
+    snapshot = progress.snapshot(clock())
+    assert snapshot.left == pytest.approx(90.0)
+    assert "steps 5,000/50,000  " in format_line(snapshot)
+    progress.update(9_999_500, 5000)
+    assert progress.snapshot(clock()).left < 1.0
+
+
 def test_a_resumed_run_counts_its_rates_from_where_it_goes_on():
     clock = Clock()
     progress = Progress(2000, updates=1000, steps=50_000, stream=io.StringIO(), clock=clock)

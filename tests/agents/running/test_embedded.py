@@ -165,12 +165,13 @@ def test_a_resumed_run_has_the_replay_the_statistics_and_the_bandit(tmp_path):
         np.testing.assert_array_equal(after[name], values, err_msg=name)
 
 
-def test_a_limit_of_environment_steps_ends_the_run_first(tmp_path):
+def test_a_limit_of_environment_steps_ends_the_run_first(tmp_path, capsys):
     from agents.running.embedded import EmbeddedRun
 
     with configured("train.updates = 1000", "train.environment_steps = 150"), EmbeddedRun(tmp_path) as run:
         result = run.run()
     assert 150 <= result.environment_steps < 200 and result.updates < 1000
+    assert f"steps {result.environment_steps}/150" in capsys.readouterr().out
 
 
 def state_of(run):
