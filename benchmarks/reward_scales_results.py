@@ -4,14 +4,15 @@
 
 Reads docs/results/scales_*.csv and writes scales.md and scales.png beside them.
 
-The rules were written before the first run; that about looks after the learning rates, before the table. Methods are
-compared by logarithms of mean returns, so that differences are ratios, and all tasks count alike. The variance between
-runs is pooled over all cells of a comparison; intervals are 95%, Student's t, about chance between runs on these tasks.
-p comes from dealing each task's runs to the two sides at random, and is adjusted by Holm's method for the number of
-contrasts of its table. A contrast is decided where that is below 0.05, or where two one-sided tests at 5% bound the
-ratio between 0.95 and 1.05; both p are multiplied by the number of looks at the table so far, one for every three
-repeats: of a look that is not complete, nothing is shown. What decides is the speed of learning, `mean_return`, the
-mean over the run; the last fifth and greedy play at the end stand beside it.
+The rules were written before the first run; that about looks after the learning rates, before the table; `same_rate`
+after the table's first look. Methods are compared by logarithms of mean returns, so that differences are ratios, and
+all tasks count alike. The variance between runs is pooled over all cells of a comparison; intervals are 95%,
+Student's t, about chance between runs on these tasks. p comes from dealing each task's runs to the two sides at
+random, and is adjusted by Holm's method for the number of contrasts of its table. A contrast is decided where that is
+below 0.05, or where two one-sided tests at 5% bound the ratio between 0.95 and 1.05; both p are multiplied by the
+number of looks at the table so far, one for every three repeats: of a look that is not complete, nothing is shown.
+What decides is the speed of learning, `mean_return`, the mean over the run; the last fifth and greedy play at the end
+stand beside it.
 """
 
 from __future__ import annotations
