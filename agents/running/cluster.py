@@ -138,24 +138,24 @@ class ClusterRun:
         return [self._replay, self._learner, self._evaluator, *self._collectors]
 
     def run(self) -> Result:
-        """Trains to the end, or until SIGINT or SIGTERM; then evaluates, and says how it went.
+        """Trains to the end, or until `stop`; then evaluates, and says how it went.
 
         Raises:
           RunFolderError: a process failed in a way that a restart would repeat, or too often.
         """
-        with on_first_signal(self._stop):
-            self._begin_all()
-            self._progress = self._first_progress()
-            while self._stopped_by is None and not self._done():
-                self._look_after_all()
-            return self._finish()
+        self._begin_all()
+        self._progress = self._first_progress()
+        while self._stopped_by is None and not self._done():
+            self._look_after_all()
+        return self._finish()
 
     def close(self) -> None:
         """Ends every process of the run."""
         for member in self._members:
             self._ray.kill(member.host, no_restart=True)
 
-    def _stop(self, number: int) -> None:
+    def stop(self, number: int) -> None:
+        """Lets `run` come to its end; `number`: of the signal that asks for it."""
         self._stopped_by = number
 
     def _begin(self, member: Member) -> None:
@@ -383,8 +383,11 @@ def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
     """
     root_dir = os.path.abspath(root_dir)
     _wait_for_predecessors(root_dir)
-    with ray_connection.opened(cluster, slots=collectors + 3) as ray:
+    slots = collectors + 3
+    # A second signal ends the process at once as long as Ray is there: an exception in its shutdown ends in anything.
+    with contextlib.closing(contextlib.ExitStack()) as signals, ray_connection.opened(cluster, slots) as ray:
         run = ClusterRun(ray, root_dir, collectors, one_machine=cluster is None)
+        signals.enter_context(on_first_signal(run.stop))
         try:
             return run.run()
         finally:

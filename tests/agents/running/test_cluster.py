@@ -2,13 +2,15 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
-import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from agents.running import cluster
 from tests.agents.running.test_embedded import REPOSITORY, command, scalars
 from tests.agents.started import DISTRIBUTED, Started, patience
 
@@ -91,6 +93,43 @@ def test_distributed_runs_end_by_themselves_two_at_a_time(tmp_path):
     assert np.isfinite(training["episode/return"]).all()
 
 
+def catches(pid, number):
+    """Whether a process has a handler of its own for a signal."""
+    caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[1]
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def test_a_second_signal_ends_the_process_at_once_while_ray_shuts_down_too(monkeypatch, tmp_path):
+    before, while_closing = signal.signal(signal.SIGINT, signal.SIG_IGN), []
+
+    @contextlib.contextmanager
+    def opened(*_, **__):
+        yield None
+        while_closing.append(signal.getsignal(signal.SIGINT))
+
+    class Run:
+        def __init__(self, *_, **__):
+            self.stopped_by = None
+
+        def stop(self, number):
+            self.stopped_by = number
+
+        def run(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            return self.stopped_by
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(cluster.ray_connection, "opened", opened)
+    monkeypatch.setattr(cluster, "ClusterRun", Run)
+    try:
+        assert cluster.train(str(tmp_path), collectors=1) == signal.SIGINT
+        assert while_closing == [signal.SIG_DFL] and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A disk of its own, of 64 MB."""
@@ -119,10 +158,11 @@ def test_a_full_disk_ends_the_run_with_its_name_and_a_second_signal_ends_it_at_o
     with Started(root) as run:
         run.wait_for_resumption()
         assert run.resumed in saved(root)
-        for _ in range(2):
-            run.process.send_signal(signal.SIGINT)
-            time.sleep(1.5)  # while the first is being minded, a second of its kind is lost
-        assert run.finish() == -signal.SIGINT
+        run.signal(signal.SIGSTOP, "learner")  # which therefore never stops in order
+        run.process.send_signal(signal.SIGINT)
+        run.wait_for(lambda: not catches(run.process.pid, signal.SIGINT))  # the first has been minded
+        run.process.send_signal(signal.SIGINT)
+        assert run.finish() == -signal.SIGINT, run.story()
         run.assert_nothing_left(agents=False)
 
 
