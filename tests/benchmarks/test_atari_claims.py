@@ -45,6 +45,7 @@ def test_every_variant_has_every_game_and_order_and_seeds_are_of_the_key():
     first, second = runs[:35], runs[35:]
     assert {run.repeat for run in first} == {0} and {run.repeat for run in second} == {1}
     assert [run.game for run in first] != sorted(run.game for run in first)
+    assert [run.game for run in second[21:]] == ["boxing"] * 7 + ["qbert"] * 7
     assert runs == atari_claims.runs()
 
 
@@ -63,6 +64,27 @@ def test_single_runs_decide_nothing_and_games_that_nobody_learns_are_left_out():
         if row["game"] == "qbert":
             row["last_fifth"] = "160"
     assert "| 4 | +" in atari_claims_results.claim_lines(runs, heads)[2]
+
+
+def test_single_runs_of_some_games_leave_the_others_to_decide():
+    runs, heads = made_up(score_of, lambda name: 1e4 if name == "none" else 3.0)
+
+    def kept(rows):
+        return [row for row in rows if row["game"] not in atari_claims.CUT or row["repeat"] == "0"]
+
+    lines = atari_claims_results.claim_lines(kept(runs), kept(heads))[2:]
+    assert all("| 3 | " in line for line in lines)
+    assert not any("cannot be decided" in line for line in lines)
+
+
+def test_a_run_without_any_accuracy_is_left_out_of_claims_about_it_alone():
+    runs, heads = made_up(score_of, lambda name: 1e4 if name == "none" else 3.0)
+    for row in heads:
+        if (row["game"], row["scaling"], row["heads"]) == ("qbert", "none", "10"):
+            row["relative_value_error"] = "nan"
+    spans, accuracy, low, shares = atari_claims_results.claim_lines(runs, heads)[-4:]
+    assert "| 5 | " in spans and "| 5 | " in shares.split("their share")[1]
+    assert "| 4 | " in accuracy and "| 4 | " in low and "nan" not in accuracy + low
 
 
 @pytest.mark.parametrize(
