@@ -20,6 +20,7 @@ have two runs on both sides, a claim is about these games alone: single runs hav
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -190,17 +191,26 @@ def score_lines(rows: Rows, column: str) -> list[str]:
 def page(runs: Rows, heads: Rows) -> str:
     """The Markdown page."""
     minutes = sum(float(row["minutes"]) for row in runs)
-    wanted = len(atari_claims.runs())
+    processors = Counter(row["processor"] for row in runs).most_common()
+    grid_of_runs = atari_claims.runs()
+    made = {(row["game"], int(row["heads"]), row["scaling"], int(row["repeat"])) for row in runs}
+    cut = Counter(run.game for run in grid_of_runs if run not in made)
     return "\n".join(
         [
             "# The paper's claims on Atari, at a small size",
             "",
-            f"`.venv/bin/python -m benchmarks.atari_claims_results`: {len(runs)} of {wanted} runs of "
-            f"`benchmarks/atari_claims.py`, {atari_claims.STEPS:,} steps each, {minutes / 60:.1f} hours of one core.",
+            f"`.venv/bin/python -m benchmarks.atari_claims_results`: {len(runs)} of {len(grid_of_runs)} runs of "
+            f"`benchmarks/atari_claims.py`, {atari_claims.STEPS:,} steps each, {minutes / 60:.1f} hours of one core ("
+            + ", ".join(f"{name}: {count}" for name, count in processors)
+            + "). Not run: "
+            + (", ".join(f"{count} of {game}" for game, count in cut.items()) or "nothing")
+            + ".",
             "",
             "\n\n".join((__doc__ or "").strip().split("\n\n")[3:]),
             "",
             *claim_lines(runs, heads),
+            "",
+            "Intervals and p are not corrected for the number of claims.",
             "",
             "## Human-normalised scores, training, last fifth",
             "",
@@ -266,7 +276,8 @@ def draw(runs: Rows, heads: Rows) -> figure.Figure:  # type: ignore[name-defined
         variant = int(row["heads"]), row["scaling"]
         score = scores.human_normalised_score(row["game"], float(row["greedy"]))
         if variant in ((10, "return"), (1, "return"), (1, "clip")):
-            axes[1, 1].plot(float(row["rewarded"]), score, "o", ms=4, color=COLOURS[variant])
+            letters = f"${row['game'][:2].title()}$"
+            axes[1, 1].plot(float(row["rewarded"]), score, marker=letters, ms=11, color=COLOURS[variant])
     axes[1, 1].set(xlabel="rewards per greedy episode that are not 0", ylabel="human-normalised score")
     axes[1, 1].set_title("clipped against raw (figure 14)")
     drawing.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)

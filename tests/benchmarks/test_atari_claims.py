@@ -19,7 +19,7 @@ def made_up(score_of, span_of, games=atari_claims.GAMES, repeats=2):
         key = {"game": game, "heads": str(variant[0]), "scaling": variant[1], "repeat": str(repeat)}
         random, human = scores.human_normalised_score(game, 0.0), scores.human_normalised_score(game, 1.0)
         points = (score_of(*variant) * generator.normal(1.0, 0.02) - random) / (human - random)
-        line = {"last_fifth": points, "greedy": points, "rewarded": 10, "minutes": 20}
+        line = {"last_fifth": points, "greedy": points, "rewarded": 10, "minutes": 20, "processor": "one"}
         runs.append(key | {name: str(value) for name, value in line.items()})
         for index, head in enumerate(HEADS if variant[0] == 10 else HEADS[:1]):
             span = span_of(variant[1]) ** (index / len(HEADS)) * generator.normal(1.0, 0.02)
@@ -114,5 +114,9 @@ def test_the_page_and_the_figure_are_written_beside_the_tables(tmp_path, capsys)
         (tmp_path / atari_claims.TABLES[name].name).write_text(text + "\n")
     atari_claims_results.main([f"--results={tmp_path}"])
     page = (tmp_path / "atari_small_claims.md").read_text()
-    assert "70 of 70 runs" in page and "| 10 | `return` | 1.0" in page
+    assert (
+        "70 of 70 runs" in page and "(one: 70). Not run: nothing." in page and "| 10 | `return` | 1.0" in page
+    )
     assert (tmp_path / "atari_small_claims.png").stat().st_size > 10_000
+    kept = [row for row in runs if row["game"] != "qbert" or row["repeat"] == "0"]
+    assert "Not run: 7 of qbert." in atari_claims_results.page(kept, heads)
