@@ -1,6 +1,7 @@
 """The grid of runs, and verdicts on made-up ones whose truth is known; what a run measures takes minutes."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -119,4 +120,7 @@ def test_the_page_and_the_figure_are_written_beside_the_tables(tmp_path, capsys)
     )
     assert (tmp_path / "atari_small_claims.png").stat().st_size > 10_000
     kept = [row for row in runs if row["game"] != "qbert" or row["repeat"] == "0"]
+    assert not re.search(r"qbert \d", atari_claims_results.deviations(kept))
+    spreads = re.findall(r"pong ([\d.]+)", atari_claims_results.deviations(runs))
+    assert 0.005 < float(spreads[0]) < 0.05  # 0.02 was drawn
     assert "Not run: 7 of qbert." in atari_claims_results.page(kept, heads)
