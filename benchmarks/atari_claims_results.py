@@ -50,7 +50,6 @@ SCORE_CLAIMS: tuple[tuple[str, str, Variant, Variant, str], ...] = (
     ("12", "one head: `clip` above `none`", (1, "clip"), (1, "none"), "above"),
     ("", "ten heads: `return_out` above `return`", (10, "return_out"), (10, "return"), "above"),
 )
-RETURN_AND_NONE: tuple[Variant, Variant] = (10, "return"), (10, "none")
 WEIGHTY = "boxing"
 COLOURS = {
     (10, "none"): "tab:red",
@@ -161,7 +160,12 @@ def claims(runs: Rows, heads: Rows) -> list[tuple[str, str, str, Games]]:
     return [
         *((number, claim, kind, games(*sides, scored)) for number, claim, *sides, kind in SCORE_CLAIMS),
         *(
-            (number, f"`return` against `none`: {claim}", "less", games(*RETURN_AND_NONE, of_ten(measured)))
+            (
+                number,
+                f"`return` against `none`: {claim}",
+                "less",
+                games((10, "return"), (10, "none"), of_ten(measured)),
+            )
             for number, claim, measured in HEAD_CLAIMS
         ),
     ]

@@ -78,6 +78,17 @@ def test_single_runs_of_some_games_leave_the_others_to_decide():
     assert not any("cannot be decided" in line for line in lines)
 
 
+def test_the_column_without_boxing_is_of_the_other_games_and_decides_nothing():
+    runs, heads = made_up(score_of, lambda name: 2.0)
+    before = atari_claims_results.claim_lines(runs, heads)[2].split(" | ")
+    for row in runs:
+        if (row["game"], row["heads"], row["scaling"]) == ("boxing", "10", "none"):
+            row["last_fifth"] = "300"
+    after = atari_claims_results.claim_lines(runs, heads)[2].split(" | ")
+    assert after[5] == before[5] and float(after[5].split()[0]) > 0
+    assert after[3] != before[3] and (before[6], after[6]) == ("seen |", "contradicted |")
+
+
 def test_a_run_without_any_accuracy_is_left_out_of_claims_about_it_alone():
     runs, heads = made_up(score_of, lambda name: 1e4 if name == "none" else 3.0)
     for row in heads:
