@@ -174,16 +174,10 @@ def claims(runs: Rows, heads: Rows) -> list[tuple[str, str, str, Games]]:
 def claim_lines(runs: Rows, heads: Rows) -> list[str]:
     """The table of claims."""
 
-    def compare(games: Games) -> Contrast:
-        return contrast(*sides(games), pooled=False)
-
     def sides(games: Games) -> tuple[list[np.ndarray], list[np.ndarray]]:
         return [ours for ours, _ in games.values()], [theirs for _, theirs in games.values()]
 
-    def difference(games: Games) -> str:
-        if not games:
-            return ""
-        compared = compare(games)
+    def interval(compared: Contrast) -> str:
         low, high = compared.interval()
         return f"{compared.difference:+.2f}" + (f" [{low:+.2f}, {high:+.2f}]" if np.isfinite(low) else "")
 
@@ -194,9 +188,11 @@ def claim_lines(runs: Rows, heads: Rows) -> list[str]:
     for number, claim, kind, games in claims(runs, heads):
         if games:
             others = {game: both for game, both in games.items() if game != WEIGHTY}
+            compared = contrast(*sides(games), pooled=False)
+            without = interval(contrast(*sides(others), pooled=False)) if others else ""
             lines.append(
-                f"| {number} | {claim} | {len(games)} | {difference(games)} | {permutation(*sides(games)):.3f} | "
-                f"{difference(others)} | {verdict(compare(games), kind)} |"
+                f"| {number} | {claim} | {len(games)} | {interval(compared)} | {permutation(*sides(games)):.3f} | "
+                f"{without} | {verdict(compared, kind)} |"
             )
     return lines
 
@@ -231,7 +227,6 @@ def score_lines(rows: Rows, column: str) -> list[str]:
 def page(runs: Rows, heads: Rows) -> str:
     """The Markdown page."""
     minutes = sum(float(row["minutes"]) for row in runs)
-    processors = Counter(row["processor"] for row in runs).most_common()
     grid_of_runs = atari_claims.runs()
     made = {(row["game"], int(row["heads"]), row["scaling"], int(row["repeat"])) for row in runs}
     cut = Counter(run.game for run in grid_of_runs if run not in made)
@@ -240,9 +235,8 @@ def page(runs: Rows, heads: Rows) -> str:
             "# The paper's claims on Atari, at a small size",
             "",
             f"`.venv/bin/python -m benchmarks.atari_claims_results`: {len(runs)} of {len(grid_of_runs)} runs of "
-            f"`benchmarks/atari_claims.py`, {atari_claims.STEPS:,} steps each, {minutes / 60:.1f} hours of one core ("
-            + ", ".join(f"{name}: {count}" for name, count in processors)
-            + "). Not run: "
+            f"`benchmarks/atari_claims.py`, {atari_claims.STEPS:,} steps each, {minutes / 60:.1f} hours of one core "
+            f"({grid.processors(runs)}). Not run: "
             + (", ".join(f"{count} of {game}" for game, count in cut.items()) or "nothing")
             + ".",
             "",

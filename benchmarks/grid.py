@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,13 @@ def read(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def processors(rows: Sequence[Mapping[str, str]]) -> str:
+    """How many of these lines were made on which processor, the most frequent first."""
+    return ", ".join(
+        f"{name}: {count}" for name, count in Counter(row["processor"] for row in rows).most_common()
+    )
 
 
 def append(path: Path, run: Run, lines: Sequence[dict[str, str]]) -> None:

@@ -18,7 +18,6 @@ stand beside it.
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -291,15 +290,13 @@ def page(read: Mapping[str, Rows]) -> str:
     """The Markdown page; `read`: the runs of each experiment."""
     every = [row for rows in read.values() for row in rows]
     minutes = sum(float(row["minutes"]) for row in every)
-    processors = Counter(row["processor"] for row in every).most_common()
     parts = [
         "# What normalises best when rewards have other scales",
         "",
         "`.venv/bin/python -m benchmarks.reward_scales_results`: "
         + ", ".join(f"{len(rows)} runs of {name}" for name, rows in read.items())
-        + f"; {minutes / 60:.1f} hours of one core ("
-        + ", ".join(f"{name}: {count}" for name, count in processors)
-        + "). `benchmarks/reward_scales.py` says how they were made.",
+        + f"; {minutes / 60:.1f} hours of one core ({grid.processors(every)}). `benchmarks/reward_scales.py` says "
+        + "how they were made.",
         "",
         (__doc__ or "").split("\n\n")[-1].strip(),
         "",
