@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import gin  # noqa: E402
 from agents import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
 from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
-from agents.running import ray_connection, roles  # noqa: E402
+from agents.running import processes, ray_connection, roles  # noqa: E402
 from agents.running.signals import on_first_signal  # noqa: E402
 from agents.storage.run_folder import write  # noqa: E402
 from agents.workers.parts import Result, Training  # noqa: E402
@@ -29,6 +30,7 @@ from agents.workers.parts import Result, Training  # noqa: E402
 DEFAULT_COLLECTORS = 4
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
+_COMPUTING = 20.0  # CPU seconds that show that it computes: more than looking at it takes in that time
 _POLL = 0.5  # seconds between two looks at all processes
 _PROCESSES = "processes.txt"  # in the run folder
 
@@ -53,8 +55,9 @@ class Host:
             return working.run()
 
     def status(self) -> dict[str, Any]:
-        """The role's status, empty while it is being built; and the process."""
-        return {"pid": os.getpid()} | (self._role.status() if self._role is not None else {})
+        """The role's status, empty while it is being built; and the process, with the CPU seconds that it has used."""
+        process = {"pid": os.getpid(), "cpu_seconds": time.process_time()}
+        return process | (self._role.status() if self._role is not None else {})
 
     def tell(self, method: str, *args: Any) -> None:
         """Calls a method of the role, if there is one already."""
@@ -189,7 +192,12 @@ class ClusterRun:
             if isinstance(error.cause, ValueError | UsageError):
                 raise UsageError(str(error.cause)) from error
             raise RunFolderError(f"The replay cannot be started: {error.cause}") from error
-        except self._ray.exceptions.RayActorError:
+        except self._ray.exceptions.RayActorError as error:
+            if self._replay.starts > self._training.max_faults:
+                (why, *_) = str(error).strip().splitlines() or [type(error).__name__]
+                raise RunFolderError(
+                    f"The replay's process died {self._replay.starts} times before it had started: {why}"
+                ) from error
             self._begin(self._replay)
 
     def _restart_all(self) -> None:
@@ -347,13 +355,15 @@ class ClusterRun:
             for member in (self._learner, self._evaluator):
                 member.host.tell.remote("stop")
             if "updates" in self._learner.status:  # otherwise it has not begun, and has nothing to save
-                self._ray.wait([self._learner.task])  # a second signal ends it at once
+                for _ in self._looks_until_end(self._learner):
+                    pass
         else:
-            while self._stopped_by is None and not self._ended(self._evaluator):
+            for _ in self._looks_until_end(self._evaluator):
+                if self._stopped_by is not None:
+                    break
                 # Again and again, for it may still be starting.
                 self._tell_loss_scales(self._outcome(self._learner))
                 self._evaluator.host.tell.remote("finish")
-                self._ray.wait([self._evaluator.task], timeout=_POLL)
         learner, evaluator = (self._outcome(member) for member in (self._learner, self._evaluator))
         updates, steps = learner.get("updates", 0), learner.get("steps", 0)
         eval_return = evaluator.get("eval_return")
@@ -362,6 +372,28 @@ class ClusterRun:
         final = float("nan") if eval_return is None else eval_return
         self._progress.say(closing_words(updates, steps, final, evaluator.get("head"), evaluator.get("game")))
         return Result(updates, steps, final, self._stopped_by)
+
+    def _looks_until_end(self, member: Member) -> Iterator[None]:
+        """Yields before every look at a member that is to end; kills its process once nothing about it moves.
+
+        It moves while it computes, counts or writes. A second signal ends this process at once.
+        """
+        moved, before = time.monotonic(), None
+        patience = max(processes.PATIENCE, self._training.step_timeout)
+        while not self._ended(member):
+            yield
+            self._ray.wait([member.task], timeout=_POLL)
+            member.look()
+            counts = (member.status.get(name) for name in ("pid", "updates", "steps"))
+            computed = member.status.get("cpu_seconds", 0.0) // _COMPUTING
+            now = (*counts, computed, processes.last_change(Path(self._root)))
+            if now != before:
+                moved, before = time.monotonic(), now
+            elif time.monotonic() - moved > patience:
+                self._progress.say(
+                    f"{member.name}: told to end, it has done nothing for {patience:.0f} s; it is killed."
+                )
+                return self._ray.kill(member.host, no_restart=True)
 
     def _outcome(self, member: Member) -> dict[str, Any]:
         """Returns what a member's work came to, or else its last status."""

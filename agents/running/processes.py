@@ -1,13 +1,14 @@
-"""Runs processes, some at a time, here or on a Ray cluster; what interrupts that ends them in order."""
+"""Runs processes, some at a time, here or on a Ray cluster; an interrupt ends them in order."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
+import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any, TypeVar
 
 from agents import UsageError
 from agents.running import ray_connection
+from agents.running.signals import on_first_signal, raise_for
 
 Job = TypeVar("Job")
+PATIENCE = 300.0  # seconds in which something of a run that was told to stop has to change
 _POLL = 0.5  # seconds between two looks at all processes
 _PRCTL, _PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl, 1
 
@@ -32,25 +35,29 @@ def work_through(
 ) -> Generator[tuple[Job, int], None, None]:
     """Begins jobs, as many at a time as there are places, and yields each that has ended with its exit code.
 
-    An exception sends SIGTERM to what runs and waits until it has ended; so do Ctrl-C and SIGTERM, which raise one.
+    An exception sends SIGTERM to what runs and waits until it has ended. A first SIGINT or SIGTERM raises one; a second
+    one ends this process, and what runs gets SIGTERM once more.
     """
-    _exit_on_sigterm()
     waiting = iter(jobs)
     running: dict[Job, subprocess.Popen] = {}
-    try:
-        while True:
-            for job in itertools.islice(waiting, places - len(running)):
-                running[job] = begin(job)
-            if not running:
-                return
-            time.sleep(_POLL)
-            for job in [job for job, process in running.items() if process.poll() is not None]:
-                yield job, running.pop(job).returncode
-    finally:
-        for process in running.values():
-            process.terminate()
-        for process in running.values():
-            process.wait()
+    signals: list[int] = []
+    with on_first_signal(signals.append):
+        try:
+            while True:
+                for job in itertools.islice(waiting, places - len(running)):
+                    running[job] = begin(job)
+                if not running:
+                    return
+                time.sleep(_POLL)
+                if signals:
+                    raise_for(signals[0])
+                for job in [job for job, process in running.items() if process.poll() is not None]:
+                    yield job, running.pop(job).returncode
+        finally:
+            for process in running.values():
+                process.terminate()
+            for process in running.values():
+                process.wait()
 
 
 def work_through_on_ray(
@@ -61,35 +68,69 @@ def work_through_on_ray(
     Raises:
       UsageError: the cluster cannot be reached, or is smaller than the `resources` of one command.
     """
-    with ray_connection.opened(cluster, slots=0) as ray:
-        _exit_on_sigterm()  # Ray has a handler of its own
+    signals: list[int] = []
+    # Entered within the connection, as Ray installs a handler of its own, and left after it: see `cluster.train`.
+    with contextlib.closing(contextlib.ExitStack()) as handlers, ray_connection.opened(cluster, 0) as ray:
+        handlers.enter_context(on_first_signal(signals.append))
         there = ray.cluster_resources()
         if resources["num_cpus"] > there.get("CPU", 0) or resources["num_gpus"] > there.get("GPU", 0):
             raise UsageError(f"No machine of the cluster has room for a run with {resources}.")
         remote = ray.remote(_work).options(max_retries=0, **resources)
-        tasks = {remote.remote(command, f"{folder}.log"): folder for folder, command in commands.items()}
+        tasks = {remote.remote(command, str(_log(folder))): folder for folder, command in commands.items()}
         try:
             while tasks:
-                time.sleep(_POLL)  # a signal that arrives in a call of Ray's becomes another exception
-                for task in ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[0]:
+                time.sleep(_POLL)
+                if signals:
+                    raise_for(signals[0])
+                for task in _ended(ray, tasks):
                     try:
                         code = ray.get(task)
                     except ray.exceptions.RayError:  # its machine is gone, for one
                         code = 1
                     yield tasks.pop(task), code
         finally:
-            for task in tasks:
-                ray.cancel(task)
-            for task in tasks:
-                ray.wait([task])
+            _stop(ray, tasks)
 
 
-def _exit_on_sigterm() -> None:
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+def _ended(ray: Any, tasks: Mapping[Any, Path]) -> list[Any]:
+    return ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[0] if tasks else []
+
+
+def _stop(ray: Any, tasks: Mapping[Any, Path]) -> None:
+    """Interrupts tasks and waits until they have ended; kills them once nothing changes in their folders any more."""
+    left, changed, latest = dict(tasks), time.monotonic(), 0.0
+    while left:
+        for task in left:  # again and again: an interrupt that comes too early is lost
+            ray.cancel(task)
+        time.sleep(_POLL)
+        for task in _ended(ray, left):
+            del left[task]
+            changed = time.monotonic()
+        now = max((last_change(path) for run in left.values() for path in (run, _log(run))), default=0.0)
+        if now > latest:
+            latest, changed = now, time.monotonic()
+        if time.monotonic() - changed > PATIENCE:
+            for task in left:
+                ray.cancel(task, force=True)
+            return
+
+
+def last_change(path: Path) -> float:
+    """When a file or anything in a folder was written last, as seconds of its disk's clock; 0.0 if it is not there."""
+    inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in ("", *names))
+    latest = 0.0
+    for each in (path, *inside):
+        with contextlib.suppress(OSError):  # what is at work in there may have removed it
+            latest = max(latest, os.stat(each).st_mtime)
+    return latest
+
+
+def _log(folder: Path) -> Path:
+    return Path(f"{folder}.log")
 
 
 def _work(command: Sequence[str], log: str) -> int:
-    """The task of Ray's, which interrupts it as Ctrl-C would."""
+    """The task of Ray's, which cancels it through the handler of SIGINT: `work_through` installs one."""
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as said:
         begin = functools.partial(start, stdout=said, stderr=subprocess.STDOUT)

@@ -297,6 +297,7 @@ class EvaluatorRole(Acting):
             "eval_return": None if np.isnan(last_return) else last_return,
             "head": self._agent.heads.names[head],
             "game": self._own_environment.game,
+            "steps": self._evaluations.steps,
         }
 
     def _evaluate(self, rounds: int) -> None:

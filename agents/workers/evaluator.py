@@ -60,6 +60,7 @@ class Evaluator:
         self._environment, self._policy, self._max_steps = environment, policy, max_steps
         self._heads, self._scaling = heads, scaling
         self._act = tf.function(policy.action, autograph=False)
+        self.steps = 0  # of the batch, in all evaluations
 
     def run(
         self, episodes_per_environment: int = 1, stopped: Callable[[], bool] = lambda: False
@@ -85,6 +86,7 @@ class Evaluator:
             result = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), policy_state)
             policy_state = result.state
             played += 1
+            self.steps += 1
             time_step = self._step(played, self._environment.step, result.action.numpy())
             first = time_step.is_first()
             score, steps = np.where(first, 0.0, score + time_step.reward), np.where(first, 0, steps + 1)
@@ -166,6 +168,11 @@ class Evaluations:
         self._write(update, evaluation, loss_scales)
         self.best.offer(update, evaluation.returns, self._agent.acting_variables)
         return self.last_return
+
+    @property
+    def steps(self) -> int:
+        """Steps of the batch so far, in all evaluations."""
+        return self._evaluator.steps
 
     def _write(self, update: int, evaluation: Evaluation, loss_scales: summaries.LossScales | None) -> None:
         names = self._agent.heads.names

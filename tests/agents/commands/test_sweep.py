@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.parse
+from pathlib import Path
 
 import gin
 import pytest
@@ -19,9 +20,10 @@ from agents.running import processes
 from agents.storage.run_folder import REPOSITORY, versions
 from tests.agents.running.test_embedded import TINY
 
-# Leaves what train.py leaves. It fails with scaling none unless told not to, and of seed 9 it waits for a signal.
+# Leaves what train.py leaves. It fails with scaling none unless told not to, and of seeds 8 and 9 it waits for a
+# signal, on which 8 hangs.
 STAND_IN = """
-import json, pathlib, signal, sys, time
+import json, os, pathlib, signal, sys, time
 flags = dict(argument[2:].split("=", 1) for argument in sys.argv[1:])
 folder = pathlib.Path(flags["root_dir"])
 folder.mkdir(parents=True, exist_ok=True)
@@ -29,13 +31,14 @@ with open(folder / "starts", "a") as starts:
     starts.write(" ".join(sys.argv[1:]) + chr(10))
 def stop(number, _):
     signal.signal(number, signal.SIG_DFL)
-    time.sleep(1)
+    time.sleep(10**6 if flags["seed"] == "8" else 1)
     (folder / "checkpoint").touch()
     sys.exit(128 + number)
 signal.signal(signal.SIGINT, stop)
 signal.signal(signal.SIGTERM, stop)
-if flags["seed"] == "9" and not (folder / "checkpoint").exists():
-    (folder / "waiting").touch()
+if flags["seed"] in "89" and not (folder / "checkpoint").exists():
+    (folder / "waiting.new").write_text(str(os.getpid()))
+    (folder / "waiting.new").rename(folder / "waiting")
     while True:
         time.sleep(0.05)
 if flags.get("scaling") == "none" and not (folder.parent / "mended").exists():
@@ -46,9 +49,7 @@ if flags.get("scaling") == "none" and not (folder.parent / "mended").exists():
 
 @pytest.fixture(autouse=True)
 def as_before():
-    handler = signal.getsignal(signal.SIGTERM)
     yield
-    signal.signal(signal.SIGTERM, handler)
     gin.clear_config()
 
 
@@ -229,28 +230,65 @@ def test_as_many_run_at_a_time_as_there_are_places():
     assert ended == {0: 0, 3: 3, 1: 1, 2: 2}
 
 
-def test_on_ray_runs_are_placed_side_by_side(started, tmp_path, capfd):
+@pytest.fixture(scope="module")
+def cluster():
+    """Address of a small cluster whose processes have inherited that SIGINT is ignored, as in a job of a script's."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     node = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 80 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args=node)
+    signal.signal(signal.SIGINT, before)
+    yield cluster.address
+    cluster.shutdown()
+
+
+def test_on_ray_runs_are_placed_side_by_side(started, tmp_path, capfd, cluster):
     root = tmp_path / "root"
-    try:
-        # Seed 9 goes on until it is told to stop, beside all the others.
-        text = 'seed = [9, 0]\nscaling = ["return", "none", "clip"]'
-        told = interrupting(root / "quickstart-return-seed9", signal.SIGTERM)
-        with told, pytest.raises(SystemExit, match="143"):
-            started(text, cluster=cluster.address)
-        assert (root / "quickstart-return-seed9" / "checkpoint").exists()
-        assert started("seed = [9, 0]\nscaling = 'return'\nnum_cpus = 1", cluster=cluster.address) == 0
-        out = capfd.readouterr().out
-        assert "2 of 2 runs have finished, 0 failed." in out
-        assert (root / "quickstart-return-seed0.log").exists()
-        with pytest.raises(UsageError, match="has room for"):
-            started("seed = [10, 11]\nnum_cpus = 3", cluster=cluster.address)
-    finally:
-        cluster.shutdown()
+    # Seed 9 goes on until it is told to stop, beside all the others.
+    text = 'seed = [9, 0]\nscaling = ["return", "none", "clip"]'
+    told = interrupting(root / "quickstart-return-seed9", signal.SIGTERM)
+    with told, pytest.raises(SystemExit, match="143"):
+        started(text, cluster=cluster)
+    assert (root / "quickstart-return-seed9" / "checkpoint").exists()
+    assert started("seed = [9, 0]\nscaling = 'return'\nnum_cpus = 1", cluster=cluster) == 0
+    out = capfd.readouterr().out
+    assert "2 of 2 runs have finished, 0 failed." in out
+    assert (root / "quickstart-return-seed0.log").exists()
+    with pytest.raises(UsageError, match="has room for"):
+        started("seed = [10, 11]\nnum_cpus = 3", cluster=cluster)
+
+
+def test_on_ray_a_run_that_hangs_when_it_is_told_to_stop_is_killed(started, tmp_path, monkeypatch, cluster):
+    monkeypatch.setattr(processes, "PATIENCE", 2.0)
+    waiting = tmp_path / "root" / "quickstart-seed8" / "waiting"
+    with interrupting(waiting.parent, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        started("seed = 8", cluster=cluster)
+    while Path(f"/proc/{waiting.read_text()}").exists():
+        time.sleep(0.05)
+    assert not (waiting.parent / "checkpoint").exists()
+
+
+def test_a_second_signal_ends_a_sweep_and_its_run_at_once(tmp_path):
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    program = (
+        "import sys\n"
+        "from agents.running import processes\n"
+        f"command = [sys.executable, {str(tmp_path)!r} + '/stand_in.py', '--seed=8', '--root_dir={tmp_path}/run']\n"
+        "list(processes.work_through([0], lambda _: processes.start(command)))\n"
+    )
+    waiting = tmp_path / "run" / "waiting"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY) as process:
+        while not waiting.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        while process.poll() is None:  # the first one lets it wait for ever
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+        assert process.returncode == -signal.SIGTERM
+    while Path(f"/proc/{waiting.read_text()}").exists():
+        time.sleep(0.05)
 
 
 def test_the_address_shows_one_entry_per_run_and_pins_the_return():
