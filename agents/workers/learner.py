@@ -193,10 +193,9 @@ class Learner:
         return summaries.LossScales(self.updates, *np.sqrt(np.mean(np.square(errors), axis=0)))
 
     def save(self, files: Mapping[str, bytes] | None = None) -> None:
-        """Writes a checkpoint of everything that has arrived, with these files beside it, by name."""
+        """Writes a checkpoint, with these files beside it, by name; what waits in the statistics queue stays there."""
         if self._checkpointer is None:
             raise ValueError("a learner without a checkpointer has nowhere to save")
-        self.drain_statistics()
         with self._events_written():
             self.summary_writer.flush()
         counters = {

@@ -183,14 +183,26 @@ def test_no_statistics_are_lost_that_came_after_the_last_checkpoint(start):
     assert_counted(again, statistics, 0, 1, 2, 3)
 
 
+def test_reports_that_wait_while_a_checkpoint_is_written_count_once_after_it(start):
+    learner, replay, _ = start()
+    put(replay, 0)
+    learner.drain_statistics()
+    put(replay, 1, 2)
+    learner.save()
+    assert learner.episodes == 1
+    replay.stop()
+    resumed, _, statistics = start()
+    assert_counted(resumed, statistics, 0)
+    assert resumed.drain_statistics() == [1.0, 2.0]
+    assert_counted(resumed, statistics, 0, 1, 2)
+
+
 def test_reports_that_a_replay_brings_back_from_its_checkpoint_do_not_count_twice(start):
     learner, replay, _ = start()
     put(replay, 0)
     learner.drain_statistics()
     put(replay, 1)
-    # As `save` does, but that a collector reports in between the learner's look and the server's checkpoint.
-    counters = {"environment_steps": 5, "episodes": 1, "statistics_log": learner._log.position}
-    learner._checkpointer.save(0, counters)
+    learner.save()
     learner.drain_statistics()
     replay.stop()
     resumed, _, statistics = start()
