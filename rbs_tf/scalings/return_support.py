@@ -99,8 +99,10 @@ class ReturnSupport(CategoricalScaling):
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         # First priorities are asked for before any statistics are in: there the batch has to say what its units are.
-        count = tf.maximum(tf.reduce_sum(context.error_mask), 1.0)
-        of_batch = tf.sqrt(tf.reduce_sum(tf.square(targets), axis=(0, 1)) / count)
+        # In float64, where squares of tiny rewards do not vanish.
+        count = tf.maximum(tf.reduce_sum(tf.cast(context.error_mask, tf.float64)), 1.0)
+        squares = tf.square(tf.cast(targets, tf.float64))
+        of_batch = tf.cast(tf.sqrt(tf.reduce_sum(squares, axis=(0, 1)) / count), targets.dtype)
         scale = tf.cast(self.scale, targets.dtype)
         divisor = tf.where(scale > 0.0, scale, tf.where(of_batch > 0.0, of_batch, 1.0))
         return (targets - scale * outputs) / divisor

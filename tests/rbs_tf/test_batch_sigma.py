@@ -48,6 +48,15 @@ def test_n_step_transitions_are_cut_at_padding_and_do_not_count_at_the_end(seed,
     np.testing.assert_allclose(batch_sigma(*arrays, n_step), in_numpy(*arrays, n_step), rtol=1e-12)
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(-100, 100))
+def test_rewards_times_a_power_of_two_multiply_it_to_the_last_bit(seed, exponent):
+    """float32 rewards, whose squares only float64 holds."""
+    rewards, discounts, mask = batch(seed)
+    rewards, factor = rewards.astype(np.float32), 2.0**exponent
+    found = batch_sigma(rewards * np.float32(factor), discounts, mask)
+    np.testing.assert_array_equal(found, factor * batch_sigma(rewards, discounts, mask).numpy())
+
+
 @pytest.mark.parametrize("n_step", [1, 5])
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_in_graphs_it_is_the_same(jit_compile, n_step):
