@@ -47,7 +47,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
             "--virtual-time-budget=15000",
             *arguments,
         ]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+        return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
 def _chromium() -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -98,14 +99,13 @@ def test_rates_are_those_of_the_last_line_of_progress():
         gpu.rates("Run folder: x")
 
 
-def test_what_hangs_is_killed_with_all_that_it_has_started(tmp_path):
-    marker = tmp_path / "alive"
-    child = f"import time, pathlib\ntime.sleep(3)\npathlib.Path({str(marker)!r}).touch()"
-    hanging = f"import subprocess, sys\nprint('begun', flush=True)\nsubprocess.run([sys.executable, '-c', {child!r}])"
-    assert gpu.run([sys.executable, "-c", hanging], 1.5, os.environ) == gpu.Ended(None, "begun\n")
-    time.sleep(3)
-    assert not marker.exists()
-    assert gpu.run([sys.executable, "-c", "import os; os.abort()"], 9, os.environ).code == -6
+def test_what_hangs_is_killed_with_all_that_it_has_started():
+    begun = "child = subprocess.Popen(['sleep', '1000000']); print(child.pid, flush=True); child.wait()"
+    ended = gpu.run([sys.executable, "-c", f"import subprocess; {begun}"], 5.0, os.environ)
+    assert ended.code is None
+    while Path(f"/proc/{int(ended.said)}").exists():
+        time.sleep(0.05)
+    assert gpu.run([sys.executable, "-c", "import os; os.abort()"], 300.0, os.environ).code == -6
 
 
 def test_a_part_runs_for_real_in_a_process_of_its_own():

@@ -93,7 +93,6 @@ def test_everything_arrives_once_and_a_resumed_run_goes_on_as_the_same(tmp_path)
             cwd=run_folder.REPOSITORY,
             env=environment,
             check=True,
-            timeout=300,
         )
     (first, before), (second, after) = synced(folder)
     assert first.run_id == second.run_id == run_id(folder)

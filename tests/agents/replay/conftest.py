@@ -20,7 +20,7 @@ def make(backend):
     made = []
 
     def make(**settings) -> Replay:
-        defaults = {"capacity": 200, "min_sequences": 1, "error_buffer": 50.0, "patience": 0.5}
+        defaults = {"capacity": 200, "min_sequences": 1, "error_buffer": 50.0, "patience": 1e6}
         made.append(replay_class(backend)(SHAPE, OBSERVATION, STATE, HEADS, **(defaults | settings)))
         return made[-1]
 

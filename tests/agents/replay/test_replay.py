@@ -163,8 +163,7 @@ def test_reading_ahead_draws_no_more_than_told(make):
     Stream(replay).insert(40)
     batches = iter(replay.dataset(batch_size=4))
     next(batches)
-    deadline = time.monotonic() + 5
-    while replay.sampled < 12 and time.monotonic() < deadline:
+    while replay.sampled < 12:
         time.sleep(0.01)
     time.sleep(0.1)
     assert replay.sampled == 12  # one batch in use, two waiting
@@ -176,7 +175,7 @@ def test_reading_further_ahead_than_the_ratio_tolerates_is_refused(make):
 
 
 def test_a_writer_that_nobody_reads_from_gives_up_and_says_why(make):
-    replay = make(error_buffer=2.0)
+    replay = make(error_buffer=2.0, patience=0.5)
     with pytest.raises(TimeoutError, match="3 insertions and 0 samples.*error_buffer"):
         Stream(replay).insert(20)
 

@@ -167,21 +167,19 @@ def test_a_full_disk_ends_the_run_with_its_name_and_a_second_signal_ends_it_at_o
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("fault", "timeout", "message"),
     [
-        (
-            "raise SystemExit('out of order')",
-            "collector 0, environments' step 7: SystemExit: out of",
-        ),
+        ("raise SystemExit('out of order')", 1e6, "collector 0, environments' step 7: SystemExit: out of"),
         (
             "time.sleep(10**6)",
+            5.0,
             "collector 0: a step of its environments, after 0 of all together, has not returned",
         ),
-        ("os._exit(5)", "collector 0: its process died twice at update 0"),
+        ("os._exit(5)", 1e6, "collector 0: its process died twice at update 0"),
     ],
 )
-def test_environments_that_keep_failing_end_the_run_with_their_name(fault, message, tmp_path):
-    bindings = ("train.max_faults = 1", "train.step_timeout = 5.0")
+def test_environments_that_keep_failing_end_the_run_with_their_name(fault, timeout, message, tmp_path):
+    bindings = ("train.max_faults = 1", f"train.step_timeout = {timeout}")
     module = tmp_path / "broken_environment.py"
     module.write_text(BROKEN.replace("FAULT", fault))
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}

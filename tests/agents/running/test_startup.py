@@ -39,7 +39,6 @@ def run(*statements: str, **environment: str) -> subprocess.CompletedProcess[str
         env=inherited | environment,
         capture_output=True,
         text=True,
-        timeout=300,
     )
 
 

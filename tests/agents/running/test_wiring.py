@@ -95,6 +95,34 @@ def test_first_priorities_in_the_replay_are_the_agents_own(tmp_path):
     assert len(np.unique(found.round(6))) > 1
 
 
+@pytest.mark.parametrize("backend", ["reverb", "local"])
+def test_an_update_hands_the_priorities_of_what_it_has_drawn_back_to_the_replay(backend, tmp_path):
+    still = "RecurrentMultiHeadAgent.learning_rate = 0.0"
+    with (
+        configured(*HEADS, still, f"Replay.backend = '{backend}'", 'include "configs/scaling/none.gin"'),
+        EmbeddedRun(tmp_path) as run,
+    ):
+        while run.replay.size < 12:
+            run.collector.run(20)
+        draws, overwritten = iter(run.replay.dataset(8)), set()
+        for _ in range(4):
+            _, info = next(draws)
+            run.replay.update_priorities(info.key, tf.fill([8], np.float64(3.0)))
+            overwritten.update(info.key.numpy())
+        for _ in range(3):
+            run.learner.update()
+        handed_back = 0
+        for _ in range(4):
+            sequence, info = next(draws)
+            # Weights have not moved, so that an update would find the same once more.
+            expected = run.agent.loss(sequence).extra.priorities.numpy()
+            found = info.priority.numpy()
+            by_an_update = np.isin(info.key.numpy(), list(overwritten)) & (found != 3.0)
+            np.testing.assert_allclose(found[by_an_update], expected[by_an_update], rtol=1e-3)
+            handed_back += int(by_an_update.sum())
+    assert handed_back > 0
+
+
 def test_all_that_was_collected_is_in_sigma_before_an_update(run):
     update, counts = run.learner.update, []
 

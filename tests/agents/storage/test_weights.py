@@ -39,7 +39,7 @@ def test_a_copy_is_of_the_moment_and_only_the_newest_waits():
     number, gate, sent = tf.Variable(0), threading.Event(), []
 
     def send(step, data):
-        gate.wait(60)
+        gate.wait()
         sent.append((step, int(data.view(np.int32)[0])))
 
     publisher = Publisher([number], send)

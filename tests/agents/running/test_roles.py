@@ -1,0 +1,113 @@
+"""What the roles of a distributed run hand to one another: the real ones, as threads of one process."""
+
+import concurrent.futures
+import contextlib
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("reverb")
+
+from agents.replay.replay import ReplayStopped  # noqa: E402
+from agents.running import roles  # noqa: E402
+from agents.storage.checkpoint import Checkpointer  # noqa: E402
+from tests.agents.running.test_embedded import configured  # noqa: E402
+from tests.agents.started import DISTRIBUTED  # noqa: E402
+
+UPDATES = 30
+BINDINGS = (
+    *DISTRIBUTED,
+    f"train.updates = {UPDATES}",
+    "train.weights_interval = 5",
+    "train.final_eval_rounds = 1",
+)
+
+
+class Cast:
+    """Roles, their work in threads, and an end to both.
+
+    Open the learner last: a new agent sets TensorFlow's seed, which takes Reverb's client out of the process.
+    """
+
+    def __init__(self, root):
+        self.root, self._opened = root, contextlib.ExitStack()
+        self._threads = self._opened.enter_context(concurrent.futures.ThreadPoolExecutor())
+        self.replay = self.open(roles.ReplayServer, str(root))
+        self.address = self.replay.address
+
+    def open(self, role, *arguments):
+        opened = self._opened.enter_context(role(*arguments))
+        self._opened.callback(opened.stop)
+        return opened
+
+    def work(self, role):
+        return self._threads.submit(role.run)
+
+    def close(self):
+        self._opened.close()
+
+
+@pytest.fixture
+def cast(tmp_path):
+    with configured(*BINDINGS), contextlib.closing(Cast(tmp_path / "run")) as cast:
+        yield cast
+
+
+def weights(role):
+    agent = role._learner._agent if isinstance(role, roles.LearnerRole) else role._agent
+    return [variable.numpy() for variable in agent.acting_variables]
+
+
+def assert_same_weights(role, other):
+    for ours, theirs in zip(weights(role), weights(other), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_run_of_all_roles(cast):
+    collector = cast.open(roles.CollectorRole, cast.address, 0, 0)
+    evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
+    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
+    first = weights(learner)
+    evaluating, collecting = cast.work(evaluator), cast.work(collector)
+    result = cast.work(learner).result()
+
+    assert result["updates"] == UPDATES and Checkpointer(cast.root, {}).newest()[0] == UPDATES
+    assert any(not np.array_equal(now, then) for now, then in zip(weights(learner), first, strict=True))
+    # Without newer weights than the first the collector cannot have collected for so many updates.
+    assert collector.status()["weights"] in range(5, UPDATES + 1)
+    evaluator.finish()
+    shown = evaluating.result()
+    assert_same_weights(evaluator, learner)
+    assert np.isfinite(shown["eval_return"]) and (cast.root / "best.npz").exists()
+
+    collector.stop()
+    with contextlib.suppress(ReplayStopped):  # the learner takes nothing out any more, so it waits to write
+        collecting.result()
+    collector._pull()
+    assert_same_weights(collector, learner)
+    learner._take_in_statistics()
+    steps, collected = learner.status()["steps"], collector.status()["steps"]
+    # The round that it was cut off in is not in both counts.
+    assert abs(steps - collected) <= collector.training.steps_per_round * collector.training.num_envs
+    assert learner._learner._agent.scaling.layer.moments.count.numpy()[0] == steps > 0
+
+
+def test_weights_and_checkpoints_come_while_the_learner_works(cast, monkeypatch):
+    published, saved = [], []
+    collector = cast.open(roles.CollectorRole, cast.address, 0, 0)
+    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
+    monkeypatch.setattr(learner._publisher, "publish", published.append)
+    monkeypatch.setattr(learner._learner, "save", lambda: saved.append(learner._learner.updates))
+    cast.work(collector)
+    cast.work(learner).result()
+    assert published == [5, 10, 15, 20, 25, 30, 30] and saved == [20, 30]
+
+
+def test_a_learner_that_waits_for_sequences_stops(cast):
+    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
+    working = cast.work(learner)
+    while not learner.status()["waited"]:
+        time.sleep(0.01)
+    learner.stop()
+    assert working.result()["updates"] == 0
