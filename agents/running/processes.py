@@ -119,7 +119,7 @@ def last_change(path: Path) -> float:
     """When a file or anything in a folder was written last, as seconds of its disk's clock; 0.0 if it is not there."""
     inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in ("", *names))
     latest = 0.0
-    for each in (path, *inside):
+    for each in (str(path), *inside):
         with contextlib.suppress(OSError):  # what is at work in there may have removed it
             latest = max(latest, os.stat(each).st_mtime)
     return latest
