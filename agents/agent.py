@@ -12,7 +12,7 @@ from tf_agents.agents import tf_agent
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
-from agents import LOSS, PROBABILITY, SCALED, UNSCALED
+from agents import DEAD, LOSS, PROBABILITY, SCALED, UNSCALED
 from agents.bandit import HeadBandit
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
@@ -109,6 +109,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         at loops over time, and slow at convolutions and large products. True does not go with MirroredStrategy on
         CPUs: TensorFlow 2.15 compiles no exchange between them.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
+      summary_interval: updates between two looks at the torso's units, `scalars` of `LossExtra`; 0: none.
 
     Raises:
       ValueError: jit_compile under a strategy that mirrors CPUs; a network of other outputs than the scaling needs, or
@@ -134,6 +135,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         evaluation_epsilon: float = 0.0,
         jit_compile: bool | None = None,
         strategy: tf.distribute.Strategy | None = None,
+        summary_interval: int = 0,
+        warm_up: int = 0,
     ):
         tf.Module.__init__(self, name="recurrent_multi_head_agent")
         self.strategy = strategy or tf.distribute.get_strategy()
@@ -157,6 +160,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self.target_network = network.copy(name="target_network")
             self.target_network.create_variables()
             self.scaling: Scaling = scaling(len(heads))
+            if warm_up:
+                schedules = tf.keras.optimizers.schedules
+                learning_rate = schedules.PolynomialDecay(learning_rate / warm_up, warm_up, learning_rate)
             self.optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
             self.optimizer.build(self.network.trainable_variables)
             self._initialised = tf.Variable(False, trainable=False, name="initialised")
@@ -166,7 +172,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
                 f"action, got one with {network.outputs_per_action}. Build it with RecurrentQNetwork(..., "
                 "outputs_per_action=scaling(num_heads).outputs_per_action)"
             )
-        self._target_update_period = target_update_period
+        self._target_update_period, self._summary_interval = target_update_period, summary_interval
         self._double_q = double_q
         # Rows after the training region are only bootstrapped from; the online network is asked there for the choice
         # of action alone.
@@ -277,7 +283,35 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self._replace_target,
             lambda: None,
         )
-        return self._loss_info(loss, errors, priorities)
+        info = self._loss_info(loss, errors, priorities)
+        extra = info.extra._replace(scalars=info.extra.scalars | self._torso_activity(experience))
+        return info._replace(extra=extra)
+
+    def _torso_activity(self, sequence: Sequence) -> dict[str, tf.Tensor]:
+        """Share of dead units and spread of features on the rows that trained; 0 between summaries."""
+        if not self._summary_interval:
+            return {}
+        names, rows = self.network.torso_layers, slice(self.shape.burn_in, self.shape.burn_in + self.shape.length)
+        dead, spread = tf.cond(
+            self.train_step_counter % self._summary_interval == 0,
+            lambda: self.network.torso_activity(sequence.steps.observation[:, rows]),
+            lambda: (tf.zeros(len(names)), 0.0),
+        )
+        shares = {f"{DEAD}/{name}": share for name, share in zip(names, tf.unstack(dead), strict=True)}
+        return shares | {"torso/feature_spread": spread}
+
+    def set_torso_from(self, sequences: list[Sequence]) -> None:
+        """Sets the torsos' layers by the windows' real rows, before the first update. Eager, outside of replicas."""
+        rows = slice(self.shape.burn_in, self.shape.rows - 1)
+        observations = [
+            tf.boolean_mask(
+                unpacked(sequence, self.time_step_spec.observation).steps.observation[:, rows],
+                sequence.steps.step_type[:, rows] != ts.StepType.LAST,
+            )
+            for sequence in sequences
+        ]
+        self.network.set_torso_from(tf.concat(observations, axis=0))
+        self._replace_target()
 
     def _loss(self, experience: Sequence, weights: None = None, training: bool = False) -> tf_agent.LossInfo:
         _refuse(weights)

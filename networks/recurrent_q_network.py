@@ -17,7 +17,7 @@ from networks.dueling_heads import DuelingHeads
 from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
-from networks.torsos import torso_for
+from networks.torsos import FROM_DATA, torso_for
 
 
 @gin.configurable(module="networks")
@@ -183,12 +183,47 @@ class RecurrentQNetwork(network.Network):
         """What the torso makes of observations [B, ...] or [B, T, ...]: float32 [B, D] or [B, T, D]."""
         # Observations are by far the largest tensors: batch and time are merged where they lie, and only the
         # features are turned time-major for the core.
-        rank = self.input_tensor_spec[0].shape.rank
-        outer = tf.shape(observation)[: observation.shape.rank - rank]
-        merged = tf.reshape(observation, (-1, *observation.shape[observation.shape.rank - rank :]))
+        merged = self._merged(observation)
+        outer = tf.shape(observation)[: observation.shape.rank - merged.shape.rank + 1]
         asks = {"training": training} if self._torso_asks_for_training else {}
-        features = self._torso(tf.cast(merged, tf.bool) if self._observes_flags else merged, **asks)
+        features = self._torso(merged, **asks)
         return tf.reshape(features, tf.concat([outer, features.shape[1:]], axis=0))
+
+    def _merged(self, observation: tf.Tensor) -> tf.Tensor:
+        """[B, ...] or [B, T, ...] -> [N, ...], as the torso takes them."""
+        rank = self.input_tensor_spec[0].shape.rank
+        merged = tf.reshape(observation, (-1, *observation.shape[observation.shape.rank - rank :]))
+        return tf.cast(merged, tf.bool) if self._observes_flags else merged
+
+    @property
+    def torso_layers(self) -> list[str]:
+        """Names of the torso's layers, if it tells them (`networks.torsos.Torso`), else of its features alone."""
+        return [*getattr(self._torso, "layer_names", ["features"])]
+
+    def torso_activity(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """How much of the torso is in use on observations [B, ...] or [B, T, ...].
+
+        Returns:
+          share of dead units, which put out 0 everywhere, for each of `torso_layers`: float32 [layers]; and the
+          standard deviation of its features over the observations, mean over units: float32.
+        """
+        merged = self._merged(observation)
+        if hasattr(self._torso, "activations"):
+            outputs = self._torso.activations(merged)
+        else:
+            outputs = [self._torso(merged)]
+        dead = [tf.reduce_all(tf.equal(x, 0.0), axis=range(len(x.shape) - 1)) for x in outputs]
+        spread = tf.reduce_mean(tf.math.reduce_std(tf.cast(outputs[-1], tf.float32), axis=0))
+        return tf.stack([tf.reduce_mean(tf.cast(x, tf.float32)) for x in dead]), spread
+
+    @property
+    def torso_is_set_from_data(self) -> bool:
+        """Whether `set_torso_from` is to be called before the first update."""
+        return getattr(self._torso, "normalise", None) in FROM_DATA
+
+    def set_torso_from(self, observation: tf.Tensor) -> None:
+        """Sets the torso's layers by observations [B, ...] or [B, T, ...], see `networks.torsos`. Eager."""
+        self._torso.set_from(self._merged(observation))
 
     def behind_torso(
         self,

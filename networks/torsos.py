@@ -8,15 +8,18 @@ builds its own. `ConvTorso`, `MlpTorso`, `atari_torso`, `dqn_torso` and `small_t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import gin
 import tensorflow as tf
 
-from networks.block_convolution import BlockConv2D
 from networks.initialisers import fan_in_normal, split_seed
 
 # A torso in a mixed policy computes in the narrow type and keeps its variables in float32.
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+_KINDS = {tf.keras.layers.Conv2D: "conv", tf.keras.layers.Dense: "linear"}
+FROM_DATA = ("data", "data_layer", "centre", "centre_first")
+NORMALISATIONS = ("none", "layer", "leaky", *FROM_DATA)
 
 
 class Torso(tf.keras.layers.Layer):
@@ -25,41 +28,82 @@ class Torso(tf.keras.layers.Layer):
     Pixels (uint8) are divided by 255; booleans, other integers and floats are taken as they are.
 
     Args:
+      normalise: how each layer's sums are kept from being nearly the same in every state, see `NORMALISATIONS`.
       compute_dtype: "float32", or "bfloat16" for computing in bfloat16 with float32 variables.
       name: of the layer.
 
     Raises:
-      ValueError: another compute_dtype.
+      ValueError: another compute_dtype or normalisation.
     """
 
-    def __init__(self, compute_dtype: str = "float32", name: str | None = None):
-        if compute_dtype not in _POLICIES:
-            raise ValueError(
-                f"compute_dtype must be one of {', '.join(map(repr, _POLICIES))}, got {compute_dtype!r}"
-            )
+    def __init__(
+        self, normalise: str = "none", compute_dtype: str = "float32", name: str | None = None
+    ):
+        for what, given, known in (
+            ("compute_dtype", compute_dtype, _POLICIES),
+            ("normalise", normalise, NORMALISATIONS),
+        ):
+            if given not in known:
+                raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}, got {given!r}")
         super().__init__(dtype=_POLICIES[compute_dtype], name=name)
+        self.normalise = normalise
         self._stages: list[tf.keras.layers.Layer] = []
+        self._norms: list[tf.keras.layers.Layer] = []  # one for each of `layer_names`, or none
 
-    def _append_dense(self, units: int, seed: int | None) -> None:
-        self._stages.append(
-            tf.keras.layers.Dense(
-                units,
-                activation="relu",
-                kernel_initializer=fan_in_normal(seed),
-                dtype=self.dtype_policy,
-                name=f"linear_{len(self._stages)}",
-            )
-        )
+    def _append(self, layer: type[tf.keras.layers.Layer], *sizes: int, **options: Any) -> None:
+        """A layer with weights; relu follows it."""
+        name = f"{_KINDS[layer]}_{len(self._stages)}"
+        self._stages.append(layer(*sizes, dtype=self.dtype_policy, name=name, **options))
+        if self.normalise == "layer":
+            axes = (-1,) if layer is tf.keras.layers.Dense else (-3, -2, -1)
+            self._norms.append(tf.keras.layers.LayerNormalization(axes, dtype=self.dtype_policy))
+
+    @property
+    def layer_names(self) -> list[str]:
+        """Of the layers with weights, first to last."""
+        return [stage.name for stage in self._stages if type(stage) in _KINDS]
 
     def call(self, observation: tf.Tensor) -> tf.Tensor:
-        features = observation
-        if not isinstance(self._stages[0], BlockConv2D):  # which makes blocks of bytes
-            features = tf.cast(observation, self.compute_dtype)
-            if observation.dtype == tf.uint8:
-                features /= 255.0
+        return tf.cast(self.activations(observation)[-1], tf.float32)
+
+    def activations(self, observation: tf.Tensor) -> list[tf.Tensor]:
+        """What each layer puts out, behind its relu: [N, ..., units] for each of `layer_names`."""
+        features, outputs = self._scaled(observation), []
+        norms = iter(self._norms)
         for stage in self._stages:
             features = stage(features)
-        return tf.cast(features, tf.float32)
+            if type(stage) in _KINDS:
+                features = self._relu(next(norms)(features) if self._norms else features)
+                outputs.append(features)
+        return outputs
+
+    def _relu(self, sums: tf.Tensor) -> tf.Tensor:
+        return tf.nn.leaky_relu(sums, 0.1) if self.normalise == "leaky" else tf.nn.relu(sums)
+
+    def set_from(self, observation: tf.Tensor) -> None:
+        """Sets each layer, first to last, by its sums over observations [N, ...]; see `NORMALISATIONS`. Eager."""
+        features, mode = self._scaled(observation), self.normalise
+        for stage in self._stages:
+            if type(stage) in _KINDS:
+                sums = tf.cast(stage(features), tf.float32)
+                mean, variance = tf.nn.moments(sums, list(range(len(sums.shape) - 1)))
+                if mode == "data_layer":
+                    variance = tf.ones_like(variance) * tf.reduce_mean(variance)
+                if mode in ("centre", "centre_first"):
+                    variance = tf.ones_like(variance)
+                # A unit whose sum never varies keeps its weights.
+                deviation = tf.where(variance > 0.0, tf.sqrt(variance), 1.0)
+                stage.kernel.assign(stage.kernel / deviation)
+                stage.bias.assign((stage.bias - mean) / deviation)
+                if mode == "centre_first":
+                    return
+            features = stage(features)
+            if type(stage) in _KINDS:
+                features = self._relu(features)
+
+    def _scaled(self, observation: tf.Tensor) -> tf.Tensor:
+        scaled = tf.cast(observation, self.compute_dtype)
+        return scaled / 255.0 if observation.dtype == tf.uint8 else scaled
 
 
 @gin.configurable(module="networks")
@@ -72,14 +116,12 @@ class ConvTorso(Torso):
       strides: of equal length.
       units: of the linear layer: D.
       padding: of the convolutions, "same" or "valid".
-      over_blocks: compute those with a stride that divides their kernel's size as `BlockConv2D`: the same sums and
-        weights, quicker on some CPUs.
-      compute_dtype: "float32" or "bfloat16", see `Torso`.
+      normalise, compute_dtype: see `Torso`.
       seed: of the initial weights; None for a random one.
       name: of the layer.
 
     Raises:
-      ValueError: lengths that differ, an unknown compute_dtype; when built, observations that are no images.
+      ValueError: lengths that differ, an unknown compute_dtype or normalisation; when built, observations that are no images.
     """
 
     def __init__(
@@ -89,12 +131,12 @@ class ConvTorso(Torso):
         strides: Sequence[int],
         units: int,
         padding: str = "same",
-        over_blocks: bool = False,
+        normalise: str = "none",
         compute_dtype: str = "float32",
         seed: int | None = None,
         name: str = "conv_torso",
     ):
-        super().__init__(compute_dtype, name)
+        super().__init__(normalise, compute_dtype, name)
         self._windows = list(zip(kernel_sizes, strides, strict=False)) if padding == "valid" else []
         if not len(channels) == len(kernel_sizes) == len(strides):
             raise ValueError(
@@ -105,21 +147,11 @@ class ConvTorso(Torso):
         for filters, kernel_size, stride, conv_seed in zip(
             channels, kernel_sizes, strides, conv_seeds, strict=True
         ):
-            in_blocks = over_blocks and stride > 1 and kernel_size % stride == 0
-            self._stages.append(
-                (BlockConv2D if in_blocks else tf.keras.layers.Conv2D)(
-                    filters,
-                    kernel_size,
-                    stride,
-                    padding=padding,
-                    activation="relu",
-                    kernel_initializer=fan_in_normal(conv_seed),
-                    dtype=self.dtype_policy,
-                    name=f"conv_{len(self._stages)}",
-                )
-            )
+            initialiser = fan_in_normal(conv_seed)
+            sizes = filters, kernel_size, stride
+            self._append(tf.keras.layers.Conv2D, *sizes, padding=padding, kernel_initializer=initialiser)
         self._stages.append(tf.keras.layers.Flatten(dtype=self.dtype_policy))
-        self._append_dense(units, dense_seed)
+        self._append(tf.keras.layers.Dense, units, kernel_initializer=fan_in_normal(dense_seed))
 
     def build(self, input_shape: tf.TensorShape) -> None:
         if len(input_shape) != 4:
@@ -144,25 +176,26 @@ class MlpTorso(Torso):
 
     Args:
       units: one number per layer; the last is D.
-      compute_dtype: "float32" or "bfloat16", see `Torso`.
+      normalise, compute_dtype: see `Torso`.
       seed: of the initial weights; None for a random one.
       name: of the layer.
 
     Raises:
-      ValueError: an unknown compute_dtype.
+      ValueError: an unknown compute_dtype or normalisation.
     """
 
     def __init__(
         self,
         units: Sequence[int] = (128, 128),
+        normalise: str = "none",
         compute_dtype: str = "float32",
         seed: int | None = None,
         name: str = "mlp_torso",
     ):
-        super().__init__(compute_dtype, name)
+        super().__init__(normalise, compute_dtype, name)
         self._stages.append(tf.keras.layers.Flatten(dtype=self.dtype_policy))
         for size, layer_seed in zip(units, split_seed(seed, len(units)), strict=True):
-            self._append_dense(size, layer_seed)
+            self._append(tf.keras.layers.Dense, size, kernel_initializer=fan_in_normal(layer_seed))
 
 
 @gin.configurable(module="networks")
@@ -181,7 +214,7 @@ def atari_torso(compute_dtype: str = "float32", seed: int | None = None) -> Conv
 
 @gin.configurable(module="networks")
 def dqn_torso(
-    over_blocks: bool = False, compute_dtype: str = "float32", seed: int | None = None
+    normalise: str = "none", compute_dtype: str = "float32", seed: int | None = None
 ) -> ConvTorso:
     """The convolutions of the first DQN (Mnih et al. 2013), for frames resized to about uint8 [84, 84, stack]."""
     return ConvTorso(
@@ -190,7 +223,7 @@ def dqn_torso(
         strides=(4, 2),
         units=256,
         padding="valid",
-        over_blocks=over_blocks,
+        normalise=normalise,
         compute_dtype=compute_dtype,
         seed=seed,
         name="dqn_torso",
@@ -198,13 +231,16 @@ def dqn_torso(
 
 
 @gin.configurable(module="networks")
-def small_torso(compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
+def small_torso(
+    normalise: str = "none", compute_dtype: str = "float32", seed: int | None = None
+) -> ConvTorso:
     """One convolution and 128 units, for images as small as MinAtar's bool [10, 10, C]."""
     return ConvTorso(
         channels=(16,),
         kernel_sizes=(3,),
         strides=(1,),
         units=128,
+        normalise=normalise,
         compute_dtype=compute_dtype,
         seed=seed,
         name="small_torso",

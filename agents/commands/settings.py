@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from agents import UsageError
 from agents.commands import configuration
 from agents.commands.flags import nearest
+from networks.torsos import NORMALISATIONS
 
 
 class Setting(NamedTuple):
@@ -163,6 +164,7 @@ SETTINGS = {
     "Heads.reward_multiplier": number(0.0, "", 100, above=True),
     "HeadBandit.window": whole(1, "episodes", 200),
     "MultiHeadPolicy.epsilons": several(number(0.0, "", 0.05, most=1.0), "probabilities", "(0.01, 0.1, 0.4)"),
+    "RecurrentMultiHeadAgent.warm_up": whole(0, "updates", 500),
     "RecurrentMultiHeadAgent.learning_rate": number(0.0, "", 2e-4, above=True),
     "RecurrentMultiHeadAgent.adam_epsilon": number(0.0, "", 1e-6, above=True),
     "RecurrentMultiHeadAgent.target_update_period": whole(1, "updates", 400),
@@ -199,12 +201,13 @@ SETTINGS = {
     "ConvTorso.strides": several(whole(1, "pixels", 1, most=4096), "strides", "(4, 2)"),
     "ConvTorso.units": whole(1, "units", 256, most=2**20),
     "ConvTorso.padding": one_of("same", "valid"),
-    "ConvTorso.over_blocks": flag(),
+    "ConvTorso.normalise": one_of(*NORMALISATIONS),
     "ConvTorso.compute_dtype": _DTYPE,
     "MlpTorso.units": several(whole(1, "units", 128, most=2**20), "layers", "(64, 64)"),
     "MlpTorso.compute_dtype": _DTYPE,
     "atari_torso.compute_dtype": _DTYPE,
-    "dqn_torso.over_blocks": flag(),
+    "dqn_torso.normalise": one_of(*NORMALISATIONS),
+    "small_torso.normalise": one_of(*NORMALISATIONS),
     "dqn_torso.compute_dtype": _DTYPE,
     "small_torso.compute_dtype": _DTYPE,
     "cross_head.step": number(0.0, "", 0.001, most=1.0, above=True),

@@ -26,6 +26,7 @@ from agents.storage.statistics_log import StatisticsLog
 from rbs_tf import ReturnMoments
 
 _LATEST = 100  # updates that loss scales are taken over
+_FRAMES = 1024  # that the torso is set from
 
 
 class _SingleUpdates(tf_agents_learner.Learner):
@@ -171,6 +172,8 @@ class Learner:
           RunFolderError: the disk does not take what TensorBoard is to show.
         """
         self._compiling.join()
+        if self.updates == 0 and self._agent.network.torso_is_set_from_data:
+            self._set_torso()
         loss, means = self._learner.run(iterations=1)
         self._errors.append([means.per_head[tag] for tag in (UNSCALED, SCALED)])
         due = self._summary_interval and self.updates % self._summary_interval == 0
@@ -184,6 +187,11 @@ class Learner:
         if due:
             self._summarise_rates()
         return loss
+
+    def _set_torso(self) -> None:
+        draws = iter(self._replay.dataset(self.batch_size))
+        count = -(-_FRAMES // (self.batch_size * self._agent.shape.rows))
+        self._agent.set_torso_from([next(draws)[0] for _ in range(count)])
 
     def loss_scales(self) -> summaries.LossScales | None:
         """Loss scales of the latest updates of this start; None before its first."""

@@ -169,6 +169,7 @@ class Training:
             train_step,
             seed=self.derived_seed(*purpose) if purpose else self.seed,
             strategy=strategy,
+            summary_interval=self.summary_interval,
         )
 
     def replay(
