@@ -6,7 +6,7 @@ TRAIN, EVALUATION = "train", "eval"
 RETURN, STEPS, LOSS = "episode/return", "environment_steps", "loss"
 UNSCALED, SCALED, VALUE_ERROR = "td_error/unscaled", "td_error/scaled", "value_error"
 PROBABILITY, SIGMA, RATIO = "bandit/probability", "scaling/sigma", "replay/ratio"
-DEAD = "torso/dead_units"  # followed by "/" and the layer's name
+DEAD, SPREAD = "torso/dead_units", "torso/feature_spread"  # the first is followed by "/" and the layer's name
 UPDATE_RATE, STEP_RATE = "speed/updates_per_second", "speed/environment_steps_per_second"
 
 

@@ -12,7 +12,7 @@ from tf_agents.agents import tf_agent
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
-from agents import DEAD, LOSS, PROBABILITY, SCALED, UNSCALED
+from agents import DEAD, LOSS, PROBABILITY, SCALED, SPREAD, UNSCALED
 from agents.bandit import HeadBandit
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
@@ -291,14 +291,17 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """Share of dead units and spread of features on the rows that trained; 0 between summaries."""
         if not self._summary_interval:
             return {}
-        names, rows = self.network.torso_layers, slice(self.shape.burn_in, self.shape.burn_in + self.shape.length)
+        names, rows = (
+            self.network.torso_layers,
+            slice(self.shape.burn_in, self.shape.burn_in + self.shape.length),
+        )
         dead, spread = tf.cond(
             self.train_step_counter % self._summary_interval == 0,
             lambda: self.network.torso_activity(sequence.steps.observation[:, rows]),
             lambda: (tf.zeros(len(names)), 0.0),
         )
         shares = {f"{DEAD}/{name}": share for name, share in zip(names, tf.unstack(dead), strict=True)}
-        return shares | {"torso/feature_spread": spread}
+        return shares | {SPREAD: spread}
 
     def set_torso_from(self, sequences: list[Sequence]) -> None:
         """Sets the torsos' layers by the windows' real rows, before the first update. Eager, outside of replicas."""

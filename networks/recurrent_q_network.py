@@ -208,10 +208,7 @@ class RecurrentQNetwork(network.Network):
           standard deviation of its features over the observations, mean over units: float32.
         """
         merged = self._merged(observation)
-        if hasattr(self._torso, "activations"):
-            outputs = self._torso.activations(merged)
-        else:
-            outputs = [self._torso(merged)]
+        outputs = getattr(self._torso, "activations", lambda merged: [self._torso(merged)])(merged)
         dead = [tf.reduce_all(tf.equal(x, 0.0), axis=range(len(x.shape) - 1)) for x in outputs]
         spread = tf.reduce_mean(tf.math.reduce_std(tf.cast(outputs[-1], tf.float32), axis=0))
         return tf.stack([tf.reduce_mean(tf.cast(x, tf.float32)) for x in dead]), spread

@@ -36,9 +36,7 @@ class Torso(tf.keras.layers.Layer):
       ValueError: another compute_dtype or normalisation.
     """
 
-    def __init__(
-        self, normalise: str = "none", compute_dtype: str = "float32", name: str | None = None
-    ):
+    def __init__(self, normalise: str = "none", compute_dtype: str = "float32", name: str | None = None):
         for what, given, known in (
             ("compute_dtype", compute_dtype, _POLICIES),
             ("normalise", normalise, NORMALISATIONS),
@@ -121,7 +119,8 @@ class ConvTorso(Torso):
       name: of the layer.
 
     Raises:
-      ValueError: lengths that differ, an unknown compute_dtype or normalisation; when built, observations that are no images.
+      ValueError: lengths that differ, an unknown compute_dtype or normalisation; when built, observations that are no
+        images.
     """
 
     def __init__(
@@ -213,9 +212,7 @@ def atari_torso(compute_dtype: str = "float32", seed: int | None = None) -> Conv
 
 
 @gin.configurable(module="networks")
-def dqn_torso(
-    normalise: str = "none", compute_dtype: str = "float32", seed: int | None = None
-) -> ConvTorso:
+def dqn_torso(normalise: str = "none", compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
     """The convolutions of the first DQN (Mnih et al. 2013), for frames resized to about uint8 [84, 84, stack]."""
     return ConvTorso(
         channels=(16, 32),

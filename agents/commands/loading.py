@@ -34,7 +34,13 @@ class Trained(NamedTuple):
     agent: RecurrentMultiHeadAgent  # its `policy` acts with `head` alone, as in evaluations
     head: int
     update: int
-    origin: str  # which weights these are and which head acts, in words
+    weights: str  # which these are, in words
+    chosen: str  # by whom the head was, in words
+
+    @property
+    def origin(self) -> str:
+        """Which weights these are and which head acts, in words."""
+        return f"{self.weights} Acting: head {self.agent.heads.names[self.head]}, {self.chosen}."
 
     def values(self, outputs: tf.Tensor) -> tf.Tensor:
         """Converts what heads put out, float32 [..., H], to values in the rewards that each of them sees.
@@ -178,9 +184,12 @@ def load(
         try:
             gin.parse_config(with_names_of_today((Path(run_dir) / CONFIG).read_text()))
             training = Training()
-            environment = environments.make(training.env, num_envs=num_envs, seed=seed)
+            options = training.evaluation_options
+            environment = environments.make(training.env, num_envs=num_envs, seed=seed, **options)
             if camera and environment.game and environment.observation_spec().shape != ATARI_FRAME:
-                filming = environments.make(training.env, num_envs=num_envs, seed=seed, **RAW_FRAMES)
+                filming = environments.make(
+                    training.env, num_envs=num_envs, seed=seed, **RAW_FRAMES, **options
+                )
                 environment = WithCamera(environment, filming)
         except Exception as error:  # gin's, Python's or the environment's own: the file may say anything
             explained = without_gin_trail(error)
@@ -190,12 +199,12 @@ def load(
         found = best.load(run_dir, agent.acting_variables) if checkpoint == "best" else None
         if found is not None:
             update, mean = found.update, f"{found.mean_return:.4g} per episode in {found.episodes} episodes"
-            origin = f"Best evaluation so far: {mean}, at update {update:,}."
+            weights = f"Best evaluation so far: {mean}, at update {update:,}."
         else:
             update = read_newest(run_dir, {"agent": agent, "train_step": agent.train_step_counter})
-            origin = f"Newest checkpoint: update {update:,}."
+            weights = f"Newest checkpoint: update {update:,}."
             if checkpoint == "best":
-                origin = f"The run has kept no best weights. {origin}"
+                weights = f"The run has kept no best weights. {weights}"
         index = _head_index(agent, head)
     except RunFolderError as error:
         environment.close()
@@ -207,7 +216,8 @@ def load(
         agent,
         index,
         update,
-        f"{origin} Acting: head {agent.heads.names[index]}, {chosen}.",
+        weights,
+        chosen,
     )
 
 
@@ -224,5 +234,12 @@ def _head_index(agent: RecurrentMultiHeadAgent, head: str | None) -> int:
         index = int(head)
     else:
         raise UsageError(f"There is no head {head!r}. {nearest(head, names)} Or write its number, from 0.")
-    agent.policy.head_probabilities.assign(np.eye(len(names), dtype=np.float32)[index])
+    let_act(agent, index)
     return index
+
+
+def let_act(agent: RecurrentMultiHeadAgent, head: int) -> None:
+    """Lets one head alone act in `agent.policy`."""
+    import numpy as np
+
+    agent.policy.head_probabilities.assign(np.eye(len(agent.heads), dtype=np.float32)[head])

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from agents import UsageError
 from agents.commands.flags import Parser, count
-from agents.commands.loading import Trained, add_arguments, find_folder, load
+from agents.commands.loading import Trained, add_arguments, find_folder, let_act, load
 from agents.commands.video import Film, Moment, check_file
 from rbs_tf.returns import LONGEST_EPISODE
 
@@ -21,10 +22,13 @@ examples:
       with a video that shows what every head expects
   python -m agents play RUN_DIR --checkpoint=latest --head=unclipped_0.99
       the newest weights, and a head of one's choice
+  python -m agents play RUN_DIR --heads
+      every head in turn, 20 episodes each: which of them have learned
   python -m agents play --pretrained=pong
       the weights that come with the repository, nothing to train
 """
 SIDE_BY_SIDE = 16  # environments at most; a film is of one episode after the other
+EPISODES, EPISODES_A_HEAD = 10, 20
 
 
 def moments(trained: Trained, episodes: int, max_steps: int = LONGEST_EPISODE) -> Iterator[Moment]:
@@ -113,7 +117,13 @@ def _options(argv: Sequence[str]) -> Any:
     )
     add_arguments(parser)
     flag = parser.add_argument
-    flag("--episodes", type=count(1), default=10, metavar="N", help="how many (%(default)s)")
+    flag(
+        "--episodes",
+        type=count(1),
+        metavar="N",
+        help=f"how many ({EPISODES}; {EPISODES_A_HEAD} of each head)",
+    )
+    flag("--heads", action="store_true", help="let every head act in turn, and say how each does")
     flag(
         "--max_steps",
         type=count(1),
@@ -124,6 +134,10 @@ def _options(argv: Sequence[str]) -> Any:
     flag("--seed", type=count(0), default=0, metavar="N", help="of the environments (%(default)s)")
     flag("--video", metavar="FILE", help="film it: out.mp4 (needs the extra `video`), or out.gif")
     options = parser.parse_args(argv)
+    if options.heads and (options.head or options.video):
+        other = "--head" if options.head else "--video"
+        raise UsageError(f"--heads plays all heads, and {other} is about one. Leave out one of the two.")
+    options.episodes = options.episodes or (EPISODES_A_HEAD if options.heads else EPISODES)
     options.run_dir = find_folder(options)
     if options.video:
         check_file(options.video)
@@ -131,14 +145,18 @@ def _options(argv: Sequence[str]) -> Any:
 
 
 def _play(trained: Trained, options: Any) -> None:
-    """Plays, prints a line per episode in their order, and films."""
-    from rbs_tf import scores
-
+    """Plays, prints a line per episode in their order or one per head, and films."""
     epsilon = float(trained.agent.policy._epsilons[0])
     random = f" As in its evaluations, {100 * epsilon:.3g}% of its actions are random." if epsilon else ""
-    print(f"{trained.name}. {trained.origin}{random}", flush=True)
+    print(f"{trained.name}. {trained.weights if options.heads else trained.origin}{random}", flush=True)
+    if options.heads:
+        for index, name in enumerate(trained.agent.heads.names):
+            let_act(trained.agent, index)
+            ended = [each for each in moments(trained, options.episodes, options.max_steps) if each.ended]
+            print(f"{name}: {_summary(ended, trained.environment.game)}", flush=True)
+        return
     ends: dict[int, Moment] = {}
-    returns: list[float] = []
+    played: list[Moment] = []
     with contextlib.ExitStack() as closing:
         if options.video:
             film = closing.enter_context(contextlib.closing(Film(options.video, trained)))
@@ -147,21 +165,30 @@ def _play(trained: Trained, options: Any) -> None:
                 film.add(moment)
             if moment.ended:
                 ends[moment.episode] = moment
-            while end := ends.pop(len(returns) + 1, None):
-                returns.append(end.episode_return)
+            while end := ends.pop(len(played) + 1, None):
+                played.append(end)
                 cut = ", cut there" if end.cut else ""
                 print(
                     f"episode {end.episode}: return {end.episode_return:.6g}, {end.step:,} steps{cut}",
                     flush=True,
                 )
+    print(_summary(played, trained.environment.game))
+    if options.video:
+        print(film.words)
+
+
+def _summary(ended: Sequence[Moment], game: str | None) -> str:
+    """What episodes came to, by their last moments."""
+    from rbs_tf import scores
+
+    returns = [end.episode_return for end in ended]
     mean = float(np.mean(returns))
     words = f"mean return {mean:.6g}"
     if len(returns) > 1:
         low, high = interval(returns)
-        words += f", 95% interval [{low:.6g}, {high:.6g}], {len(returns)} episodes"
-    game = trained.environment.game
+        different = len({(end.episode_return, end.step) for end in ended})
+        repeated = "" if different == len(ended) else f", {different} different"
+        words += f", 95% interval [{low:.6g}, {high:.6g}], {len(returns)} episodes{repeated}"
     if scores.has_score(game):
         words += f"; human-normalised {scores.human_normalised_score(game, mean):.3g}"
-    print(words)
-    if options.video:
-        print(film.words)
+    return words

@@ -139,6 +139,7 @@ SETTINGS = {
     "train.steps_per_round": whole(1, "steps of each environment", 10),
     "train.steps_per_update": number(0.0, "environment steps", 4, above=True, optional=True),
     "train.eval_interval": whole(0, "updates; 0: at the end alone", 1000),
+    "train.eval_repeat_action_probability": number(0.0, "", 0.25, most=1.0, optional=True),
     "train.eval_envs": whole(1, "episodes side by side", 8),
     "train.final_eval_rounds": whole(0, "episodes of each environment", 4),
     "train.checkpoint_interval": whole(1, "updates", 1000),

@@ -92,6 +92,7 @@ class Progress:
         self._updates, self._steps = updates, steps
         self._frames_per_step = frames_per_step
         self._returns: collections.deque[float] = collections.deque(maxlen=last_episodes)
+        self._said: set[str] = set()
         self._eval_return: float | None = None
         self._waits: tuple[float, float] | None = None
         self._stream = sys.stdout if stream is None else stream
@@ -126,6 +127,12 @@ class Progress:
         erase = "\r\x1b[K" if self._refreshed else ""
         self._stream.write(f"{erase}{text}\n")
         self._stream.flush()
+
+    def say_once(self, text: str | None) -> None:
+        """The same, unless there is nothing to say or it has been said."""
+        if text and text not in self._said:
+            self._said.add(text)
+            self.say(text)
 
     def done(self) -> None:
         """Draws the last state and ends the line."""
@@ -177,12 +184,17 @@ class Progress:
 
 
 def closing_words(
-    updates: int, steps: int, final_return: float, head: str | None = None, game: str | None = None
+    updates: int,
+    steps: int,
+    final_return: float,
+    episodes: str | None = None,
+    head: str | None = None,
+    game: str | None = None,
 ) -> str:
     """Tells how a run went; `final_return` is NaN if nothing was evaluated."""
     words = f"{updates:,} updates from {steps:,} environment steps."
     if not math.isnan(final_return):
-        words += f" Last evaluation: {final_return:.4g} per episode, greedy, head {head}."
+        words += f" Last evaluation: {final_return:.4g} per episode, {episodes}, greedy, head {head}."
         if scores.has_score(game):
             normalised = scores.human_normalised_score(game, final_return)
             words += f" Human-normalised: {normalised:.3g} (0 is random, 1 is human)."

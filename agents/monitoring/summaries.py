@@ -30,6 +30,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tf_agents.environments import py_environment
 
 from agents import (
+    DEAD,
     EVALUATION,
     LOSS,
     PROBABILITY,
@@ -37,6 +38,7 @@ from agents import (
     RETURN,
     SCALED,
     SIGMA,
+    SPREAD,
     STEP_RATE,
     TRAIN,
     UNSCALED,
@@ -155,6 +157,7 @@ def layout(
             "Environment steps per second": f"{STEP_RATE}$",
             **({"Share of time spent waiting": "waits/"} if distributed else {}),
         },
+        "Torso": {"Share of dead units": f"{DEAD}/", "Spread of features": f"{SPREAD}$"},
     }
     open_ones = list(categories)[:3]
     return layout_pb2.Layout(
@@ -208,6 +211,20 @@ def update_summary(
             folder, name = tag.split("/")
             summary.MergeFrom(histogram_pb(f"{folder}/log10_{name}", logarithms))
     return summary.SerializeToString()
+
+
+def dead_units_note(scalars: Mapping[str, np.ndarray]) -> str:
+    """A sentence on the layer of the torso that has most dead units; empty while that is half of them or less."""
+    shares = {
+        tag.removeprefix(f"{DEAD}/"): float(share) for tag, share in scalars.items() if tag.startswith(DEAD)
+    }
+    layer = max(shares, key=lambda name: shares[name], default="")
+    if not layer or shares[layer] <= 0.5:
+        return ""
+    return (
+        f"{shares[layer]:.0%} of the units of the torso's layer {layer} put out 0 in every state of a batch: they "
+        "learn no more, and the run may get stuck. See docs/tensorboard.md#dead-units"
+    )
 
 
 def figures_note() -> str:

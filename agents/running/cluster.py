@@ -320,6 +320,7 @@ class ClusterRun:
             self._learner.host.tell.remote("note_waits", *waits)
         self._tell_loss_scales(learner)
         self._progress.update(*counts, learner.pop("returns", ()), eval_return, waits)
+        self._progress.say_once(learner["note"])
 
     def _tell_loss_scales(self, learner: dict[str, Any]) -> None:
         """Hands the evaluator what it draws from the learner's status."""
@@ -370,7 +371,8 @@ class ClusterRun:
         self._progress.update(updates, steps, learner.get("returns", ()), eval_return)
         self._progress.done()
         final = float("nan") if eval_return is None else eval_return
-        self._progress.say(closing_words(updates, steps, final, evaluator.get("head"), evaluator.get("game")))
+        others = (evaluator.get(name) for name in ("episodes", "head", "game"))
+        self._progress.say(closing_words(updates, steps, final, *others))
         return Result(updates, steps, final, self._stopped_by)
 
     def _looks_until_end(self, member: Member) -> Iterator[None]:

@@ -127,7 +127,8 @@ class EmbeddedRun:
         self._progress.done()
         head = self.agent.heads.names[self.agent.bandit.best_head]
         counts = learner.updates, learner.environment_steps
-        self._progress.say(closing_words(*counts, self.evaluations.last_return, head, game))
+        ended = self.evaluations.last_return, self.evaluations.last_episodes
+        self._progress.say(closing_words(*counts, *ended, head, game))
         return Result(*counts, self.evaluations.last_return, self._stopped_by)
 
     def _work(self) -> None:
@@ -169,6 +170,7 @@ class EmbeddedRun:
             learner.update()
             updates = learner.updates
             self._progress.update(updates, learner.environment_steps)
+            self._progress.say_once(learner.note)
             if training.eval_interval and updates % training.eval_interval == 0:
                 self._evaluate(1)
             if updates % training.checkpoint_interval == 0:

@@ -159,6 +159,7 @@ class LearnerRole(Role):
             "waited": self._waited,
             "frames_per_step": self._frames_per_step,
             "loss_scales": self._loss_scales,
+            "note": self._learner.note,
         }
 
     def note_waits(self, learner: float, collectors: float) -> None:
@@ -295,6 +296,7 @@ class EvaluatorRole(Acting):
         head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
         return {
             "eval_return": None if np.isnan(last_return) else last_return,
+            "episodes": self._evaluations.last_episodes,
             "head": self._agent.heads.names[head],
             "game": self._own_environment.game,
             "steps": self._evaluations.steps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,10 +18,13 @@ from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.policy import MultiHeadPolicy
 from agents.storage.best import Best
+from agents.storage.run_folder import write
 from agents.workers.faults import check_finite, time_step_of
 from rbs_tf import discounted_returns, scores
 from rbs_tf.returns import LONGEST_EPISODE
 from rbs_tf.scalings import Scaling
+
+EPISODES = "episodes.csv"  # in a run's `eval` folder
 
 
 class Evaluation(NamedTuple):
@@ -128,11 +132,17 @@ def _relative(sums: np.ndarray) -> np.ndarray:
     return np.sqrt(errors / count / np.where(varies, variance, np.nan))
 
 
+def in_words(returns: np.ndarray, lengths: np.ndarray) -> str:
+    """How many episodes these are, and how many of them differ: with fixed starts a greedy game may repeat itself."""
+    different = len(set(zip(returns.tolist(), lengths.tolist(), strict=True)))
+    return f"{len(returns)} episodes" + ("" if different == len(returns) else f", {different} different")
+
+
 class Evaluations:
     """A run's evaluations: played, shown by TensorBoard, and the weights of the best one kept.
 
     Args:
-      root_dir: the run folder; TensorBoard's files go into its `eval` folder.
+      root_dir: the run folder; TensorBoard's files go into its `eval` folder, and so does a table of all episodes.
       environment: batched; see `Evaluator`.
       agent: its `policy` plays.
     """
@@ -145,8 +155,10 @@ class Evaluations:
     ):
         self._evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
         self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
+        self._episodes = pathlib.Path(root_dir, EVALUATION, EPISODES)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
         self.last_return = float("nan")  # mean of the last one
+        self.last_episodes = ""  # how many these were, in words
 
     def run(
         self,
@@ -165,6 +177,8 @@ class Evaluations:
         if evaluation is None:
             return None
         self.last_return = float(np.mean(evaluation.returns))
+        self.last_episodes = in_words(evaluation.returns, evaluation.lengths)
+        self._keep(update, evaluation)
         self._write(update, evaluation, loss_scales)
         self.best.offer(update, evaluation.returns, self._agent.acting_variables)
         return self.last_return
@@ -173,6 +187,16 @@ class Evaluations:
     def steps(self) -> int:
         """Steps of the batch so far, in all evaluations."""
         return self._evaluator.steps
+
+    def _keep(self, update: int, evaluation: Evaluation) -> None:
+        """Adds the episodes to the run's, without those that an earlier start has played at this update or later."""
+        lines = self._episodes.read_text().splitlines()[1:] if self._episodes.exists() else []
+        lines = [line for line in lines if int(line.split(",")[0]) < update]
+        head = self._agent.heads.names[int(np.argmax(self._agent.policy.head_probabilities.numpy()))]
+        played = zip(evaluation.returns, evaluation.lengths, strict=True)
+        lines += [f"{update},{head},{points!r},{steps}" for points, steps in played]
+        self._episodes.parent.mkdir(exist_ok=True)
+        write(self._episodes, "\n".join(["update,head,return,steps", *lines, ""]))
 
     def _write(self, update: int, evaluation: Evaluation, loss_scales: summaries.LossScales | None) -> None:
         names = self._agent.heads.names

@@ -74,6 +74,7 @@ class Learner:
       resumed: whether there was a checkpoint.
       environment_steps: transitions that statistics have told of, all collectors and earlier starts together.
       episodes: finished episodes, likewise.
+      note: something to tell the user once; None until there is.
 
     Raises:
       ValueError: a batch that cannot be shared out equally among the replicas.
@@ -134,6 +135,7 @@ class Learner:
         self.environment_steps, self.episodes = extra["environment_steps"], extra["episodes"]
         self._log = StatisticsLog(root_dir, extra["statistics_log"])
         self._take_in(list(self._log.kept()))
+        self.note: str | None = None
         self._mark = time.monotonic(), self.updates, self.environment_steps
         # RMS TD errors [H] before and after scaling, as the updates have returned them: kept, not looked at.
         self._errors: collections.deque[list[tf.Tensor]] = collections.deque(maxlen=_LATEST)
@@ -258,6 +260,8 @@ class Learner:
         per_head, scalars = (
             {tag: value.numpy() for tag, value in values.items()} for values in (per_head, means.scalars)
         )
+        if self.note is None:
+            self.note = summaries.dead_units_note(scalars) or None
         summary = summaries.update_summary(self._agent.heads.names, per_head, scalars)
         with self._events_written():
             tf.summary.experimental.write_raw_pb(summary)

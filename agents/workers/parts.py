@@ -34,6 +34,8 @@ _DRAWS = (
     1,
 )  # purpose of a seed: no environments have it, which count (0, step), 1 and (2 + index, start, time)
 
+EVALUATION_SEED = (1,)  # purpose of evaluation's environments
+
 
 class Result(NamedTuple):
     """The end of a run."""
@@ -67,6 +69,9 @@ class Training:
         more updates per step.
       eval_interval: updates between evaluations; 0 evaluates at the end alone.
       eval_envs: episodes per evaluation, played side by side.
+      eval_repeat_action_probability: chance that an action is repeated in evaluation, so that greedy games
+        from the same start differ (Machado et al. 2018: 0.25, in training, too); for Atari's and MinAtar's plain names.
+        None: as in training.
       final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
       checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
       summary_interval: updates between TensorBoard entries; 0 writes none.
@@ -88,6 +93,7 @@ class Training:
     steps_per_update: float | None = None
     eval_interval: int = 1000
     eval_envs: int = 8
+    eval_repeat_action_probability: float | None = None
     final_eval_rounds: int = 4
     checkpoint_interval: int = 1000
     summary_interval: int = 100
@@ -113,13 +119,21 @@ class Training:
         Raises:
           ValueError: what `environments.make` raises; actions that cannot be counted.
         """
-        environment = environments.make(self.env, num_envs=num_envs, seed=self.derived_seed(*purpose))
+        options = self.evaluation_options if purpose == EVALUATION_SEED else {}
+        seed = self.derived_seed(*purpose)
+        environment = environments.make(self.env, num_envs=num_envs, seed=seed, **options)
         try:
             environment.num_actions  # noqa: B018
         except ValueError:
             environment.close()
             raise
         return environment
+
+    @property
+    def evaluation_options(self) -> dict[str, Any]:
+        """Of `environments.make`, where evaluation differs from training."""
+        sticky = self.eval_repeat_action_probability
+        return {} if sticky is None else {"repeat_action_probability": sticky}
 
     def distribution(self) -> tf.distribute.Strategy:
         """The strategy for the agent that learns.

@@ -4,7 +4,6 @@ import pytest
 import tensorflow as tf
 
 from networks import ConvTorso, MlpTorso, atari_torso, dqn_torso, small_torso
-from networks.block_convolution import BlockConv2D, blocks_of
 from networks.torsos import torso_for
 
 
@@ -60,48 +59,6 @@ def test_the_dqn_torso_is_that_of_2013():
     assert [tuple(variable.shape) for variable in torso.variables] == shapes
 
 
-@pytest.mark.parametrize("padding", ["same", "valid"])
-@pytest.mark.parametrize("size", [(84, 84), (61, 43)])
-@pytest.mark.parametrize("channels", [1, 2, 3])
-def test_over_blocks_sums_and_gradients_are_those_of_strided_convolutions_with_the_same_weights(
-    padding, size, channels
-):
-    strided, blocks = (dqn_torso_with(padding, over_blocks) for over_blocks in (False, True))
-    frames = pixels(3, *size, channels)
-    results = []
-    for torso in (strided, blocks):
-        torso(frames)
-        for weights, source in zip(torso.variables, strided.variables, strict=True):
-            weights.assign(source)
-        with tf.GradientTape() as tape:
-            features = torso(frames)
-        results.append([features, *tape.gradient(features, torso.trainable_variables)])
-    for one, other in zip(*results, strict=True):
-        scale = np.abs(one).max()
-        assert scale > 0
-        np.testing.assert_allclose(one / scale, other / scale, atol=1e-5)
-
-
-def dqn_torso_with(padding, over_blocks):
-    sizes = dict(channels=(16, 32), kernel_sizes=(8, 4), strides=(4, 2), units=64)
-    return ConvTorso(**sizes, padding=padding, over_blocks=over_blocks, seed=5)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize("channels", [1, 2])
-def test_blocks_are_those_of_space_to_depth(dtype, channels):
-    images = pixels(2, 12, 8, channels).astype(dtype)
-    np.testing.assert_array_equal(blocks_of(tf.constant(images), 4), tf.nn.space_to_depth(images, 4))
-
-
-def test_convolutions_whose_stride_does_not_divide_their_kernel_stay_strided():
-    torso = ConvTorso((2, 2), (5, 4), (2, 2), 3, over_blocks=True, seed=0)
-    kinds = [type(stage) for stage in torso._stages]
-    assert kinds[:2] == [tf.keras.layers.Conv2D, BlockConv2D]
-    with pytest.raises(ValueError, match="multiple of its stride"):
-        BlockConv2D(2, 5, 2)
-
-
 def test_vectors_go_through_linear_layers_with_relu():
     torso = MlpTorso(units=(4, 3), seed=0)
     observations = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
@@ -114,7 +71,7 @@ def test_vectors_go_through_linear_layers_with_relu():
 
 def test_a_bfloat16_torso_is_close_to_float32_and_keeps_float32_variables():
     frames = pixels(16, 10, 10, 3)
-    exact, narrow = small_torso(seed=2), small_torso("bfloat16", seed=2)
+    exact, narrow = small_torso(seed=2), small_torso(compute_dtype="bfloat16", seed=2)
     with tf.GradientTape() as tape:
         features = narrow(frames)
     gradients = tape.gradient(features, narrow.trainable_variables)
@@ -151,7 +108,7 @@ def test_gin_reaches_factories_and_classes():
 
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="compute_dtype.*'float16'"):
-        small_torso("float16")
+        small_torso(compute_dtype="float16")
     with pytest.raises(ValueError, match="one number per convolution"):
         ConvTorso(channels=(1, 2), kernel_sizes=(3,), strides=(1,), units=4)
     with pytest.raises(ValueError, match="30 x 15 pixels are too small"):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from agents import LOSS, PROBABILITY, SCALED, UNSCALED, VALUE_ERROR
+from agents import DEAD, LOSS, PROBABILITY, SCALED, UNSCALED, VALUE_ERROR
 from agents.monitoring.report import estimates
 from agents.monitoring.report.events import head_counts
 from agents.monitoring.report.groups import KINDS, Study
@@ -24,7 +24,7 @@ THRESHOLDS = 41  # of the performance profile
 PARTS = {"whole run": (-1.0, 1.0), "first fifth": (-1.0, 0.2), "last fifth": (0.8, 1.0)}  # after and up to
 ERRORS = (LOSS, SCALED, UNSCALED, VALUE_ERROR)  # tags before a head's name
 COLUMNS = {  # X stands for the study's axis
-    "runs": "environment group seed updates planned_updates environment_steps state commit folder",
+    "runs": "environment group seed updates planned_updates environment_steps state dead_units commit folder",
     "learning_curves": "environment group returns seed X return",
     "learning_curve_means": "environment group returns seeds X mean low high",
     "final_returns": "environment group returns seeds mean low high human_normalised_mean",
@@ -62,7 +62,7 @@ def compute(study: Study) -> Tables:
         for run in runs:
             of_run, edges = (*cell, run.seed), np.linspace(0, end, BINS + 1)
             progress = run.updates, run.planned, run.steps, run.state
-            rows["runs"].append((*of_run, *progress, run.versions["commit"], run.folder))
+            rows["runs"].append((*of_run, *progress, dead_units(run), run.versions["commit"], run.folder))
             rows["heads"] += _spread(of_run, _heads(run, end), run.heads, list(PARTS))
             rows["head_choices"] += _spread(of_run, _choices(run, edges), run.heads, edges[1:])
         edges = np.linspace(0, end, PATH_BINS + 1)
@@ -74,6 +74,12 @@ def compute(study: Study) -> Tables:
     tables = {name: pd.DataFrame(of, columns=columns[name]) for name, of in rows.items()}
     whole = dict.fromkeys(["planned_updates", "environment_steps"], "Int64")  # and may be unknown
     return tables | {"runs": tables["runs"].astype(whole)}
+
+
+def dead_units(run: Run) -> float:
+    """Share of dead units in the torso's layer that has most of them, at the last look; NaN without one."""
+    shares = [of[-1, 1] for tag, of in run.train.scalars.items() if tag.startswith(f"{DEAD}/")]
+    return max(shares, default=np.nan)
 
 
 def games(study: Study) -> list[str]:

@@ -15,7 +15,7 @@ from agents.commands import loading as trained_module
 from agents.commands import play
 from agents.commands.loading import load
 from agents.storage.run_folder import REPOSITORY
-from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, refusal, write_slim_run
+from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, refusal, write_slim_run
 
 
 def test_the_best_weights_are_those_of_the_highest_evaluation(run, trained):
@@ -68,6 +68,27 @@ def test_the_chosen_head_acts_greedily_and_all_values_are_in_units_of_their_rewa
         trained.agent.scaling.online.scale * tf.cast(tf.reduce_max(outputs[0], -1), tf.float64) / [1, 0.25]
     )
     np.testing.assert_allclose([moment.values for moment in acted], values, rtol=1e-4, atol=1e-5)
+
+
+def test_every_head_plays_in_turn_and_greedily(run, capsys):
+    assert main(["play", str(run.root), "--heads", "--episodes=3", "--seed=3"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert "Acting" not in header and "Best evaluation so far" in header
+    for head, (name, line) in enumerate(zip(NAMES, lines, strict=True)):
+        trained = load(run.root, head=str(head), seed=3, num_envs=3)
+        ended = [moment for moment in play.moments(trained, 3) if moment.ended]
+        trained.environment.close()
+        different = len({(moment.step, moment.episode_return) for moment in ended})
+        repeated = "" if different == 3 else f", {different} different"
+        assert line.startswith(
+            f"{name}: mean return {np.mean([m.episode_return for m in ended]):.6g}, 95% interval"
+        )
+        assert line.endswith(f", 3 episodes{repeated}")
+
+
+@pytest.mark.parametrize("other", ["--head=0", "--video=out.gif"])
+def test_all_heads_leave_nothing_to_choose_or_film(run, capsys, other):
+    assert "Leave out one of the two" in refusal(capsys, run.root, "--heads", other)
 
 
 def episodes_of(trained, episodes, **options):
