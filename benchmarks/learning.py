@@ -59,7 +59,9 @@ def summary(rows: Iterable[dict[str, str]], measure: str) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()

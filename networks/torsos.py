@@ -18,8 +18,20 @@ from networks.initialisers import fan_in_normal, split_seed
 # A torso in a mixed policy computes in the narrow type and keeps its variables in float32.
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _KINDS = {tf.keras.layers.Conv2D: "conv", tf.keras.layers.Dense: "linear"}
-FROM_DATA = ("data", "data_layer", "centre", "centre_first")
+CENTRED = ("centred", "centred_layer")
+FROM_DATA = ("data", "data_layer", "centre", "centre_first", *CENTRED)
 NORMALISATIONS = ("none", "layer", "leaky", *FROM_DATA)
+
+
+class Centre(tf.keras.layers.Layer):
+    """Subtracts a mean of its inputs [N, ...] that is set once, for each of their elements; 0 at first."""
+
+    def build(self, input_shape: tf.TensorShape) -> None:
+        self.mean = self.add_weight(name="mean", shape=input_shape[1:], initializer="zeros", trainable=False)
+        super().build(input_shape)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs - self.mean
 
 
 class Torso(tf.keras.layers.Layer):
@@ -46,12 +58,16 @@ class Torso(tf.keras.layers.Layer):
         super().__init__(dtype=_POLICIES[compute_dtype], name=name)
         self.normalise = normalise
         self._stages: list[tf.keras.layers.Layer] = []
-        self._norms: list[tf.keras.layers.Layer] = []  # one for each of `layer_names`, or none
+        # One for each of `layer_names`, or none.
+        self._centres: list[tf.keras.layers.Layer] = []
+        self._norms: list[tf.keras.layers.Layer] = []
 
     def _append(self, layer: type[tf.keras.layers.Layer], *sizes: int, **options: Any) -> None:
         """A layer with weights; relu follows it."""
         name = f"{_KINDS[layer]}_{len(self._stages)}"
         self._stages.append(layer(*sizes, dtype=self.dtype_policy, name=name, **options))
+        if self.normalise in CENTRED:
+            self._centres.append(Centre(dtype=self.dtype_policy))
         if self.normalise == "layer":
             axes = (-1,) if layer is tf.keras.layers.Dense else (-3, -2, -1)
             self._norms.append(tf.keras.layers.LayerNormalization(axes, dtype=self.dtype_policy))
@@ -67,12 +83,16 @@ class Torso(tf.keras.layers.Layer):
     def activations(self, observation: tf.Tensor) -> list[tf.Tensor]:
         """What each layer puts out, behind its relu: [N, ..., units] for each of `layer_names`."""
         features, outputs = self._scaled(observation), []
-        norms = iter(self._norms)
+        norms, centres = iter(self._norms), iter(self._centres)
         for stage in self._stages:
-            features = stage(features)
             if type(stage) in _KINDS:
+                if self._centres:
+                    features = next(centres)(features)
+                features = stage(features)
                 features = self._relu(next(norms)(features) if self._norms else features)
                 outputs.append(features)
+            else:
+                features = stage(features)
         return outputs
 
     def _relu(self, sums: tf.Tensor) -> tf.Tensor:
@@ -81,11 +101,16 @@ class Torso(tf.keras.layers.Layer):
     def set_from(self, observation: tf.Tensor) -> None:
         """Sets each layer, first to last, by its sums over observations [N, ...]; see `NORMALISATIONS`. Eager."""
         features, mode = self._scaled(observation), self.normalise
+        centres = iter(self._centres)
         for stage in self._stages:
             if type(stage) in _KINDS:
+                if mode in CENTRED:
+                    centre = next(centres)
+                    centre.mean.assign(tf.reduce_mean(tf.cast(features, tf.float32), axis=0))
+                    features = centre(features)
                 sums = tf.cast(stage(features), tf.float32)
                 mean, variance = tf.nn.moments(sums, list(range(len(sums.shape) - 1)))
-                if mode == "data_layer":
+                if mode in ("data_layer", "centred_layer"):
                     variance = tf.ones_like(variance) * tf.reduce_mean(variance)
                 if mode in ("centre", "centre_first"):
                     variance = tf.ones_like(variance)
