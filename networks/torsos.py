@@ -18,7 +18,7 @@ from networks.initialisers import fan_in_normal, split_seed
 # A torso in a mixed policy computes in the narrow type and keeps its variables in float32.
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _KINDS = {tf.keras.layers.Conv2D: "conv", tf.keras.layers.Dense: "linear"}
-CENTRED = ("centred", "centred_layer")
+CENTRED = ("centred", "centred_layer", "centred_only")
 FROM_DATA = ("data", "data_layer", "centre", "centre_first", *CENTRED)
 NORMALISATIONS = ("none", "layer", "leaky", *FROM_DATA)
 
@@ -112,7 +112,7 @@ class Torso(tf.keras.layers.Layer):
                 mean, variance = tf.nn.moments(sums, list(range(len(sums.shape) - 1)))
                 if mode in ("data_layer", "centred_layer"):
                     variance = tf.ones_like(variance) * tf.reduce_mean(variance)
-                if mode in ("centre", "centre_first"):
+                if mode in ("centre", "centre_first", "centred_only"):
                     variance = tf.ones_like(variance)
                 # A unit whose sum never varies keeps its weights.
                 deviation = tf.where(variance > 0.0, tf.sqrt(variance), 1.0)
