@@ -136,7 +136,6 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         jit_compile: bool | None = None,
         strategy: tf.distribute.Strategy | None = None,
         summary_interval: int = 0,
-        warm_up: int = 0,
     ):
         tf.Module.__init__(self, name="recurrent_multi_head_agent")
         self.strategy = strategy or tf.distribute.get_strategy()
@@ -160,9 +159,6 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self.target_network = network.copy(name="target_network")
             self.target_network.create_variables()
             self.scaling: Scaling = scaling(len(heads))
-            if warm_up:
-                schedules = tf.keras.optimizers.schedules
-                learning_rate = schedules.PolynomialDecay(learning_rate / warm_up, warm_up, learning_rate)
             self.optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
             self.optimizer.build(self.network.trainable_variables)
             self._initialised = tf.Variable(False, trainable=False, name="initialised")

@@ -1,7 +1,8 @@
 """Which head should act at the end: the bandit's, or the best of a trial? `python -m benchmarks.head_choice RUN_DIR...`
 
-For each run its newest checkpoint: the head that the bandit is surest of, and the one that successive halving (Karnin et al. 2013)
-finds with as many greedy episodes as the run's last evaluation has. Both, and every other head, then play as many new episodes.
+For each run its newest checkpoint: the head that the bandit is surest of, and the one that successive halving (Karnin
+et al. 2013) finds with as many greedy episodes as the run's last evaluation has. Both, and every other head, then play
+as many new episodes.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def main() -> None:
         differences.append(means[tried] - means[trained.head])
         names = fresh.agent.heads.names
         print(
-            f"{run.name}: bandit {names[trained.head]} {means[trained.head]:.4g}, trial {names[tried]} {means[tried]:.4g}, "
-            f"best {names[int(np.argmax(means))]} {max(means):.4g}",
+            f"{run.name}: bandit {names[trained.head]} {means[trained.head]:.4g}, "
+            f"trial {names[tried]} {means[tried]:.4g}, best {names[int(np.argmax(means))]} {max(means):.4g}",
             flush=True,
         )
     half = (

@@ -1,8 +1,8 @@
 """Tables of what runs have learned: `python -m benchmarks.learning FOLDER... --output=docs/results/NAME.csv`.
 
-FOLDER holds the runs of a sweep: `python train.py --sweep=benchmarks/sweeps/NAME.sweep --root_dir=FOLDER`. A row per run: its
-variant, seed, mean training return in each fifth of its environment steps, mean greedy return at the end, and share of dead units
-in the torso's layer that has most. Runs that the table has already stay in it.
+FOLDER holds the runs of a sweep: `python train.py --sweep=benchmarks/sweeps/NAME.sweep --root_dir=FOLDER`. A row per
+run: its variant, seed, mean training return in each fifth of its environment steps, mean greedy return at the end, and
+share of dead units in the torso's layer that has most. Runs that the table has already stay in it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from networks.dueling_heads import DuelingHeads
 from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
-from networks.torsos import FROM_DATA, torso_for
+from networks.torsos import Torso, torso_for
 
 
 @gin.configurable(module="networks")
@@ -42,6 +42,9 @@ class RecurrentQNetwork(network.Network):
         see `networks.torsos`. In gin: `RecurrentQNetwork.torso = @networks.small_torso`, without parentheses.
         None chooses by the observation's shape, see `torso_for`.
       image_torso: likewise, where `torso` is None and observations are images [height, width, channels].
+      normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
+        which keeps its units alive, see `networks.torsos.Torso.normalise`; "centre_and_scale": and each unit's sum
+        starts with deviation 1; "none": neither.
       lstm_units: U.
       post_lstm_units: of the linear layer (relu) between core and heads.
       head_hidden: hidden units of each head's value and advantage stream.
@@ -57,7 +60,8 @@ class RecurrentQNetwork(network.Network):
       reward_input: the `RewardInput`, whose statistics whoever trains has to keep; None under "clip".
 
     Raises:
-      ValueError: an input_tensor_spec that is not such a tuple; another reward_input.
+      ValueError: an input_tensor_spec that is not such a tuple; another reward_input or normalise_torso; a
+        normalise_torso that the torso does not have.
       TypeError: a torso that is a layer already.
     """
 
@@ -70,6 +74,7 @@ class RecurrentQNetwork(network.Network):
         num_heads: int,
         torso: Callable[..., tf.keras.layers.Layer] | None = None,
         image_torso: Callable[..., tf.keras.layers.Layer] | None = None,
+        normalise_torso: str = "none",
         lstm_units: int = 512,
         post_lstm_units: int = 256,
         head_hidden: int = 256,
@@ -99,6 +104,13 @@ class RecurrentQNetwork(network.Network):
         self._observes_flags = _holds_flags(self.input_tensor_spec[0])
         torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
         self._torso = (torso or torso_for(input_tensor_spec[0], image_torso))(seed=torso_seed)
+        if isinstance(self._torso, Torso):
+            self._torso.normalise(normalise_torso)
+        elif normalise_torso != "none":
+            raise ValueError(
+                f"RecurrentQNetwork.normalise_torso = {normalise_torso!r} is for the torsos of networks.torsos, whose "
+                f"layers it knows, and this one is a {type(self._torso).__name__}. Leave it at 'none'"
+            )
         self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
         self.reward_input = RewardInput() if reward_input == "rms" else None
         self._core = RecurrentCore(lstm_units, core_seed)
@@ -198,7 +210,7 @@ class RecurrentQNetwork(network.Network):
     @property
     def torso_layers(self) -> list[str]:
         """Names of the torso's layers, if it tells them (`networks.torsos.Torso`), else of its features alone."""
-        return [*getattr(self._torso, "layer_names", ["features"])]
+        return self._torso.layer_names if isinstance(self._torso, Torso) else ["features"]
 
     def torso_activity(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """How much of the torso is in use on observations [B, ...] or [B, T, ...].
@@ -208,7 +220,8 @@ class RecurrentQNetwork(network.Network):
           standard deviation of its features over the observations, mean over units: float32.
         """
         merged = self._merged(observation)
-        outputs = getattr(self._torso, "activations", lambda merged: [self._torso(merged)])(merged)
+        is_ours = isinstance(self._torso, Torso)
+        outputs = self._torso.activations(merged) if is_ours else [self._torso(merged)]
         dead = [tf.reduce_all(tf.equal(x, 0.0), axis=range(len(x.shape) - 1)) for x in outputs]
         spread = tf.reduce_mean(tf.math.reduce_std(tf.cast(outputs[-1], tf.float32), axis=0))
         return tf.stack([tf.reduce_mean(tf.cast(x, tf.float32)) for x in dead]), spread
@@ -216,10 +229,10 @@ class RecurrentQNetwork(network.Network):
     @property
     def torso_is_set_from_data(self) -> bool:
         """Whether `set_torso_from` is to be called before the first update."""
-        return getattr(self._torso, "normalise", None) in FROM_DATA
+        return isinstance(self._torso, Torso) and self._torso.is_set_from_data
 
     def set_torso_from(self, observation: tf.Tensor) -> None:
-        """Sets the torso's layers by observations [B, ...] or [B, T, ...], see `networks.torsos`. Eager."""
+        """Sets the torso by observations [B, ...] or [B, T, ...], see `networks.torsos.Torso.normalise`. Eager."""
         self._torso.set_from(self._merged(observation))
 
     def behind_torso(

@@ -7,7 +7,7 @@ builds its own. `ConvTorso`, `MlpTorso`, `atari_torso`, `dqn_torso` and `small_t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gin
@@ -18,13 +18,11 @@ from networks.initialisers import fan_in_normal, split_seed
 # A torso in a mixed policy computes in the narrow type and keeps its variables in float32.
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _KINDS = {tf.keras.layers.Conv2D: "conv", tf.keras.layers.Dense: "linear"}
-CENTRED = ("centred", "centred_layer", "centred_only")
-FROM_DATA = ("data", "data_layer", "centre", "centre_first", *CENTRED)
-NORMALISATIONS = ("none", "layer", "leaky", *FROM_DATA)
+NORMALISATIONS = ("none", "centre", "centre_and_scale")
 
 
 class Centre(tf.keras.layers.Layer):
-    """Subtracts a mean of its inputs [N, ...] that is set once, for each of their elements; 0 at first."""
+    """Subtracts a mean from inputs [N, ...], one for each of their elements; it is 0 until somebody sets it."""
 
     def build(self, input_shape: tf.TensorShape) -> None:
         self.mean = self.add_weight(name="mean", shape=input_shape[1:], initializer="zeros", trainable=False)
@@ -40,37 +38,47 @@ class Torso(tf.keras.layers.Layer):
     Pixels (uint8) are divided by 255; booleans, other integers and floats are taken as they are.
 
     Args:
-      normalise: how each layer's sums are kept from being nearly the same in every state, see `NORMALISATIONS`.
       compute_dtype: "float32", or "bfloat16" for computing in bfloat16 with float32 variables.
       name: of the layer.
 
     Raises:
-      ValueError: another compute_dtype or normalisation.
+      ValueError: another compute_dtype.
     """
 
-    def __init__(self, normalise: str = "none", compute_dtype: str = "float32", name: str | None = None):
-        for what, given, known in (
-            ("compute_dtype", compute_dtype, _POLICIES),
-            ("normalise", normalise, NORMALISATIONS),
-        ):
-            if given not in known:
-                raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}, got {given!r}")
+    def __init__(self, compute_dtype: str = "float32", name: str | None = None):
+        if compute_dtype not in _POLICIES:
+            raise ValueError(
+                f"compute_dtype must be one of {', '.join(map(repr, _POLICIES))}, got {compute_dtype!r}"
+            )
         super().__init__(dtype=_POLICIES[compute_dtype], name=name)
-        self.normalise = normalise
         self._stages: list[tf.keras.layers.Layer] = []
-        # One for each of `layer_names`, or none.
-        self._centres: list[tf.keras.layers.Layer] = []
-        self._norms: list[tf.keras.layers.Layer] = []
+        self._centres: list[Centre] = []  # one for each of `layer_names`, or none
+        self._scales = False
+
+    def normalise(self, how: str) -> None:
+        """Prepares the torso for `set_from`. To be called before it has variables.
+
+        Adam moves all weights of a unit by about as much. Where inputs are never negative and mostly the same in every
+        state, as pixels and what follows a relu are, its first steps therefore move the unit's sum in all states at
+        once, by far more than states differ, and half of the units never put out anything again. Inputs that are
+        centred have both signs.
+
+        Args:
+          how: "none"; "centre": each layer sees its inputs less their mean; "centre_and_scale": and each unit's sum
+            starts with deviation 1.
+        """
+        if how not in NORMALISATIONS:
+            raise ValueError(
+                f"a torso is normalised by one of {', '.join(map(repr, NORMALISATIONS))}, got {how!r}"
+            )
+        self._scales = how == "centre_and_scale"
+        if how != "none":
+            self._centres = [Centre(dtype=self.dtype_policy) for _ in self.layer_names]
 
     def _append(self, layer: type[tf.keras.layers.Layer], *sizes: int, **options: Any) -> None:
         """A layer with weights; relu follows it."""
         name = f"{_KINDS[layer]}_{len(self._stages)}"
         self._stages.append(layer(*sizes, dtype=self.dtype_policy, name=name, **options))
-        if self.normalise in CENTRED:
-            self._centres.append(Centre(dtype=self.dtype_policy))
-        if self.normalise == "layer":
-            axes = (-1,) if layer is tf.keras.layers.Dense else (-3, -2, -1)
-            self._norms.append(tf.keras.layers.LayerNormalization(axes, dtype=self.dtype_policy))
 
     @property
     def layer_names(self) -> list[str]:
@@ -82,47 +90,38 @@ class Torso(tf.keras.layers.Layer):
 
     def activations(self, observation: tf.Tensor) -> list[tf.Tensor]:
         """What each layer puts out, behind its relu: [N, ..., units] for each of `layer_names`."""
-        features, outputs = self._scaled(observation), []
-        norms, centres = iter(self._norms), iter(self._centres)
-        for stage in self._stages:
-            if type(stage) in _KINDS:
-                if self._centres:
-                    features = next(centres)(features)
-                features = stage(features)
-                features = self._relu(next(norms)(features) if self._norms else features)
-                outputs.append(features)
-            else:
-                features = stage(features)
-        return outputs
+        return list(self._run(observation))
 
-    def _relu(self, sums: tf.Tensor) -> tf.Tensor:
-        return tf.nn.leaky_relu(sums, 0.1) if self.normalise == "leaky" else tf.nn.relu(sums)
+    @property
+    def is_set_from_data(self) -> bool:
+        """Whether `set_from` is to be called before the first update."""
+        return bool(self._centres)
 
     def set_from(self, observation: tf.Tensor) -> None:
-        """Sets each layer, first to last, by its sums over observations [N, ...]; see `NORMALISATIONS`. Eager."""
-        features, mode = self._scaled(observation), self.normalise
-        centres = iter(self._centres)
+        """Takes the means of each layer's inputs, first to last, from observations [N, ...]; see `normalise`. Eager."""
+        for _ in self._run(observation, setting=True):
+            pass
+
+    def _run(self, observation: tf.Tensor, setting: bool = False) -> Iterator[tf.Tensor]:
+        """Yields what each layer puts out; if `setting`, sets each before it runs."""
+        features, centres = self._scaled(observation), iter(self._centres)
         for stage in self._stages:
-            if type(stage) in _KINDS:
-                if mode in CENTRED:
-                    centre = next(centres)
+            if type(stage) not in _KINDS:
+                features = stage(features)
+                continue
+            if self._centres:
+                centre = next(centres)
+                if setting:
                     centre.mean.assign(tf.reduce_mean(tf.cast(features, tf.float32), axis=0))
-                    features = centre(features)
-                sums = tf.cast(stage(features), tf.float32)
-                mean, variance = tf.nn.moments(sums, list(range(len(sums.shape) - 1)))
-                if mode in ("data_layer", "centred_layer"):
-                    variance = tf.ones_like(variance) * tf.reduce_mean(variance)
-                if mode in ("centre", "centre_first", "centred_only"):
-                    variance = tf.ones_like(variance)
-                # A unit whose sum never varies keeps its weights.
-                deviation = tf.where(variance > 0.0, tf.sqrt(variance), 1.0)
-                stage.kernel.assign(stage.kernel / deviation)
-                stage.bias.assign((stage.bias - mean) / deviation)
-                if mode == "centre_first":
-                    return
-            features = stage(features)
-            if type(stage) in _KINDS:
-                features = self._relu(features)
+                features = centre(features)
+            sums = stage(features)
+            if setting and self._scales:
+                _, variance = tf.nn.moments(tf.cast(sums, tf.float32), list(range(len(sums.shape) - 1)))
+                # A unit that never varies keeps its weights.
+                stage.kernel.assign(stage.kernel / tf.where(variance > 0.0, tf.sqrt(variance), 1.0))
+                sums = stage(features)
+            features = tf.nn.relu(sums)
+            yield features
 
     def _scaled(self, observation: tf.Tensor) -> tf.Tensor:
         scaled = tf.cast(observation, self.compute_dtype)
@@ -139,13 +138,12 @@ class ConvTorso(Torso):
       strides: of equal length.
       units: of the linear layer: D.
       padding: of the convolutions, "same" or "valid".
-      normalise, compute_dtype: see `Torso`.
+      compute_dtype: "float32" or "bfloat16", see `Torso`.
       seed: of the initial weights; None for a random one.
       name: of the layer.
 
     Raises:
-      ValueError: lengths that differ, an unknown compute_dtype or normalisation; when built, observations that are no
-        images.
+      ValueError: lengths that differ, an unknown compute_dtype; when built, observations that are no images.
     """
 
     def __init__(
@@ -155,12 +153,11 @@ class ConvTorso(Torso):
         strides: Sequence[int],
         units: int,
         padding: str = "same",
-        normalise: str = "none",
         compute_dtype: str = "float32",
         seed: int | None = None,
         name: str = "conv_torso",
     ):
-        super().__init__(normalise, compute_dtype, name)
+        super().__init__(compute_dtype, name)
         self._windows = list(zip(kernel_sizes, strides, strict=False)) if padding == "valid" else []
         if not len(channels) == len(kernel_sizes) == len(strides):
             raise ValueError(
@@ -200,23 +197,22 @@ class MlpTorso(Torso):
 
     Args:
       units: one number per layer; the last is D.
-      normalise, compute_dtype: see `Torso`.
+      compute_dtype: "float32" or "bfloat16", see `Torso`.
       seed: of the initial weights; None for a random one.
       name: of the layer.
 
     Raises:
-      ValueError: an unknown compute_dtype or normalisation.
+      ValueError: an unknown compute_dtype.
     """
 
     def __init__(
         self,
         units: Sequence[int] = (128, 128),
-        normalise: str = "none",
         compute_dtype: str = "float32",
         seed: int | None = None,
         name: str = "mlp_torso",
     ):
-        super().__init__(normalise, compute_dtype, name)
+        super().__init__(compute_dtype, name)
         self._stages.append(tf.keras.layers.Flatten(dtype=self.dtype_policy))
         for size, layer_seed in zip(units, split_seed(seed, len(units)), strict=True):
             self._append(tf.keras.layers.Dense, size, kernel_initializer=fan_in_normal(layer_seed))
@@ -245,7 +241,6 @@ def dqn_torso(normalise: str = "none", compute_dtype: str = "float32", seed: int
         strides=(4, 2),
         units=256,
         padding="valid",
-        normalise=normalise,
         compute_dtype=compute_dtype,
         seed=seed,
         name="dqn_torso",
@@ -253,16 +248,13 @@ def dqn_torso(normalise: str = "none", compute_dtype: str = "float32", seed: int
 
 
 @gin.configurable(module="networks")
-def small_torso(
-    normalise: str = "none", compute_dtype: str = "float32", seed: int | None = None
-) -> ConvTorso:
+def small_torso(compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
     """One convolution and 128 units, for images as small as MinAtar's bool [10, 10, C]."""
     return ConvTorso(
         channels=(16,),
         kernel_sizes=(3,),
         strides=(1,),
         units=128,
-        normalise=normalise,
         compute_dtype=compute_dtype,
         seed=seed,
         name="small_torso",

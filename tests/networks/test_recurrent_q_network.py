@@ -223,6 +223,49 @@ def test_a_bfloat16_torso_gives_nearly_the_same_float32_values():
     assert 0.0 < np.abs(narrow - exact).max() < 0.02
 
 
+def test_dead_units_are_those_that_put_out_nothing_anywhere_and_features_spread_over_observations():
+    network = tiny_network()
+    observation = batch(B, T)[0][0]
+    (layer, *_), outputs = network.torso_layers, network.features(observation).numpy().reshape(B * T, -1)
+    dead, spread = network.torso_activity(observation)
+    assert dead.shape == (len(network.torso_layers),) and layer.startswith("conv")
+    assert dead[-1].numpy() == pytest.approx(np.mean((outputs == 0.0).all(axis=0)))
+    assert spread.numpy() == pytest.approx(outputs.std(axis=0).mean(), rel=1e-5)
+    network._torso._stages[-1].bias.assign(tf.fill(outputs.shape[1:], -1e6))
+    dead, spread = network.torso_activity(observation)
+    assert dead[-1] == 1.0 and spread == 0.0 and dead[0] < 1.0
+
+
+class OwnTorso(tf.keras.layers.Layer):
+    def call(self, observation):
+        return tf.cast(tf.reshape(observation, (-1, 32)), tf.float32)
+
+
+def test_a_torso_of_ones_own_shows_its_features_and_is_not_normalised():
+    network = tiny_network(torso=lambda seed: OwnTorso())
+    dead, _ = network.torso_activity(tf.zeros((3, 4, 4, 2), tf.uint8))
+    assert network.torso_layers == ["features"] and dead.numpy().tolist() == [1.0]
+    assert not network.torso_is_set_from_data
+    with pytest.raises(
+        ValueError, match="normalise_torso = 'centre' is for .* this one is a OwnTorso. Leave it at 'none'"
+    ):
+        tiny_network(torso=lambda seed: OwnTorso(), normalise_torso="centre")
+
+
+def test_a_copy_of_a_normalised_network_is_set_by_its_variables():
+    network = tiny_network(normalise_torso="centre")
+    copy = network.copy()
+    copy.create_variables()
+    inputs, step_type = batch(B, T)
+    network.set_torso_from(inputs[0])
+    assert network.torso_is_set_from_data and not np.allclose(
+        copy(inputs, step_type)[0], network(inputs, step_type)[0]
+    )
+    for variable, source in zip(copy.variables, network.variables, strict=True):
+        variable.assign(source)
+    np.testing.assert_array_equal(copy(inputs, step_type)[0], network(inputs, step_type)[0])
+
+
 @pytest.mark.parametrize("dtype", [tf.bool, tf.uint8, tf.float32])
 def test_variables_are_created_for_every_kind_of_observation(dtype):
     network = tiny_network((tf.TensorSpec((3, 2), dtype), ACTION, REWARD), torso=MlpTorso)

@@ -59,6 +59,56 @@ def test_the_dqn_torso_is_that_of_2013():
     assert [tuple(variable.shape) for variable in torso.variables] == shapes
 
 
+def normalised(how, seed=3):
+    torso = tiny_torso(seed=seed, padding="valid")
+    torso.normalise(how)
+    torso(tf.zeros((1, 9, 9, 2), tf.uint8))
+    return torso
+
+
+def layers(torso, frames):
+    """What each layer with weights gets, and its sums: computed from the torso's variables."""
+    features = tf.constant(frames, tf.float32) / 255.0
+    centres = [centre.mean for centre in torso._centres]
+    for centre, stage, strides in zip(centres, (0, 1, 3), (2, 1, None), strict=True):
+        inputs = features - centre
+        kernel, bias = torso._stages[stage].kernel, torso._stages[stage].bias
+        sums = tf.nn.conv2d(inputs, kernel, strides, "VALID") if strides else inputs @ kernel
+        yield inputs.numpy(), (sums + bias).numpy()
+        features = tf.nn.relu(sums + bias)
+        if stage == 1:
+            features = tf.reshape(features, (len(frames), -1))
+
+
+@pytest.mark.parametrize("how", ["centre", "centre_and_scale"])
+def test_a_torso_that_is_set_centres_what_each_layer_gets(how):
+    torso, frames = normalised(how), 100 + pixels(40, 9, 9, 2) // 8
+    torso.set_from(tf.constant(frames))
+    outputs = torso.activations(frames)
+    for (inputs, sums), output in zip(layers(torso, frames), outputs, strict=True):
+        np.testing.assert_allclose(output, np.maximum(sums, 0.0), atol=1e-5)
+        np.testing.assert_allclose(inputs.mean(axis=0), 0.0, atol=1e-5)
+        if how == "centre_and_scale":
+            np.testing.assert_allclose(sums.std(axis=tuple(range(sums.ndim - 1))), 1.0, rtol=1e-3)
+    np.testing.assert_array_equal(torso(frames), outputs[-1])
+
+
+def test_until_it_is_set_a_normalised_torso_is_the_plain_one_and_centring_alone_keeps_its_weights():
+    plain, centred = normalised("none"), normalised("centre")
+    frames = pixels(5, 9, 9, 2)
+    np.testing.assert_array_equal(centred(frames), plain(frames))
+    centred.set_from(tf.constant(frames))
+    assert not np.allclose(centred(frames), plain(frames))
+    for ours, theirs in zip(centred.trainable_variables, plain.trainable_variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_never_varies_is_set_to_something_finite():
+    torso, frames = normalised("centre_and_scale"), np.full((4, 9, 9, 2), 7, np.uint8)
+    torso.set_from(tf.constant(frames))
+    np.testing.assert_array_equal(torso(frames), np.zeros((4, 5)))
+
+
 def test_vectors_go_through_linear_layers_with_relu():
     torso = MlpTorso(units=(4, 3), seed=0)
     observations = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
@@ -109,6 +159,8 @@ def test_gin_reaches_factories_and_classes():
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="compute_dtype.*'float16'"):
         small_torso(compute_dtype="float16")
+    with pytest.raises(ValueError, match="one of 'none', 'centre', 'centre_and_scale', got 'center'"):
+        small_torso().normalise("center")
     with pytest.raises(ValueError, match="one number per convolution"):
         ConvTorso(channels=(1, 2), kernel_sizes=(3,), strides=(1,), units=4)
     with pytest.raises(ValueError, match="30 x 15 pixels are too small"):

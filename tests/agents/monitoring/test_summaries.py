@@ -76,6 +76,7 @@ def string(event):
 
 
 def with_pattern(tag):
+    tag = re.sub(r"^(torso/dead_units)/.*", r"\1/<layer>", tag)
     return re.sub(rf"/({'|'.join(map(re.escape, HEADS))})$", "/<head>", tag)
 
 

@@ -123,6 +123,43 @@ def test_an_update_hands_the_priorities_of_what_it_has_drawn_back_to_the_replay(
     assert handed_back > 0
 
 
+def test_a_normalised_torso_is_set_from_the_replay_before_the_first_update_and_never_again(tmp_path):
+    calls = []
+
+    def go(updates):
+        normalised = "RecurrentQNetwork.normalise_torso = 'centre'"
+        with configured(*HEADS, normalised, f"train.updates = {updates}"), EmbeddedRun(tmp_path) as run:
+            set_torso = run.agent.set_torso_from
+
+            def noting(sequences):
+                set_torso(sequences)
+                rows = sum(sequence.steps.reward.numpy().size for sequence in sequences)
+                networks = run.agent.network.variables, run.agent.target_network.variables
+                same = all(np.array_equal(*pair) for pair in zip(*networks, strict=True))
+                calls.append((run.learner.updates, rows >= 1024, same))
+
+            run.agent.set_torso_from = noting
+            run.run()
+            return [variable.numpy() for variable in run.agent.network.variables if "mean" in variable.name]
+
+    means = go(6)
+    assert means and all(mean.any() for mean in means)
+    for before, after in zip(means, go(12), strict=True):
+        np.testing.assert_array_equal(after, before)
+    assert calls == [(0, True, True)]
+
+
+def test_dead_units_are_looked_at_with_each_summary_and_told_once(run, tmp_path, capsys):
+    stage = run.agent.network._torso._stages[-1]
+    stage.bias.assign(tf.fill(stage.bias.shape, -1e6))
+    run.run()
+    run.learner.summary_writer.flush()
+    (layer,) = (tag for tag in scalars(tmp_path / "train") if tag.startswith("torso/dead_units/linear"))
+    assert scalars(tmp_path / "train")[layer].tolist() == [1.0, 1.0]  # of updates 5 and 10
+    said = "100% of the units of the torso's layer linear_2 put out 0"
+    assert capsys.readouterr().out.count(said) == 1
+
+
 def test_all_that_was_collected_is_in_sigma_before_an_update(run):
     update, counts = run.learner.update, []
 
