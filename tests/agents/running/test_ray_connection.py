@@ -27,7 +27,8 @@ def settings():
 before = settings()
 for _ in range(2):
     with ray_connection.opened(None, slots=1) as ray:
-        print(ray.get(ray.remote(os.getenv).remote("RAY_AUTH_MODE")), ray.get(ray.remote(niceness).remote()) - niceness())
+        print(ray.get(ray.remote(os.getenv).remote("RAY_AUTH_MODE")))
+        print(ray.get(ray.remote(niceness).remote()) - niceness())
     print(settings().items() - before.items() - {("RAY_CLIENT_MODE", "0")})  # the import of Ray leaves that one
 """
 
