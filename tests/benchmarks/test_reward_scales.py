@@ -129,7 +129,7 @@ def test_contrasts_find_what_is_there():
         if row["method"].startswith("returns") and row["method"].endswith("sigma"):
             row["mean_return"] = str(2 * float(row["mean_return"]))
     found = [line.split(" | ")[:3] for line in reward_scales_results.interaction_table(rows)[2:]]
-    assert len(found) == 5 + 5 + 4 + 4 + 2
+    assert len(found) == 5 + 5 + 4 + 4 + 3
     ratios = {(contrast.strip("| "), level): float(entry.split()[0]) for contrast, level, entry in found}
     assert ratios["returns over targets", "sigma"] == pytest.approx(2.0, rel=0.05)
     assert ratios["returns over targets", "s"] == pytest.approx(1.0, rel=0.05)
