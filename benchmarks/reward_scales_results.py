@@ -49,10 +49,10 @@ AFTERWARDS = (
     ("return", "none"),
     ("return_out", "none"),
     ("return_out", "gymnasium"),
-    ("max_reward", "return"),
+    ("return", "clip"),
+    ("return", "max_reward"),
     ("max_reward", "clip"),
     ("max_reward", "pop_art_first"),
-    ("return", "clip"),
 )
 LEADING = ("x0.001", "x10000", "offset")  # where `return_out` leads `return`, picked from the ratios by task
 FACTORS = (("returns", "targets"), ("taken", "preserved"), ("sigma", "s"), ("sigma", "geometric"))
@@ -170,6 +170,7 @@ def by_task(rows: Rows, pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 def picked(table: Rows, attribution: Rows) -> list[str]:
     """Ratios over several tasks, or over both experiments, that the ratios by task were the reason to look at."""
+    earning = logs([row for row in table if float(row["greedy"]) > LEAST], "greedy")
     found, more = logs(table, "mean_return"), logs(attribution, "mean_return")
     others = [task for task in reward_scales.TASKS if task not in LEADING]
     lines = []
@@ -190,7 +191,25 @@ def picked(table: Rows, attribution: Rows) -> list[str]:
             f"* `return_out` over `none` as rewards are, with the runs of [attribution]"
             f"(#what-makes-the-difference-to-pop-art), {runs} a game: {ratio(contrast(ours, theirs))}"
         )
+    greedy = contrast(*sides(earning, [("return_support", "return_out")]))
+    lines.append(
+        "* `return_support` over `return_out`, greedy, at the end, without policies that earn nothing: "
+        + ratio(greedy)
+    )
     return lines
+
+
+def above_none(found: Logs) -> str:
+    """How many methods are above `none` as rewards are, and by how much at most."""
+    clean = {key: values for key, values in found.items() if key[1] == "x1"}
+    methods = sorted({key[2] for key in clean} - {"none"})
+    compared = [
+        contrast(*cells) for cells in (sides(clean, [(name, "none")]) for name in methods) if cells[0]
+    ]
+    best = max(compared, key=lambda line: line.difference, default=None)
+    above = sum(line.difference > 0 for line in compared)
+    most = f", by {ratio(best)} at most" if best is not None and above else ""
+    return f"As rewards are, {above} of {len(compared)} methods are above `none`{most}."
 
 
 def levels(ours: str, theirs: str, within: str = "") -> list[tuple[str, str]]:
@@ -366,7 +385,8 @@ def page(read: Mapping[str, Rows]) -> str:
             "Looked at afterwards, and so without p: the same at each level of the other factors, and `return_out`.",
             "",
         ]
-        parts += [*interaction_table(rows), "", *cell_table(rows), ""]
+        parts += [*interaction_table(rows), "", above_none(logs(rows, "mean_return")), ""]
+        parts += [*cell_table(rows), ""]
     if rows := read["rates"]:
         parts += [
             "## Learning rates",
