@@ -14,6 +14,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
+# Of the clusters that tests make themselves: Ray's own niceness starves its workers beside other tests.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 collect_ignore = []
 if importlib.util.find_spec("reverb") is None:
     # What Reverb is part of, or the full stack's versions. What needs Ray skips itself.

@@ -23,6 +23,8 @@ _INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'r
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray's is 15: beside anything else that computes, its workers would get next to no time.
+    "RAY_worker_niceness": "0",
     # We say what is not shipped; Ray would tell us on every start what else it leaves out.
     "RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES": "",
     # The run says who has died, in words of its own.

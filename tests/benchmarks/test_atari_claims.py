@@ -86,7 +86,8 @@ def test_the_column_without_boxing_is_of_the_other_games_and_decides_nothing():
             row["last_fifth"] = "300"
     after = atari_claims_results.claim_lines(runs, heads)[2].split(" | ")
     assert after[5] == before[5] and float(after[5].split()[0]) > 0
-    assert after[3] != before[3] and (before[6], after[6]) == ("seen |", "contradicted |")
+    assert after[3] != before[3] and (before[7], after[7]) == ("seen |", "contradicted |")
+    assert after[6] != before[6]
 
 
 def test_a_run_without_any_accuracy_is_left_out_of_claims_about_it_alone():
@@ -132,6 +133,6 @@ def test_the_page_and_the_figure_are_written_beside_the_tables(tmp_path, capsys)
     assert (tmp_path / "atari_small_claims.png").stat().st_size > 10_000
     kept = [row for row in runs if row["game"] != "qbert" or row["repeat"] == "0"]
     assert not re.search(r"qbert \d", atari_claims_results.deviations(kept))
-    spreads = re.findall(r"pong ([\d.]+)", atari_claims_results.deviations(runs))
+    spreads = re.findall(r"pong [\d.]+ ± [\d.]+ and ([\d.]+)", atari_claims_results.deviations(runs))
     assert 0.005 < float(spreads[0]) < 0.05  # 0.02 was drawn
     assert "Not run: 7 of qbert." in atari_claims_results.page(kept, heads)

@@ -129,11 +129,35 @@ def test_contrasts_find_what_is_there():
         if row["method"].startswith("returns") and row["method"].endswith("sigma"):
             row["mean_return"] = str(2 * float(row["mean_return"]))
     found = [line.split(" | ")[:3] for line in reward_scales_results.interaction_table(rows)[2:]]
-    assert len(found) == 5 + 5 + 4 + 4 + 2
+    assert len(found) == 5 + 5 + 4 + 4 + 3
     ratios = {(contrast.strip("| "), level): float(entry.split()[0]) for contrast, level, entry in found}
     assert ratios["returns over targets", "sigma"] == pytest.approx(2.0, rel=0.05)
     assert ratios["returns over targets", "s"] == pytest.approx(1.0, rel=0.05)
     assert ratios["sigma over s", "returns"] == pytest.approx(2.2, rel=0.05)
+
+
+def test_what_was_picked_is_of_the_runs_that_it_names():
+    rates = dict.fromkeys(reward_scales.METHODS, "2e-3")
+
+    def of_table(run):
+        return (
+            (3.0 if run.task in reward_scales_results.LEADING else 1.5) if run.method == "return_out" else 1.0
+        )
+
+    table = lines([run for run in reward_scales.table_grid(rates) if run.repeat < 3], of_table)
+    zero = next(row for row in table if row["method"] == "return_out")
+    zero["greedy"] = "0"
+    better = ("clip", reward_scales_results.RETURN_OUT)
+    attribution = lines(
+        reward_scales.attribution_grid(rates),
+        lambda run: 1.5 if run.method in better else 0.5 + (run.method == "none") / 2,
+    )
+    entries = reward_scales_results.picked(table, attribution)
+    ratios = [float(entry.split(": ")[1].split()[0]) for entry in entries]
+    assert ratios == pytest.approx([3.0, 1.5, 1.5, 3 ** (-3 / 7) * 1.5 ** (-4 / 7)], rel=0.05)
+    assert "8 a game" in entries[2] and len(reward_scales_results.picked(table, ())) == 3
+    found = reward_scales_results.above_none(reward_scales_results.logs(attribution, "mean_return"))
+    assert found.startswith("As rewards are, 2 of 15 methods are above `none`, by 1.")
 
 
 def test_each_further_look_multiplies_p():

@@ -147,7 +147,7 @@ def test_a_large_mean_does_not_drown_the_spread():
     rewards = np.random.default_rng(0).normal(1e4, 1.0, size=100_000)
     single = rewards.astype(np.float32)
     naive = np.mean(np.square(single)) - np.square(np.mean(single))
-    assert abs(naive - 1.0) > 1.0
+    assert abs(naive - 1.0) >= 1.0  # a multiple of 8, like all float32 near 1e8, whatever the order of sums
     chunks = [ReturnMoments.from_steps(chunk, np.zeros_like(chunk)) for chunk in np.split(rewards, 1000)]
     merged = functools.reduce(ReturnMoments.merge, chunks)
     np.testing.assert_allclose(merged.reward_variance, rewards.var(), rtol=1e-10)
@@ -229,7 +229,5 @@ def test_statistics_and_returns_need_no_tensorflow():
         "rbs_tf.ReturnMoments.from_episode([1.0, 2.0], [0.9, 0.0]); rbs_tf.discounted_returns([1.0], [0.0]);"
         "print('tensorflow' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr

@@ -72,6 +72,7 @@ def test_a_run_of_all_roles(cast):
     evaluating, collecting = cast.work(evaluator), cast.work(collector)
     result = cast.work(learner).result()
 
+    assert result["steps"] > 0, "statistics come before the updates that they cause"
     assert result["updates"] == UPDATES and Checkpointer(cast.root, {}).newest()[0] == UPDATES
     assert any(not np.array_equal(now, then) for now, then in zip(weights(learner), first, strict=True))
     # Without newer weights than the first the collector cannot have collected for so many updates.

@@ -52,8 +52,10 @@ def some_errors(seed=1):
 
 
 def test_uncorrelated_heads_are_scaled_as_by_return_to_the_last_bit():
-    """Rewards orthogonal over eight steps, and no discount that varies."""
-    rewards = np.kron([[1, 1], [1, -1]], np.kron([[1, 1], [1, -1]], [[1, 1], [1, -1]]))[:, 1 : 1 + H] * SIZES
+    """Rewards orthogonal over eight steps, and no discount that varies. Their sizes are powers of two: a fused
+    multiply-add would leave something of products that others round."""
+    signs = np.kron([[1, 1], [1, -1]], np.kron([[1, 1], [1, -1]], [[1, 1], [1, -1]]))
+    rewards = signs[:, 1 : 1 + H] * [1.0, 1024.0, 2.0**-4]
     alone, joint = ReturnBasedScaling(H), JointScaling(H)
     alone.observe(ReturnMoments.from_steps(rewards, np.zeros_like(rewards)))
     observe(joint, rewards, np.zeros_like(rewards))

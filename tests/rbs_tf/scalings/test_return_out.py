@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rbs_tf import ReturnMoments
@@ -151,7 +151,9 @@ def test_with_unit_outputs_of_the_right_size_errors_are_those_of_return_based_sc
 
 
 @settings(deadline=None, max_examples=40)
-@given(exponent=st.integers(-60, 60), reports=st.integers(0, 3), sizes=st.floats(1e-3, 1e3))
+@example(-100, 1, 1.0)
+@example(100, 1, 1.0)
+@given(exponent=st.integers(-100, 100), reports=st.integers(0, 3), sizes=st.floats(1e-3, 1e3))
 def test_rewards_times_a_power_of_two_leave_errors_and_weights_as_they_are_to_the_last_bit(
     exponent, reports, sizes
 ):
