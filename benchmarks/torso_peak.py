@@ -81,7 +81,7 @@ def layers(work: Work, dtype: str, num_frames: int) -> dict[str, tuple[Callable,
                 backward(layer, features, layer.trainable_variables, towards_input=index > 0),
                 operations,
             )
-        features = outputs
+        features = tf.nn.relu(outputs) if layer.trainable_variables else outputs
     found["whole torso"] = backward(torso, frames, torso.trainable_variables, towards_input=False), total
     return found
 
