@@ -2,8 +2,9 @@
 
     python -m benchmarks.first_steps --env=pong
 
-A line per setting of `RecurrentQNetwork.normalise_torso` and update: over 1,024 frames of the replay, the standard deviation of a
-unit's sum over states, and how far its mean has moved since the start, both as medians over units; and the share of dead units.
+A line per setting of `RecurrentQNetwork.normalise_torso` and update: over 1,024 frames of the replay, the standard
+deviation of a unit's sum over states, and how far its mean has moved since the start, both as medians over units; and the
+share of dead units.
 """
 
 from __future__ import annotations
@@ -57,12 +58,15 @@ def measure(env: str, how: str, seed: int) -> None:
                 now = sums()
                 moved, apart = np.abs(now.mean(axis=0) - start.mean(axis=0)), now.std(axis=0)
                 dead = np.mean((now <= 0.0).all(axis=0))
-                print(f"| {how} | {update} | {np.median(apart):.2g} | {np.median(moved):.2g} | {dead:.0%} |", flush=True)
+                found = f"{np.median(apart):.2g} | {np.median(moved):.2g} | {dead:.0%}"
+                print(f"| {how} | {update} | {found} |", flush=True)
             run.learner.update()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--env", default="pong")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from agents.replay.replay import Episode
 from agents.running.embedded import EmbeddedRun
-from rbs_tf import ReturnMoments
+from agents.workers.parts import Training
+from rbs_tf import ReturnMoments, environments
 from tests.agents.running.test_embedded import configured, scalars
 
 HEADS = (
@@ -77,6 +78,46 @@ def test_an_evaluation_acts_greedily_with_the_head_that_the_bandit_rates_best(ru
         choices.append((values.numpy().argmax(axis=-1) == taken[:, None])[matters])
     agreement = np.concatenate(choices).mean(axis=0)
     assert agreement[1] == 1.0 and agreement[0] < 1.0 and agreement[2] < 1.0
+
+
+def test_head_and_return_of_every_episode_of_evaluations_are_kept(run, tmp_path):
+    played = []
+
+    def evaluate(update, head):
+        run.agent.policy.head_probabilities.assign(tf.one_hot(head, 3))
+        run.evaluations.run(update, 2, lambda: False)
+        assert run.evaluations.last_episodes.startswith("4 episodes")
+        played.append((str(update), run.agent.heads.names[head], run.evaluations.last_return))
+
+    def kept():
+        header, *lines = (tmp_path / "eval/episodes.csv").read_text().splitlines()
+        assert header == "update,head,return,steps"
+        rows = [line.split(",") for line in lines]
+        assert all(int(steps) > 0 for *_, steps in rows)
+        by_update = {row[0]: row[1] for row in rows}
+        returns = {update: [float(row[2]) for row in rows if row[0] == update] for update in by_update}
+        assert all(len(of_one) == 4 for of_one in returns.values())
+        return [(update, head, np.mean(returns[update])) for update, head in by_update.items()]
+
+    for update, head in ((3, 0), (5, 2), (9, 1)):
+        evaluate(update, head)
+    assert kept() == played
+    evaluate(5, 1)  # by a start that had gone back to a checkpoint
+    assert kept() == [played[0], played[-1]]
+
+
+def test_actions_are_sticky_in_evaluation_alone_if_asked_for(monkeypatch):
+    asked, make = [], environments.make
+
+    def noting(*arguments, **options):
+        asked.append(options.get("repeat_action_probability"))
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(environments, "make", noting)
+    with configured("train.eval_repeat_action_probability = 0.25"):
+        for purpose in ((1,), (0, 7), (2, 0, 5)):
+            Training().environment(1, *purpose).close()
+    assert asked == [0.25, None, None]
 
 
 def test_first_priorities_in_the_replay_are_the_agents_own(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from agents import EnvironmentFault
 from agents.heads import Heads
-from agents.workers.evaluator import Evaluator
+from agents.workers.evaluator import Evaluator, in_words
 from rbs_tf.scalings import Scaling
 from tests.agents.scripted import ScriptedEnvironment, ScriptedPolicy, reward_of
 
@@ -61,6 +61,12 @@ def test_a_head_whose_returns_are_all_alike_has_no_relative_error():
     evaluator = Evaluator(Unrewarded([[5]]), ScriptedPolicy(), Heads(PAIRS), Scaling(2))
     evaluation = evaluator.run()
     assert np.isnan(evaluation.value_errors).all() and evaluation.returns.tolist() == [0.0]
+
+
+def test_equal_episodes_are_counted_once():
+    alike, other = np.array([3.0, 3.0, 3.0]), np.array([7, 7, 8])
+    assert in_words(alike, other) == "3 episodes, 2 different"
+    assert in_words(alike + np.arange(3), other) == "3 episodes"
 
 
 def test_an_evaluation_that_is_stopped_gives_nothing():
