@@ -2,9 +2,8 @@
 
     python -m benchmarks.first_steps --env=pong
 
-A line per setting of `RecurrentQNetwork.normalise_torso` and update: over 1,024 frames of the replay, the standard
-deviation of a unit's sum over states, and how far its mean has moved since the start, both as medians over units; and the
-share of dead units.
+A line per setting of `RecurrentQNetwork.normalise_torso` and update, over 1,024 frames of the replay: how much a unit's
+sum deviates over states, how far its mean has moved since the start (medians over units), and the share of dead units.
 """
 
 from __future__ import annotations
