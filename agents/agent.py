@@ -301,16 +301,22 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def set_torso_from(self, sequences: list[Sequence]) -> None:
         """Sets the torsos' layers by the windows' real rows, before the first update. Eager, outside of replicas."""
-        rows = slice(self.shape.burn_in, self.shape.rows - 1)
-        observations = [
-            tf.boolean_mask(
-                unpacked(sequence, self.time_step_spec.observation).steps.observation[:, rows],
-                sequence.steps.step_type[:, rows] != ts.StepType.LAST,
-            )
-            for sequence in sequences
-        ]
-        self.network.set_torso_from(tf.concat(observations, axis=0))
+        self.network.set_torso_from(self.real_observations(sequences))
         self._replace_target()
+
+    def real_observations(self, sequences: list[Sequence]) -> tf.Tensor:
+        """Observations [N, ...] of the rows behind the burn-in that begin a transition, without padding."""
+        rows = slice(self.shape.burn_in, self.shape.rows - 1)
+        return tf.concat(
+            [
+                tf.boolean_mask(
+                    unpacked(sequence, self.time_step_spec.observation).steps.observation[:, rows],
+                    sequence.steps.step_type[:, rows] != ts.StepType.LAST,
+                )
+                for sequence in sequences
+            ],
+            axis=0,
+        )
 
     def _loss(self, experience: Sequence, weights: None = None, training: bool = False) -> tf_agent.LossInfo:
         _refuse(weights)

@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from agents.running.embedded import EmbeddedRun
 from agents.storage.run_folder import REPOSITORY
-from agents.targets import unpacked
 from networks.torsos import NORMALISATIONS
 
 UPDATES = (0, 1, 2, 5, 10, 20)
@@ -36,11 +35,10 @@ def measure(env: str, how: str, seed: int) -> None:
         while run.replay.size < run.replay.min_sequences + 200:
             run.collector.run(20)
         run.learner.drain_statistics()
-        network, spec = run.agent.network, run.agent.time_step_spec.observation
+        network = run.agent.network
         draws = iter(run.replay.dataset(16))
         batches = [next(draws)[0] for _ in range(4)]
-        frames = tf.concat([unpacked(batch, spec).steps.observation for batch in batches], axis=0)
-        frames = tf.reshape(frames, (-1, *spec.shape))[:1024]
+        frames = run.agent.real_observations(batches)[:1024]
         if network.torso_is_set_from_data:
             run.agent.set_torso_from(batches)
 
