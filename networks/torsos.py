@@ -233,7 +233,7 @@ def atari_torso(compute_dtype: str = "float32", seed: int | None = None) -> Conv
 
 
 @gin.configurable(module="networks")
-def dqn_torso(normalise: str = "none", compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
+def dqn_torso(compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
     """The convolutions of the first DQN (Mnih et al. 2013), for frames resized to about uint8 [84, 84, stack]."""
     return ConvTorso(
         channels=(16, 32),

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from agents import UsageError
 from agents.commands import configuration
 from agents.commands.flags import nearest
-from networks.torsos import NORMALISATIONS
 
 
 class Setting(NamedTuple):
@@ -191,7 +190,7 @@ SETTINGS = {
     "Replay.port": whole(1, "", 8000, most=65_535, optional=True),
     "RecurrentQNetwork.torso": _TORSO,
     "RecurrentQNetwork.image_torso": _TORSO,
-    "RecurrentQNetwork.normalise_torso": one_of(*NORMALISATIONS),
+    "RecurrentQNetwork.normalise_torso": one_of("none", "centre", "centre_and_scale"),
     "RecurrentQNetwork.lstm_units": whole(1, "units", 512, most=2**20),
     "RecurrentQNetwork.post_lstm_units": whole(1, "units", 256, most=2**20),
     "RecurrentQNetwork.head_hidden": whole(1, "units", 256, most=2**20),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Callable
@@ -190,8 +191,13 @@ class Evaluations:
 
     def _keep(self, update: int, evaluation: Evaluation) -> None:
         """Adds the episodes to the run's, without those that an earlier start has played at this update or later."""
-        lines = self._episodes.read_text().splitlines()[1:] if self._episodes.exists() else []
-        lines = [line for line in lines if int(line.split(",")[0]) < update]
+        lines: list[str] = []
+        with contextlib.suppress(OSError):  # there are none yet
+            lines = self._episodes.read_text(errors="replace").splitlines()
+        numbers = [line.split(",")[0] for line in lines]  # of the header and of what is damaged, none
+        lines = [
+            line for line, at in zip(lines, numbers, strict=True) if at.isdecimal() and int(at[:20]) < update
+        ]
         head = self._agent.heads.names[int(np.argmax(self._agent.policy.head_probabilities.numpy()))]
         played = zip(evaluation.returns, evaluation.lengths, strict=True)
         lines += [f"{update},{head},{points!r},{steps}" for points, steps in played]

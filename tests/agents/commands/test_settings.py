@@ -15,6 +15,7 @@ from agents.commands.train import main
 GIVEN = {
     *(f"Collector.{name}" for name in ("needs", "name")),
     *("MultiHeadPolicy.seed", "RecurrentMultiHeadAgent.seed", "RecurrentMultiHeadAgent.strategy"),
+    "RecurrentMultiHeadAgent.summary_interval",
     *("MultiHeadPolicy.decode", "RecurrentQNetwork.outputs_per_action"),
     *(f"environments.make.{name}" for name in ("num_envs", "seed")),
     *("RecurrentQNetwork.seed", "RecurrentQNetwork.name"),
