@@ -15,6 +15,14 @@ def forgotten_graphs():
     tf.keras.backend.clear_session()
 
 
+@pytest.fixture(autouse=True)
+def own_search_path():
+    """Where gin looks for files: `train.py` sets that for its process, and other tests shall not find a test's own."""
+    before = list(gin.config._LOCATION_PREFIXES)
+    yield
+    gin.config._LOCATION_PREFIXES[:] = before
+
+
 @pytest.fixture
 def no_train():
     """Takes the real `train` out of gin's registry, so that a test can register one of its own."""
