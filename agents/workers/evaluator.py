@@ -200,7 +200,7 @@ class Evaluations:
         ]
         head = self._agent.heads.names[int(np.argmax(self._agent.policy.head_probabilities.numpy()))]
         played = zip(evaluation.returns, evaluation.lengths, strict=True)
-        lines += [f"{update},{head},{points!r},{steps}" for points, steps in played]
+        lines += [f"{update},{head},{float(points)!r},{steps}" for points, steps in played]
         self._episodes.parent.mkdir(exist_ok=True)
         write(self._episodes, "\n".join(["update,head,return,steps", *lines, ""]))
 
