@@ -58,13 +58,13 @@ chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=
 	$(PY) -m pytest -m chaos tests -s $(ARGS)
 
 studies: export TF_CPP_MIN_LOG_LEVEL := 3
-studies: $(INSTALLED) ## Draw the toy figures into figures/
-	@for study in intuitions derivation edge_cases noise_amplification adam spikes skiing human_normalised; do \
+studies: $(INSTALLED) ## Draw the paper's toy figures into figures/
+	@for study in intuitions derivation edge_cases noise_amplification adam human_normalised; do \
 	  $(PY) -m studies.$$study $(ARGS) || exit 1; \
 	done
 
 bench: export TF_CPP_MIN_LOG_LEVEL := 3
-bench: $(INSTALLED) ## Measure speed side by side with others, 24 minutes on an idle machine, into docs/performance.md
+bench: $(INSTALLED) ## Measure speed side by side with others, some 15 minutes on an idle core, into docs/performance.md
 	@$(PY) -m benchmarks.performance $(ARGS)
 
 bench-gpu: $(INSTALLED) ## Measure the paper's update on a GPU in eight minutes, into runs/gpu.md

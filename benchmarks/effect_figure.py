@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.effect_figure
 
-Left: returns of two games by reward multiplier, from the first look of docs/results/scales_table.csv. Right: the errors
+Left: returns of two games by reward multiplier, from docs/results/scales_table.csv. Right: the errors
 that each of ten heads learns from, from docs/quickstart.csv. Lines are means over runs, and every run is a point. Pages
 that show it have the numbers with their intervals.
 """
@@ -17,24 +17,24 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import grid, reward_scales, reward_scales_results
+from benchmarks import reward_scales
 from studies import figure
 
 WITH, WITHOUT, OUTPUTS = "with return-based scaling", "without", "with scaled outputs, too: return_out"
 SCALINGS = {WITH: "return", WITHOUT: "none", OUTPUTS: "return_out"}
+MULTIPLIERS = ("x0.001", "x1", "x10000")
 COLOURS = {WITH: figure.COLOURS["scaled"], WITHOUT: figure.COLOURS["unscaled"], OUTPUTS: "tab:blue"}
 
 
 def shares_by_multiplier(table: Path) -> dict[str, list[np.ndarray]]:
-    """Mean returns over those of `none` in the clean game, geometric over games [repeats], by place of `FAMILIES`."""
-    found = reward_scales_results.logs(reward_scales_results.looked_at(grid.read(table)), "mean_return")
-
-    def shares(task: str, method: str) -> np.ndarray:
-        games = [found[game, task, method] - found[game, "x1", "none"].mean() for game in reward_scales.GAMES]
-        return np.exp(np.mean(games, axis=0))
-
+    """Returns over those of `none` in the clean game, geometric over games: [repeats] for each of `MULTIPLIERS`."""
+    rows = reward_scales.read(table)
+    reference = reward_scales.logs(rows, "none", ["x1"]).mean(axis=0)
     return {
-        name: [shares(task, method) for task in reward_scales_results.FAMILIES]
+        name: [
+            np.exp((reward_scales.logs(rows, method, [task]) - reference).mean(axis=1))
+            for task in MULTIPLIERS
+        ]
         for name, method in SCALINGS.items()
     }
 
@@ -99,7 +99,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
     options = parser.parse_args(command_line)
     drawing = draw(
-        shares_by_multiplier(options.docs / "results" / reward_scales.tables("table")["runs"].name),
+        shares_by_multiplier(options.docs / "results" / reward_scales.TABLE.name),
         errors_by_head(options.docs / "quickstart.csv"),
     )
     drawing.savefig(options.docs / "images/effect.png", dpi=110)

@@ -4,10 +4,10 @@
     .venv/bin/python -m benchmarks.other_frameworks
 
 `make rivals-venv` puts JAX and PyTorch into .venv-rivals, apart from TensorFlow; without it nothing is measured. Each
-works in a process of its own, on the same core with one thread, in float32, by turns with ours; all compute loss,
-priorities, means per head and Adam's step. JAX's update is one jitted function. PyTorch's is eager (compiling its torso
-did not make it quicker), with `nn.LSTM`, which knows no resets; where a window has one, it goes row by row. In
-return it is spared them in the measured windows, and both compute the sigma of a batch in float32, not in float64.
+works in a process of its own, on the same core with one thread, in float32, by turns with ours; all compute the loss
+without scaling, priorities and Adam's step, and ours the means for TensorBoard, too. JAX's update is one jitted
+function. PyTorch's is eager (compiling its torso did not make it quicker), with `nn.LSTM`, which knows no resets; where
+a window has one, it goes row by row. In return it is spared them in the measured windows.
 
 Before anything is measured each must follow our losses for six updates, of the paper's network for two, and our
 priorities for two; every other update is of windows with padding and with ends and beginnings of episodes.
@@ -26,8 +26,7 @@ quiet()
 import json  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Callable, Iterator  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
 from contextlib import ExitStack, contextmanager  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -38,10 +37,11 @@ from tf_agents.trajectories.time_step import StepType  # noqa: E402
 from agents.agent import RecurrentMultiHeadAgent  # noqa: E402
 from agents.targets import Sequence  # noqa: E402
 from benchmarks import workloads  # noqa: E402
-from benchmarks.rivals import Settings  # noqa: E402
+from benchmarks.rivals import Settings, Way, way  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
+from rbs_tf.scalings import Scaling  # noqa: E402
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 PYTHON = ROOT / ".venv-rivals/bin/python"
 RIVALS = {"jax_step": "JAX, jitted", "torch_step": "PyTorch"}
 TOLERANCE = 1e-3
@@ -52,23 +52,16 @@ OPTIONS = {
     "priority_eta": 0.9,
     "importance_exponent": 0.6,
 }
-
-# Makes so many updates with the batch of that name: {"cpu", "wall", "loss", "priorities"}, of one and of the last.
-Way = Callable[[str, int], dict]
+# Their names of our network's variables behind the convolutions.
+NAMES = ("torso_w", "torso_b", "W", "R", "b", "linear_w", "linear_b", "W1", "b1", "Wv", "bv", "Wa", "ba")
 
 
 def checked_windows(work: Work) -> Sequence:
     """Windows in which everything happens: states, resets, ends, padding, unequal probabilities."""
     plain, random = workloads.windows(work, seed=1), np.random.default_rng(1)
-    step_type, action, reward, discount = (
-        np.array(column)
-        for column in (
-            plain.steps.step_type,
-            plain.steps.previous_action,
-            plain.steps.reward,
-            plain.steps.discount,
-        )
-    )
+    names = "step_type", "previous_action", "reward", "discount"
+    columns = {name: np.array(getattr(plain.steps, name)) for name in names}
+    step_type, action, reward, discount = columns.values()
     burn_in, rows = work.shape.burn_in, work.shape.rows
     for window, where in ((0, slice(burn_in)), (1, slice(rows - 8, rows)), (2, slice(2))):
         step_type[window, where], action[window, where] = StepType.LAST, -1
@@ -77,74 +70,46 @@ def checked_windows(work: Work) -> Sequence:
         step_type[window, where], action[window, where], reward[window, where] = StepType.FIRST, -1, 0.0
     for window, where in ((1, rows - 9), (3, burn_in + 6)):
         step_type[window, where], discount[window, where] = StepType.LAST, 0.0
-    steps = plain.steps._replace(
-        step_type=tf.constant(step_type),
-        previous_action=tf.constant(action),
-        reward=tf.constant(3.0 * reward),
-        discount=tf.constant(discount),
-    )
-    state = tuple(
-        tf.constant(random.normal(size=(work.batch, work.lstm_units)), tf.float32) for _ in range(2)
-    )
+    reward *= 3.0  # beyond clipping
+    steps = plain.steps._replace(**{name: tf.constant(column) for name, column in columns.items()})
+    state = tuple(tf.constant(random.normal(size=(work.batch, work.lstm_units)), tf.float32) for _ in "hc")
     probability = tf.constant(random.uniform(0.001, 0.02, work.batch), tf.float32)
     return plain._replace(steps=steps, core_state=state, probability=probability)
 
 
 def save(path: str, work: Work, agent: RecurrentMultiHeadAgent, batches: dict[str, Sequence]) -> None:
     """Saves a rival's starting point: weights, batches and settings."""
-    torso = work.torso()
-    strides = [stage.strides[0] for stage in torso._stages if isinstance(stage, tf.keras.layers.Conv2D)]
+    stages = work.torso()._stages
+    strides = [stage.strides[0] for stage in stages if isinstance(stage, tf.keras.layers.Conv2D)]
     names = [f"conv_{kind}{index}" for index in range(len(strides)) for kind in "wb"]
-    names += ["torso_w", "torso_b", "W", "R", "b", "linear_w", "linear_b", "W1", "b1", "Wv", "bv", "Wa", "ba"]
     arrays = {}
     for group, network in (("online", agent.network), ("target", agent.target_network)):
-        for name, variable in zip(names, network.trainable_variables, strict=True):
+        for name, variable in zip((*names, *NAMES), network.trainable_variables, strict=True):
             arrays[f"{group}/{name}"] = variable.numpy()
     for group, batch in batches.items():
         columns = batch.steps._asdict() | dict(zip("hc", batch.core_state, strict=True))
         columns |= {"probability": batch.probability, "table_size": batch.table_size}
         arrays |= {f"{group}/{name}": np.array(column) for name, column in columns.items()}
     discounts, clips = zip(*agent.heads.pairs, strict=True)
-    settings = Settings(
-        work.shape.burn_in,
-        work.shape.length,
-        work.shape.n_step,
-        work.observation[:2],
-        not work.flags,
-        strides,
-        discounts,
-        clips,
-        agent.scaling.layer.sigma.numpy().tolist(),
-        float(agent.scaling.layer.sigma_v[0]),
-        **OPTIONS,
-    )
+    shape = work.shape.burn_in, work.shape.length, work.shape.n_step
+    settings = Settings(*shape, work.observation[:2], not work.flags, strides, discounts, clips, **OPTIONS)
     np.savez(path, settings=json.dumps(settings._asdict()), **arrays)
-
-
-def ours(agent: RecurrentMultiHeadAgent, batches: dict[str, Sequence]) -> Way:
-    step = tf.function(agent.train)
-
-    def train(name: str, updates: int) -> dict:
-        cpu, wall = time.process_time(), time.perf_counter()
-        for _ in range(updates):
-            found = step(batches[name])
-            loss, priorities = found.loss.numpy(), found.extra.priorities.numpy()
-        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        return {"cpu": cpu / updates, "wall": wall / updates, "loss": loss, "priorities": priorities}
-
-    return train
 
 
 @contextmanager
 def rival(name: str, path: str) -> Iterator[Way]:
     """The program of that name, until the end of the context."""
-    command = [str(PYTHON), "-m", f"benchmarks.rivals.{name}", path]
     with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        [str(PYTHON), "-m", f"benchmarks.rivals.{name}", path],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
     ) as process:
 
         def train(batch: str, updates: int) -> dict:
-            print(json.dumps({"batch": batch, "updates": updates}), file=process.stdin, flush=True)
+            print(json.dumps([batch, updates]), file=process.stdin, flush=True)
             if not (answer := process.stdout.readline()):
                 raise RuntimeError(f"{name} ended without an answer")
             return json.loads(answer)
@@ -167,42 +132,36 @@ def check(expected: list[dict], name: str, way: Way, plan: list[str]) -> None:
                 raise SystemExit(f"{name}, update {update + 1}: {key} {found[key]} instead of {ours[key]}")
 
 
-def measure(work: Work, updates: int, plan: list[str], reach: str = "at most 1") -> None:
-    agent = workloads.agent(work, **OPTIONS)
+def measure(work: Work, updates: int, plan: list[str], at_most: float = 1.0) -> None:
+    agent = workloads.agent(work, scaling=Scaling, **OPTIONS)
     for variable in agent.target_network.trainable_variables:
         variable.assign(0.9 * variable)  # mistaken for the online network it must show
     batches = {"checked": checked_windows(work), "measured": workloads.windows(work)}
+    step = tf.function(agent.train)
+    ours = way(
+        lambda batch: step(batches[batch]), lambda found: (float(found.loss), found.extra.priorities.numpy())
+    )
     with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/work.npz"
         save(path, work, agent, batches)
-        ways = {"ours": ours(agent, batches)}
-        expected = [ways["ours"](batch, 1) for batch in plan]
+        expected = [ours(batch, 1) for batch in plan]
+        ways = {"ours": ours} | {name: stack.enter_context(rival(name, path)) for name in RIVALS}
         for name in RIVALS:
-            ways[name] = stack.enter_context(rival(name, path))
             check(expected, name, ways[name], plan)
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        found: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(ROUNDS):
             for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
-                answer = ways[name]("measured", updates)
-                found[name].append((answer["cpu"], answer["wall"]))
+                found[name].append(ways[name]("measured", updates)["cpu"])
+    what, unit = f"learner step, {work.name}, ten heads, float32, no scaling", "cpu-ms per update"
     for name, words in RIVALS.items():
-        publish(
-            row(
-                f"learner step, {work.name}, ten heads, float32",
-                words,
-                found["ours"],
-                found[name],
-                unit="cpu-ms per update",
-                reach=reach,
-            )
-        )
+        publish(row(what, words, found["ours"], found[name], unit=unit, at_most=at_most))
 
 
 def main() -> None:
     if not PYTHON.exists():
         print("JAX and PyTorch are compared with ours once `make rivals-venv` has installed them.")
         return
-    measure(workloads.QUICKSTART, updates=48, plan=["checked", "measured"] * 3, reach="at most 0.75")
+    measure(workloads.QUICKSTART, updates=48, plan=["checked", "measured"] * 3, at_most=0.75)
     measure(workloads.SMALL, updates=24, plan=["checked", "measured"] * 3)
     measure(workloads.PAPER, updates=1, plan=["checked", "measured"])
 

@@ -1,9 +1,9 @@
 """Runs the speed benchmarks one after the other and writes what they found to docs/performance.md.
 
-    make bench                                              # all of them, 24 minutes on two idle cores
-    .venv/bin/python -m benchmarks.performance heads acting # these alone; the others' rows stay
+    make bench                                              # all of them, some 15 minutes on an idle core
+    .venv/bin/python -m benchmarks.performance replay       # only this one; the others' rows stay
 
-Rows are kept in docs/performance.json, each with the machine and day it was measured; the page is made of that alone.
+Rows are kept in docs/performance.json, each with the machine and day it was measured; the page's table is made of them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,7 @@ from benchmarks.side_by_side import ROWS_FILE, Row
 
 ROOT = Path(__file__).parents[1]
 ROWS, PAGE = ROOT / "docs/performance.json", ROOT / "docs/performance.md"
-BENCHMARKS = (
-    "learner_step",
-    "heads",
-    "scaling_cost",
-    "torso_peak",
-    "other_frameworks",
-    "newest_tensorflow",
-    "acting",
-    "environment_step",
-    "collector_step",
-    "local_replay",
-    "embedded_loop",
-    "replay_bytes",
-    "two_cores",
-    "start_up",
-)
+BENCHMARKS = ("learner_step", "other_frameworks", "environment_step", "replay", "start_up")
 TABLE, END = "<!-- table: written by benchmarks/performance.py -->", "<!-- end of table -->"
 
 
@@ -82,18 +67,35 @@ def table(kept: dict[str, dict]) -> str:
     for name in BENCHMARKS:
         for fields in kept.get(name, {}).get("rows", ()):
             row = Row(**fields)
-            bound = f"{row.reach}: {row.verdict.replace('no', '**no**')}" if row.reach else ""
             note = f"<br>{row.note}" if row.note else ""
-            lines.append(
-                f"| {row.what}{note} | {row.against} | {row.ratio:.3g} [{row.least:.3g}, {row.most:.3g}] | {bound} | "
-                f"{row.ours:.4g} | {row.rival:.4g} | {row.unit} |"
-            )
+            ratio = f"{row.ratio:.3g} [{row.least:.3g}, {row.most:.3g}]"
+            figures = f"{row.ours:.4g} | {row.rival:.4g} | {row.unit}"
+            lines.append(f"| {row.what}{note} | {row.against} | {ratio} | {row.bound} | {figures} |")
     by_machine: dict[str, list[str]] = {}
     for name in BENCHMARKS:
         if name in kept:
             by_machine.setdefault(f"{kept[name]['machine']}, {kept[name]['day']}", []).append(f"`{name}`")
     lines += ["", *(f"Measured on {where}: {', '.join(names)}." for where, names in by_machine.items())]
     return "\n".join(lines)
+
+
+def keep(name: str, rows: list[Row]) -> None:
+    """Puts a benchmark's rows in place of its earlier ones, in the file and on the page."""
+    kept = json.loads(ROWS.read_text())
+    kept[name] = {
+        "machine": machine(),
+        "day": time.strftime("%Y-%m-%d"),
+        "rows": [row.__dict__ for row in rows],
+    }
+    ROWS.write_text(json.dumps(kept, indent=1) + "\n")
+    write_page(kept)
+
+
+def write_page(kept: dict[str, dict]) -> None:
+    """Puts the table of these rows in place of the page's."""
+    between = re.escape(TABLE) + ".*?" + re.escape(END)
+    page = re.sub(between, lambda _: f"{TABLE}\n\n{table(kept)}\n\n{END}", PAGE.read_text(), flags=re.DOTALL)
+    PAGE.write_text(page)
 
 
 def main() -> None:
@@ -104,27 +106,12 @@ def main() -> None:
     names = parser.parse_args().names or BENCHMARKS
     if unknown := [name for name in names if name not in BENCHMARKS]:
         parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
-    kept = json.loads(ROWS.read_text()) if ROWS.exists() else {}
-    start = time.monotonic()
     for index, name in enumerate(names, 1):
         begun = time.monotonic()
         print(f"[{index}/{len(names)}] {name}", flush=True)
-        rows = run(name)
+        if rows := run(name):
+            keep(name, rows)  # at once: a run that is stopped keeps what it has
         print(f"    {time.monotonic() - begun:.0f} s", flush=True)
-        if rows:
-            kept[name] = {
-                "machine": machine(),
-                "day": time.strftime("%Y-%m-%d"),
-                "rows": [row.__dict__ for row in rows],
-            }
-            # After each of them: a run that is stopped keeps what it has.
-            ROWS.write_text(json.dumps(kept, indent=1) + "\n")
-            page = PAGE.read_text()
-            between = re.escape(TABLE) + ".*?" + re.escape(END)
-            PAGE.write_text(
-                re.sub(between, lambda _: f"{TABLE}\n\n{table(kept)}\n\n{END}", page, flags=re.DOTALL)
-            )
-    print(f"{PAGE.relative_to(ROOT)} after {(time.monotonic() - start) / 60:.1f} minutes")
 
 
 if __name__ == "__main__":

@@ -1,36 +1,19 @@
-"""What normalises best when rewards have other scales: MinAtar with changed rewards, 50,000 steps a run.
+"""The scalings' comparison: which learns best when rewards have other scales? MinAtar, 50,000 steps a run.
 
-    .venv/bin/python -m benchmarks.reward_scales rates --minutes=60
-    .venv/bin/python -m benchmarks.reward_scales attribution --minutes=60
-    .venv/bin/python -m benchmarks.reward_scales table --minutes=60
-    .venv/bin/python -m benchmarks.reward_scales same_rate --minutes=60
-    .venv/bin/python -m benchmarks.reward_scales table --measure KEY FOLDER   # one run; a wrong KEY names a right one
+    .venv/bin/python -m benchmarks.reward_scales sweep benchmarks/sweeps/scales.sweep   # 8 hours of one core
+    .venv/bin/python -m benchmarks.reward_scales sweep benchmarks/sweeps/scales_pop_art.sweep
+    .venv/bin/python -m benchmarks.reward_scales table runs/scales runs/scales_pop_art  # or without folders
 
-Four experiments, in this order, each a grid of runs: `benchmarks.grid` tells how it goes on. This page was written
-before the first of them ran, and so was the analysis (`benchmarks/reward_scales_results.py`), but for its rule about
-looks, which is from before the first run of 2, and for 4, which was added when the first look at 3 was known. Every
-run of a grid counts, and no other does. Orders are random, one repeat of everything before the next.
+The sweeps say what a run is: two games with rewards times 0.001, 1 and 10,000, `mixed`, `spikes`, `offset` and `drift`
+(`benchmarks.reward_tasks`), ten heads, an update per 10 environment steps. Each run is train.py's and leaves one thing
+more, what it scored in the clean game: score.json in its folder. `table` adds these to docs/results/scales_table.csv,
+leaves out runs that are there already, and prints the table of all. A scaling's learning rate is the one with the
+highest mean logarithm of scores in benchmarks/sweeps/scales_rates.sweep, whose rewards are times 10.
 
-Level ground for all: ten heads, the paper's, on `configs/minatar.gin`; an update per 10 environment steps, whoever
-survives longer; a seed of its own for every run; the LSTM sees rewards divided by their root mean square
-(`RecurrentQNetwork.reward_input`). Scores are those of the clean game (`benchmarks.reward_tasks`).
-
-1. rates. Two games with rewards times 10, which do not count later; learning rates 2e-4, 6e-4, 2e-3 and 6e-3. One
-   run of everything; then two more of each method's two best rates; while the best of all is the smallest or the
-   largest rate tried, three runs at a third or three times that. A method's rate is the one with the highest mean
-   logarithm of returns, over both games, of those with three runs; from there on it stays.
-2. attribution. What in `return_out` makes the difference to `pop_art`? {statistics of all returns, running ones of
-   targets} x {first scale taken over, preserved} x {errors divided by sigma, s, sqrt(sigma s)}, two games, rewards
-   times 1 and 100, five repeats, all at the learning rate that most methods were given, beside `clip`,
-   `max_reward`, `gymnasium` and `none`.
-3. table. Ten methods, each at its rate: two games with rewards times 0.001, 1 and 10,000, `mixed`, `spikes`, `offset`
-   and `drift`. Looks at 3, 6 and 9 repeats, and no further ones once every contrast named in the analysis is decided,
-   or as many as there is time for.
-4. same_rate. In 3 `pop_art` and `pop_art_first` have different learning rates. So here is `pop_art` at the rate of
-   `pop_art_first`: the tasks of 3, three repeats. One contrast: the `pop_art_first` of 3, its first three repeats, over
-   this `pop_art`.
-
-If time is short, repeats are cut before tasks, and tasks before the attribution; the results say what was cut.
+A score is the mean return per episode of the clean game over ten parts of the run, so that the speed of learning
+counts. Methods are compared by logarithms, so that differences are ratios, and all games and tasks count alike.
+Intervals are those of reports, 95% bootstrap intervals over repeats; of three repeats they hold the truth in about 89%
+of cases.
 """
 
 from __future__ import annotations
@@ -39,259 +22,158 @@ from agents.running.startup import quiet
 
 quiet()  # before TensorFlow is imported
 
+import argparse  # noqa: E402
+import csv  # noqa: E402
+import json  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
-from collections import Counter  # noqa: E402
-from collections.abc import Mapping, Sequence  # noqa: E402
+from collections.abc import Iterable, Mapping, Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import NamedTuple  # noqa: E402
 
+import gin  # noqa: E402
 import numpy as np  # noqa: E402
 
-from agents.workers.evaluator import Evaluator  # noqa: E402
-from benchmarks import grid, reward_tasks  # noqa: E402
-from benchmarks.performance import processor  # noqa: E402
-from rbs_tf import environments  # noqa: E402
+from agents.commands import sweep, train  # noqa: E402
+from agents.monitoring.report import estimates  # noqa: E402
+from agents.running.embedded import EmbeddedRun  # noqa: E402
+from benchmarks import reward_tasks  # noqa: E402
+from benchmarks.performance import ROOT, processor  # noqa: E402
 
+TABLE, SCORE = ROOT / "docs/results/scales_table.csv", "score.json"
 GAMES = ("space_invaders", "breakout")
-BINS = 10
-GREEDY_ENVS, GREEDY_ROUNDS = 25, 4
-RATES = ("6e-5", "2e-4", "6e-4", "2e-3", "6e-3", "2e-2", "6e-2")  # thirds and threefolds, as good as
-FIRST_RATES = RATES[1:5]
-RATES_TASK = "x10"
-LOOK = 3  # repeats between two looks at the table
 TASKS = ("x0.001", "x1", "x10000", "mixed", "spikes", "offset", "drift")
-METHODS = (
-    "none",
-    "clip",
-    "return",
-    "return_out",
-    "pop_art",
-    "pop_art_first",
-    "max_reward",
-    "gymnasium",
-    "two_hot",
-    "return_support",
-)
-# Statistics, first scale, divisor of errors -> file of configs/scaling and its bindings.
-FACTORIAL: dict[str, tuple[str, tuple[str, ...]]] = {
-    f"{statistics}, {first}, {divisor}": (
-        ("return_out" if statistics == "returns" else "pop_art_first" if first == "taken" else "pop_art"),
-        (
-            f"scalings.{{}}.divisor = '{divisor}'",
-            *(
-                ["scalings.{}.preserve_first = True"]
-                if (statistics, first) == ("returns", "preserved")
-                else []
-            ),
-            # The published bounds on the scale are no part of the question.
-            *(
-                ["scalings.{}.max_scale = 1e12", "scalings.{}.min_scale = 1e-12"]
-                if (statistics, first) == ("targets", "preserved")
-                else []
-            ),
-        ),
-    )
-    for statistics in ("returns", "targets")
-    for first in ("taken", "preserved")
-    for divisor in ("sigma", "s", "geometric")
-}
-REFERENCES = ("clip", "max_reward", "gymnasium", "none")
-EXPERIMENTS = ("rates", "attribution", "table", "same_rate")
-
-
-class Run(NamedTuple):
-    """One run, and the key of its lines in the results."""
-
-    experiment: str
-    game: str
-    task: str
-    method: str
-    rate: str
-    repeat: int
-
-
+BINS = 10
+KEY = ("experiment", "game", "task", "method", "rate", "repeat")
 Rows = Sequence[Mapping[str, str]]
 
 
-def tables(experiment: str) -> grid.Tables:
-    folder = grid.ROOT / "docs/results"
-    return {
-        name: folder / f"scales_{experiment}{end}.csv" for name, end in (("heads", "_heads"), ("runs", ""))
-    }
-
-
-def mean_logs(rows: Rows) -> dict[tuple[str, str], tuple[float, int]]:
-    """(method, rate) -> mean over games of the mean ln of `mean_return`, and repeats that both games have."""
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for row in rows:
-        by_game = found.setdefault((row["method"], row["rate"]), {game: [] for game in GAMES})
-        by_game[row["game"]].append(np.log(float(row["mean_return"])))
-    return {
-        key: (
-            float(np.mean([np.mean(values) for values in by_game.values()])),
-            min(map(len, by_game.values())),
-        )
-        for key, by_game in found.items()
-        if all(by_game.values())
-    }
-
-
-def best_rates(rows: Rows, least: int = 1) -> dict[str, list[str]]:
-    """Rates of each method that have so many repeats, the best first."""
-    found = {key: mean for key, (mean, repeats) in mean_logs(rows).items() if repeats >= least}
-    methods = {method for method, _ in found}
-    return {
-        method: sorted((r for m, r in found if m == method), key=lambda rate: -found[method, rate])  # noqa: B023
-        for method in methods
-    }
-
-
-def rates_grid(rows: Rows) -> list[Run]:
-    """All runs of `rates` that are known by now; more follow from what these find."""
-
-    def runs(method: str, rates: Sequence[str], repeats: range) -> list[Run]:
-        return [
-            Run("rates", game, RATES_TASK, method, rate, repeat)
-            for game in GAMES
-            for rate in rates
-            for repeat in repeats
-        ]
-
-    found = [run for method in METHODS for run in runs(method, FIRST_RATES, range(1))]
-    by_method = best_rates(rows)
-    if all(set(FIRST_RATES) <= set(by_method.get(method, ())) for method in METHODS):
-        for method in METHODS:
-            first = [rate for rate in by_method[method] if rate in FIRST_RATES]
-            found += runs(method, first[:2], range(1, 3))
-            best, tried = by_method[method][0], sorted(by_method[method], key=float)
-            at = RATES.index(best)
-            if best == tried[0] and at > 0:
-                found += runs(method, [RATES[at - 1]], range(3))
-            if best == tried[-1] and at + 1 < len(RATES):
-                found += runs(method, [RATES[at + 1]], range(3))
-            for rate in set(tried) - set(FIRST_RATES):
-                found += runs(method, [rate], range(3))
-    return sorted(dict.fromkeys(found), key=lambda run: (run.repeat, grid.digest(run)))
-
-
-def frozen_rates(rows: Rows) -> dict[str, str]:
-    """The rate of each method.
-
-    Raises:
-      SystemExit: `rates` is not finished.
-    """
-    missing = {tuple(map(str, run)) for run in rates_grid(rows)} - {
-        tuple(row[field] for field in Run._fields) for row in rows
-    }
-    if missing or not rows:
-        raise SystemExit(
-            "This takes the learning rates: run `benchmarks.reward_scales rates` to its end first"
-        )
-    return {method: rates[0] for method, rates in best_rates(rows, least=3).items()}
-
-
-def attribution_grid(rates: Mapping[str, str]) -> list[Run]:
-    common = Counter(sorted(rates.values(), key=float)).most_common(1)[0][0]
-    return [
-        Run("attribution", game, task, method, common, repeat)
-        for game in GAMES
-        for task in ("x1", "x100")
-        for method in (*FACTORIAL, *REFERENCES)
-        for repeat in range(5)
-    ]
-
-
-def table_grid(rates: Mapping[str, str]) -> list[Run]:
-    return [
-        Run("table", game, task, method, rates[method], repeat)
-        for game in GAMES
-        for task in TASKS
-        for method in METHODS
-        for repeat in range(3 * LOOK)
-    ]
-
-
-def same_rate_grid(rates: Mapping[str, str]) -> list[Run]:
-    return [
-        Run("same_rate", game, task, "pop_art", rates["pop_art_first"], repeat)
-        for game in GAMES
-        for task in TASKS
-        for repeat in range(LOOK)
-    ]
-
-
-def every_run(experiment: str) -> list[Run]:
-    """The grid of an experiment, in the order in which it is worked through."""
-    rates = grid.read(tables("rates")["runs"])
-    if experiment == "rates":
-        return rates_grid(rates)
-    grids = {"attribution": attribution_grid, "table": table_grid, "same_rate": same_rate_grid}
-    runs = grids[experiment](frozen_rates(rates))
-    return sorted(runs, key=lambda run: (run.repeat, grid.digest(run)))
-
-
-def measure(run: Run, folder: Path) -> grid.Lines:
-    """Trains once in this process, then plays 100 greedy episodes.
-
-    Returns:
-      "runs": returns per episode of the clean game: `mean_return`, mean over ten parts of the run; `last_fifth`, over
-      the last two; `greedy`, mean of the greedy episodes, and its standard error; CPU milliseconds per update,
-      collecting included; updates, minutes and the machine's processor.
-      "heads": see `grid.head_lines`.
-    """
-    scaling, bindings = FACTORIAL.get(run.method, (run.method, ()))
-    bindings = (
-        *(binding.format(scaling) for binding in bindings),
-        f"train.env = '{reward_tasks.name_of(run.game, run.task)}'",
-        f"train.seed = {grid.digest(run)}",
-        f"train.environment_steps = {reward_tasks.STEPS}",
-        f"train.num_envs = {reward_tasks.NUM_ENVS}",
-        "train.steps_per_update = 10",
-        "Heads.reward_multiplier = 1.0",
-        "RecurrentQNetwork.reward_input = 'rms'",
-        f"RecurrentMultiHeadAgent.learning_rate = {run.rate}",
-    )
-    start, cpu = time.monotonic(), time.process_time()
-    config = f"configs/minatar.gin,configs/scaling/{scaling}.gin"
-    with grid.trained(config, bindings, folder) as (embedded, result):
-        minutes, cpu = (time.monotonic() - start) / 60, time.process_time() - cpu
-        episodes = reward_tasks.clean_episodes(embedded.environment)
-        end = reward_tasks.name_of(run.game, reward_tasks.end_of(run.task))
-        last = environments.make(end, num_envs=GREEDY_ENVS, seed=grid.digest(run))
-        agent = embedded.agent
-        played = Evaluator(last, agent.policy, agent.heads, agent.scaling).run(GREEDY_ROUNDS)
-        assert played is not None
-        heads = grid.head_lines(embedded, folder, played.value_errors)
-        greedy = np.concatenate([returns[:GREEDY_ROUNDS] for returns, _ in reward_tasks.clean_episodes(last)])
-        last.close()
+def score(episodes: Iterable[tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+    """Mean returns over all parts of a run, and over its last fifth; from returns and lengths of each environment."""
     returns = np.concatenate([returns for returns, _ in episodes])
-    ends = np.concatenate([np.cumsum(lengths) for _, lengths in episodes]) * reward_tasks.NUM_ENVS
-    parts = grid.binned(ends, returns, result.environment_steps, BINS)
-    line = {
-        "mean_return": np.nanmean(parts),
-        "last_fifth": np.nanmean(parts[-BINS // 5 :]),
-        "greedy": greedy.mean(),
-        "greedy_error": greedy.std(ddof=1) / np.sqrt(len(greedy)),
-        "cpu_ms_per_update": 1e3 * cpu / result.updates,
-    }
-    facts = {"updates": str(result.updates), "minutes": f"{minutes:.1f}", "processor": processor()}
-    return {"heads": heads, "runs": [{name: f"{value:.5g}" for name, value in line.items()} | facts]}
+    ends = np.concatenate([np.cumsum(lengths) for _, lengths in episodes])
+    parts = estimates.binned(ends, returns, np.linspace(0, ends.max(), BINS + 1))
+    return {"mean_return": np.nanmean(parts), "last_fifth": np.nanmean(parts[-BINS // 5 :])}
 
 
-def main(command_line: Sequence[str] | None = None) -> None:
-    experiment, *rest = [*(sys.argv[1:] if command_line is None else command_line), ""]
-    if experiment not in EXPERIMENTS:
-        raise SystemExit(f"{__doc__}\nName an experiment first: {', '.join(EXPERIMENTS)}")
-    options = [word for word in rest if word]
-    while True:
-        runs = every_run(experiment)
-        grid.main(
-            f"benchmarks.reward_scales {experiment}", __doc__, runs, measure, tables(experiment), options
-        )
-        if every_run(experiment) == runs:
-            return
+def train_and_score(flags: Sequence[str]) -> int:
+    """Runs train.py with these flags; a finished run leaves score.json in its folder. Returns the exit code."""
+    parser = argparse.ArgumentParser()
+    for name in ("env", "scaling", "seed"):
+        parser.add_argument(f"--{name}", required=True)
+    options, _ = parser.parse_known_args(flags)
+
+    def run(root_dir: str):
+        rate = gin.query_parameter("RecurrentMultiHeadAgent.learning_rate")
+        start, cpu = time.monotonic(), time.process_time()
+        with EmbeddedRun(root_dir) as embedded:
+            result = embedded.run()
+            episodes = reward_tasks.clean_episodes(embedded.environment)
+        if result.stopped_by is None:
+            game, task = reward_tasks.game_and_task(options.env)
+            key = dict(
+                zip(KEY, ("table", game, task, options.scaling, f"{rate:g}", options.seed), strict=True)
+            )
+            cost = {"cpu_ms_per_update": 1e3 * (time.process_time() - cpu) / result.updates}
+            numbers = {name: f"{value:.5g}" for name, value in (score(episodes) | cost).items()}
+            facts = {"updates": str(result.updates), "minutes": f"{(time.monotonic() - start) / 60:.1f}"}
+            line = key | numbers | facts | {"processor": processor()}
+            (Path(root_dir) / SCORE).write_text(json.dumps(line))
+        return result
+
+    return train.main(flags, run)
+
+
+def run_sweep(file: Path) -> int:
+    """`train.py --sweep=FILE`, whose runs leave their scores. Returns the exit code."""
+    command = (sys.executable, "-m", "benchmarks.reward_scales", "train")
+    return sweep.run(file, None, None, train.check_configuration, command)
+
+
+def read(table: Path) -> list[dict[str, str]]:
+    """The table's lines."""
+    with table.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def add(table: Path, folders: Iterable[Path]) -> None:
+    """Adds the lines of the runs below the folders that the table does not have."""
+    rows = read(table)
+    known = {_key(row) for row in rows}
+    found = [json.loads(path.read_text()) for folder in folders for path in sorted(folder.rglob(SCORE))]
+    with table.open("a", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writerows(line for line in found if _key(line) not in known)
+
+
+def _key(row: Mapping[str, str]) -> tuple[str | float, ...]:
+    return tuple(float(row[name]) if name == "rate" else row[name] for name in KEY)
+
+
+def logs(rows: Rows, method: str, tasks: Sequence[str] = TASKS) -> np.ndarray:
+    """Logarithms of a method's scores in both games: float64 [repeats, games x tasks], of repeats that all have."""
+    cells = [
+        [
+            np.log(float(row["mean_return"]))
+            for row in rows
+            if (row["method"], row["game"], row["task"]) == key
+        ]
+        for key in ((method, game, task) for game in GAMES for task in tasks)
+    ]
+    repeats = min(map(len, cells))
+    return np.array([cell[:repeats] for cell in cells]).T
+
+
+def ratio(ours: np.ndarray, theirs: np.ndarray) -> str:
+    """Ratio of scores and its interval, from logarithms [repeats, cells]; empty where one side has none."""
+    if not (len(ours) and len(theirs)):
+        return ""
+    point, low, high = np.exp(estimates.estimate(ours, theirs, function=_difference)[:, 0])
+    return f"{point:.2f} [{low:.2f}, {high:.2f}]" if np.isfinite(low) else f"{point:.2f}"
+
+
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    return np.array([ours.mean() - theirs.mean()])
+
+
+def tables(rows: Rows) -> list[str]:
+    """Markdown: the share of the score of `none` in the clean game that each method keeps, and ratios of methods."""
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    reference = logs(rows, "none", ["x1"])
+    lines = [
+        f"| `--scaling` | {' | '.join(TASKS)} | rate | cpu-ms per update |",
+        "|---" * (len(TASKS) + 3) + "|",
+    ]
+    for method in methods:
+        own = [row for row in rows if row["method"] == method]
+        cost = np.median([float(row["cpu_ms_per_update"]) for row in own])
+        shares = " | ".join(ratio(logs(rows, method, [task]), reference) for task in TASKS)
+        lines.append(f"| `{method}` | {shares} | {own[0]['rate']} | {cost:.1f} |")
+    lines += ["", f"| over all tasks, over | {' | '.join(f'`{method}`' for method in methods)} |"]
+    lines += ["|---" * (len(methods) + 1) + "|"]
+    for method in methods:
+        entries = [
+            "" if other == method else ratio(logs(rows, method), logs(rows, other)) for other in methods
+        ]
+        lines.append(f"| `{method}` | {' | '.join(entries)} |")
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("sweep").add_argument("file", type=Path)
+    commands.add_parser("table").add_argument("folders", type=Path, nargs="*")
+    if sys.argv[1:2] == ["train"]:
+        return train_and_score(sys.argv[2:])
+    options = parser.parse_args()
+    if options.command == "sweep":
+        return run_sweep(options.file)
+    add(TABLE, options.folders)
+    print(*tables(read(TABLE)), sep="\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -89,11 +89,7 @@ def native_bfloat16() -> bool:
 
 
 def network(
-    work: Work,
-    num_heads: int = 10,
-    compute_dtype: str = "float32",
-    seed: int = 0,
-    outputs_per_action: int = 1,
+    work: Work, num_heads: int = 10, compute_dtype: str = "float32", seed: int = 0
 ) -> networks.RecurrentQNetwork:
     """Ours, not yet built."""
     return networks.RecurrentQNetwork(
@@ -105,7 +101,6 @@ def network(
         post_lstm_units=work.post_lstm_units,
         head_hidden=work.head_hidden,
         seed=seed,
-        outputs_per_action=outputs_per_action,
     )
 
 
@@ -116,15 +111,12 @@ def agent(
     scaling: Callable = ReturnBasedScaling,
     **options,
 ) -> RecurrentMultiHeadAgent:
-    """Ours, with statistics of some steps so that scalings have something to scale by. Ten heads, one, or copies."""
-    pairs = {1: ONE_HEAD, len(TEN_HEADS): TEN_HEADS}.get(num_heads) or tuple(
-        TEN_HEADS[index % len(TEN_HEADS)] for index in range(num_heads)
-    )
+    """Ours with ten heads or one, and with statistics of some steps, so that scalings have something to scale by."""
     built = RecurrentMultiHeadAgent(
         work.time_step_spec,
         work.action_spec,
-        Heads(pairs),
-        network(work, num_heads, compute_dtype, outputs_per_action=scaling(num_heads).outputs_per_action),
+        Heads({1: ONE_HEAD, 10: TEN_HEADS}[num_heads]),
+        network(work, num_heads, compute_dtype),
         scaling,
         work.shape,
         tf.Variable(0, dtype=tf.int64),
@@ -132,8 +124,7 @@ def agent(
     )
     random = np.random.default_rng(0)
     rewards, discounts = random.normal(size=(1000, num_heads)), np.full((1000, num_heads), 0.99)
-    moments = ReturnMoments.from_episode(rewards, discounts)
-    built.observe(moments, **dict.fromkeys(built.scaling.needs, moments))
+    built.observe(ReturnMoments.from_episode(rewards, discounts))
     return built
 
 
@@ -192,7 +183,7 @@ def windows(work: Work, seed: int = 0) -> Sequence:
 
 
 def operations(work: Work) -> float:
-    """Floating point operations of one update with ten heads: of matrix products and convolutions alone.
+    """Floating point operations of one update with ten heads: of matrix products and convolutions only.
 
     The target network runs forward on all rows of a window, the online one on the burn-in and the training rows, and on
     these backward: once for the weights and, behind the first layer, once for its input.

@@ -16,6 +16,9 @@ import numpy as np
 
 BETA_1, BETA_2 = 0.9, 0.999  # of Adam
 
+# Makes so many updates with the batch of that name: CPU seconds of one, "cpu", and "loss" and "priorities" of the last.
+Way = Callable[[str, int], dict[str, Any]]
+
 
 class Settings(NamedTuple):
     """Constants of all updates, as in `agents.agent.RecurrentMultiHeadAgent`."""
@@ -28,8 +31,6 @@ class Settings(NamedTuple):
     strides: list[int]
     discounts: list[float]  # of H heads
     clips: list[bool]
-    sigma: list[float]  # of all the past
-    sigma_v: float
     learning_rate: float
     adam_epsilon: float
     target_update_period: int
@@ -47,18 +48,24 @@ def load(path: str) -> tuple[Settings, dict[str, dict[str, np.ndarray]]]:
     return Settings(**json.loads(str(groups.pop("")["settings"]))), groups
 
 
-def serve(update: Callable[[str], Any], numbers: Callable[[Any], tuple[float, list[float]]]) -> None:
-    """Answers {"batch": name, "updates": count} with CPU and wall seconds of one update, last loss and priorities.
+def way(update: Callable[[str], Any], numbers: Callable[[Any], tuple[float, list[float]]]) -> Way:
+    """Updates in this process.
 
     Args:
       update: makes one with the batch of that name; need not wait for its result.
       numbers: waits for what `update` has returned: loss and priorities.
     """
+
+    def train(batch: str, updates: int) -> dict[str, Any]:
+        cpu = time.process_time()
+        for _ in range(updates):
+            loss, priorities = numbers(update(batch))
+        return {"cpu": (time.process_time() - cpu) / updates, "loss": loss, "priorities": priorities}
+
+    return train
+
+
+def serve(train: Way) -> None:
+    """Answers [batch, updates] in a line of the input with a line of the output, until the input ends."""
     for line in sys.stdin:
-        request = json.loads(line)
-        cpu, wall = time.process_time(), time.perf_counter()
-        for _ in range(request["updates"]):
-            loss, priorities = numbers(update(request["batch"]))
-        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        answer = {"cpu": cpu / request["updates"], "wall": wall / request["updates"]}
-        print(json.dumps(answer | {"loss": loss, "priorities": priorities}), flush=True)
+        print(json.dumps(train(*json.loads(line))), flush=True)

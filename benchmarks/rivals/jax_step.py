@@ -13,7 +13,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
 
-from benchmarks.rivals import BETA_1, BETA_2, Settings, load, serve  # noqa: E402
+from benchmarks.rivals import BETA_1, BETA_2, Settings, load, serve, way  # noqa: E402
 
 FIRST, LAST = 0, 2
 Arrays = dict[str, jax.Array]
@@ -91,28 +91,6 @@ def q_values(weights: Arrays, steps: Arrays, state: tuple, settings: Settings) -
     return heads(weights, jax.nn.relu(hidden @ weights["linear_w"] + weights["linear_b"])), state
 
 
-def masked_mean(values: jax.Array, mask: jax.Array) -> jax.Array:
-    """[T, B, H] -> [H]"""
-    return (values * mask[..., None]).sum((0, 1)) / jnp.maximum(mask.sum(), 1.0)
-
-
-def variance(values: jax.Array, mask: jax.Array) -> jax.Array:
-    return masked_mean(jnp.square(values - masked_mean(values, mask)), mask)
-
-
-def batch_sigma(rewards: jax.Array, discounts: jax.Array, mask: jax.Array) -> jax.Array:
-    """sqrt(V[R] + V[gamma] E[G^2]) of the batch: [H]"""
-    rewards, discounts = (jnp.where(mask[..., None] > 0, x, 0.0) for x in (rewards, discounts))
-
-    def step(later, row):
-        now = row[0] + row[1] * later
-        return now, now
-
-    _, returns = lax.scan(step, jnp.zeros_like(rewards[0]), (rewards, discounts), reverse=True)
-    squares = masked_mean(jnp.square(returns), mask)
-    return jnp.sqrt(variance(rewards, mask) + variance(discounts, mask) * squares)
-
-
 def n_step_targets(
     values: jax.Array, rewards: jax.Array, discounts: jax.Array, valid: jax.Array, n: int
 ) -> jax.Array:
@@ -124,14 +102,9 @@ def n_step_targets(
 
 
 def loss_of(
-    weights: Arrays,
-    target_weights: Arrays,
-    sigma_v: jax.Array,
-    first: jax.Array,
-    batch: Arrays,
-    settings: Settings,
-) -> tuple[jax.Array, tuple]:
-    """Loss, and (priorities, sigma_v, means per head)."""
+    weights: Arrays, target_weights: Arrays, batch: Arrays, settings: Settings
+) -> tuple[jax.Array, jax.Array]:
+    """Loss and priorities."""
     burn_in, length = settings.burn_in, settings.length
     state = batch["h"], batch["c"]
     target_values, _ = q_values(target_weights, batch, state, settings)
@@ -148,8 +121,7 @@ def loss_of(
         batch[name].T[burn_in:] for name in ("step_type", "reward", "discount", "previous_action")
     )
     valid = step_type[:-1] != LAST
-    real = valid.astype(jnp.float32)
-    keep, mask = valid[:length, :, None], real[:length]
+    keep, mask = valid[:length, :, None], valid[:length].astype(jnp.float32)
     rewards = reward[1:, :, None]
     rewards = jnp.where(jnp.array(settings.clips), jnp.clip(rewards, -1.0, 1.0), rewards)
     discounts = discount[1:, :, None] * jnp.array(settings.discounts)
@@ -159,23 +131,17 @@ def loss_of(
     targets = n_step_targets(bootstrap, rewards, discounts, valid, settings.n_step)[:length]
     targets = lax.stop_gradient(jnp.where(keep, targets, 0.0))
 
-    spread = jnp.sqrt(variance(lax.stop_gradient(values.max(axis=-1)), mask))
-    sigma_v = jnp.where(first & (spread > 0), spread, sigma_v)
-    scale = jnp.maximum(
-        jnp.maximum(jnp.array(settings.sigma), sigma_v), batch_sigma(rewards, discounts, real)
-    )
-    scaled = jnp.where(keep, (targets - outputs) / scale, 0.0)
+    errors = jnp.where(keep, targets - outputs, 0.0)
 
     expected = batch["table_size"].astype(jnp.float32) * batch["probability"]
     importance = jnp.maximum(expected, 1e-12) ** -settings.importance_exponent
     importance = jnp.where((expected <= 0).all(), 1.0, importance / importance.max())
-    loss = (0.5 * jnp.square(scaled).sum(axis=-1) * mask * importance).sum() / mask.size
+    loss = (0.5 * jnp.square(errors).sum(axis=-1) * mask * importance).sum() / mask.size
 
-    each = jnp.abs(scaled).mean(axis=-1) * mask
+    each = jnp.abs(errors).mean(axis=-1) * mask
     mean = each.sum(axis=0) / jnp.maximum(mask.sum(axis=0), 1.0)
     priorities = settings.priority_eta * each.max(axis=0) + (1 - settings.priority_eta) * mean
-    means = [masked_mean(x, mask) for x in (scaled**2, (targets - outputs) ** 2, outputs, targets)]
-    return loss, (priorities, sigma_v, means)
+    return loss, priorities
 
 
 def adam(
@@ -201,29 +167,28 @@ def main() -> None:
         groups[group]["b1"] = groups[group]["b1"].reshape(-1)
     weights, target = groups["online"], groups["target"]
     zeros = jax.tree.map(jnp.zeros_like, weights)
-    sigma_v = jnp.full(len(settings.sigma), settings.sigma_v, jnp.float32)
-    state: Any = (weights, (zeros, jax.tree.map(jnp.copy, zeros)), sigma_v, jnp.zeros((), jnp.int32))
+    state: Any = (weights, (zeros, jax.tree.map(jnp.copy, zeros)), jnp.zeros((), jnp.int32))
 
     def update(state, target, batch):
-        weights, moments, sigma_v, count = state
-        (loss, (priorities, sigma_v, means)), gradients = jax.value_and_grad(loss_of, has_aux=True)(
-            weights, target, sigma_v, count == 0, batch, settings
+        weights, moments, count = state
+        (loss, priorities), gradients = jax.value_and_grad(loss_of, has_aux=True)(
+            weights, target, batch, settings
         )
         weights, moments = adam(weights, moments, gradients, count + 1, settings)
-        return (weights, moments, sigma_v, count + 1), loss, priorities, means
+        return (weights, moments, count + 1), loss, priorities
 
     jitted = jax.jit(update, donate_argnums=0)
     done = 0
 
     def train(name: str):
         nonlocal state, target, done
-        state, loss, priorities, _ = jitted(state, target, groups[name])
+        state, loss, priorities = jitted(state, target, groups[name])
         done += 1
         if done % settings.target_update_period == 0:
             target = jax.tree.map(jnp.copy, state[0])
         return loss, priorities
 
-    serve(train, lambda result: (float(result[0]), result[1].tolist()))
+    serve(way(train, lambda result: (float(result[0]), result[1].tolist())))
 
 
 if __name__ == "__main__":

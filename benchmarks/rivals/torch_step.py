@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.rivals import BETA_1, BETA_2, Settings, load, serve
+from benchmarks.rivals import BETA_1, BETA_2, Settings, load, serve, way
 
 FIRST, LAST = 0, 2
 Tensors = dict[str, torch.Tensor]
@@ -123,26 +123,6 @@ def _padded(images: torch.Tensor, layer: nn.Conv2d) -> torch.Tensor:
     return F.pad(images, (0, right, 0, below)) if below or right else images
 
 
-def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """[T, B, H] -> [H]"""
-    return (values * mask[..., None]).sum((0, 1)) / mask.sum().clamp(min=1)
-
-
-def variance(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return masked_mean((values - masked_mean(values, mask)).square(), mask)
-
-
-def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """sqrt(V[R] + V[gamma] E[G^2]) of the batch: [H]"""
-    rewards, discounts = rewards * mask[..., None], discounts * mask[..., None]
-    later, returns = torch.zeros_like(rewards[0]), []
-    for row in range(len(rewards) - 1, -1, -1):
-        later = rewards[row] + discounts[row] * later
-        returns.append(later)
-    squares = masked_mean(torch.stack(returns[::-1]).square(), mask)
-    return (variance(rewards, mask) + variance(discounts, mask) * squares).sqrt()
-
-
 def n_step_targets(
     values: torch.Tensor, rewards: torch.Tensor, discounts: torch.Tensor, valid: torch.Tensor, n: int
 ) -> torch.Tensor:
@@ -163,16 +143,13 @@ class Learner:
         }
         trained = [weight for weight in self.online.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.Adam(trained, settings.learning_rate, (BETA_1, BETA_2), fused=True)
-        self.discounts, self.clips, self.sigma = map(
-            torch.tensor, (settings.discounts, settings.clips, settings.sigma)
-        )
-        self.sigma_v = torch.full_like(self.sigma, settings.sigma_v)
+        self.discounts, self.clips = map(torch.tensor, (settings.discounts, settings.clips))
         self.updates = 0
 
     def update(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
         settings = self.settings
         self.optimizer.zero_grad()
-        loss, priorities, _ = self.loss(self.batches[name])
+        loss, priorities = self.loss(self.batches[name])
         loss.backward()
         self.updates += 1
         # Keras adds epsilon to the raw second moment, PyTorch to the corrected one.
@@ -183,8 +160,8 @@ class Learner:
             self.target.load_state_dict(self.online.state_dict())
         return loss.detach(), priorities
 
-    def loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
-        """Loss, priorities, means per head."""
+    def loss(self, batch: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss and priorities."""
         burn_in, length = self.settings.burn_in, self.settings.length
         state = batch["h"], batch["c"]
 
@@ -201,8 +178,7 @@ class Learner:
             batch[name].T[burn_in:] for name in ("step_type", "reward", "discount", "previous_action")
         )
         valid = step_type[:-1] != LAST
-        real = valid.float()
-        keep, mask = valid[:length, :, None], real[:length]
+        keep, mask = valid[:length, :, None], valid[:length].float()
         rewards = reward[1:, :, None]
         rewards = torch.where(self.clips, rewards.clamp(-1, 1), rewards)
         discounts = discount[1:, :, None] * self.discounts
@@ -213,29 +189,23 @@ class Learner:
         with torch.no_grad():
             targets = n_step_targets(bootstrap, rewards, discounts, valid, self.settings.n_step)[:length]
             targets = torch.where(keep, targets, 0.0)
-            if self.updates == 0:
-                spread = variance(values.amax(-1), mask).sqrt()
-                self.sigma_v = torch.where(spread > 0, spread, self.sigma_v)
-            scale = torch.maximum(self.sigma, self.sigma_v).maximum(batch_sigma(rewards, discounts, real))
             expected = batch["table_size"].float() * batch["probability"]
             importance = expected.clamp(min=1e-12) ** -self.settings.importance_exponent
             importance = torch.where((expected <= 0).all(), 1.0, importance / importance.max())
-        scaled = torch.where(keep, (targets - outputs) / scale, 0.0)
-        loss = (0.5 * scaled.square().sum(-1) * mask * importance).sum() / mask.numel()
+        errors = torch.where(keep, targets - outputs, 0.0)
+        loss = (0.5 * errors.square().sum(-1) * mask * importance).sum() / mask.numel()
 
         with torch.no_grad():
-            each = scaled.abs().mean(-1) * mask
+            each = errors.abs().mean(-1) * mask
             mean = each.sum(0) / mask.sum(0).clamp(min=1)
             priorities = self.settings.priority_eta * each.amax(0) + (1 - self.settings.priority_eta) * mean
-            of_interest = (scaled.square(), (targets - outputs).square(), outputs, targets)
-            means = [masked_mean(x, mask) for x in of_interest]
-        return loss, priorities, means
+        return loss, priorities
 
 
 def main() -> None:
     torch.set_num_threads(1)
     learner = Learner(*load(sys.argv[1]))
-    serve(learner.update, lambda result: (result[0].item(), result[1].tolist()))
+    serve(way(learner.update, lambda result: (result[0].item(), result[1].tolist())))
 
 
 if __name__ == "__main__":
