@@ -1,9 +1,8 @@
 """The quality of each step from V[delta] to sigma^2 (section 3.1).
 
 Each line of the derivation is divided by the variance of the TD errors that it approximates: on simulated processes
-and on episodes of a random policy, for values that are zero, for values as the paper takes them early in learning
-(returns that belong to other steps), and for returns plus noise, smooth or rough over time, from almost learned to
-far too large. Needs `pip install "rbs-tf[minatar,plots]"`.
+and on episodes of a random policy, for values that are zero and for values as the paper takes them early in learning,
+returns that belong to other steps. Needs `pip install "rbs-tf[minatar,plots]"`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.signal import lfilter
 
 from agents.running.startup import quiet
 from studies import figure
@@ -29,9 +27,7 @@ LINES = (
     "factors in [1, 3] dropped",
     "Vfinal: sigma^2",
 )
-NOISE_SCALES = np.logspace(-2, 2, 9)  # of the noise, in standard deviations of G
-NOISES = {"smooth": 0.99, "rough": 0.0}  # correlation of the noise from step to step
-KINDS = ("early", "zero", *NOISES)  # of values
+KINDS = ("early", "zero")  # of values
 DRAWS = 16  # value functions to average over
 ATARI = ("pong", "breakout", "video_pinball")
 MINATAR = ("minatar/breakout", "minatar/space_invaders")
@@ -77,21 +73,6 @@ def lines(stream: Stream, values: np.ndarray) -> np.ndarray:
     )
 
 
-def noisy_returns(stream: Stream, scale: float, correlation: float, seed: int = 0) -> np.ndarray:
-    """Returns plus Gaussian noise of `scale` standard deviations of the returns, float64 [DRAWS, N].
-
-    Args:
-      stream: N steps.
-      scale: 0 gives the returns themselves.
-      correlation: of the noise from one step to the next: 0 is rough, 0.99 is smooth.
-      seed: of the noise.
-    """
-    noise = np.random.default_rng(seed).standard_normal((DRAWS, len(stream.rewards)))
-    noise[:, 1:] *= np.sqrt(1 - correlation**2)  # stationary from the first step on
-    noise = lfilter([1.0], [1.0, -correlation], noise)
-    return stream.returns + scale * stream.returns.std() * noise
-
-
 def simulated(seed: int = 0) -> dict[str, Stream]:
     """Processes that stress one assumption each: 200 episodes of about 100 steps."""
     rng = np.random.default_rng(seed)
@@ -129,47 +110,32 @@ def played(seconds: float, gamma: float = 0.99, seed: int = 0) -> dict[str, Stre
 
 
 def study(streams: dict[str, Stream]) -> list[tuple]:
-    """Rows of process, values, noise scale (standard deviations of G), and the seven `LINES`."""
+    """Rows of process, values, and the seven `LINES`."""
     rows = []
     for name, stream in streams.items():
-        rows.append((name, "zero", 0.0, *lines(stream, np.zeros(len(stream.rewards)))))
-        rows.append((name, "early", 0.0, *lines(stream, stream.early_values(DRAWS))))
-        for kind, correlation in NOISES.items():
-            for scale in NOISE_SCALES:
-                rows.append((name, kind, scale, *lines(stream, noisy_returns(stream, scale, correlation))))
+        rows.append((name, "early", *lines(stream, stream.early_values(DRAWS))))
+        rows.append((name, "zero", *lines(stream, np.zeros(len(stream.rewards)))))
     return rows
 
 
 def draw(rows: list[tuple]) -> figure.Figure:
-    """Ratios to V[delta]: line by line for early and zero values, and sigma^2 alone over the noise."""
-    drawing, axes = figure.new_figure(2, 2, panel=(5.0, 4.0), sharey="row")
+    """Ratios to V[delta], line by line."""
+    drawing, axes = figure.new_figure(1, 2, panel=(5.0, 4.0), sharey="row")
     names = list(dict.fromkeys(row[0] for row in rows))
-    for name, colour in zip(names, itertools.cycle([*(f"C{i}" for i in range(10)), "black"])):
-        real = name in ATARI + MINATAR
-        look = {"color": colour, "linestyle": "--" if real else "-", "marker": "s" if real else "o"}
-        for panel, kind in zip(axes.flat, KINDS, strict=True):
-            mine = np.array([row[2:] for row in rows if row[:2] == (name, kind) and row[3] > 0])
-            if kind in NOISES:
-                panel.plot(mine[:, 0], mine[:, -1] / mine[:, 1], label=name, markersize=3, **look)
-            elif len(mine):
-                panel.plot(range(len(LINES)), mine[0, 1:] / mine[0, 1], label=name, markersize=3, **look)
-    titles = (
-        "values as early in learning: returns of other steps",
-        "zero values (constant rewards are missing: V[delta] = 0)",
-        f"values = G + smooth noise (correlation {NOISES['smooth']} per step)",
-        "values = G + rough noise (independent at each step)",
-    )
-    for panel, title in zip(axes.flat, titles, strict=True):
+    titles = "values as early in learning: returns of other steps", "zero values (where V[delta] is not 0)"
+    for panel, kind, title in zip(axes.flat, KINDS, titles, strict=True):
+        for name, colour in zip(names, itertools.cycle([*(f"C{i}" for i in range(10)), "black"])):
+            (numbers,) = (np.array(row[2:]) for row in rows if row[:2] == (name, kind))
+            if numbers[0] > 0:
+                look = {"linestyle": "--" if name in ATARI + MINATAR else "-", "color": colour}
+                panel.plot(
+                    range(len(LINES)), numbers / numbers[0], marker="o", markersize=3, label=name, **look
+                )
         panel.set_title(title)
         panel.set_yscale("log")
         panel.axhline(1.0, color=figure.COLOURS["reference"], linewidth=1)
-    for panel in axes[0]:
         panel.set_xticks(range(len(LINES)), LINES, rotation=30, ha="right")
-    for panel in axes[1]:
-        panel.set_xscale("log")
-        panel.set_xlabel("standard deviation of the noise / standard deviation of G")
     axes[0, 0].set_ylabel("line of the derivation / V[delta]")
-    axes[1, 0].set_ylabel("sigma^2 / V[delta]")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     drawing.legend(
         handles, labels, loc="outside lower center", ncols=4, title="solid: simulated, dashed: random policy"
@@ -178,25 +144,20 @@ def draw(rows: list[tuple]) -> figure.Figure:
 
 
 def conclusion(rows: list[tuple]) -> str:
-    """One line: where sigma^2 is right and where it is not."""
+    """One line: how far sigma^2 is from the variance that it stands for."""
 
-    def span(kind: str, scale: float, power: float = 1.0) -> str:
-        ratios = [(row[-1] / row[3]) ** power for row in rows if row[1:3] == (kind, scale) and row[3] > 0]
+    def span(kind: str) -> str:
+        ratios = [row[-1] / row[2] for row in rows if row[1] == kind and row[2] > 0]
         return f"{min(ratios):.2g} to {max(ratios):.2g}"
 
-    # V[delta] of returns plus noise grows with the square of the noise, so one ratio tells where it reaches 1.
-    return (
-        f"sigma^2 is {span('early', 0.0)} times V[delta] for early values and {span('zero', 0.0)} times for zero "
-        f"values; of G plus noise it equals V[delta] when the noise is {span('smooth', 1.0, 0.5)} (smooth) or "
-        f"{span('rough', 1.0, 0.5)} (rough) standard deviations of G: sigma is the scale of early, smooth values."
-    )
+    return f"sigma^2 is {span('early')} times V[delta] for early values and {span('zero')} times for zero values."
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
     options = figure.arguments(__doc__, command_line, seconds=60.0)
     quiet()
     rows = study(simulated() | played(options.seconds))
-    header = ["process", "values", "noise_in_standard_deviations_of_G", *LINES]
+    header = ["process", "values", *LINES]
     figure.save(draw(rows), "derivation", rows, header, conclusion(rows), options.output_dir)
 
 

@@ -10,15 +10,13 @@ in time, averaged over all shifts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import discounted_returns
 from studies import figure
+from studies.episodes import Episode, Stream
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +28,7 @@ SCALES = ("oracle", "sigma", "std(R)", "std(G)", "1/(1-gamma)")
 
 
 @dataclass(frozen=True)
-class Episode:
+class Sequence:
     """One episode of T steps; `gamma` until its last step, 0 there.
 
     Attributes:
@@ -44,24 +42,16 @@ class Episode:
     duration: int = 1
 
     @property
-    def discounts(self) -> np.ndarray:
-        """float64 [T]."""
-        discounts = np.full(len(self.rewards), self.gamma)
-        discounts[-1] = 0.0
-        return discounts
-
-    @property
-    def returns(self) -> np.ndarray:
-        """float64 [T]."""
-        return discounted_returns(self.rewards, self.discounts)
+    def stream(self) -> Stream:
+        return Stream.of([Episode(self.rewards)], self.gamma)
 
     def scales(self) -> dict[str, float]:
-        """Each of `SCALES` of this episode."""
+        """Each of `SCALES` of this sequence."""
         return {
-            "oracle": oracle(self.rewards, self.discounts),
-            "sigma": float(ReturnMoments.from_episode(self.rewards, self.discounts).sigma[0]),
+            "oracle": oracle(self.stream),
+            "sigma": float(self.stream.moments.sigma[0]),
             "std(R)": float(self.rewards.std()),
-            "std(G)": float(self.returns.std()),
+            "std(G)": float(self.stream.returns.std()),
             "1/(1-gamma)": 1.0 / (1.0 - self.gamma),
         }
 
@@ -76,8 +66,8 @@ class Scenario:
     """
 
     title: str
-    reference: Episode
-    variant: Episode
+    reference: Sequence
+    variant: Sequence
     friend: str
 
     def factors(self) -> dict[str, float]:
@@ -85,48 +75,48 @@ class Scenario:
         reference, variant = self.reference.scales(), self.variant.scales()
         return {name: variant[name] / reference[name] for name in SCALES}
 
-    def befriended(self) -> Episode:
+    def befriended(self) -> Sequence:
         """The variant as the false friend scales it."""
         if self.friend == "clip":
-            return Episode(np.clip(self.variant.rewards, -1.0, 1.0), self.variant.gamma)
+            return Sequence(np.clip(self.variant.rewards, -1.0, 1.0), self.variant.gamma)
         return scaled(self.variant, self.factors()[self.friend])
 
 
-def oracle(rewards: np.ndarray, discounts: np.ndarray) -> float:
-    """Root mean variance of R + gamma V' - V, float64 [T] each, over all circular shifts V of the returns."""
-    returns = discounted_returns(rewards, discounts)
-    steps = np.arange(len(returns))
-    values = returns[(steps[:, None] + steps) % len(steps)]  # [shift, T]
-    errors = rewards + discounts * np.roll(values, -1, axis=1) - values
-    return float(np.sqrt(errors.var(axis=1).mean()))
+def oracle(stream: Stream) -> float:
+    """Root mean variance of the TD errors of T steps over all circular shifts of the returns as values."""
+    steps = np.arange(len(stream.returns))
+    values = stream.returns[(steps[:, None] + steps) % len(steps)]  # [shift, T]
+    return float(np.sqrt(stream.errors(values).var(axis=1).mean()))
 
 
-def scaled(episode: Episode, factor: float) -> Episode:
-    """The episode with rewards, and so returns, divided by `factor`."""
-    return Episode(episode.rewards / factor, episode.gamma, episode.duration)
+def scaled(sequence: Sequence, factor: float) -> Sequence:
+    """The sequence with rewards, and so returns, divided by `factor`."""
+    return Sequence(sequence.rewards / factor, sequence.gamma, sequence.duration)
 
 
 def scenarios() -> list[Scenario]:
     """(a) to (f), with the paper's ideas in explicit sequences of 100 steps around one sine of period 50."""
     steps = np.arange(STEPS)
     wave = np.sin(2.0 * np.pi * steps / 50.0)
-    reference = Episode(wave)
-    shuffled = reference.returns[(37 * steps + 11) % STEPS]
-    jumps = shuffled - reference.discounts * np.append(shuffled[1:], 0.0)  # the rewards with these returns
+    reference = Sequence(wave)
+    shuffled = reference.stream.returns[(37 * steps + 11) % STEPS]
+    jumps = shuffled - reference.stream.discounts * np.append(
+        shuffled[1:], 0.0
+    )  # the rewards with these returns
     dense, sparse = (steps % 2 == 0).astype(float), (steps == STEPS - 1).astype(float)
     return [
-        Scenario("(a) rewards times 10", reference, Episode(10.0 * wave), "clip"),
-        Scenario("(b) rewards plus 1", reference, Episode(wave + 1.0), "std(R)"),
-        Scenario("(c) returns shuffled in time", reference, Episode(jumps), "std(G)"),
-        Scenario("(d) dense to sparse", Episode(dense), Episode(sparse), "std(R)"),
-        Scenario("(e) gamma .9 to .999", Episode(wave, 0.9), Episode(wave, 0.999), "1/(1-gamma)"),
+        Scenario("(a) rewards times 10", reference, Sequence(10.0 * wave), "clip"),
+        Scenario("(b) rewards plus 1", reference, Sequence(wave + 1.0), "std(R)"),
+        Scenario("(c) returns shuffled in time", reference, Sequence(jumps), "std(G)"),
+        Scenario("(d) dense to sparse", Sequence(dense), Sequence(sparse), "std(R)"),
+        Scenario("(e) gamma .9 to .999", Sequence(wave, 0.9), Sequence(wave, 0.999), "1/(1-gamma)"),
         Scenario(
-            "(f) 5 steps made one", reference, Episode(wave.reshape(-1, 5).sum(1), duration=5), "std(G)"
+            "(f) 5 steps made one", reference, Sequence(wave.reshape(-1, 5).sum(1), duration=5), "std(G)"
         ),
     ]
 
 
-def draw(cases: Sequence[Scenario]) -> Figure:
+def draw(cases: list[Scenario]) -> Figure:
     """One panel per scenario with rewards as dots and returns as lines, and one with all factors."""
     sheet, axes = figure.new_figure(3, 3, panel=(4.2, 3.4))
     for axis, case in zip(axes.flat, cases, strict=False):
@@ -145,22 +135,22 @@ def _sequences(axis: Axes, case: Scenario) -> None:
         return f"variant / {float(f'{factors[scale]:.2g}'):g}, by {scale}"
 
     friend = "variant, rewards clipped" if case.friend == "clip" else divided_by(case.friend)
-    for episode, role, label, line, width in (
+    for sequence, role, label, line, width in (
         (case.reference, "reference", "reference", "-", 1.5),
         (case.variant, "unscaled", "variant", "-", 1.0),
         (scaled(case.variant, factors["sigma"]), "scaled", divided_by("sigma"), "-", 1.5),
         (case.befriended(), "false friend", friend, ":", 2.0),
     ):
-        times = episode.duration * np.arange(len(episode.rewards))
-        axis.plot(times, episode.returns, line, color=figure.COLOURS[role], lw=width, label=label)
-        axis.plot(times, episode.rewards, ".", color=figure.COLOURS[role], ms=3)
+        times = sequence.duration * np.arange(len(sequence.rewards))
+        axis.plot(times, sequence.stream.returns, line, color=figure.COLOURS[role], lw=width, label=label)
+        axis.plot(times, sequence.rewards, ".", color=figure.COLOURS[role], ms=3)
     axis.set_title(case.title, loc="left")
     axis.set_xlabel("time [steps of the reference]")
     axis.set_ylabel("reward (dots), return (lines)")
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, columnspacing=1.0, handlelength=1.2)
 
 
-def _all_factors(axis: Axes, cases: Sequence[Scenario]) -> None:
+def _all_factors(axis: Axes, cases: list[Scenario]) -> None:
     for place, (name, marker) in enumerate(zip(SCALES[1:], "ovsX", strict=True)):
         factors = [case.factors()[name] for case in cases]
         colour = figure.COLOURS["scaled" if name == "sigma" else "false friend"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 INPUTS = 100
 LEARNING_RATE = 1e-3
 STEPS = 40_000
-WINDOW = 1000  # squared errors that the error scales remember
+WINDOW = 1000  # squared errors that the error scale remembers
 SMOOTHED = 20  # steps; single errors of a Gaussian input may be arbitrarily small
 SIGMA_V = 1.0  # values at initialisation, w x with w from N(0, 0.01), have this spread
 
@@ -81,18 +81,6 @@ def window_scale() -> Callable[[float], float]:
     return scale
 
 
-def exponential_scale() -> Callable[[float], float]:
-    """sigma from an error: root of an exponential average that moves by 1 / `WINDOW`, from 1 on."""
-    mean = 1.0
-
-    def scale(error: float) -> float:
-        nonlocal mean
-        mean += (error * error - mean) / WINDOW
-        return math.sqrt(mean)
-
-    return scale
-
-
 def return_scale() -> Callable[[float], float]:
     """max(sigma, sigma_v) of targets, here rewards of one-step episodes, that are all 0."""
     targets = np.zeros(WINDOW)
@@ -103,7 +91,6 @@ def return_scale() -> Callable[[float], float]:
 SCALES: Mapping[str, Callable[[], Callable[[float], float]]] = {
     "vanilla": lambda: lambda error: 1.0,
     "window": window_scale,
-    "exponential": exponential_scale,
     "return": return_scale,
 }
 
@@ -143,10 +130,8 @@ def up_swings(errors: np.ndarray, factor: float = 10.0) -> list[UpSwing]:
 def draw(runs: Mapping[str, Run]) -> Figure:
     """Errors above, the scales that they were divided by below."""
     sheet, ((upper,), (lower,)) = figure.new_figure(2, 1, panel=(9.0, 2.9), sharex=True)
-    dark_cyan = "#0a5c66"
     looks = {
         "window": (figure.COLOURS["false friend"], 1.5, f"error size, window of {WINDOW}"),
-        "exponential": (dark_cyan, 1.0, f"error size, exponential average over {WINDOW}"),
         "vanilla": (figure.COLOURS["unscaled"], 4.0, "nothing"),
         "return": (figure.COLOURS["scaled"], 1.5, "return-based scale"),
     }
@@ -180,7 +165,6 @@ def main(command_line: Sequence[str] | None = None) -> None:
     if swings:
         factor = np.median([swing.factor for swing in swings])
         details = f" (median {factor:.0f}x, the first from update {swings[0].start + SMOOTHED - 1})"
-    floor = np.sqrt(np.mean(np.square(runs["exponential"].errors[-options.steps // 4 :])))
     figure.save(
         draw(runs),
         "noise_amplification",
@@ -190,8 +174,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
         ],
         ["update", *(f"{name}: {what}" for name in runs for what in ("root mean square error", "sigma"))],
         f"Errors divided by their size over a window jump by more than 10x {len(swings)} times in {options.steps} "
-        f"updates{details}; divided by an exponential average they stay at {floor:.3f} (bound {SIGMA_BOUND:.3f}); "
-        f"undivided, or divided by the return-based scale, they end at {smoothed['return'][-1]:.0e}.",
+        f"updates{details}; undivided, or divided by the return-based scale, they end at {smoothed['return'][-1]:.0e}.",
         options.output_dir,
     )
 

@@ -65,29 +65,6 @@ def test_early_values_keep_sigma_squared_within_a_factor_of_four(streams):
         assert 0.25 < numbers[-1] / numbers[0] < 1, name
 
 
-@pytest.mark.parametrize("correlation", derivation.NOISES.values())
-def test_noise_has_the_scale_and_correlation_asked_for(correlation):
-    stream = steady(100_000, 0.9)
-    noise = (derivation.noisy_returns(stream, 3.0, correlation) - stream.returns) / stream.returns.std()
-    assert noise.std() == pytest.approx(3.0, rel=0.02)
-    assert np.mean(noise[:, 1:] * noise[:, :-1]) / 9.0 == pytest.approx(correlation, abs=0.02)
-
-
-def test_errors_grow_with_the_square_of_the_noise(streams):
-    stream = streams["sparse: 1 in 100 steps"]
-    one, ten = (derivation.lines(stream, derivation.noisy_returns(stream, s, 0.0))[0] for s in (1.0, 10.0))
-    assert ten == pytest.approx(100 * one, rel=1e-9)
-
-
-def test_rough_noise_makes_larger_errors_than_smooth_noise(streams):
-    for name, stream in streams.items():
-        smooth, rough = (
-            derivation.lines(stream, derivation.noisy_returns(stream, 1.0, correlation))[0]
-            for correlation in (derivation.NOISES["smooth"], derivation.NOISES["rough"])
-        )
-        assert rough > 5 * smooth, name
-
-
 def test_the_command_writes_figure_numbers_and_one_line(tmp_path, capsys):
     derivation.main([f"--output_dir={tmp_path}", "--seconds=1"])
     assert (tmp_path / "derivation.png").stat().st_size > 0

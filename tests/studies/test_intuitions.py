@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from studies import figure, intuitions
-from studies.intuitions import SCALES, Episode, oracle, scaled, scenarios
+from studies.episodes import Episode, Stream
+from studies.intuitions import SCALES, Sequence, oracle, scaled, scenarios
 
 NAMES = "abcdef"
 # variant / reference: oracle, sigma, std(R), std(G), 1/(1-gamma)
@@ -51,7 +52,7 @@ def test_sigma_of_the_references(cases):
 
 
 def test_coarse_steps_with_the_same_discount_per_time(cases):
-    coarse = Episode(cases["f"].variant.rewards, 0.97**5)
+    coarse = Sequence(cases["f"].variant.rewards, 0.97**5)
     assert coarse.scales()["sigma"] == pytest.approx(3.709643, abs=1e-5)
 
 
@@ -72,7 +73,7 @@ def test_std_of_rewards_ignores_an_offset_that_sigma_sees(factors):
 
 
 def test_std_of_returns_ignores_their_order_that_sigma_sees(cases, factors):
-    reference, variant = cases["c"].reference.returns, cases["c"].variant.returns
+    reference, variant = cases["c"].reference.stream.returns, cases["c"].variant.stream.returns
     np.testing.assert_allclose(np.sort(reference), np.sort(variant), atol=1e-9)
     assert factors["c"]["std(G)"] == pytest.approx(1.0)
     assert factors["c"]["sigma"] > 8.0
@@ -111,8 +112,8 @@ def test_scaled_by_sigma_the_variant_has_the_sigma_of_the_reference(cases, facto
 
 def test_the_oracle_of_three_steps():
     """Returns 4, 2, 0. Shifted by 0, 1, 2, errors are 0, 0, 0; 1, 4, -4 (variance 98/9); 5, -1, -2 (86/9)."""
-    rewards, discounts = np.array([3.0, 2.0, 0.0]), np.array([0.5, 0.5, 0.0])
-    assert oracle(rewards, discounts) == pytest.approx(np.sqrt((98.0 + 86.0) / 27.0))
+    stream = Stream.of([Episode(np.array([3.0, 2.0, 0.0]))], 0.5)
+    assert oracle(stream) == pytest.approx(np.sqrt((98.0 + 86.0) / 27.0))
 
 
 def test_the_command_writes_a_figure_and_the_table(tmp_path, capsys):
@@ -135,11 +136,3 @@ def test_without_matplotlib_the_command_says_what_to_install(tmp_path, capsys, m
     assert 'pip install "rbs-tf[plots]"' in capsys.readouterr().err
     with pytest.raises(ImportError, match="plots"):
         figure.new_figure()
-
-
-def test_a_study_has_one_line_of_conclusion_and_full_rows(tmp_path):
-    sheet, _ = figure.new_figure()
-    with pytest.raises(ValueError, match="one line"):
-        figure.save(sheet, "x", [], ["a"], "one\ntwo", tmp_path)
-    with pytest.raises(ValueError, match="2 cells, the header 1"):
-        figure.save(sheet, "x", [[1, 2]], ["a"], "one", tmp_path)

@@ -37,13 +37,6 @@ def test_the_jumps_begin_where_sigma_falls_below_the_bound(runs, swings):
     assert all(scales[swing.start : swing.start + 400].min() < SIGMA_BOUND for swing in swings[:-1])
 
 
-def test_an_exponential_average_settles_at_the_bound(runs):
-    late = runs["exponential"]
-    assert up_swings(late.root_mean_square[10_000:]) == []
-    assert np.sqrt(np.mean(np.square(late.errors[10_000:]))) == pytest.approx(SIGMA_BOUND, rel=0.02)
-    assert late.scales[10_000:].mean() == pytest.approx(SIGMA_BOUND, rel=0.02)
-
-
 def test_plain_sgd_converges_and_return_scaling_is_plain_sgd(runs):
     np.testing.assert_array_equal(runs["return"].errors, runs["vanilla"].errors)
     assert runs["vanilla"].root_mean_square[-1] < 1e-13
