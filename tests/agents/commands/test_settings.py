@@ -119,7 +119,7 @@ def test_what_the_program_sets_itself_cannot_be_bound(refused, name):
         ("Replay.port = 80000", "expected a whole number from 1 to 65535, or None"),
         ("Replay.sampler = 'lifo'", "expected one of 'prioritized', 'uniform', 'fifo'"),
         ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),
-        ("joint.min_eigenvalue = 0", "expected a number from 0 to 1, and not 0"),
+        ("pop_art.step_size = 0", "expected a number from 0 to 1, and not 0"),
         ("Heads.pairs = ((0.9, True), (1.1, True))", "each (its discount from 0 to 1"),
         ("train.scaling = @networks.MlpTorso", "Write for example: train.scaling = @scalings.return_based"),
         ("RecurrentQNetwork.torso = @Heads", "expected a network for observations"),

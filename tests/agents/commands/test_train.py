@@ -7,6 +7,7 @@ from typing import NamedTuple
 import gin
 import pytest
 
+import rbs_tf.scalings  # noqa: F401  registers what is named here
 from agents import EnvironmentFault, RunFolderError
 from agents.commands.settings import STRATEGIES
 from agents.commands.train import main
@@ -61,7 +62,7 @@ def command(no_train, tmp_path, monkeypatch, capsys):
         ),
         "atari": 'include "configs/base.gin"\nENV = "pong"\ntrain.env = %ENV',
         "scaling/none": "train.rate = 0.0",
-        "scaling/return": "train.rate = 1.0",
+        "scaling/return": "train.rate = 1.0\ntrain.scaling = @scalings.return_based",
     }.items():
         (configs / f"{name}.gin").write_text(text)
     elsewhere = tmp_path / "elsewhere"
@@ -69,7 +70,7 @@ def command(no_train, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(elsewhere)
 
     @gin.configurable(module="command_line_test")
-    def train(root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1, strategy="default"):
+    def train(root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1, strategy="default", scaling=None):
         started.calls.append(Call(root_dir, env, updates, seed, rate, strategy))
         return Result()
 
@@ -114,6 +115,22 @@ def test_gin_bindings_win_over_flags_and_flags_over_files(command):
     assert (command.calls[0].seed, command.calls[0].rate) == (4, 0.25)
 
 
+def test_a_scaling_without_settings_is_found_by_its_name_and_a_file_anywhere_is_one(command, tmp_path):
+    (tmp_path / "elsewhere" / "mine.gin").write_text("train.scaling = @scalings.clip\ntrain.rate = 7.0")
+    for asked, name, bound in (
+        ("--scaling=pop_art", "pop_art", "@scalings.pop_art"),
+        ("--scaling=error", "error", "@scalings.error_based"),
+        ("--scaling=error_based", "error", "@scalings.error_based"),
+        ("--scaling=mine.gin", "mine", "@scalings.clip"),
+        ("--gin_bindings=train.scaling = @scalings.two_hot", "two_hot", "@scalings.two_hot"),
+    ):
+        assert command(asked) == 0
+        call = command.calls.pop()
+        assert call.root_dir.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), asked
+        assert str(gin.query_parameter("train.scaling")) == bound, asked
+        assert call.rate == (7.0 if name == "mine" else 1.0)
+
+
 def test_a_config_may_be_a_file_anywhere(command, tmp_path):
     (tmp_path / "elsewhere" / "mine.gin").write_text('include "configs/quickstart.gin"\ntrain.updates = 9')
     assert command("--config=mine.gin", "--root_dir=there") == 0
@@ -155,7 +172,9 @@ def test_another_configuration_in_the_same_folder_is_refused_with_the_difference
         ("--config=quikstart", "There is no config 'quikstart'. Did you mean quickstart?"),
         ("--config=nothing_like_it", "There is: atari, base, cartpole, quickstart."),
         ("--config=missing.gin", "There is no config 'missing.gin'."),
-        ("--scaling=Retrun", "There is no scaling 'Retrun'. Did you mean return?"),
+        ("--scaling=Retrun", "There is no scaling 'Retrun'. Did you mean return"),
+        ("--scaling=pop_arts", "There is no scaling 'pop_arts'. Did you mean pop_art"),
+        ("--scaling=missing.gin", "There is no scaling 'missing.gin'."),
         ("--env=pnog", "did you mean 'pong'"),
         ("--env=Pendulum-v1", "expected a Discrete action space"),
         ("--gin_bindings=train.env = 'breakuot'", "did you mean 'breakout'"),

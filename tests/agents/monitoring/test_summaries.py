@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
+from agents.commands import configuration
 from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
@@ -87,8 +88,8 @@ def test_every_tag_stands_in_the_table_and_the_other_way_round(events, table):
 
 def test_what_other_scalings_write_stands_in_the_table_and_the_other_way_round(table):
     shown = set()
-    for path in (REPOSITORY / "configs/scaling").glob("*.gin"):
-        with configured(f'include "configs/scaling/{path.name}"'):
+    for statement in configuration.scalings(REPOSITORY / "configs").values():
+        with configured(statement):
             shown |= {f"scaling/{name}/<head>" for name in Training().scaling(2).summaries()}
     rest = {"waits/learner", "waits/collectors", "episode/human_normalised_score", "scaling/log10_sigma"}
     rows = {tag for (_, tag), written in table.items() if written != "always" or tag.startswith("scaling/")}
@@ -193,8 +194,11 @@ def test_without_matplotlib_there_is_no_figure_and_one_line_says_why(run, monkey
     "bindings, expected",
     [
         (('include "configs/scaling/return_half_life.gin"',), "return_based half_life=100000"),
-        (('include "configs/scaling/none.gin"',), "none"),
-        (('include "configs/scaling/error.gin"', "scalings.error_based.window = 9"), "error_based window=9"),
+        (("train.scaling = @scalings.none",), "none"),
+        (
+            ("train.scaling = @scalings.error_based", "scalings.error_based.window = 9"),
+            "error_based window=9",
+        ),
         (("rate = 0.5", "RecurrentMultiHeadAgent.learning_rate = %rate"), "return_based"),
     ],
 )
