@@ -41,6 +41,8 @@ class Units:
             (scaling.target, self.target_scale, self.target_shift),
         ):
             np.testing.assert_allclose(units.scale, scale, rtol=1.1e-4)
+            values = scaling.values(layers(), target=units is scaling.target)
+            np.testing.assert_array_equal(values, units.values(layers()))
             assert (np.abs(units.shift - shift) <= 1.1e-4 * scale + 2e-7 * self.largest).all()
         exact = self.scale * self.outputs() + self.shift
         assert (np.abs(scaling.values(layers()) - exact) <= 1e-4 * self.largest).all()
