@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,14 +29,14 @@ class MomentsWithMaxima(ReturnMoments):
         """As `ReturnMoments.from_steps`."""
         moments = ReturnMoments.from_steps(rewards, discounts)
         (rewards,) = finite_columns(rewards=rewards)
-        return cls(*moments, _largest(rewards), np.zeros(moments.num_heads))
+        return _joined(moments, _largest(rewards), np.zeros(moments.num_heads))
 
     @classmethod
     def from_returns(cls, returns: ArrayLike) -> MomentsWithMaxima:
         """As `ReturnMoments.from_returns`."""
         moments = ReturnMoments.from_returns(returns)
         (returns,) = finite_columns(returns=returns)
-        return cls(*moments, np.zeros(moments.num_heads), _largest(returns))
+        return _joined(moments, np.zeros(moments.num_heads), _largest(returns))
 
     @staticmethod
     def merge(a: ReturnMoments, b: ReturnMoments) -> MomentsWithMaxima:
@@ -49,11 +50,18 @@ class MomentsWithMaxima(ReturnMoments):
                 "the largest reward and return are needed beside the moments; make them with "
                 "rbs_tf.scalings.maxima.MomentsWithMaxima.from_episode(rewards, discounts)"
             )
-        return MomentsWithMaxima(
-            *ReturnMoments.merge(a, b),
+        return _joined(
+            ReturnMoments.merge(a, b),
             np.maximum(a.largest_reward, b.largest_reward),
             np.maximum(a.largest_return, b.largest_return),
         )
+
+
+def _joined(
+    moments: ReturnMoments, largest_reward: np.ndarray, largest_return: np.ndarray
+) -> MomentsWithMaxima:
+    own: dict[str, Any] = {field.name: getattr(moments, field.name) for field in fields(ReturnMoments)}
+    return MomentsWithMaxima(**own, largest_reward=largest_reward, largest_return=largest_return)
 
 
 def _largest(columns: np.ndarray) -> np.ndarray:
