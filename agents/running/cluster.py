@@ -187,7 +187,7 @@ class ClusterRun:
                 self._begin(member)
 
     def _died_at_start(self, deaths: int, since: float) -> bool:
-        """Says whether the replay's process died while the replay was built, as it has done so often; `since`: when it began.
+        """Says whether the replay's process died while the replay was built; it has died so often `since` a time.
 
         Raises:
           UsageError: it was told what cannot be built.

@@ -1,6 +1,5 @@
 """Whatever happens to a file of a run folder, each command works or ends in a sentence, and nothing else is lost."""
 
-import itertools
 import os
 import shutil
 from pathlib import Path
@@ -93,9 +92,10 @@ def damaged_files(finished):
         yield number, str(np.random.default_rng(number).choice(files(finished))), damage
 
 
-def test_one_command_for_one_damaged_file_of_each_kind(finished, tmp_path, capsys):
-    commands = itertools.cycle(("resume", "play", "report"))
-    for (number, file, damage), command in zip(damaged_files(finished), commands, strict=False):
+def test_a_command_each_for_files_damaged_in_three_ways(finished, tmp_path, capsys):
+    for (number, file, damage), command in zip(
+        damaged_files(finished), ("resume", "play", "report"), strict=False
+    ):
         damage_and_try((command,), finished, tmp_path, capsys, file, damage, number)
 
 
