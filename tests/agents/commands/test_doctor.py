@@ -76,6 +76,8 @@ def test_every_check_that_fails_says_why_and_what_to_type_and_ends_no_other(brok
     assert "SIGABRT" in said["run: reverb"]
     assert "No module named 'pkg_resources'" in said["run: tensorboard"]
     assert all("Type: python -m pip install --force-reinstall" in detail for detail in said.values())
+    monkeypatch.setattr(doctor, "CHECKS", {"minatar": doctor.CHECKS["minatar"]})
+    assert doctor.main([]) == 1, "one that fails without a crash is a failure, too"
 
 
 def test_a_broken_tensorflow_is_one_line(broken):

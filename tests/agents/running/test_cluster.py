@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.agents.running.test_embedded import REPOSITORY, command, scalars
-from tests.agents.started import DISTRIBUTED, Started, patience
+from tests.agents.running.test_embedded import scalars
+from tests.agents.started import Started
 
 pytest.importorskip("ray")
 
@@ -158,63 +158,16 @@ def test_a_full_disk_ends_the_run_with_its_name_and_a_second_signal_ends_it_at_o
 
 @pytest.mark.slow
 def test_environments_that_keep_failing_end_the_run_with_their_name(tmp_path):
-    for number, (fault, timeout, message) in enumerate(
-        (
-            (
-                "raise SystemExit('out of order')",
-                1e6,
-                "collector 0, environments' step 7: SystemExit: out of",
-            ),
-            (
-                "time.sleep(10**6)",
-                5.0,
-                "collector 0: a step of its environments, after 0 of all together, has not returned",
-            ),
-            ("os._exit(5)", 1e6, "collector 0: its process died twice at update 0"),
-        )
+    for kind, timeout, message in (
+        ("Step", 1e6, "collector 0, environments' step 1: SystemExit: 4"),
+        ("Stuck", 5.0, "collector 0: a step of its environments, after 0 of all together, has not returned"),
+        ("Dies", 1e6, "collector 0: its process died twice at update 0"),
     ):
         bindings = ("train.max_faults = 1", f"train.step_timeout = {timeout}")
-        modules = tmp_path / f"modules{number}"
-        modules.mkdir()
-        (modules / "broken_environment.py").write_text(BROKEN.replace("FAULT", fault))
-        result = subprocess.run(
-            command(
-                tmp_path / f"run{number}",
-                "--collectors=1",
-                "--env=broken_environment:Broken-v0",
-                bindings=(*DISTRIBUTED, *bindings, "Heads.reward_multiplier = 1.0"),
-            ),
-            cwd=REPOSITORY,
-            env=os.environ | {"PYTHONPATH": str(modules)},
-            capture_output=True,
-            text=True,
-            timeout=patience(),
-        )
-        assert result.returncode == 1, result.stdout + result.stderr
-        assert message in result.stdout
-        assert "fault 1 of 1" in result.stdout and "train.max_faults is 1" in result.stderr
-        assert "Traceback" not in result.stderr
-
-
-BROKEN = """
-import os, time, gymnasium, numpy as np
-
-
-class Broken(gymnasium.Env):
-    action_space = gymnasium.spaces.Discrete(2)
-    observation_space = gymnasium.spaces.Box(0.0, 1.0, (3,), np.float32)
-    steps = 0
-
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        if self.steps == 7:
-            FAULT
-        return np.zeros(3, np.float32), 0.0, False, False, {}
-
-
-gymnasium.register("Broken-v0", Broken)
-"""
+        with Started(
+            tmp_path / kind, f"--env=tests.agents.running.faulty:{kind}-v0", bindings=bindings
+        ) as run:
+            assert run.finish() == 1, run.story()
+            assert any(line.startswith(message) for line in run.said()), run.story()
+            assert "fault 1 of 1" in run.output and "train.max_faults is 1" in run.output
+            assert "Traceback" not in run.output
