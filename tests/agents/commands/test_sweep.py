@@ -245,7 +245,7 @@ class RayOfProcesses:
     exceptions = SimpleNamespace(RayError=RuntimeError)
 
     def __init__(self):
-        self.tasks, self.resources = [], None
+        self.tasks = []
 
     def cluster_resources(self):
         return {"CPU": 2.0}
@@ -255,8 +255,7 @@ class RayOfProcesses:
         return SimpleNamespace(options=self._with)
 
     def _with(self, max_retries, **resources):
-        assert max_retries == 0
-        self.resources = resources
+        assert max_retries == 0 and resources.keys() == {"num_cpus", "num_gpus"}
         return SimpleNamespace(remote=self._begin)
 
     def _begin(self, command, log):
