@@ -27,7 +27,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test test-full test-newest test-adopting chaos studies bench bench-gpu rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test suite test-full test-newest test-adopting chaos studies bench bench-gpu rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -38,12 +38,15 @@ compare: $(INSTALLED) ## Train the quickstart with scaling and without, and writ
 	$(PY) train.py --config=quickstart --scaling=none $(ARGS)
 	$(PY) -m agents report runs/quickstart-* --title="With return-based scaling and without"
 
-test: $(INSTALLED) ## Check style and types and run the tests; ARGS="-m slow" runs the long ones
+test: $(INSTALLED) ## Check style and types and run the tests, within five minutes on two idle cores
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then exec $(MAKE) test-newest NEWEST_VENV=$(VENV); \
-	else exec $(MAKE) lint test-full; fi
+	else exec $(MAKE) lint suite; fi
 
-test-full: $(INSTALLED)
+suite: $(INSTALLED)
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
+
+test-full: ## The same with the tests that take minutes or guard something rare; ARGS="-m slow" runs only those
+	@$(MAKE) test ARGS='-m "not chaos" $(ARGS)'
 
 # First the package with Keras 3, then what goes through TF-Agents with Keras 2 (tf-keras) and the local replay; what needs
 # Reverb is left out by tests/conftest.py.

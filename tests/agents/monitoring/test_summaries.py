@@ -190,9 +190,8 @@ def test_without_matplotlib_there_is_no_figure_and_one_line_says_why(run, monkey
     assert 'pip install "rbs-tf[plots]"' in summaries.figures_note()
 
 
-@pytest.mark.parametrize(
-    "bindings, expected",
-    [
+def test_settings_tell_runs_apart():
+    for bindings, expected in (
         (('include "configs/scaling/return_half_life.gin"',), "return_based half_life=100000"),
         (("train.scaling = @scalings.none",), "none"),
         (
@@ -200,13 +199,11 @@ def test_without_matplotlib_there_is_no_figure_and_one_line_says_why(run, monkey
             "error_based window=9",
         ),
         (("rate = 0.5", "RecurrentMultiHeadAgent.learning_rate = %rate"), "return_based"),
-    ],
-)
-def test_settings_tell_runs_apart(bindings, expected):
-    with configured(*bindings):
-        settings = summaries.settings(Heads(((0.5, True),)))
-    assert settings["scaling"] == expected and settings["heads"] == 1
-    assert settings["learning_rate"] == (0.5 if "rate = 0.5" in bindings else 2e-4)
+    ):
+        with configured(*bindings):
+            settings = summaries.settings(Heads(((0.5, True),)))
+        assert settings["scaling"] == expected and settings["heads"] == 1, bindings
+        assert settings["learning_rate"] == (0.5 if "rate = 0.5" in bindings else 2e-4), bindings
 
 
 # Elements keep what they show in shadow roots, which no dump of a document holds.
@@ -271,6 +268,7 @@ def words_of(document):
     return html.unescape(re.search(r"<pre>(.*)</pre>", document, re.DOTALL)[1]).splitlines()
 
 
+@pytest.mark.slow
 def test_tensorboard_opens_on_charts_that_hold_all_heads(run):
     with tensorboard(run.root) as address:
         words = words_of(browser.dom(f"{address}/frame#custom_scalars"))
