@@ -93,7 +93,7 @@ class ScaledLoss(tf.Module):
 
     @property
     def scale(self) -> tf.Tensor:
-        """Scale that errors are divided by, max(sigma, sigma_v): float64 []; sigma_v alone before the first step."""
+        """Scale that errors are divided by, max(sigma, sigma_v): float64 []; sigma_v before the first step."""
         return tf.maximum(self.scaling.sigma, self.scaling.sigma_v)[0]
 
     def __call__(self, td_targets: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:

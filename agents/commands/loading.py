@@ -29,7 +29,7 @@ class Trained(NamedTuple):
 
     name: str  # of the environment
     environment: GymnasiumVectorEnvironment  # or the same with a camera, `pictures.WithCamera`
-    agent: RecurrentMultiHeadAgent  # its `policy` acts with `head` alone, as in evaluations
+    agent: RecurrentMultiHeadAgent  # its `policy` acts only with `head`, as in evaluations
     head: int
     update: int
     weights: str  # which these are, in words
@@ -217,7 +217,7 @@ def load(
 
 
 def _head_index(agent: RecurrentMultiHeadAgent, head: str | None) -> int:
-    """Lets one head alone act in `agent.policy`; returns its number."""
+    """Lets only one head act in `agent.policy`; returns its number."""
     import numpy as np
 
     names = agent.heads.names
@@ -234,7 +234,7 @@ def _head_index(agent: RecurrentMultiHeadAgent, head: str | None) -> int:
 
 
 def let_act(agent: RecurrentMultiHeadAgent, head: int) -> None:
-    """Lets one head alone act in `agent.policy`."""
+    """Lets only one head act in `agent.policy`."""
     import numpy as np
 
     agent.policy.head_probabilities.assign(np.eye(len(agent.heads), dtype=np.float32)[head])

@@ -325,19 +325,6 @@ def test_minatars_own_settings_are_within_reach():
     )
 
 
-def test_minatar_starts_without_what_it_draws_with():
-    pytest.importorskip("minatar")
-    code = """
-import sys
-from rbs_tf import environments
-environments.make("minatar/breakout")
-assert not {"seaborn", "matplotlib.pyplot"} & sys.modules.keys()
-import seaborn, minatar.environment
-assert minatar.environment.sns.color_palette is seaborn.color_palette
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"MPLBACKEND": "agg"})
-
-
 def test_minatar_is_an_option_and_its_absence_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "minatar", None)
     for name in ("minatar/breakout", "MinAtar/Breakout-v1"):
