@@ -86,7 +86,8 @@ class StatisticsLog:
     def _open(self, step: int, number: int) -> tuple[int, int]:
         self._number = number
         with self._explained():
-            self._writer = tf.io.TFRecordWriter(str(self._folder / f"{step}-{number}.tfrecord"))
+            path = self._folder / f"{step}-{number}.tfrecord"
+            self._writer: tf.io.TFRecordWriter = tf.io.TFRecordWriter(str(path))
         return step, number
 
     def _records(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
