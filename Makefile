@@ -97,7 +97,7 @@ format: $(INSTALLED) ## Rewrite the sources in the project's format
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-# For which systems and versions of Python requirements.lock is, `tool.uv` in pyproject.toml says; the other is for all.
+# requirements.lock is for the systems and versions of Python that `tool.uv` in pyproject.toml names, the other for all.
 lock: $(INSTALLED) ## Resolve both lock files again; ARGS=--upgrade moves every pin
 	$(PY) -m pip install -q uv
 	@$(PY) -m uv pip compile -q pyproject.toml --all-extras --universal --python-version 3.10 \

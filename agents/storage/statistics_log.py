@@ -1,14 +1,14 @@
 """Log of what has left the statistics queue since a checkpoint, on disk before any update uses it.
 
-    statistics/<step>-<number>.tfrecord    one record per report; a file begins with a start and behind a checkpoint
+    statistics/<step>-<number>.tfrecord    one record per report; every start and every checkpoint begins a file
 
 A process that is killed loses what it has learned since its checkpoint, but no statistics: sigma is all-time. Each
 record carries the key of the queue's item, so that a report counts once, however often the queue yields it: its
 deletion may not have happened, or been undone by a replay server that went back to its own checkpoint.
 
-A checkpoint holds whole files: those whose number is below that of its position. Nothing is appended to the file of an
-earlier start, so a record that was cut off when its process died stays the last one there, and its report is still
-queued. `<step>` is the checkpoint's that the file follows, 0 without one; it says when the file is no longer needed.
+A checkpoint holds whole files: those whose number is below that of its position. No start appends to the file of an
+earlier one, so a record that a kill has cut off stays the last one there, and its report is still queued. `<step>` is
+that of the checkpoint before the file, 0 without one; it says when the file is no longer needed.
 
 Records reach the operating system, not the disk: they survive the death of the process, not that of the machine.
 """
