@@ -100,22 +100,14 @@ format: $(INSTALLED) ## Rewrite the sources in the project's format
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-# One file serves both Python versions: what they share stands bare, the rest carries a marker.
+# requirements.lock is for the systems and versions of Python that `tool.uv` in pyproject.toml names, the other for all.
 lock: $(INSTALLED) ## Resolve both lock files again; ARGS=--upgrade moves every pin
 	$(PY) -m pip install -q uv
-	@for version in 3.10 3.11; do \
-	  cp requirements.lock $(VENV)/lock-$$version && \
-	  $(PY) -m uv pip compile -q pyproject.toml --all-extras --python-version $$version \
-	    --python-platform x86_64-manylinux_2_28 --no-header --no-annotate $(ARGS) -o $(VENV)/lock-$$version || exit 1; \
-	done
-	@cd $(VENV) && export LC_ALL=C && sort -o lock-3.10 lock-3.10 && sort -o lock-3.11 lock-3.11 && { \
-	  comm -12 lock-3.10 lock-3.11; \
-	  comm -23 lock-3.10 lock-3.11 | sed 's/$$/ ; python_version < "3.11"/'; \
-	  comm -13 lock-3.10 lock-3.11 | sed 's/$$/ ; python_version >= "3.11"/'; \
-	} | sort > lock && mv lock ../requirements.lock
+	@$(PY) -m uv pip compile -q pyproject.toml --all-extras --universal --python-version 3.10 \
+	  --no-header --no-annotate $(ARGS) -o requirements.lock
 	@printf '%s\n' 'typing-extensions>=4.6' 'pygame; python_version < "3"' 'tensorflow-probability>=0.25' gym==0.23.0 > $(VENV)/overrides
 	@$(PY) -m uv pip compile -q requirements-newest.in --override $(VENV)/overrides --universal --python-version 3.11 \
-	  --no-header --no-annotate $(ARGS) -o requirements-newest.lock
+	  --no-config --no-header --no-annotate $(ARGS) -o requirements-newest.lock
 
 clean: ## Remove .venv and everything else that is built (runs/ stays)
 	rm -rf $(VENV) $(DOCS_VENV) $(RIVALS_VENV) site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -64,7 +64,7 @@ def damage_and_try(names, finished, tmp_path, capsys, file, damage, seed):
     root, rng = tmp_path / f"{seed}" / "run", np.random.default_rng(seed)
     shutil.copytree(finished, root)
     (root / "checkpoints" / "mine.tmp").mkdir()
-    (root / "statistics" / "mine.log").write_text("precious")
+    (root / "statistics" / "mine.tfrecord").write_text("precious")
     content = (root / file).read_bytes()
     damaged = DAMAGES[damage](content, rng)
     (root / file).write_bytes(damaged)
@@ -83,7 +83,7 @@ def damage_and_try(names, finished, tmp_path, capsys, file, damage, seed):
         assert code == 0 or err.strip(), (name, file)
         gin.clear_config()
     assert (root / "checkpoints" / "mine.tmp").is_dir()
-    assert (root / "statistics" / "mine.log").read_text() == "precious"
+    assert (root / "statistics" / "mine.tfrecord").read_text() == "precious"
 
 
 def damaged_files(finished):
