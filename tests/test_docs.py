@@ -117,8 +117,8 @@ def test_every_make_target_exists():
 
 
 def test_relative_links_lead_somewhere():
-    # A page that includes a file at the root shows it elsewhere: CONTRIBUTING.md and CHANGELOG.md link to no others, and
-    # README.md links by names, which docs/index.md defines once more.
+    # CONTRIBUTING.md and CHANGELOG.md are shown elsewhere, too, and link to no others; README.md links by names, which
+    # docs/index.md defines once more.
     for page in [*PAGES, *sorted((DOCS / "results").glob("*.md"))]:
         text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
         named = dict(re.findall(r"^\[(\w+)\]: (\S+)$", text, re.M))
