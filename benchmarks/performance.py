@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -67,16 +68,15 @@ def table(kept: dict[str, dict]) -> str:
     for name in BENCHMARKS:
         for fields in kept.get(name, {}).get("rows", ()):
             row = Row(**fields)
-            note = f"<br>{row.note}" if row.note else ""
             ratio = f"{row.ratio:.3g} [{row.least:.3g}, {row.most:.3g}]"
             figures = f"{row.ours:.4g} | {row.rival:.4g} | {row.unit}"
-            lines.append(f"| {row.what}{note} | {row.against} | {ratio} | {row.bound} | {figures} |")
+            lines.append(f"| {row.what} | {row.against} | {ratio} | {row.bound} | {figures} |")
     by_machine: dict[str, list[str]] = {}
     for name in BENCHMARKS:
         if name in kept:
             by_machine.setdefault(f"{kept[name]['machine']}, {kept[name]['day']}", []).append(f"`{name}`")
-    lines += ["", *(f"Measured on {where}: {', '.join(names)}." for where, names in by_machine.items())]
-    return "\n".join(lines)
+    measured = " ".join(f"Measured on {where}: {', '.join(names)}." for where, names in by_machine.items())
+    return "\n".join([*lines, "", textwrap.fill(measured, 120)])
 
 
 def keep(name: str, rows: list[Row]) -> None:

@@ -31,7 +31,7 @@ class Row:
       ratio: median over rounds of ours / rival; `least` and `most` are the rounds' extremes, which hold the
         median of all rounds to come with probability 1 - 2^(1 - rounds): 98% of seven.
       at_most: the bound to keep; None for none.
-      note: what a reader must know beside it.
+      note: printed beside it, and not in the table.
     """
 
     what: str
