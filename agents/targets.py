@@ -49,6 +49,13 @@ class Sequence(NamedTuple):
     table_size: Any  # int64 [B], sequences in the table at the draw
 
 
+def sequence_spec(observation: tf.TensorSpec, state: tuple[tf.TensorSpec, tf.TensorSpec]) -> Sequence:
+    """Of one row and one window, without batch and time."""
+    scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
+    steps = Steps(scalar_int, observation, scalar_int, scalar_float, scalar_float)
+    return Sequence(steps, state, scalar_float, tf.TensorSpec((), tf.int64))
+
+
 @gin.configurable(module="agents")
 @dataclasses.dataclass(frozen=True)
 class SequenceShape:
@@ -180,7 +187,12 @@ def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: 
 
 def of_all_replicas(values: tf.Tensor) -> tf.Tensor:
     """Gathers what all replicas of a strategy hold, one behind the other: [B] -> [all B]. Not in `tf.cond`."""
-    replica = tf.distribute.get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1:
+    if num_replicas() == 1:
         return values
-    return replica.all_gather(values, axis=0)
+    return tf.distribute.get_replica_context().all_gather(values, axis=0)
+
+
+def num_replicas() -> int:
+    """Replicas that share a batch; 1 outside of `strategy.run`."""
+    replica = tf.distribute.get_replica_context()
+    return 1 if replica is None else replica.num_replicas_in_sync
