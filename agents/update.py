@@ -133,9 +133,8 @@ def td_errors(
     Returns:
       errors [T, B, H]; targets [T, B, H], reward units; and what else the scaling has seen.
     """
-    behind = slice(
-        shape.burn_in + 1, None
-    )  # rewards and discounts arrive with the row behind their transition
+    # The reward and the discount of a transition arrive with the row that it leads to.
+    behind = slice(shape.burn_in + 1, None)
     rewards = scaling.rewards(heads.rewards(tf.transpose(steps.reward)[behind]))
     discounts = heads.discounts(tf.transpose(steps.discount)[behind])
     valid = transitions(steps, shape)
