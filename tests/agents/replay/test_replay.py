@@ -15,7 +15,7 @@ from agents.replay.windows import Block
 from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import from_bytes, to_bytes
 from agents.targets import SequenceShape, Steps
-from rbs_tf.scalings.joint_moments import JointMoments
+from rbs_tf import ReturnMoments
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, first_rows, replay_class
 
@@ -186,11 +186,11 @@ def test_a_priority_that_no_draw_could_use_is_refused(make, priority):
         Stream(make()).insert(1, priority)
 
 
-NEEDS = {"joint": JointMoments}
+NEEDS = {"n_step": ReturnMoments}
 
 
 def report_of(value: float, episodes: int) -> StatisticsReport:
-    shapes = {"moments": (8, HEADS), "joint": (4 + 3 * HEADS, HEADS), "episodes": (episodes, 4)}
+    shapes = {"moments": (8, HEADS), "n_step": (8, HEADS), "episodes": (episodes, 4)}
     return {
         name: value * (index + np.arange(np.prod(shape)).reshape(shape))
         for index, (name, shape) in enumerate(shapes.items(), start=1)

@@ -17,7 +17,6 @@ from agents.targets import Steps
 from agents.workers.learner import Learner
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import Scaling
-from rbs_tf.scalings.joint_moments import JointMoments
 from tests.agents.small_agent import PAIRS, SHAPE, make_agent, random_windows
 
 H = len(PAIRS)
@@ -26,10 +25,10 @@ H = len(PAIRS)
 class Remembering(Scaling):
     """Keeps what it is told."""
 
-    needs = {"n_step": ReturnMoments, "joint": JointMoments}
+    needs = {"n_step": ReturnMoments}
 
-    def observe(self, moments, *, n_step, joint):
-        self.told = moments, n_step, joint
+    def observe(self, moments, *, n_step):
+        self.told = moments, n_step
 
 
 def test_reports_of_every_kind_of_statistics_are_merged_and_handed_on(tmp_path):
@@ -40,20 +39,18 @@ def test_reports_of_every_kind_of_statistics_are_merged_and_handed_on(tmp_path):
     rng, rows = np.random.default_rng(0), []
     for steps in (7, 1, 30):
         # Each kind gets samples of its own, so that none may stand for another.
-        samples = rng.normal(size=(6, steps, H))
-        moments, n_step = ReturnMoments.from_episode(*samples[:2]), ReturnMoments.from_steps(*samples[2:4])
-        joint = JointMoments.from_steps(*samples[4:])
-        arrays = {"moments": moments, "n_step": n_step, "joint": joint}
+        samples = rng.normal(size=(4, steps, H))
+        moments, n_step = ReturnMoments.from_episode(*samples[:2]), ReturnMoments.from_steps(*samples[2:])
+        arrays = {"moments": moments, "n_step": n_step}
         report = {name: each.to_array() for name, each in arrays.items()}
         replay.put_statistics({**report, "episodes": np.zeros((0, 4))})
         rows.append(samples)
     learner.drain_statistics()
-    moments, n_step, joint = agent.scaling.told
+    moments, n_step = agent.scaling.told
     everything = np.concatenate(rows, axis=1)
     for found, expected in (
         (moments.to_array()[:5], ReturnMoments.from_steps(*everything[:2]).to_array()[:5]),
-        (n_step.to_array(), ReturnMoments.from_steps(*everything[2:4]).to_array()),
-        (joint.to_array(), JointMoments.from_steps(*everything[4:]).to_array()),
+        (n_step.to_array(), ReturnMoments.from_steps(*everything[2:]).to_array()),
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     agent.scaling.told = None

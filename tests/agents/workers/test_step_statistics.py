@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from agents.targets import SequenceShape, n_step_targets
 from rbs_tf import ReturnMoments, discounted_returns
-from rbs_tf.scalings.joint_moments import JointMoments
-from rbs_tf.scalings.magnitudes import Magnitudes
+from rbs_tf.scalings import MomentsWithMaxima
 from tests.agents.queue import drained
 from tests.agents.scripted import HEADS, ScriptedEnvironment, collecting, merged, reward_of
 
@@ -113,8 +112,8 @@ def test_n_step_transitions_of_one_step_are_the_steps_bit_for_bit(start):
         np.testing.assert_array_equal(report["n_step"][5:], 0.0)
 
 
-@pytest.mark.parametrize("name, kind", [("joint", JointMoments), ("magnitudes", Magnitudes)])
-def test_steps_and_returns_are_reported_across_heads_and_by_size_too(start, name, kind):
+def test_steps_and_returns_are_reported_by_size_too(start):
+    name, kind = "moments", MomentsWithMaxima
     scripts = [[3, 5], [17]]
     collector, replay = start(ScriptedEnvironment(scripts), needs={name: kind})
     for _ in range(9):
@@ -151,7 +150,7 @@ def test_finished_episodes_are_returned_and_reported(start):
 
 
 def test_only_what_the_scaling_needs_is_collected_and_shipped(start):
-    for needs in ({}, N_STEP, {"joint": JointMoments}):
+    for needs in ({}, N_STEP, {"moments": MomentsWithMaxima}):
         collector, replay = start(ScriptedEnvironment([[3, 5], [17]]), needs=needs)
         collector.run(10)
         for report in drained(replay):
