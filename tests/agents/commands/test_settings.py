@@ -117,7 +117,7 @@ def test_what_the_program_sets_itself_cannot_be_bound(refused, name):
         ("train.num_envs = 0", "train.num_envs = 0: expected a whole number of at least 1 (environments)"),
         ("RecurrentMultiHeadAgent.learning_rate = 0", "expected a number above 0"),
         ("Replay.port = 80000", "expected a whole number from 1 to 65535, or None"),
-        ("Replay.sampler = 'lifo'", "expected one of 'prioritized', 'uniform', 'fifo'"),
+        ("Replay.sampler = 'lifo'", "expected one of 'prioritized', 'uniform'"),
         ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),
         ("joint.min_eigenvalue = 0", "expected a number from 0 to 1, and not 0"),
         ("Heads.pairs = ((0.9, True), (1.1, True))", "each (its discount from 0 to 1"),

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from agents import UsageError
 from agents.replay.replay import LOCAL, REVERB
-from agents.running.embedded import EmbeddedRun, train
+from agents.running.embedded import EmbeddedRun
 from tests.agents.running.test_embedded import configured
 from tests.agents.running.test_resume import assert_same, go
 
@@ -53,10 +52,10 @@ def test_the_same_steps_make_the_same_updates_whoever_survives(tmp_path, backend
 
 
 def test_a_paced_run_that_was_interrupted_goes_on_bit_for_bit(tmp_path):
-    bindings = "train.steps_per_update = 3.5", "Replay.backend = 'local'", "Replay.sampler = 'prioritized'"
-    whole = tmp_path / "whole", go(tmp_path / "whole", *bindings), None
-    go(tmp_path / "halves", *bindings, interrupt_at=14)
-    assert_same(tmp_path / "halves", go(tmp_path / "halves", *bindings), whole)
+    pace = "train.steps_per_update = 3.5"
+    whole = tmp_path / "whole", go(tmp_path / "whole", pace), None
+    go(tmp_path / "halves", pace, interrupt_at=14)
+    assert_same(tmp_path / "halves", go(tmp_path / "halves", pace), whole)
 
 
 def test_a_paced_run_with_reverb_goes_on_from_its_checkpoint(tmp_path):
@@ -66,9 +65,3 @@ def test_a_paced_run_with_reverb_goes_on_from_its_checkpoint(tmp_path):
         with configured(*bindings), EmbeddedRun(tmp_path) as run:
             assert run.learner.resumed == (updates == 8)
             assert run.run().updates == updates
-
-
-def test_a_sampler_with_a_pace_of_its_own_is_refused(tmp_path):
-    refused = pytest.raises(UsageError, match='Replay.sampler = "fifo".*leave it at None')
-    with configured("train.steps_per_update = 4.0", "Replay.sampler = 'fifo'", "train.updates = 1"), refused:
-        train(tmp_path)
