@@ -18,13 +18,11 @@ from agents.targets import SequenceShape
 
 
 class Piece(NamedTuple):
-    """The next rows of a stream that are stored together."""
+    """The next rows of a stream, and the window that ends with them."""
 
-    block: Rows  # [block]
-    starts_window: bool
-    window: (
-        Rows | None
-    )  # [L], the window that ends with this block, without what is stored; None where none ends
+    block: Rows  # [block], to be stored
+    starts_window: bool  # with its first row
+    window: Rows | None  # [L], without what is stored; None where none ends here
 
 
 class SequenceCutter:

@@ -14,6 +14,7 @@ from agents import EnvironmentFault
 from agents.policy import MultiHeadPolicy
 from agents.replay.replay import LOCAL, REVERB, ReplayStopped
 from agents.storage.state import from_bytes, to_bytes
+from agents.targets import SequenceShape
 from agents.workers.collector import Collector
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
@@ -178,8 +179,9 @@ def test_unrolling_the_network_from_the_stored_state_gives_the_values_seen_while
         return tf.cast(inside & (steps.step_type != StepType.LAST), tf.float32)[:, :, None]
 
     policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(HEADS), seed=3, epsilons=(0.5,))
-    state = network.state_spec
-    collector, replay = start(environment, policy, SMALL, acted_values, state=state, backend=backend)
+    # Blocks of two rows, of which every second one starts a window and has a state.
+    shape, state = SequenceShape(burn_in=2, length=4, period=4, n_step=4), network.state_spec
+    collector, replay = start(environment, policy, shape, acted_values, state=state, backend=backend)
     for _ in range(8):
         collector.run(10)
     sequence, info = next(iter(replay.dataset(batch_size=100)))
