@@ -13,7 +13,7 @@ from agents.commands.train import main
 
 # What the program passes itself: parts, specs, seeds, names.
 GIVEN = {
-    *(f"Collector.{name}" for name in ("needs", "name")),
+    *(f"Collector.{name}" for name in ("moments", "name")),
     *("MultiHeadPolicy.seed", "RecurrentMultiHeadAgent.seed", "RecurrentMultiHeadAgent.strategy"),
     "RecurrentMultiHeadAgent.summary_interval",
     *("MultiHeadPolicy.decode", "RecurrentQNetwork.outputs_per_action"),

@@ -94,7 +94,7 @@ def test_a_clipped_input_shows_the_unit(tmp_path):
 
 
 def test_a_run_with_it_goes_on_bit_for_bit(tmp_path):
-    whole = tmp_path / "whole", go(tmp_path / "whole", RMS), None
+    whole = tmp_path / "whole", go(tmp_path / "whole", RMS)
     assert any("statistics" in name for name in whole[1]), "the input's are compared"
     go(tmp_path / "halves", RMS, interrupt_at=14)
     assert_same(tmp_path / "halves", go(tmp_path / "halves", RMS), whole)
