@@ -27,7 +27,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test test-full test-newest test-adopting chaos studies bench bench-gpu rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test suite test-full test-newest test-adopting chaos studies bench bench-gpu rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -38,12 +38,15 @@ compare: $(INSTALLED) ## Train the quickstart with scaling and without, and writ
 	$(PY) train.py --config=quickstart --scaling=none $(ARGS)
 	$(PY) -m agents report runs/quickstart-* --title="With return-based scaling and without"
 
-test: $(INSTALLED) ## Check style and types and run the tests; ARGS="-m slow" runs the long ones
+test: $(INSTALLED) ## Check style and types and run the tests, within five minutes on two idle cores
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then exec $(MAKE) test-newest NEWEST_VENV=$(VENV); \
-	else exec $(MAKE) lint test-full; fi
+	else exec $(MAKE) lint suite; fi
 
-test-full: $(INSTALLED)
+suite: $(INSTALLED)
 	$(PY) -m pytest -n $(WORKERS) --dist=loadfile --no-loadscope-reorder $(ARGS)
+
+test-full: ## The same with the tests that take minutes or guard something rare; ARGS="-m slow" runs only those
+	@$(MAKE) test ARGS='-m "not chaos" $(ARGS)'
 
 # First the package with Keras 3, then what goes through TF-Agents with Keras 2 (tf-keras) and the local replay; what needs
 # Reverb is left out by tests/conftest.py.
@@ -97,22 +100,14 @@ format: $(INSTALLED) ## Rewrite the sources in the project's format
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-# One file serves both Python versions: what they share stands bare, the rest carries a marker.
+# requirements.lock is for the systems and versions of Python that `tool.uv` in pyproject.toml names, the other for all.
 lock: $(INSTALLED) ## Resolve both lock files again; ARGS=--upgrade moves every pin
 	$(PY) -m pip install -q uv
-	@for version in 3.10 3.11; do \
-	  cp requirements.lock $(VENV)/lock-$$version && \
-	  $(PY) -m uv pip compile -q pyproject.toml --all-extras --python-version $$version \
-	    --python-platform x86_64-manylinux_2_28 --no-header --no-annotate $(ARGS) -o $(VENV)/lock-$$version || exit 1; \
-	done
-	@cd $(VENV) && export LC_ALL=C && sort -o lock-3.10 lock-3.10 && sort -o lock-3.11 lock-3.11 && { \
-	  comm -12 lock-3.10 lock-3.11; \
-	  comm -23 lock-3.10 lock-3.11 | sed 's/$$/ ; python_version < "3.11"/'; \
-	  comm -13 lock-3.10 lock-3.11 | sed 's/$$/ ; python_version >= "3.11"/'; \
-	} | sort > lock && mv lock ../requirements.lock
+	@$(PY) -m uv pip compile -q pyproject.toml --all-extras --universal --python-version 3.10 \
+	  --no-header --no-annotate $(ARGS) -o requirements.lock
 	@printf '%s\n' 'typing-extensions>=4.6' 'pygame; python_version < "3"' 'tensorflow-probability>=0.25' gym==0.23.0 > $(VENV)/overrides
 	@$(PY) -m uv pip compile -q requirements-newest.in --override $(VENV)/overrides --universal --python-version 3.11 \
-	  --no-header --no-annotate $(ARGS) -o requirements-newest.lock
+	  --no-config --no-header --no-annotate $(ARGS) -o requirements-newest.lock
 
 clean: ## Remove .venv and everything else that is built (runs/ stays)
 	rm -rf $(VENV) $(DOCS_VENV) $(RIVALS_VENV) site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

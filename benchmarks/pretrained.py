@@ -4,13 +4,12 @@
 
 Takes the weights of the best evaluation, rounds them to the 8 significant bits of bfloat16, which compress to less than
 half, and plays 100 new episodes with them: theirs is the mean return that `play --pretrained` names, and unlike
-that of the best of many evaluations it is not biased upward. Writes pretrained/NAME and its hashes.
+that of the best of many evaluations it is not biased upward. Writes pretrained/NAME.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,11 +65,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     found = best.Found(trained.update, float(after.mean()), len(after))
     weights = packed([tf.identity(variable) for variable in trained.agent.acting_variables])
     np.savez_compressed(folder / BEST, weights=weights, **found._asdict())
-    files = sorted(path for path in PRETRAINED.glob("*/*") if path.is_file())
-    lines = [
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(PRETRAINED)}\n" for path in files
-    ]
-    (PRETRAINED / "SHA256SUMS").write_text("".join(lines))
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     print(f"{folder}: {size:.2f} MB, weights of update {trained.update:,}")
 

@@ -88,7 +88,7 @@ class DuelingHeads(tf.keras.layers.Layer):
         """Rewrites the last layers so that every output Q becomes ratio Q + shift, head by head.
 
         What output-preserving normalisation needs (Pop-Art, van Hasselt et al. 2016). The value stream takes
-        ratio and shift, the advantage stream the ratio alone. Works in graphs. A ratio closer to 1 than
+        ratio and shift, the advantage stream only the ratio. Works in graphs. A ratio closer to 1 than
         float32 resolves, 6e-8, changes nothing: let small changes add up before calling.
 
         Args:
@@ -100,25 +100,6 @@ class DuelingHeads(tf.keras.layers.Layer):
         self.bv.assign(self.bv * ratio + shift)
         self.Wa.assign(self.Wa * ratio[..., None])
         self.ba.assign(self.ba * ratio)
-
-    def move_outputs(self, sources: tf.Tensor) -> None:
-        """Rewrites the last layers so that output k of every action becomes what output sources[h, k] was.
-
-        What an output-preserving change of a categorical head's support needs. Moved weights stay what they are to the
-        last bit. Works in graphs.
-
-        Args:
-          sources: int [H, K], each 0 to K - 1, or K for an output halfway between the first and the last.
-        """
-
-        def moved(weights: tf.Tensor) -> tf.Tensor:
-            columns = tf.reshape(weights, (self.num_heads, -1, self.outputs_per_action))
-            halfway = (columns[..., :1] + columns[..., -1:]) / 2.0
-            columns = tf.gather(tf.concat([columns, halfway], axis=-1), sources, axis=2, batch_dims=1)
-            return tf.reshape(columns, weights.shape)
-
-        for weights in (self.Wv, self.bv, self.Wa, self.ba):
-            weights.assign(moved(weights))
 
 
 def _last_layer(streams: list[tf.Tensor], weights: tf.Variable, biases: tf.Variable) -> tf.Tensor:

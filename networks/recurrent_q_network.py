@@ -57,7 +57,7 @@ class RecurrentQNetwork(network.Network):
 
     Attributes:
       heads: the `DuelingHeads`.
-      reward_input: the `RewardInput`, whose statistics whoever trains has to keep; None under "clip".
+      reward_input: the `RewardInput`, whose statistics the trainer has to keep; None under "clip".
 
     Raises:
       ValueError: an input_tensor_spec that is not such a tuple; another reward_input or normalise_torso; a
@@ -209,7 +209,7 @@ class RecurrentQNetwork(network.Network):
 
     @property
     def torso_layers(self) -> list[str]:
-        """Names of the torso's layers, if it tells them (`networks.torsos.Torso`), else of its features alone."""
+        """Names of the torso's layers if it is a `networks.torsos.Torso`, else only of its features."""
         return self._torso.layer_names if isinstance(self._torso, Torso) else ["features"]
 
     def torso_activity(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -22,7 +22,7 @@ NORMALISATIONS = ("none", "centre", "centre_and_scale")
 
 
 class Centre(tf.keras.layers.Layer):
-    """Subtracts a mean from inputs [N, ...], one for each of their elements; it is 0 until somebody sets it."""
+    """Subtracts a mean from inputs [N, ...], one for each of their elements; 0 until it is set."""
 
     def build(self, input_shape: tf.TensorShape) -> None:
         self.mean = self.add_weight(name="mean", shape=input_shape[1:], initializer="zeros", trainable=False)

@@ -13,50 +13,40 @@ from rbs_tf.moments import ReturnMoments
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, discounted_returns
 
 
-class _Feed:
-    """What wrappers of one environment and of many have in common."""
-
-    def __init__(
-        self,
-        env: Any,
-        scaling: Any,
-        gamma: ArrayLike,
-        *,
-        report_steps: int = 100,
-        max_report_steps: int = LONGEST_EPISODE,
-    ):
-        super().__init__(env)  # type: ignore[call-arg]  # the other base's, Gymnasium's wrapper
-        if not callable(getattr(scaling, "merge_state", None)):
-            raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
-        gammas = np.asarray(gamma, np.float64)
-        if gammas.ndim > 1 or not gammas.size or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
-            raise ValueError(f"gamma must be a number within [0, 1], or one per head; got {gamma!r}")
-        heads = getattr(scaling, "num_heads", gammas.size)
-        if gammas.ndim and gammas.size != heads:
-            raise ValueError(f"gamma must be one number, or {heads}, one per head of scaling; got {gamma!r}")
-        if report_steps < 1 or max_report_steps < 1:
-            raise ValueError(
-                "report_steps and max_report_steps must be at least 1;"
-                f" got {report_steps} and {max_report_steps}"
-            )
-        self._scaling, self._gammas = scaling, np.broadcast_to(gammas, heads)
-        self._report_steps, self._max_report_steps = report_steps, max_report_steps
-
-    def _per_head(self, rewards: ArrayLike, terminal: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Rewards and discounts [T, H] of steps [T]."""
-        rewards = np.repeat(np.asarray(rewards)[:, None], len(self._gammas), axis=1)
-        return rewards, np.where(np.asarray(terminal)[:, None], 0.0, self._gammas)
-
-
-class CollectReturns(_Feed):
-    """Feeds a `ReturnScaling` with the rewards, discounts and finished returns of environments.
+@overload
+def CollectReturns(
+    env: gymnasium.Env,
+    scaling: Any,
+    gamma: ArrayLike,
+    *,
+    report_steps: int = ...,
+    max_report_steps: int = ...,
+) -> CollectEnvReturns: ...
+@overload
+def CollectReturns(
+    env: gymnasium.vector.VectorEnv,
+    scaling: Any,
+    gamma: ArrayLike,
+    *,
+    report_steps: int = ...,
+    max_report_steps: int = ...,
+) -> CollectVectorReturns: ...
+def CollectReturns(
+    env: Any,
+    scaling: Any,
+    gamma: ArrayLike,
+    *,
+    report_steps: int = 100,
+    max_report_steps: int = LONGEST_EPISODE,
+) -> Any:
+    """Wraps environments: their rewards, discounts and finished returns feed a `ReturnScaling`.
 
         scaling = rbs_tf.ReturnScaling()
         env = rbs_tf.CollectReturns(gymnasium.make("CartPole-v1"), scaling, gamma=0.99)
         envs = rbs_tf.CollectReturns(gymnasium.make_vec("CartPole-v1", num_envs=4), scaling, gamma=0.99)
 
-    Around an `Env` it is a `gymnasium.Wrapper`, around a `VectorEnv` a `gymnasium.vector.VectorWrapper`, which keeps
-    every environment's episode apart and works in all of Gymnasium's autoreset modes. A step that only resets an
+    The wrapper of an `Env` is a `gymnasium.Wrapper`. That of a `VectorEnv` is a `gymnasium.vector.VectorWrapper`, which
+    keeps every environment's episode apart and works in all of Gymnasium's autoreset modes. A step that only resets an
     environment which has ended does not count.
 
     Statistics arrive in portions: rewards and discounts every `report_steps` steps, returns at an episode's end. A
@@ -77,42 +67,46 @@ class CollectReturns(_Feed):
         a vector environment that does not tell its autoreset mode. `step`, too, when a reward is NaN, infinite or
         above 1e140, whose square is; that step is left out, those of other environments are not.
     """
-
-    @overload
-    def __new__(
-        cls,
-        env: gymnasium.Env,
-        scaling: Any,
-        gamma: ArrayLike,
-        *,
-        report_steps: int = ...,
-        max_report_steps: int = ...,
-    ) -> CollectEnvReturns: ...
-    @overload
-    def __new__(
-        cls,
-        env: gymnasium.vector.VectorEnv,
-        scaling: Any,
-        gamma: ArrayLike,
-        *,
-        report_steps: int = ...,
-        max_report_steps: int = ...,
-    ) -> CollectVectorReturns: ...
-    def __new__(cls, env: Any = None, *arguments: Any, **settings: Any) -> Any:
-        if cls is not CollectReturns:  # `copy` and `pickle` make objects without arguments
-            return super().__new__(cls)
-        if isinstance(env, gymnasium.Env):
-            return super().__new__(CollectEnvReturns)
-        if isinstance(env, gymnasium.vector.VectorEnv):
-            return super().__new__(CollectVectorReturns)
-        raise TypeError(f"env must be a gymnasium.Env or a gymnasium.vector.VectorEnv; got {env!r}")
+    feed = _Feed(scaling, gamma, report_steps, max_report_steps)
+    if isinstance(env, gymnasium.Env):
+        return CollectEnvReturns(env, feed)
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return CollectVectorReturns(env, feed)
+    raise TypeError(f"env must be a gymnasium.Env or a gymnasium.vector.VectorEnv; got {env!r}")
 
 
-class CollectEnvReturns(CollectReturns, gymnasium.Wrapper):
+class _Feed:
+    """The scaling that is fed, and how."""
+
+    def __init__(self, scaling: Any, gamma: ArrayLike, report_steps: int, max_report_steps: int):
+        if not callable(getattr(scaling, "merge_state", None)):
+            raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
+        gammas = np.asarray(gamma, np.float64)
+        if gammas.ndim > 1 or not gammas.size or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
+            raise ValueError(f"gamma must be a number within [0, 1], or one per head; got {gamma!r}")
+        heads = getattr(scaling, "num_heads", gammas.size)
+        if gammas.ndim and gammas.size != heads:
+            raise ValueError(f"gamma must be one number, or {heads}, one per head of scaling; got {gamma!r}")
+        if report_steps < 1 or max_report_steps < 1:
+            raise ValueError(
+                "report_steps and max_report_steps must be at least 1;"
+                f" got {report_steps} and {max_report_steps}"
+            )
+        self._gammas = np.broadcast_to(gammas, heads)
+        self.scaling, self.report_steps, self.max_report_steps = scaling, report_steps, max_report_steps
+
+    def per_head(self, rewards: ArrayLike, terminal: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Rewards and discounts [T, H] of steps [T]."""
+        rewards = np.repeat(np.asarray(rewards)[:, None], len(self._gammas), axis=1)
+        return rewards, np.where(np.asarray(terminal)[:, None], 0.0, self._gammas)
+
+
+class CollectEnvReturns(gymnasium.Wrapper):
     """`CollectReturns` around one environment."""
 
-    def __init__(self, *arguments: Any, **settings: Any):
-        super().__init__(*arguments, **settings)
+    def __init__(self, env: gymnasium.Env, feed: _Feed):
+        super().__init__(env)
+        self._feed = feed
         self._rewards: list[float] = []
         self._reported = 0
 
@@ -125,9 +119,9 @@ class CollectEnvReturns(CollectReturns, gymnasium.Wrapper):
                 f"{LARGEST:g}, whose square is finite. It has been left out"
             )
         self._rewards.append(float(reward))
-        if terminated or truncated or len(self._rewards) >= self._max_report_steps:
+        if terminated or truncated or len(self._rewards) >= self._feed.max_report_steps:
             self._finish(terminated)
-        elif len(self._rewards) - self._reported >= self._report_steps:
+        elif len(self._rewards) - self._reported >= self._feed.report_steps:
             self._report(terminated=False)
         return observation, reward, terminated, truncated, info
 
@@ -141,22 +135,25 @@ class CollectEnvReturns(CollectReturns, gymnasium.Wrapper):
         """Reports the steps that have not been; returns rewards and discounts of all, [T, H] each."""
         terminal = np.zeros(len(self._rewards), bool)
         terminal[-1] = terminated
-        rewards, discounts = self._per_head(self._rewards, terminal)
+        rewards, discounts = self._feed.per_head(self._rewards, terminal)
         new = slice(self._reported, None)
-        self._scaling.merge_state(ReturnMoments.from_steps(rewards[new], discounts[new]))
+        self._feed.scaling.merge_state(ReturnMoments.from_steps(rewards[new], discounts[new]))
         self._reported = len(rewards)
         return rewards, discounts
 
     def _finish(self, terminated: bool) -> None:
-        self._scaling.merge_state(ReturnMoments.from_returns(discounted_returns(*self._report(terminated))))
+        self._feed.scaling.merge_state(
+            ReturnMoments.from_returns(discounted_returns(*self._report(terminated)))
+        )
         self._rewards, self._reported = [], 0
 
 
-class CollectVectorReturns(CollectReturns, gymnasium.vector.VectorWrapper):
+class CollectVectorReturns(gymnasium.vector.VectorWrapper):
     """`CollectReturns` around N environments that step together."""
 
-    def __init__(self, *arguments: Any, **settings: Any):
-        super().__init__(*arguments, **settings)
+    def __init__(self, env: gymnasium.vector.VectorEnv, feed: _Feed):
+        super().__init__(env)
+        self._feed = feed
         # Gymnasium up to 1.3 keeps the metadata of all environments of a class in one dictionary: the next vector
         # environment's mode would be in it.
         mode = getattr(self.env.unwrapped, "autoreset_mode", self.env.metadata.get("autoreset_mode"))
@@ -168,13 +165,13 @@ class CollectVectorReturns(CollectReturns, gymnasium.vector.VectorWrapper):
         self._mode = mode
         self._rows = np.arange(self.num_envs)
         # The open episodes, one per row; grown when one is longer.
-        self._rewards = np.zeros((self.num_envs, min(128, self._max_report_steps)))
+        self._rewards = np.zeros((self.num_envs, min(128, self._feed.max_report_steps)))
         self._lengths = np.zeros(self.num_envs, np.int64)
         self._ended = np.zeros(self.num_envs, bool)  # environments whose next step does not count
         # What has not been reported, one vector step per row.
-        self._new_rewards = np.zeros((self._report_steps, self.num_envs))
-        self._new_counted = np.zeros((self._report_steps, self.num_envs), bool)
-        self._new_terminal = np.zeros((self._report_steps, self.num_envs), bool)
+        self._new_rewards = np.zeros((self._feed.report_steps, self.num_envs))
+        self._new_counted = np.zeros((self._feed.report_steps, self.num_envs), bool)
+        self._new_terminal = np.zeros((self._feed.report_steps, self.num_envs), bool)
         self._num_new = 0
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -198,8 +195,8 @@ class CollectVectorReturns(CollectReturns, gymnasium.vector.VectorWrapper):
         self._new_terminal[self._num_new] = terminal
         self._num_new += 1
         self._lengths = steps + counted
-        self._finish(over | (self._lengths >= self._max_report_steps))
-        if self._num_new == self._report_steps:
+        self._finish(over | (self._lengths >= self._feed.max_report_steps))
+        if self._num_new == self._feed.report_steps:
             self._report()
         if self._lengths.max(initial=0) == self._rewards.shape[1]:
             self._rewards = np.concatenate([self._rewards, np.zeros_like(self._rewards)], axis=1)
@@ -213,7 +210,7 @@ class CollectVectorReturns(CollectReturns, gymnasium.vector.VectorWrapper):
         return observations, rewards, terminated, truncated, info
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """As the environment's; `options={"reset_mask": bool [N]}` resets those alone."""
+        """As the environment's; `options={"reset_mask": bool [N]}` resets only those."""
         # Read before: Gymnasium takes the mask out of the caller's dictionary.
         mask = (arguments.get("options") or {}).get("reset_mask", np.ones(self.num_envs, bool))
         observations, info = self.env.reset(**arguments)
@@ -230,7 +227,7 @@ class CollectVectorReturns(CollectReturns, gymnasium.vector.VectorWrapper):
         last = np.zeros(len(rewards), bool)
         last[np.cumsum(lengths[lengths > 0]) - 1] = True
         # Cut or ended, nothing follows: a discount of 0 keeps the episodes apart.
-        self._report(ReturnMoments.from_returns(discounted_returns(*self._per_head(rewards, last))))
+        self._report(ReturnMoments.from_returns(discounted_returns(*self._feed.per_head(rewards, last))))
         self._lengths = np.where(which, 0, self._lengths)
 
     def _report(self, returns: ReturnMoments | None = None) -> None:
@@ -238,5 +235,5 @@ class CollectVectorReturns(CollectReturns, gymnasium.vector.VectorWrapper):
         counted = self._new_counted[: self._num_new]
         rewards, terminal = (new[: self._num_new][counted] for new in (self._new_rewards, self._new_terminal))
         self._num_new = 0
-        moments = ReturnMoments.from_steps(*self._per_head(rewards, terminal))
-        self._scaling.merge_state(moments if returns is None else ReturnMoments.merge(moments, returns))
+        moments = ReturnMoments.from_steps(*self._feed.per_head(rewards, terminal))
+        self._feed.scaling.merge_state(moments if returns is None else ReturnMoments.merge(moments, returns))

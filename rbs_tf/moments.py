@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -111,8 +111,25 @@ class ReturnMoments:
         Raises:
           ValueError: different numbers of heads.
         """
-        spreads = {"reward_mean": "reward_m2", "discount_mean": "discount_m2"}
-        return ReturnMoments(**merged_fields(a, b, spreads, ("return_mean", "return_mean_square")))
+        if a.num_heads != b.num_heads:
+            raise ValueError(
+                f"only moments of equally many heads merge; got {a.num_heads} and {b.num_heads}. "
+                "Pass [T, H] arrays with the same H everywhere"
+            )
+        count, return_count = a.count + b.count, a.return_count + b.return_count
+        steps, returns = b.count / _at_least_one(count), b.return_count / _at_least_one(return_count)
+        between = a.count * steps
+        reward_shift, discount_shift = b.reward_mean - a.reward_mean, b.discount_mean - a.discount_mean
+        return ReturnMoments(
+            count=count,
+            reward_mean=a.reward_mean + reward_shift * steps,
+            reward_m2=a.reward_m2 + b.reward_m2 + reward_shift * reward_shift * between,
+            discount_mean=a.discount_mean + discount_shift * steps,
+            discount_m2=a.discount_m2 + b.discount_m2 + discount_shift * discount_shift * between,
+            return_count=return_count,
+            return_mean=a.return_mean + (b.return_mean - a.return_mean) * returns,
+            return_mean_square=a.return_mean_square + (b.return_mean_square - a.return_mean_square) * returns,
+        )
 
     def to_array(self) -> np.ndarray:
         """float64 [8, H], the fields in their order: for queues, files and `from_array`."""
@@ -157,41 +174,6 @@ class ReturnMoments:
     def mean_return(self) -> Array:
         """E[G], float64 [H]: where a value network's bias may start (section 5)."""
         return self.return_mean
-
-
-def merged_fields(
-    a: Any,
-    b: Any,
-    spreads: dict[str, str],
-    return_means: tuple[str, ...],
-    square: Callable[[Array], Array] = lambda shift: shift * shift,
-) -> dict[str, Array]:
-    """The fields of the moments of everything in `a` and everything in `b` (Chan, Golub & LeVeque 1983).
-
-    Args:
-      a, b: moments of one kind, with `count` and `return_count`, float64 [H].
-      spreads: means over steps, [H], to the sums of `square` of the distances from them.
-      return_means: means over returns.
-      square: [H] -> the shape of a spread.
-
-    Raises:
-      ValueError: different numbers of heads.
-    """
-    if a.num_heads != b.num_heads:
-        raise ValueError(
-            f"only moments of equally many heads merge; got {a.num_heads} and {b.num_heads}. "
-            "Pass [T, H] arrays with the same H everywhere"
-        )
-    count, return_count = a.count + b.count, a.return_count + b.return_count
-    steps, returns = b.count / _at_least_one(count), b.return_count / _at_least_one(return_count)
-    merged = {"count": count, "return_count": return_count}
-    for mean, spread in spreads.items():
-        shift = getattr(b, mean) - getattr(a, mean)
-        merged[mean] = getattr(a, mean) + shift * steps
-        merged[spread] = getattr(a, spread) + getattr(b, spread) + square(shift) * (a.count * steps)
-    for mean in return_means:
-        merged[mean] = getattr(a, mean) + (getattr(b, mean) - getattr(a, mean)) * returns
-    return merged
 
 
 def _at_least_one(count: Array) -> Array:

@@ -137,7 +137,10 @@ class ReturnScaling(tf.keras.layers.Layer):
                 ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments).to_array()
             )
         else:
-            self._add(ReturnMoments(*map(tf.convert_to_tensor, moments)))
+            own = [
+                getattr(moments, field.name) for field in fields(ReturnMoments)
+            ]  # a subclass may have more
+            self._add(ReturnMoments(*map(tf.convert_to_tensor, own)))
 
     @property
     def moments(self) -> ReturnMoments:
@@ -251,7 +254,7 @@ class ReturnScaling(tf.keras.layers.Layer):
             )
 
 
-def batch_sigma(rewards: Any, discounts: Any, mask: Any, n_step: int = 1) -> tf.Tensor:
+def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
     """sigma of a sampled batch alone (section 3.2), to be handed to `ReturnScaling` with the batch's errors.
 
     sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under
@@ -263,14 +266,12 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any, n_step: int = 1) -> tf.
       rewards: [T, B, H], every reward that enters a target.
       discounts: [T, B, H], what multiplies the future after each step.
       mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
-      n_step: takes R and gamma of n-step transitions, `rbs_tf.returns.n_step_sums`, which have fewer terms where
-        padding cuts them; those of the last n - 1 rows are incomplete and do not count. G is what it is.
 
     Returns:
       float64 [H]; 0 for a batch without real steps. No gradient flows through it.
 
     Raises:
-      ValueError: shapes that do not fit; an n_step that is no whole number of at least 1.
+      ValueError: shapes that do not fit.
       tf.errors.InvalidArgumentError: a real step's reward or discount that is NaN or infinite; only when it is called
         eagerly, for a graph the check would cost more than the rest.
     """
@@ -284,8 +285,6 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any, n_step: int = 1) -> tf.
             "batch_sigma takes rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
             f"{rewards.shape}, {discounts.shape} and {mask.shape}"
         )
-    if not isinstance(n_step, int | np.integer) or n_step < 1:
-        raise ValueError(f"n_step counts steps, a whole number of at least 1; got {n_step!r}")
     keep = tf.cast(mask, tf.bool)
     rewards, discounts = (
         tf.where(keep[..., None], tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
@@ -294,14 +293,7 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any, n_step: int = 1) -> tf.
         _check_finite("rewards", rewards, "batch_sigma")
         _check_finite("discounts", discounts, "batch_sigma")
     returns = _returns(rewards, discounts)
-    # Beyond a cut there is nothing: no reward, and no discount either.
-    sums, products = rewards, tf.where(keep[..., None], discounts, 1.0)
-    for _ in range(n_step - 1):
-        sums = rewards + discounts * tf.concat([sums[1:], tf.zeros_like(sums[:1])], axis=0)
-        longer = discounts * tf.concat([products[1:], tf.ones_like(products[:1])], axis=0)
-        products = tf.where(keep[..., None], longer, 1.0)
-    complete = keep & (tf.range(tf.shape(keep)[0]) <= tf.maximum(tf.shape(keep)[0] - n_step, 0))[:, None]
-    moments = ReturnMoments(*_step_fields(sums, products, complete), *_return_fields(returns, keep))
+    moments = ReturnMoments(*_step_fields(rewards, discounts, keep), *_return_fields(returns, keep))
     return tf.sqrt(moments.sigma_squared)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,6 @@ from rbs_tf.return_scaling import ReturnScaling
 from rbs_tf.returns import LONGEST_EPISODE
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
-_PATIENCE = 5000  # steps
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
 _RECORDED = (
     "Feed recorded episodes with"
@@ -24,8 +22,6 @@ _NO_STEP = (
     "ScaledLoss: no step has been observed, so that the scale of errors is unknown. Add scaled_loss.observe"
     f" to the observers of the driver or actor that collects. {_RECORDED}"
 )
-
-log = logging.getLogger(__name__)
 
 
 class ScaledLoss(tf.Module):
@@ -44,8 +40,7 @@ class ScaledLoss(tf.Module):
     under `strategy.scope()`.
 
     Rewards and discounts count from the step on at which they are observed, returns once their episode has ended. Until
-    one has, sigma lacks its second term: the first loss says so in the log. Nor is it silent that nobody asks for a
-    loss: observing looks after every 5000 steps and says so once.
+    one has, sigma lacks its second term: errors are divided by max(std(R), sigma_v).
 
     Args:
       gamma: the agent's discount per step (`gamma` of the agents, `discount_factor` of PPO).
@@ -55,8 +50,7 @@ class ScaledLoss(tf.Module):
       sigma_v: floor of the scale, see `ReturnScaling`.
       reward_scale_factor: the agent's.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
-      check: False leaves out what XLA cannot compile: the warnings above and the error of a loss without any
-        observed step.
+      check: False leaves out the error of a loss without any observed step, as XLA does by itself.
 
     Attributes:
       scaling: the `ReturnScaling` layer, of one head.
@@ -86,7 +80,6 @@ class ScaledLoss(tf.Module):
         self._gamma, self._reward_scale_factor = gamma, reward_scale_factor
         self._loss_fn = loss_fn or (lambda errors, zeros: 0.5 * tf.math.squared_difference(errors, zeros))
         self._max_report_steps, self._check = max_report_steps, check
-        self._used = self._said_no_return = self._said_unused = False
         self.scaling = ReturnScaling(sigma_v=sigma_v)
         self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
         # Of each environment's open episode, see `extend_returns`. How many there are, the first step tells.
@@ -100,7 +93,7 @@ class ScaledLoss(tf.Module):
 
     @property
     def scale(self) -> tf.Tensor:
-        """Scale that errors are divided by, max(sigma, sigma_v): float64 []; sigma_v alone before the first step."""
+        """Scale that errors are divided by, max(sigma, sigma_v): float64 []; sigma_v before the first step."""
         return tf.maximum(self.scaling.sigma, self.scaling.sigma_v)[0]
 
     def __call__(self, td_targets: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
@@ -109,7 +102,7 @@ class ScaledLoss(tf.Module):
         Raises:
           tf.errors.InvalidArgumentError: no step has been observed yet.
         """
-        with tf.control_dependencies(self._checks()):
+        with tf.control_dependencies(self._checked()):
             errors = self.scaling(tf.subtract(td_targets, predictions))
         return self._loss_fn(errors, tf.zeros_like(errors))
 
@@ -125,7 +118,7 @@ class ScaledLoss(tf.Module):
         Raises:
           tf.errors.InvalidArgumentError: no step has been observed yet.
         """
-        with tf.control_dependencies(self._checks()):
+        with tf.control_dependencies(self._checked()):
             # Once for each power. The square of a small scale is 0 in float32.
             return self.scaling(self.scaling(tf.convert_to_tensor(loss)))
 
@@ -170,7 +163,6 @@ class ScaledLoss(tf.Module):
         )
         with tf.control_dependencies([same] if same is not None else []):
             before = tf.concat([self._open, fresh], axis=1)[:, : tf.shape(reward)[0]]
-        steps = self.scaling.moments.count[0]
         self.scaling.update_state(reward, discount, real)
         # An episode that was left before its end is cut there, like one that ran out of time.
         left = (step_type == _FIRST) & (before[0] > 0)
@@ -184,54 +176,17 @@ class ScaledLoss(tf.Module):
         returns = ReturnMoments(*(nothing,) * 5, count, total / divisor, tf.maximum(squares, 0.0) / divisor)
         self.scaling.merge_state(returns)
         self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
-        if self._check:
-            # Two divisions and a comparison per step: Python is called once in so many steps, and knows the rest.
-            now = self.scaling.moments.count[0]
-            tf.cond(
-                now // _PATIENCE > steps // _PATIENCE,
-                lambda: tf.numpy_function(self._say_unused, [now], tf.bool),
-                lambda: tf.constant(True),
-            )
 
-    def _checks(self) -> list[tf.Operation]:
-        self._used = True
+    def _checked(self) -> list[tf.Operation]:
+        """Raises, in a graph when it runs, unless a step has been observed."""
         if not self._check:
             return []
-        moments = self.scaling.moments
-        if tf.executing_eagerly():
-            if not moments.count[0] > 0:
-                raise tf.errors.InvalidArgumentError(None, None, _NO_STEP)
-            if not moments.return_count[0] > 0:
-                self._say_no_return(self.scale)
-            return []
-        with tf.control_dependencies([tf.debugging.Assert(moments.count[0] > 0, [_NO_STEP])]):
-            said = tf.cond(
-                moments.return_count[0] > 0,
-                lambda: tf.constant(True),
-                lambda: tf.numpy_function(self._say_no_return, [self.scale], tf.bool),
-            )
-        return [said]
-
-    def _say_no_return(self, scale: np.ndarray) -> bool:
-        if not self._said_no_return:
-            log.warning(
-                "ScaledLoss: no return has been seen yet. Until the first episode ends, errors are divided by"
-                " max(std(R), sigma_v), now %.4g, which is less than sigma.",
-                scale,
-            )
-            self._said_no_return = True
-        return True
-
-    def _say_unused(self, steps: np.ndarray) -> bool:
-        if not self._used and not self._said_unused:
-            log.warning(
-                "ScaledLoss: %d steps have been observed, and no loss has been asked for. If training has begun, the"
-                " agent does not use it: CategoricalDqnAgent ignores its td_errors_loss_fn, PPO and REINFORCE need"
-                " scaled_loss.scale_value_loss in value_estimation_loss",
-                steps,
-            )
-            self._said_unused = True
-        return True
+        observed = self.scaling.moments.count[0] > 0
+        if not tf.executing_eagerly():
+            return [tf.debugging.Assert(observed, [_NO_STEP])]
+        if not observed:
+            raise tf.errors.InvalidArgumentError(None, None, _NO_STEP)
+        return []
 
 
 def extend_returns(episodes: Any, rewards: Any, discounts: Any) -> Any:

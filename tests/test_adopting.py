@@ -34,14 +34,14 @@ def section(request):
 
 
 def test_all_kinds_of_agents_are_there():
-    assert len(ADOPTING) == 7 and ELSEWHERE in ADOPTING
+    assert len(ADOPTING) == 5 and ELSEWHERE in ADOPTING
 
 
 def test_the_blocks_of_a_section_run(section):
     exec(compile(ADOPTING[section], f"docs/adopting.md, {section}", "exec"), {"__name__": "adopting"})
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/faq.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/package.md"])
 def test_blocks_that_stand_alone_run_and_print_what_the_page_says(page, capsys):
     text = (ROOT / page).read_text()
     blocks = re.findall(BLOCK + r"(?:\n*prints\n+```text\n(.*?)^```)?", text, flags=re.MULTILINE | re.DOTALL)

@@ -9,7 +9,7 @@ import io
 import os
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,17 @@ import gin
 
 from agents import UsageError
 from agents.commands.flags import nearest
+from agents.storage.run_folder import REPOSITORY
 
 # Old names go on working; gin leaves out modules where it can.
 _RENAMED = {r"\b(environments\.)?make\.reward_multiplier\b": "Heads.reward_multiplier"}
 
 
-def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> list[Path]:
+def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> None:
     """Replaces gin's configuration by that of these files and bindings, where later ones win.
 
     Args:
       search_in: included files are relative to this folder, or else to the current one.
-
-    Returns:
-      the files, included ones too, in the order in which their bindings ended.
 
     Raises:
       UsageError: it is not gin, or names what there is not.
@@ -37,7 +35,7 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> li
     gin.clear_config()
     search_included_files_in(search_in)
     try:
-        parsed = gin.parse_config_files_and_bindings(
+        gin.parse_config_files_and_bindings(
             [str(file) for file in files], list(map(with_names_of_today, bindings))
         )
     except SyntaxError as error:
@@ -45,7 +43,6 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> li
         raise UsageError(f"This is not gin: {where}\n{error.msg} Write NAME.PARAMETER = VALUE.") from error
     except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
         raise UsageError(_explained(str(error))) from error
-    return list(_gin_files(parsed))
 
 
 def search_included_files_in(folder: Path) -> None:
@@ -83,11 +80,49 @@ def with_names_of_today(text: str) -> str:
     return text
 
 
-def _gin_files(parsed: Iterable[Any]) -> Iterator[Path]:
-    """Yields the files in the order in which their bindings ended."""
-    for file in parsed:
-        yield from _gin_files(file.includes)
-        yield Path(file.filename)
+def scalings(configs: Path) -> dict[str, str]:
+    """What `--scaling` may name -> the gin statement that chooses it.
+
+    Each scaling goes by its name in gin, `return` for `return_based`; variants with settings are files in the folder
+    `scaling` of `configs`. The names are read from the sources: importing them takes TensorFlow, for which neither a
+    misspelt name nor `--help` shall wait.
+    """
+    sources = "".join(path.read_text() for path in (REPOSITORY / "rbs_tf" / "scalings").glob("*.py"))
+    registered = re.findall(r'^@configurable\("(\w+)", module="scalings"\)', sources, re.M)
+    own = {_short(name): f"train.scaling = @scalings.{name}" for name in registered}
+    variants = {path.stem: f"include {str(path)!r}" for path in (configs / "scaling").glob("*.gin")}
+    return dict(sorted((own | variants).items()))
+
+
+def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
+    """A scaling's name and the gin statement that chooses it.
+
+    Args:
+      name: one of `known`, or a gin file.
+      known: what `scalings` returns.
+
+    Raises:
+      UsageError: there is no such scaling.
+    """
+    path = Path(name)
+    if path.suffix == ".gin" and path.is_file():
+        return path.stem, f"include {str(path.absolute())!r}"
+    if _short(name) not in known:
+        raise UsageError(f"There is no scaling {name!r}. {nearest(name, known)}")
+    return _short(name), known[_short(name)]
+
+
+def bound_scaling() -> str | None:
+    """The name of the scaling that is bound, as `--scaling` has it; None without one."""
+    try:
+        reference = gin.query_parameter("train.scaling")
+    except ValueError:
+        return None
+    return _short(re.findall(r"\w+", str(reference))[-1])
+
+
+def _short(name: str) -> str:
+    return name.removesuffix("_based")
 
 
 def _explained(message: str) -> str:

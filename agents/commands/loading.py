@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from agents.agent import RecurrentMultiHeadAgent
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
-PRETRAINED = REPOSITORY / "pretrained"  # a slim run folder for each name, and SHA256SUMS
-_NEEDED = (CONFIG, BEST)
+PRETRAINED = REPOSITORY / "pretrained"  # a slim run folder for each name
 
 
 class Trained(NamedTuple):
@@ -31,7 +29,7 @@ class Trained(NamedTuple):
 
     name: str  # of the environment
     environment: GymnasiumVectorEnvironment  # or the same with a camera, `pictures.WithCamera`
-    agent: RecurrentMultiHeadAgent  # its `policy` acts with `head` alone, as in evaluations
+    agent: RecurrentMultiHeadAgent  # its `policy` acts only with `head`, as in evaluations
     head: int
     update: int
     weights: str  # which these are, in words
@@ -79,7 +77,7 @@ def find_folder(options: argparse.Namespace) -> Path:
     """The folder that the arguments of `add_arguments` name, checked; needs no TensorFlow.
 
     Raises:
-      UsageError: they name none, or two, or there is nothing to read in it, or its files are damaged.
+      UsageError: they name none, or two, or there is nothing to read in it.
     """
     if options.run_dir is not None and options.pretrained is not None:
         raise UsageError(
@@ -100,32 +98,27 @@ def find_folder(options: argparse.Namespace) -> Path:
 
 
 def pretrained(name: str) -> Path:
-    """The folder of weights that come with the repository, once its files are known to be as they were published.
-
-    `pretrained/SHA256SUMS` lists them as `sha256sum */*` prints it there.
+    """The folder of weights that come with the repository.
 
     Raises:
-      UsageError: there are none of this name, or a file is missing or damaged.
+      UsageError: there are none of this name, or a file is missing.
     """
-    sums = PRETRAINED / "SHA256SUMS"
-    text = sums.read_text() if sums.is_file() else ""
-    lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
-    known = {Path(file.removeprefix("*")): digest for digest, file in lines}
-    names = sorted({file.parts[0] for file in known})
+    names = sorted(folder.name for folder in PRETRAINED.glob("*") if folder.is_dir())
     if name not in names:
-        answer = f"There is: {', '.join(names)}." if names else f"{sums} lists none at all."
+        answer = f"There is: {', '.join(names)}." if names else f"{PRETRAINED} holds none at all."
         raise UsageError(f"There is no pretrained agent {name!r}. {answer}")
-    listed = {file for file in known if file.parts[0] == name}
-    for file in sorted(listed | {Path(name, needed) for needed in _NEEDED}):
-        path, repaired = PRETRAINED / file, f"git checkout -- {Path(PRETRAINED.name, file)}"
-        if not path.is_file():
-            raise UsageError(f"{path} is missing. To get it back, type in the repository: {repaired}")
-        if hashlib.sha256(path.read_bytes()).hexdigest() != known.get(file):
-            raise UsageError(
-                f"{path} is damaged: its SHA-256 is not the one that {sums.name} lists. To get it back, type in the"
-                f" repository: {repaired}"
-            )
-    return PRETRAINED / name
+    folder = PRETRAINED / name
+    for file in (CONFIG, BEST):
+        if not (folder / file).is_file():
+            raise UsageError(f"{folder / file} is missing.{_way_back(folder)}")
+    return folder
+
+
+def _way_back(folder: Path) -> str:
+    """What repairs one of `pretrained/`'s folders, as a line that follows an error; empty for other folders."""
+    if folder.parent != PRETRAINED:
+        return ""
+    return f"\nTo get it back, type in the repository: git checkout -- {PRETRAINED.name}/{folder.name}"
 
 
 def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
@@ -193,7 +186,9 @@ def load(
                 environment = WithCamera(environment, filming)
         except Exception as error:  # gin's, Python's or the environment's own: the file may say anything
             explained = without_gin_trail(error)
-            raise UsageError(f"The run cannot be built from {run_dir}/config.gin: {explained}") from error
+            raise UsageError(
+                f"The run cannot be built from {run_dir}/config.gin: {explained}{_way_back(Path(run_dir))}"
+            ) from error
     try:
         agent = training.agent(environment)
         found = best.load(run_dir, agent.acting_variables) if checkpoint == "best" else None
@@ -208,7 +203,7 @@ def load(
         index = _head_index(agent, head)
     except RunFolderError as error:
         environment.close()
-        raise UsageError(str(error)) from error
+        raise UsageError(f"{error}{_way_back(Path(run_dir))}") from error
     chosen = "the bandit's best" if head is None else "as asked for"
     return Trained(
         training.env,
@@ -222,7 +217,7 @@ def load(
 
 
 def _head_index(agent: RecurrentMultiHeadAgent, head: str | None) -> int:
-    """Lets one head alone act in `agent.policy`; returns its number."""
+    """Lets only one head act in `agent.policy`; returns its number."""
     import numpy as np
 
     names = agent.heads.names
@@ -239,7 +234,7 @@ def _head_index(agent: RecurrentMultiHeadAgent, head: str | None) -> int:
 
 
 def let_act(agent: RecurrentMultiHeadAgent, head: int) -> None:
-    """Lets one head alone act in `agent.policy`."""
+    """Lets only one head act in `agent.policy`."""
     import numpy as np
 
     agent.policy.head_probabilities.assign(np.eye(len(agent.heads), dtype=np.float32)[head])

@@ -121,7 +121,6 @@ _TORSO = Setting(
 )
 _DTYPE = one_of("float32", "bfloat16")
 _SIGMA_V = number(0.0, "reward units", 0.01, above=True)
-_DIVISOR = one_of("sigma", "s", "geometric")
 _PIXELS = whole(1, "pixels", 84, most=4096, optional=True)
 
 SETTINGS = {
@@ -218,29 +217,17 @@ SETTINGS = {
     "hl_gauss.bins": whole(3, "bins", 51, most=2**12),
     "hl_gauss.deviation": number(0.0, "widths of a bin", 0.75, above=True),
     "horizon.sigma_v": _SIGMA_V,
-    "joint.sigma_v": _SIGMA_V,
-    "joint.min_eigenvalue": number(0.0, "", 0.3, most=1.0, above=True),
     "pop_art.step_size": number(0.0, "", 0.001, most=1.0, above=True),
     "pop_art.min_scale": number(0.0, "reward units", 0.001, above=True),
     "pop_art.max_scale": number(0.0, "reward units", 1000, above=True),
-    "pop_art.divisor": _DIVISOR,
-    "pop_art_first.step_size": number(0.0, "", 0.001, most=1.0, above=True),
-    "pop_art_first.min_scale": number(0.0, "first root mean squares", 0.001, most=1.0, above=True),
-    "pop_art_first.divisor": _DIVISOR,
+    "pop_art.start_at_first_targets": flag(),
     "return_based.sigma_v": _SIGMA_V,
     "return_based.target_network_term": flag(),
     "return_based.value_bias": flag(),
     "return_based.half_life": number(0.0, "environment steps", 1e6, above=True, optional=True),
-    "return_based.n_step": flag(),
-    "return_based.mean_error": flag(),
     "return_out.sigma_v": _SIGMA_V,
     "return_out.half_life": number(0.0, "environment steps", 1e6, above=True, optional=True),
-    "return_out.divisor": _DIVISOR,
-    "return_out.preserve_first": flag(),
     "return_std.sigma_v": _SIGMA_V,
-    "return_support.bins": whole(3, "bins, an odd number", 101, most=2**12),
-    "return_support.log_step": number(0.0, "", 0.2, above=True),
-    "return_support.top": number(0.0, "units of the return", 400.0, above=True),
     "reward_std.sigma_v": _SIGMA_V,
     "simba_v2.epsilon": number(0.0, "", 1e-8, above=True),
     "simba_v2.max_return": number(0.0, "", 5.0, above=True),

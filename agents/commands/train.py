@@ -20,7 +20,7 @@ from typing import Any
 import gin
 
 from agents import EnvironmentFault, RunFolderError, UsageError
-from agents.commands import settings
+from agents.commands import configuration, settings
 from agents.commands.configuration import parameter, parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
 from agents.monitoring import weights_and_biases
@@ -60,7 +60,7 @@ def main(
       run: called with `root_dir`, when gin has been configured; returns an object whose `stopped_by` is the
         signal that ended the run early, or None. A gin configurable `train` takes env, updates and seed.
         None: `agents.running.embedded.train`, imported once the flags are known to be in order.
-      configs: folder of the gin files, those of the scalings in its sub-folder `scaling`.
+      configs: folder of the gin files, those of scalings with settings in its sub-folder `scaling`.
 
     Returns:
       the exit code: 0; 1 if something failed under the run; 2 if what was asked for is refused; 128 + the
@@ -210,8 +210,8 @@ def check_configuration(
 
 
 def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
-    """Parses the flags; `config` and `scaling` become paths (`scaling` None if it is not given)."""
-    scalings = configs / "scaling"
+    """Parses the flags; `config` becomes a path, `scaling` its name and gin statement (None if it is not given)."""
+    scalings = configuration.scalings(configs)
     parser = Parser(
         prog="python train.py",
         description="Trains a multi-head recurrent DQN with return-based scaling.",
@@ -226,7 +226,7 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
         help=f"{_listed(configs)}, or a .gin file (%(default)s)",
     )
     flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
-    flag("--scaling", metavar="NAME", help=f"{_listed(scalings)}, or a .gin file (the config's own)")
+    flag("--scaling", metavar="NAME", help=f"{' | '.join(scalings)}, or a .gin file (the config's own)")
     flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
     flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
     flag(
@@ -270,15 +270,15 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag("--wandb", action="store_true", help="send what TensorBoard gets to Weights & Biases, too")
     flag("--list_envs", action="store_true", help="print the names of the environments and stop")
     options = parser.parse_args(argv)
-    options.config = _gin_file("config", options.config, configs)
-    options.scaling = options.scaling and _gin_file("scaling", options.scaling, scalings)
+    options.config = _config_file(options.config, configs)
+    options.scaling = options.scaling and configuration.scaling(options.scaling, scalings)
     return options
 
 
-def _gin_file(kind: str, name: str, folder: Path) -> Path:
-    path = Path(name) if name.endswith(".gin") else folder / f"{name}.gin"
+def _config_file(name: str, configs: Path) -> Path:
+    path = Path(name) if name.endswith(".gin") else configs / f"{name}.gin"
     if not path.is_file():
-        raise UsageError(f"There is no {kind} {name!r}. {nearest(name, _names(folder))}")
+        raise UsageError(f"There is no config {name!r}. {nearest(name, _names(configs))}")
     return path.absolute()
 
 
@@ -291,13 +291,13 @@ def _listed(folder: Path, suffix: str = "gin") -> str:
 
 
 def _configure(options: argparse.Namespace, configs: Path) -> str | None:
-    """Parses the gin configuration; returns the name of the last scaling file in it."""
-    files = [options.config, options.scaling] if options.scaling else [options.config]
+    """Parses the gin configuration; returns the name of its scaling, None if it binds none."""
+    scaling, *bindings = options.scaling or (None,)
     flags = {name: getattr(options, name) for name in ("env", "updates", "seed", "strategy")}
-    bindings = [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
+    bindings += [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
     if options.replay:
         bindings.append(f"Replay.backend = {options.replay!r}")
-    parsed = parse(files, bindings + options.gin_bindings, configs.parent)
+    parse([options.config], bindings + options.gin_bindings, configs.parent)
     settings.check()
     if _is_distributed(options) and parameter("Replay.backend") == "local":
         raise UsageError(
@@ -309,8 +309,7 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
             "train.steps_per_update paces a run in one process, and --collectors and --cluster are of several: they go "
             "by Replay.replay_ratio. Leave out one of the two"
         )
-    scalings = [file.stem for file in parsed if file.parent.name == "scaling"]
-    return scalings[-1] if scalings else None
+    return scaling or configuration.bound_scaling()
 
 
 def _list_environments() -> None:

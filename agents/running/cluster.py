@@ -29,6 +29,7 @@ from agents.workers.parts import Result, Training  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
+_NEXT_PROCESS = 300.0  # seconds within which Ray has to put another process in the place of one that died
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _COMPUTING = 20.0  # CPU seconds that show that it computes: more than looking at it takes in that time
 _POLL = 0.5  # seconds between two looks at all processes
@@ -66,9 +67,10 @@ class Host:
 
 
 class Member:
-    """One process of the run, through all its restarts."""
+    """One process of the run, through all its restarts; `ray`: the module, connected."""
 
-    def __init__(self, name: str, role: str, host: Any):
+    def __init__(self, ray: Any, name: str, role: str, host: Any):
+        self._ray = ray
         self.name, self.role, self.host = name, role, host
         self.task: Any = None
         self.starts = 0
@@ -85,11 +87,9 @@ class Member:
 
     def look(self) -> float:
         """Asks for the status without waiting for it; returns for how many seconds there has been no answer."""
-        import ray
-
-        if self._asked is not None and ray.wait([self._asked], timeout=0)[0]:
-            with contextlib.suppress(ray.exceptions.RayError):
-                self.status = ray.get(self._asked)
+        if self._asked is not None and self._ray.wait([self._asked], timeout=0)[0]:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self.status = self._ray.get(self._asked)
             self._asked = None
         if self._asked is None:
             self._asked, self._asked_at = self.host.status.remote(), time.monotonic()
@@ -129,7 +129,7 @@ class ClusterRun:
             actor = self._ray.remote(Host).options(
                 max_restarts=-1, max_concurrency=4, num_cpus=1, scheduling_strategy=place, **resources
             )
-            return Member(name, role, actor.remote(config, role == "LearnerRole"))
+            return Member(ray, name, role, actor.remote(config, role == "LearnerRole"))
 
         self._replay = member("replay", "ReplayServer")
         self._learner = member("learner", "LearnerRole", num_gpus=gpus)
@@ -175,17 +175,24 @@ class ClusterRun:
     def _begin_all(self) -> None:
         """The replay first: the others need its address, and the learner what it has restored."""
         self._begin(self._replay)
+        deaths, since = 0, time.monotonic()
         while "address" not in self._replay.status and self._stopped_by is None:
             if self._ended(self._replay):
-                self._explain_failed_start()
+                deaths += self._died_at_start(deaths, since)
+                self._begin(self._replay)
             self._replay.look()
             time.sleep(0.05)
         if self._stopped_by is None:
             for member in self._members[1:]:
                 self._begin(member)
 
-    def _explain_failed_start(self) -> None:
-        """The replay has failed while it was built: by what it was told, or by its machine."""
+    def _died_at_start(self, deaths: int, since: float) -> bool:
+        """Says whether the replay's process died while the replay was built; it has died so often `since` a time.
+
+        Raises:
+          UsageError: it was told what cannot be built.
+          RunFolderError: something else would repeat itself.
+        """
         try:
             self._ray.get(self._replay.task)
         except self._ray.exceptions.RayTaskError as error:
@@ -193,12 +200,16 @@ class ClusterRun:
                 raise UsageError(str(error.cause)) from error
             raise RunFolderError(f"The replay cannot be started: {error.cause}") from error
         except self._ray.exceptions.RayActorError as error:
-            if self._replay.starts > self._training.max_faults:
+            # Calls keep failing until its next process is there.
+            away = isinstance(error, self._ray.exceptions.ActorUnavailableError) and not self._replay.status
+            if away and time.monotonic() - since < _NEXT_PROCESS:
+                return False
+            if deaths == self._training.max_faults:
                 (why, *_) = str(error).strip().splitlines() or [type(error).__name__]
                 raise RunFolderError(
-                    f"The replay's process died {self._replay.starts} times before it had started: {why}"
+                    f"The replay's process died {deaths + 1} times before it had started: {why}"
                 ) from error
-            self._begin(self._replay)
+        return True
 
     def _restart_all(self) -> None:
         """After the replay's end: what the others hold refers to a server that is gone."""

@@ -27,7 +27,7 @@ from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
 _Closeable = TypeVar("_Closeable", GymnasiumVectorEnvironment, Collector, Evaluations)
-_ENVIRONMENTS, _COLLECTOR = "environments.pickle", "streams.npz"  # in a checkpoint
+_ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
 
 
 class EmbeddedRun:

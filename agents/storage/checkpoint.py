@@ -208,7 +208,7 @@ class Checkpointer:
 def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], attempts: int = 5) -> int:
     """Restores variables, and nothing else, from the newest whole checkpoint, and changes nothing in the run folder.
 
-    For whoever looks on: the run may go on, and a checkpoint that it replaces meanwhile is looked for again.
+    The run may go on: if it replaces a checkpoint meanwhile, this looks for the newest one again.
 
     Args:
       root_dir: the run folder.

@@ -38,7 +38,7 @@ PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "nump
 CONFIG, OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt"
 NATIVE = "native.log"  # made once the configuration is there
 BEST = "best.npz"
-_FORMAT = "2"  # of what a run goes on with: replay, statistics, checkpoints
+_FORMAT = "3"  # of what a run goes on with: replay, statistics, checkpoints
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
 # A start that was killed before it wrote the configuration leaves no more than these behind.
@@ -219,7 +219,7 @@ def _fixed_lines(config: str) -> list[str]:
 
 def _holds_work(folder: pathlib.Path) -> bool:
     """Says whether a run has collected anything: a checkpoint has it, or the log of statistics."""
-    logs = folder.glob("statistics/*.log")
+    logs = folder.glob("statistics/*.tfrecord")
     return any(folder.glob("checkpoints/*")) or any(log.stat().st_size for log in logs)
 
 

@@ -72,6 +72,6 @@ class Publisher:
                 (step, copy), self._next = self._next, None
             try:
                 self._send(step, packed(copy))
-            except Exception as error:  # noqa: BLE001  for whoever looks at `error`
+            except Exception as error:  # noqa: BLE001  `error` tells
                 self.error = error
                 return

@@ -211,10 +211,10 @@ class Learner:
         counters = {
             "environment_steps": self.environment_steps,
             "episodes": self.episodes,
-            "statistics_log": self._log.position,
+            "statistics_log": self._log.begin_file(self.updates),
         }
         self._checkpointer.save(self.updates, counters, files)
-        self._log.saved(self.updates, self._checkpointer.oldest)
+        self._log.saved(self._checkpointer.oldest)
 
     @contextlib.contextmanager
     def _events_written(self) -> Iterator[None]:

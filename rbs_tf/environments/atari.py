@@ -16,8 +16,8 @@ from rbs_tf.returns import LONGEST_EPISODE
 class Frames(gymnasium.vector.VectorWrapper):
     """ALE's stack of frames as one image: uint8 [N, stack, height, width(, 3)] -> [N, height, width, channels].
 
-    It minds lives, too. With `fire_on_new_life` the action given to an environment whose life has just begun becomes
-    FIRE; with `terminal_on_life_loss` `info["life_lost"]` says which environments have lost one, bool [N].
+    With `fire_on_new_life` the action given to an environment whose life has just begun becomes FIRE. With
+    `terminal_on_life_loss` `info["life_lost"]` says which environments have lost a life, bool [N].
     """
 
     env: AtariVectorEnv
@@ -75,11 +75,15 @@ def vector_environment(
     full_action_set: bool,
     max_episode_steps: int | None,
     repeat_action_probability: float,
-    frames: dict[str, Any] = RAW_FRAMES,
     fire_on_new_life: bool = False,
     terminal_on_life_loss: bool = False,
+    **frames: Any,
 ) -> Frames:
-    """The paper's set-up of a game, but for what the arguments say, see `rbs_tf.environments.make`."""
+    """The paper's set-up of a game, but for what the arguments say, see `rbs_tf.environments.make`.
+
+    Args:
+      **frames: what differs from `RAW_FRAMES`.
+    """
     # ALE does not capture the frame that an episode ends on: the final observation is the maximum of an
     # earlier frame and of the previous observation. A time-out bootstraps from it, one step in 27,000;
     # at a true end nothing depends on it.
@@ -88,7 +92,7 @@ def vector_environment(
         AtariVectorEnv(
             game,
             num_envs,
-            **frames,
+            **RAW_FRAMES | frames,
             maxpool=True,
             frameskip=FRAMES_PER_STEP,
             noop_max=31,  # exclusive: 0 to 30 no-ops

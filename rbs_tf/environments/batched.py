@@ -114,9 +114,9 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     def state(self) -> bytes | None:
         """Everything that the streams to come depend on; None where it cannot be had.
 
-        It can where the environments live in Python alone: MinAtar, CartPole. ALE keeps its state to itself, and
-        `gymnasium.utils.EzPickle` makes an environment anew instead of restoring it. Of an environment that draws from
-        generators other than its own (`np.random.rand`), those are not in it.
+        It can where the environments are all Python: MinAtar, CartPole. ALE keeps its state to itself, and
+        `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it. Generators that are not the
+        environment's own (`np.random.rand`) are not part of it.
         """
         if type(self._held) is not gymnasium.vector.SyncVectorEnv:
             return None
@@ -208,7 +208,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what would be made anew, wherever it is."""
+    """Refuses what would be rebuilt instead of restored, however deep it lies."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, gymnasium.utils.EzPickle):

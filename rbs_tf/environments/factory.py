@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
-import sys
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -78,14 +75,16 @@ def make(
         with needed_by("Atari"):
             importlib.import_module("ale_py")
     name = names.ATARI_IDS.get(name, name)
-    frames = {
+    of_atari: dict[str, Any] = {
         "img_height": img_height,
         "img_width": img_width,
         "grayscale": grayscale,
         "stack_num": stack_num,
+        "fire_on_new_life": fire_on_new_life,
+        "terminal_on_life_loss": terminal_on_life_loss,
     }
-    lives = {"fire_on_new_life": fire_on_new_life, "terminal_on_life_loss": terminal_on_life_loss}
-    _check_atari(name, {**frames, **lives})
+    of_atari = {option: value for option, value in of_atari.items() if value is not None}
+    _check_atari(name, of_atari)
     vector_env: gymnasium.vector.VectorEnv
     if name in names.ATARI_GAMES:
         from rbs_tf.environments import atari
@@ -96,12 +95,7 @@ def make(
             full_action_set,
             max_episode_steps,
             repeat_action_probability or 0.0,
-            {
-                option: names.RAW_FRAMES[option] if value is None else value
-                for option, value in frames.items()
-            },
-            bool(fire_on_new_life),
-            bool(terminal_on_life_loss),
+            **of_atari,
         )
     elif name in names.MINATAR_GAMES:
         _register_minatar()
@@ -147,8 +141,7 @@ def _check(
         raise ValueError(f"repeat_action_probability={repeat_action_probability}: expected 0 to 1")
 
 
-def _check_atari(name: str, options: dict[str, int | bool | None]) -> None:
-    given = {option: value for option, value in options.items() if value is not None}
+def _check_atari(name: str, given: dict[str, Any]) -> None:
     if given and name not in names.ATARI_GAMES:
         raise ValueError(
             f"{', '.join(given)}: these are for Atari's plain names (pong), which {name!r} is not; leave them at None"
@@ -241,28 +234,8 @@ def _unknown(name: str, like: str) -> ValueError:
 
 
 def _register_minatar() -> None:
-    # MinAtar draws with these alone; they would take a second of every start.
-    with needed_by("MinAtar"), _imported_when_used("matplotlib.pyplot", "seaborn"):
+    with needed_by("MinAtar"):
         importlib.import_module("minatar")
-        importlib.import_module("minatar.gym")
+        games = importlib.import_module("minatar.gym")
     if "MinAtar/Breakout-v1" not in gymnasium.registry:  # registering twice prints a warning
-        importlib.import_module("minatar.gym").register_envs()
-
-
-class _WhenUsed(types.ModuleType):
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # the import system asks
-            raise AttributeError(name)
-        return getattr(importlib.import_module(self.__name__), name)
-
-
-@contextlib.contextmanager
-def _imported_when_used(*modules: str) -> Iterator[None]:
-    """What is imported within gets stand-ins for modules, which import them when an attribute is asked for."""
-    stand_ins = {name: _WhenUsed(name) for name in modules if name not in sys.modules}
-    sys.modules.update(stand_ins)
-    try:
-        yield
-    finally:
-        for name in stand_ins:
-            del sys.modules[name]
+        games.register_envs()

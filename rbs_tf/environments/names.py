@@ -63,7 +63,7 @@ def nearest(name: str, count: int = 3) -> list[str]:
     def letters(text: str) -> str:
         return text.lower().replace("_", "").replace("-", "")
 
-    # Gymnasium has every game under several older ids with other rules as well: nobody is to be led there.
+    # Gymnasium has every game under several older ids with other rules as well: do not suggest those.
     others = [i for i, spec in gymnasium.registry.items() if not str(spec.entry_point).startswith("ale_py")]
     bsuite = bsuite_names() if "/" in name else ()  # half a second
     known = {letters(known): known for known in [*others, *MINATAR_GAMES, *bsuite, *scores.GAMES]}

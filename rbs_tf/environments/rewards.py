@@ -5,7 +5,7 @@ Plain Gymnasium, for any agent. With r the reward of the step from s to s', r' w
     ScaleRewards   r' = M r
     MixedRewards   r' = f_k r                       f cycles through 1, 10, 100 with the rewards of an episode
     SpikeRewards   r' = r + z                       z = +-size with a small probability, else 0
-    ShapedRewards  r' = r + gamma Phi(s') - Phi(s)  Phi a function of time alone, whose sign turns in mid-run
+    ShapedRewards  r' = r + gamma Phi(s') - Phi(s)  Phi a function of time only, whose sign turns in mid-run
     DriftRewards   r' = m_n r                       m drifts with the environment's own steps n
 
 Observations, actions, ends and the game's own randomness stay what they are. The game's own score stays measurable
@@ -19,7 +19,7 @@ where Gymnasium's statistics lie beneath, between the game and the wrapper; `inf
         score = info["episode"]["r"]  # without a spike
 
 Wrappers count the steps of their own environment: one of N that step together sees 1/N of all steps. A `reset` with a
-seed starts everything anew, these counts included; one without goes on. All of their state is in plain attributes, so
+seed starts everything again, these counts included; one without goes on. All of their state is in plain attributes, so
 that they are pickled with the environment beneath.
 """
 
@@ -162,7 +162,7 @@ class SpikeRewards(_ChangedRewards):
 
 
 class ShapedRewards(_ChangedRewards):
-    """r' = r + gamma Phi(s') - Phi(s): shaped by a potential of time alone, whose sign turns in mid-run.
+    """r' = r + gamma Phi(s') - Phi(s): shaped by a potential of time only, whose sign turns in mid-run.
 
     Phi = potential cos(2 pi t / period) after t steps of an episode, Phi = potential without a period, and 0 once the
     episode has terminated (not where it is cut). From step `reverse_after` of this environment on it is -Phi.

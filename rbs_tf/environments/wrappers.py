@@ -51,8 +51,8 @@ class FromDmEnv(gymnasium.Env):
     """A dm_env environment of one array and one number of actions; a last step with discount 0 is terminal.
 
     Args:
-      load: makes the `dm_env.Environment` from a seed; None: one from the operating system. A `reset` with a seed calls
-        it anew.
+      load: makes the `dm_env.Environment` from a seed; None: one from the operating system. Every `reset` with a seed
+        calls it.
     """
 
     def __init__(self, load: Callable[[int | None], Any]):

@@ -1,10 +1,11 @@
-"""What scalings have in common whose heads put out a distribution over bins in the place of a value."""
+"""Scalings whose heads put out a distribution over bins in the place of a value."""
 
 from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.scalings.scaling import ErrorContext, Scaling
 
 
@@ -46,7 +47,7 @@ class CategoricalScaling(Scaling):
         return self._centre + mean
 
     def project(self, values: tf.Tensor) -> tf.Tensor:
-        """Network units float32 [...] -> probabilities [..., K]; here of the two neighbours alone, the mean exact.
+        """Network units float32 [...] -> probabilities [..., K]; here of the two neighbours only, the mean exact.
 
         What lies beyond the outermost bins is put onto these.
         """
@@ -59,17 +60,104 @@ class CategoricalScaling(Scaling):
     def losses(
         self, errors: tf.Tensor, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext
     ) -> tf.Tensor:
-        wanted = tf.stop_gradient(self.project(self._network_units(targets)))
+        wanted = tf.stop_gradient(self.project(targets))
         losses = tf.nn.softmax_cross_entropy_with_logits(wanted, outputs)
         return losses * context.error_mask[..., None]
 
-    def _network_units(self, targets: tf.Tensor) -> tf.Tensor:
-        """The inverse of `values`, of the online network; float32 [..., H]."""
-        return targets
+
+@configurable("two_hot", module="scalings")
+class TwoHot(CategoricalScaling):
+    """Distributions over +-symexp(linspace(-limit, 0)), symexp(x) = sign(x) (exp(abs(x)) - 1), in reward units.
+
+    Source: Hafner et al. 2023, "Mastering diverse domains through world models" (DreamerV3). Targets are put onto their
+    two neighbours such that the mean is exact. Between -0.1 and 0.1 or so the bins are even, so small rewards are told
+    apart by the probabilities of three bins, whatever their unit.
+
+    Errors are those of symlog(value), the coordinate in which bins are even: in reward units only the heads with the
+    largest returns would decide about priorities.
+
+    Args:
+      num_heads: H.
+      bins: K, an odd number.
+      limit: of symlog(value); 20 is 4.9e8 in reward units.
+
+    Raises:
+      ValueError: an even number of bins or less than 3; a limit that is not positive, or too large for float32.
+    """
+
+    def __init__(self, num_heads: int, bins: int = 255, limit: float = 20.0):
+        _check_bins(bins)
+        if not 0.0 < limit <= 80.0:
+            raise ValueError(
+                f"limit is that of symlog(value), above 0 and up to 80; got {limit}. Write limit = 20.0"
+            )
+        below = -np.expm1(np.linspace(limit, 0.0, bins // 2 + 1))
+        super().__init__(num_heads, np.concatenate([below, -below[-2::-1]]))
+
+    def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
+        return _symlog(targets) - _symlog(outputs)
 
 
-def check_bins(bins: int, least: int = 3, odd: bool = True) -> None:
+@configurable("hl_gauss", module="scalings")
+class HLGauss(CategoricalScaling):
+    """Distributions over even bins between fixed bounds, in reward units; each target a normal of its own.
+
+    Source: Farebrother et al. 2024, "Stop regressing: training value functions via classification for scalable deep
+    RL", whose bounds are for clipped rewards. Targets are clipped to the bounds. Each bin's probability is the mass of
+    a normal around the target in it, divided by the mass within the bounds; at a bound that halves the normal, and the
+    mean lies further in by up to 0.8 of its deviation.
+
+    Errors, for priorities, are in reward units.
+
+    Args:
+      num_heads: H.
+      v_min: the support's lower edge, reward units.
+      v_max: its upper edge.
+      bins: K.
+      deviation: of the normal, in widths of a bin.
+
+    Raises:
+      ValueError: bounds that are no interval, less than 3 bins, a deviation that is not positive.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        bins: int = 51,
+        deviation: float = 0.75,
+    ):
+        _check_bins(bins, odd=False)
+        if not -np.inf < v_min < v_max < np.inf:
+            raise ValueError(
+                f"values lie between v_min and v_max, so v_min must be less; got {v_min} and {v_max}. "
+                "Write for example v_min = -10.0 and v_max = 10.0"
+            )
+        if not 0.0 < deviation < np.inf:
+            raise ValueError(
+                f"deviation is a number of bin widths above 0; got {deviation}. The paper's is 0.75"
+            )
+        edges = np.linspace(v_min, v_max, bins + 1)
+        super().__init__(num_heads, (edges[1:] + edges[:-1]) / 2.0)
+        self._edges = edges.astype(np.float32)
+        self._spread = np.float32(np.sqrt(2.0) * deviation * (v_max - v_min) / bins)
+
+    def project(self, values: tf.Tensor) -> tf.Tensor:
+        """Network units float32 [...] -> probabilities [..., K]: the masses of a normal."""
+        centre = tf.clip_by_value(values, self._edges[0], self._edges[-1])[..., None]
+        below = tf.math.erf((self._edges - centre) / self._spread)
+        # In float32 erf may fall by its last bit.
+        masses = tf.maximum(below[..., 1:] - below[..., :-1], 0.0)
+        return masses / (below[..., -1:] - below[..., :1])
+
+
+def _check_bins(bins: int, least: int = 3, odd: bool = True) -> None:
     """Raises ValueError unless there can be so many bins, as many on either side of 0 if `odd`."""
     if bins < least or (odd and bins % 2 == 0):
         kind = "an odd number" if odd else "a number"
         raise ValueError(f"bins must be {kind} of at least {least}, got {bins}. Write for example bins = 101")
+
+
+def _symlog(x: tf.Tensor) -> tf.Tensor:
+    return tf.sign(x) * tf.math.log1p(tf.abs(x))

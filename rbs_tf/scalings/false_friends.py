@@ -6,9 +6,13 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
 from rbs_tf.scalings.scaling import ErrorContext, Scaling
+
+# Rounding of merged moments stays orders of magnitude below this, and no useful discount lies so close to 1.
+_UNDISCOUNTED = 1.0 - 1e-9
 
 
 class FalseFriend(Scaling):
@@ -49,3 +53,59 @@ class FalseFriend(Scaling):
     def scale(self) -> tf.Tensor:
         """Divisor of errors, float64 [H]."""
         return tf.maximum(self.scale_of(self.layer.moments), self.layer.sigma_v)
+
+
+@configurable("reward_std", module="scalings")
+class RewardStd(FalseFriend):
+    """TD errors divided by max(std(R), sigma_v), per head.
+
+    It sees neither an offset of all rewards (scenario b), which the ends of episodes turn into errors, nor discounts
+    (scenario e).
+    """
+
+    @staticmethod
+    def scale_of(moments: ReturnMoments) -> tf.Tensor:
+        return tf.sqrt(moments.reward_variance)
+
+
+@configurable("return_std", module="scalings")
+class ReturnStd(FalseFriend):
+    """TD errors divided by max(std(G), sigma_v), per head.
+
+    It does not see the order in time, so it treats returns that jump about like smooth ones (scenario c), although the
+    errors on the way are far larger. Returns are known when their episode has ended; until the first has, the scale is
+    sigma_v.
+    """
+
+    @staticmethod
+    def scale_of(moments: ReturnMoments) -> tf.Tensor:
+        return tf.sqrt(return_variance(moments))
+
+
+@configurable("horizon", module="scalings")
+class Horizon(FalseFriend):
+    """TD errors divided by the effective horizon 1 / (1 - gamma), per head.
+
+    The largest possible error grows like that, the typical one far less (scenario e); and it sees no reward at all.
+
+    gamma is the discount inside episodes. The statistics mix it with the zeros at their ends, but the ratio
+    E[gamma_t^2] / E[gamma_t] = gamma takes them out again, exactly where gamma is constant. The fraction of zeros is
+    V[gamma_t] / E[gamma_t^2]. For gamma = 1 the horizon is the inverse of that, the mean number of steps per
+    termination, which is the mean episode length where no episode is cut off; never more than the steps seen so far.
+    Other discounts are not bounded: 0.999 counts 1000 steps in episodes of ten, too.
+
+    Before the first step, as for gamma = 0, the horizon is 1. So sigma_v plays no part unless it is above 1.
+    """
+
+    @staticmethod
+    def scale_of(moments: ReturnMoments) -> tf.Tensor:
+        mean_square = moments.discount_variance + tf.square(moments.discount_mean)
+        gamma = tf.math.divide_no_nan(mean_square, moments.discount_mean)
+        ending = tf.math.divide_no_nan(moments.discount_variance, mean_square)
+        at_least = 1.0 / tf.maximum(moments.count, 1.0)
+        return 1.0 / tf.where(gamma < _UNDISCOUNTED, 1.0 - gamma, tf.maximum(ending, at_least))
+
+
+def return_variance(moments: ReturnMoments) -> tf.Tensor:
+    """V[G] = E[G^2] - E[G]^2, float64 [H]; good to about 1e-15 E[G^2], and rounding never makes it negative."""
+    return tf.maximum(moments.return_mean_square - tf.square(moments.return_mean), 0.0)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
-from rbs_tf.scalings.return_std import return_variance
+from rbs_tf.scalings.false_friends import return_variance
 from rbs_tf.scalings.scaling import Scaling
 
 # What Gymnasium's running variance starts with: so many samples of mean 0 and variance 1.
@@ -22,7 +22,7 @@ class GymnasiumNormalise(Scaling):
 
     "Reward units" are those of the normalised rewards throughout: the network learns values in them and bootstraps
     with them, `values` is the identity, and all rewards of a target are divided by the same number. When that number
-    changes, values that were right before are not any more, and have to be learned anew, as with the wrapper.
+    changes, values that were right before are not any more, and have to be learned again, as with the wrapper.
 
     What differs from the wrapper: it takes the variance of forward sums A_t = R_t + gamma_t A_(t-1), with a gamma of
     its own, where this takes that of returns G_t = R_t + gamma_t G_(t+1), which the statistics hold, with the

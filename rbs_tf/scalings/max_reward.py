@@ -5,21 +5,59 @@ from __future__ import annotations
 import tensorflow as tf
 
 from rbs_tf.configurable import configurable
-from rbs_tf.scalings.reward_unit import RewardUnit
+from rbs_tf.moments import ReturnMoments
+from rbs_tf.scalings.error import batch_moments
+from rbs_tf.scalings.maxima import MomentsWithMaxima
+from rbs_tf.scalings.scaling import ErrorContext, Scaling
 
 
 @configurable("max_reward", module="scalings")
-class MaxReward(RewardUnit):
+class MaxReward(Scaling):
     """Rewards divided by s = max abs(R) over all steps ever seen, per head, so that all lie in [-1, 1].
 
     Source: common practice; it is what a person does who knows the largest reward and writes it into the environment.
     Unlike clipping it keeps their proportions. It sees neither how often rewards come nor discounts, and one huge
     reward makes all others small for good. Where no reward exceeds 1, and one of 1 has come, it changes nothing.
 
-    Replayed rewards are divided by today's s, and so are the values of both networks: when s grows, values that were
-    right before are not any more, and have to be learned anew.
+    Errors are (R + gamma s q' - s q) / s of outputs q, that is R / s + gamma q' - q: what dividing all rewards by s
+    does. Written like this, values stay in reward units, and the first priorities, for which there are no statistics
+    yet, can be in units of their batch, the root mean square of its rewards. A head that has seen no reward but 0 has
+    s = 0, and all its values are 0.
+
+    Replayed rewards are divided by today's s, and so are the values of both networks. No weights are rewritten: when s
+    grows, values that were right before are not any more, and have to be learned again.
+
+    Args:
+      num_heads: H.
+
+    Attributes:
+      unit: s, float64 [H] variable.
     """
 
-    def unit(self, target: bool = False) -> tf.Tensor:
-        _, _, largest, _ = tf.unstack(self.magnitudes)
-        return largest
+    needs = {"moments": MomentsWithMaxima}
+
+    def __init__(self, num_heads: int):
+        super().__init__(num_heads)
+        self.unit = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="unit")
+
+    def observe(self, moments: ReturnMoments) -> None:
+        """Takes in the largest reward, of `MomentsWithMaxima`. Eager.
+
+        Raises:
+          ValueError: moments without maxima.
+        """
+        merged = MomentsWithMaxima.merge(moments, MomentsWithMaxima.empty(self.num_heads))
+        self.unit.assign(tf.maximum(self.unit, merged.largest_reward))
+
+    def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
+        return tf.cast(self.unit, outputs.dtype) * outputs
+
+    def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
+        _, mean, variance = tf.unstack(batch_moments(context.rewards, context.mask))
+        of_batch = tf.sqrt(variance + tf.square(mean))
+        of_batch = tf.where(of_batch > 0.0, of_batch, 1.0)
+        unit = tf.cast(tf.where(self.unit > 0.0, self.unit, of_batch), outputs.dtype)
+        return (targets - unit * outputs) / unit
+
+    def summaries(self) -> dict[str, tf.Tensor]:
+        return {"reward_scale": tf.convert_to_tensor(self.unit)}

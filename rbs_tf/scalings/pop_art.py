@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from rbs_tf.configurable import configurable
-from rbs_tf.moments import ReturnMoments
-from rbs_tf.return_scaling import batch_sigma, summed_over_replicas
-from rbs_tf.scalings.divisor import checked, divisor_of
-from rbs_tf.scalings.return_based import ReturnBasedScaling
+from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 
 # Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
@@ -84,15 +82,25 @@ class PopArt(Scaling):
     not debiased: the step size is fixed in the paper, and first batches without any reward would otherwise put the
     scale on its lower bound.
 
-    The target network keeps the units that it was copied with.
+    The target network keeps the units that it was copied with. Batches with a target that is NaN or infinite leave the
+    moments of its head as they are.
+
+    With `start_at_first_targets`, beyond the published Pop-Art, nothing depends on the unit of rewards. From 1 on,
+    outputs are preserved that mean nothing yet: where rewards are of size M, that divides the last layer by about M,
+    and it has to grow back by steps of the learning rate. Here the moments become those of each head's first batch of
+    targets whose root mean square is not 0, by a step of size 1, and both networks are read in these units without a
+    change of weights. Until then all values are 0, so that this batch's targets consist of rewards only.
 
     Args:
       num_heads: H.
       step_size: of the moments, in (0, 1].
-      min_scale: lower bound of the scale, in (0, 1].
-      max_scale: upper bound of the scale, at least 1; may be infinite.
-      divisor: of errors, with s for the scale: "s" is Pop-Art's; "sigma" is max(sigma, sigma_v s, sigma_batch) of
-        return-based scaling, and "geometric" sqrt(sigma s).
+      min_scale: lower bound of the scale, in (0, 1]; with `start_at_first_targets` in units of their root mean square,
+        for a bound in reward units would bring their size back.
+      max_scale: upper bound of the scale, at least 1; may be infinite. Not used with `start_at_first_targets`.
+      start_at_first_targets: the first units are the first targets', in the place of 1.
+
+    Attributes:
+      first: float64 [H], the unit of min_scale: 1, or the first targets' root mean square, 0 before it.
 
     Raises:
       ValueError: options outside these ranges.
@@ -104,7 +112,7 @@ class PopArt(Scaling):
         step_size: float = 1e-3,
         min_scale: float = 1e-3,
         max_scale: float = 1e3,
-        divisor: str = "s",
+        start_at_first_targets: bool = False,
     ):
         super().__init__(num_heads)
         if not 0.0 < step_size <= 1.0:
@@ -114,21 +122,19 @@ class PopArt(Scaling):
                 f"the scale starts at 1 and its bounds must lie around that, 0 < min_scale <= 1 <= max_scale; "
                 f"got {min_scale} and {max_scale}. The paper's are 0.001 and 1000"
             )
-        self._step_size, self._min_scale, self._max_scale = step_size, min_scale, max_scale
-        self._divisor = checked(divisor, default="s")
-        self.mean = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="mean")
-        self.mean_square = tf.Variable(tf.ones(num_heads, tf.float64), trainable=False, name="mean_square")
-        self.online, self.target = OutputUnits(num_heads), OutputUnits(num_heads)
-        # None where it is not used, so that checkpoints hold nothing of it.
-        self.returns = None if divisor == "s" else ReturnBasedScaling(num_heads)
-
-    def observe(self, moments: ReturnMoments) -> None:
-        if self.returns is not None:
-            self.returns.observe(moments)
-
-    def initialise(self, values: tf.Tensor, mask: tf.Tensor, first: bool | tf.Tensor = True) -> None:
-        if self.returns is not None:
-            self.returns.initialise(values, mask, first)
+        self._step_size, self._min_scale = step_size, min_scale
+        self._start_at_first_targets = start_at_first_targets
+        self._max_scale = np.inf if start_at_first_targets else max_scale
+        nothing, ones = tf.zeros(num_heads, tf.float64), tf.ones(num_heads, tf.float64)
+        self.mean = tf.Variable(nothing, trainable=False, name="mean")
+        self.mean_square = tf.Variable(
+            nothing if start_at_first_targets else ones, trainable=False, name="mean_square"
+        )
+        # No variable where it does not change, so that checkpoints hold what is used.
+        self.first = tf.Variable(nothing, trainable=False, name="first") if start_at_first_targets else ones
+        self.online, self.target = (
+            OutputUnits(num_heads, known=not start_at_first_targets) for _ in range(2)
+        )
 
     def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
         return (self.target if target else self.online).values(outputs)
@@ -136,8 +142,12 @@ class PopArt(Scaling):
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         mean, mean_square = self._moments_after(targets, context.error_mask)
         scale = self._scale(mean, mean_square)
-        errors = targets - self._values_after(outputs, scale, mean)
-        return errors / tf.cast(self._divisor_of(scale, context), targets.dtype)
+        scale = tf.where(scale > 0.0, scale, 1.0)  # of heads that have no units yet: any will do
+        # Outputs are still in the units from before the batch, but for those that it is the first of.
+        known = self.online.scale > 0.0
+        before = tf.where(known, self.online.scale, scale), tf.where(known, self.online.shift, mean)
+        scale, old_scale, old_shift = (tf.cast(x, outputs.dtype) for x in (scale, *before))
+        return (targets - (old_scale * outputs + old_shift)) / scale
 
     def after_update(
         self,
@@ -148,16 +158,20 @@ class PopArt(Scaling):
         target_heads: HeadLayer,
     ) -> None:
         mean, mean_square = self._moments_after(targets, mask)
+        scale = self._scale(mean, mean_square)
+        for units in (self.online, self.target):
+            units.take_over(scale, mean)
+        self.online.rewrite(heads, scale, mean)
+        if self._start_at_first_targets:
+            self.first.assign(self._first_after(mean_square))
         self.mean.assign(mean)
         self.mean_square.assign(mean_square)
-        self.online.rewrite(heads, self._scale(mean, mean_square), mean)
 
     def target_updated(self) -> None:
         self.target.assign(self.online)
 
     def summaries(self) -> dict[str, tf.Tensor]:
-        of_returns = {} if self.returns is None else self.returns.summaries()
-        return of_returns | {"scale": self.online.scale, "shift": self.online.shift}
+        return {"scale": self.online.scale, "shift": self.online.shift}
 
     def _moments_after(self, targets: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and mean square, float64 [H], after a step towards those of targets [T, B, H] under mask [T, B]."""
@@ -166,27 +180,21 @@ class PopArt(Scaling):
             tf.reduce_sum(keep),
             *(tf.reduce_sum(keep * x, axis=(0, 1)) for x in (targets, tf.square(targets))),
         )
-        step = tf.where(count > 0.0, tf.constant(self._step_size, tf.float64), 0.0)
+        step = tf.where(self.first > 0.0, tf.constant(self._step_size, tf.float64), 1.0)
+        step = tf.where(count > 0.0, step, 0.0)
 
         def stepped(moment: tf.Variable, total: tf.Tensor) -> tf.Tensor:
-            return moment + step * (total / tf.maximum(count, 1.0) - moment)
+            moved = moment + step * (total / tf.maximum(count, 1.0) - moment)
+            return tf.where(tf.math.is_finite(total_square), moved, moment)
 
         return stepped(self.mean, total), stepped(self.mean_square, total_square)
 
     def _scale(self, mean: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
-        return tf.clip_by_value(deviation(mean, mean_square), self._min_scale, self._max_scale)
+        """Standard deviation within the bounds, float64 [H]; rounding never makes its square negative."""
+        deviation = tf.sqrt(tf.maximum(mean_square - tf.square(mean), 0.0))
+        smallest = self._min_scale * self._first_after(mean_square)
+        return tf.clip_by_value(deviation, smallest, self._max_scale)
 
-    def _values_after(self, outputs: tf.Tensor, scale: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
-        """Values of outputs, which the units that the batch leads to do not change."""
-        return self.values(outputs)
-
-    def _divisor_of(self, scale: tf.Tensor, context: ErrorContext) -> tf.Tensor:
-        if self.returns is None:
-            return scale
-        sigma_batch = batch_sigma(context.rewards, context.discounts, context.mask)
-        return divisor_of(self._divisor, self.returns.layer, scale, sigma_batch)
-
-
-def deviation(mean: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
-    """Standard deviation, float64 [H]; rounding never makes its square negative."""
-    return tf.sqrt(tf.maximum(mean_square - tf.square(mean), 0.0))
+    def _first_after(self, mean_square: tf.Tensor) -> tf.Tensor:
+        """`first` once the moments have come to this mean square, float64 [H]."""
+        return tf.where(self.first > 0.0, self.first, tf.sqrt(mean_square))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import tensorflow as tf
 
@@ -22,31 +20,21 @@ class ReturnBasedScaling(Scaling):
     states of each head's value; sigma_batch keeps the first large rewards harmless, and damps batches whose rewards
     vary more than the stream's (section 3.2).
 
-    The options, all off by default, are what the paper's discussion and section 3.2 mention and leave out, and
-    mean_error, which is not in the paper.
+    The options, all off by default, are what the paper's discussion and section 3.2 mention and leave out.
 
     Args:
       num_heads: H.
       sigma_v: the floor until the first batch has been seen, and for a head whose values do not vary at all.
       target_network_term: sigma^2 = V[R] + V[gamma] (E[G^2] + mean (V' - V)^2), with the values V' of the target
-        network and V of the online network on the states of the batch at hand. Of each batch anew, not a running
+        network and V of the online network on the states of the batch at hand. Of each batch, not a running
         mean: the gap falls to 0 whenever the target network is replaced, and an average would lag behind.
       value_bias: adds E[G] to each head's output bias in both networks, once, from the first statistics that hold
         returns; biases start at 0. A head of rewards far from 0 need not learn its offset.
       half_life: environment steps after which statistics count half; None for all of them alike. What arrives
         together ages together.
-      n_step: sigma^2 = V[R^(n)] + V[gamma^(n)] E[G^2], and sigma_batch likewise, of the n-step transitions that the
-        targets are made of: what a target adds up in n steps varies more than one reward. Heads of gamma = 0, for
-        which nothing changes, weigh like the others then.
-      mean_error: the scale is no smaller than abs(E[delta]) either, over the batch's real steps. E[delta^2] =
-        V[delta] + E[delta]^2, and sigma models V[delta] alone: rewards that hardly vary are invisible to it. The term
-        fades by itself as values learn their offset, and is small where errors are noise. Measured with values of zero
-        (`studies.skiing`): Skiing's clipped head of gamma 0 has scaled errors of 1 instead of 100 and 43% of the
-        gradient instead of 99.7%; in two other games scales rise by 0% for one-step errors, and for five-step errors by
-        at most 21%, in MinAtar's Space Invaders.
 
     Raises:
-      ValueError: a half_life that is not positive; statistics without n-step transitions where these are wanted.
+      ValueError: a half_life that is not positive.
     """
 
     def __init__(
@@ -56,8 +44,6 @@ class ReturnBasedScaling(Scaling):
         target_network_term: bool = False,
         value_bias: bool = False,
         half_life: float | None = None,
-        n_step: bool = False,
-        mean_error: bool = False,
     ):
         super().__init__(num_heads)
         if half_life is not None and not half_life > 0.0:
@@ -65,19 +51,15 @@ class ReturnBasedScaling(Scaling):
                 f"half_life is a number of environment steps above 0, or None to forget nothing; got {half_life}"
             )
         self.layer = ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
-        self._target_network_term, self._half_life, self._n_step = target_network_term, half_life, n_step
-        self._mean_error = mean_error
-        self.needs = {"n_step": ReturnMoments} if n_step else {}
+        self._target_network_term, self._half_life = target_network_term, half_life
         # None when off, so that checkpoints hold what is used.
         self.biased = None
         if value_bias:
             self.biased = tf.Variable(tf.zeros(num_heads, tf.bool), trainable=False, name="biased")
 
-    def observe(self, moments: ReturnMoments, *, n_step: ReturnMoments | None = None) -> None:
+    def observe(self, moments: ReturnMoments) -> None:
         if self._half_life is not None:
             self._fade(moments.count)
-        if self._n_step:
-            moments = _with_returns_of(moments, n_step)
         self.layer.merge_state(moments)
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
@@ -95,15 +77,10 @@ class ReturnBasedScaling(Scaling):
         self.layer.sigma_v.assign(tf.where(first & (spread > 0.0), spread, self.layer.sigma_v))
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
-        n_step = context.n_step if self._n_step else 1
-        floor = batch_sigma(context.rewards, context.discounts, context.mask, n_step)
+        floor = batch_sigma(context.rewards, context.discounts, context.mask)
         if self._target_network_term:
             floor = tf.maximum(floor, self._sigma_with_gap(context))
-        errors = targets - outputs
-        if self._mean_error:
-            _, mean, _ = tf.unstack(batch_moments(errors, context.error_mask))
-            floor = tf.maximum(floor, tf.abs(mean))
-        return self.layer(errors, batch_sigma=floor)
+        return self.layer(targets - outputs, batch_sigma=floor)
 
     def summaries(self) -> dict[str, tf.Tensor]:
         moments = self.layer.moments
@@ -140,18 +117,3 @@ class ReturnBasedScaling(Scaling):
         mean_square_gap = variance + tf.square(mean)
         moments = self.layer.moments
         return tf.sqrt(moments.sigma_squared + moments.discount_variance * mean_square_gap)
-
-
-def _with_returns_of(moments: ReturnMoments, n_step: ReturnMoments | None) -> ReturnMoments:
-    """n-step transitions with the returns of `moments`."""
-    if n_step is None:
-        raise ValueError(
-            "return_based.n_step needs the moments of n-step transitions; write observe(moments, n_step=...) with "
-            "ReturnMoments.from_steps(*rbs_tf.returns.n_step_sums(rewards, discounts, n)), or n_step = False"
-        )
-    return replace(
-        n_step,
-        return_count=moments.return_count,
-        return_mean=moments.return_mean,
-        return_mean_square=moments.return_mean_square,
-    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from rbs_tf.configurable import configurable
-from rbs_tf.return_scaling import batch_sigma
-from rbs_tf.scalings.divisor import checked, divisor_of, return_unit
+from rbs_tf.return_scaling import ReturnScaling, batch_sigma
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
@@ -35,24 +34,14 @@ class ReturnOut(ReturnBasedScaling):
         not vary at all.
       half_life: environment steps after which statistics count half, those of s and sigma; None for all alike. s stays
         above a millionth of its largest.
-      divisor: of errors: "sigma" as above, "s", or "geometric" for sqrt(sigma s).
-      preserve_first: s starts at 1, and already its first change preserves outputs, as in Pop-Art.
 
     Raises:
-      ValueError: a half_life that is not positive; another divisor.
+      ValueError: a half_life that is not positive.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        sigma_v: float = 1e-2,
-        half_life: float | None = None,
-        divisor: str = "sigma",
-        preserve_first: bool = False,
-    ):
+    def __init__(self, num_heads: int, sigma_v: float = 1e-2, half_life: float | None = None):
         super().__init__(num_heads, sigma_v, half_life=half_life)
-        self._divisor = checked(divisor, default="sigma")
-        self.online, self.target = (OutputUnits(num_heads, known=preserve_first) for _ in range(2))
+        self.online, self.target = (OutputUnits(num_heads, known=False) for _ in range(2))
         # None where it is not used, so that checkpoints hold nothing of it.
         self.largest = None
         if half_life is not None:
@@ -82,12 +71,19 @@ class ReturnOut(ReturnBasedScaling):
         scale: tf.Tensor = self.online.scale
         for known in (return_unit(self.layer), of_batch, 1.0):
             scale = tf.where(scale > 0.0, scale, known)
-        divisor = divisor_of(self._divisor, self.layer, scale, sigma_batch)
-        scale, divisor = tf.cast(scale, outputs.dtype), tf.cast(divisor, outputs.dtype)
-        return (targets - scale * outputs) / divisor
+        sigma = tf.maximum(self.layer.sigma, tf.maximum(self.layer.sigma_v * scale, sigma_batch))
+        scale, sigma = tf.cast(scale, outputs.dtype), tf.cast(sigma, outputs.dtype)
+        return (targets - scale * outputs) / sigma
 
     def target_updated(self) -> None:
         self.target.assign(self.online)
 
     def summaries(self) -> dict[str, tf.Tensor]:
         return super().summaries() | {"output_scale": self.online.scale}
+
+
+def return_unit(layer: ReturnScaling) -> tf.Tensor:
+    """s = sqrt(max(E[G^2], E[R^2])) of all statistics, float64 [H]; 0 for a head that has seen no reward but 0."""
+    moments = layer.moments
+    mean_square_reward = moments.reward_variance + tf.square(moments.reward_mean)
+    return tf.sqrt(tf.maximum(moments.return_mean_square, mean_square_reward))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
-from rbs_tf.scalings.magnitudes import Magnitudes, take_in
+from rbs_tf.scalings.maxima import MomentsWithMaxima
 
 
 @configurable("simba_v2", module="scalings")
@@ -28,33 +29,32 @@ class SimbaV2(GymnasiumNormalise):
       max_return: no return is larger after the division, once it is known; infinite for `GymnasiumNormalise` itself.
 
     Attributes:
-      magnitudes: float64 [4, H] variable, the rows of `Magnitudes.to_array`.
+      largest: max(abs(R), abs(G)) so far, float64 [H] variable.
 
     Raises:
       ValueError: an epsilon or max_return that is not positive.
     """
 
-    needs = {"magnitudes": Magnitudes}
+    needs = {"moments": MomentsWithMaxima}
 
     def __init__(self, num_heads: int, epsilon: float = 1e-8, max_return: float = 5.0):
         super().__init__(num_heads, epsilon)
         if not max_return > 0.0:
             raise ValueError(f"max_return must be positive, got {max_return}. SimbaV2's is 5")
         self._max_return = max_return
-        empty = Magnitudes.empty(num_heads).to_array()
-        self.magnitudes = tf.Variable(empty, trainable=False, name="magnitudes")
+        self.largest = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="largest")
 
-    def observe(self, moments: ReturnMoments, *, magnitudes: Magnitudes | None = None) -> None:
-        """Takes in statistics of new steps and finished episodes, and their sizes. Eager.
+    def observe(self, moments: ReturnMoments) -> None:
+        """Takes in `MomentsWithMaxima` of new steps and finished episodes. Eager.
 
         Raises:
-          ValueError: no magnitudes, or statistics of another number of heads.
+          ValueError: moments without maxima, or of another number of heads.
         """
-        take_in(self.magnitudes, magnitudes)
+        new = MomentsWithMaxima.merge(moments, MomentsWithMaxima.empty(self.num_heads))
         super().observe(moments)
+        self.largest.assign(tf.maximum(self.largest, np.maximum(new.largest_reward, new.largest_return)))
 
     @property
     def scale(self) -> tf.Tensor:
         """Divisor of rewards, float64 [H]; about 1 before the first step."""
-        _, _, largest_reward, largest_return = tf.unstack(self.magnitudes)
-        return tf.maximum(super().scale, tf.maximum(largest_reward, largest_return) / self._max_return)
+        return tf.maximum(super().scale, self.largest / self._max_return)

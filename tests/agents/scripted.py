@@ -124,21 +124,23 @@ def collecting():
 
         def start(
             environment, policy=None, shape=PAPER, priorities=constant_priorities, heads=HEADS, state=STATE,
-            max_report_steps=27_000, backend=LOCAL, **settings,
+            max_report_steps=27_000, moments=ReturnMoments, backend=LOCAL, **settings,
         ):  # fmt: skip
             defaults = {"capacity": 100_000, "min_sequences": 1}
             observation = tensor_spec.from_spec(environment.observation_spec())
-            replay = replay_class(backend)(shape, observation, state, len(heads), **(defaults | settings))
+            replay = replay_class(backend)(
+                shape, observation, state, len(heads), moments, **(defaults | settings)
+            )
             closing.callback(replay.stop)
             policy = policy or ScriptedPolicy()
-            collector = Collector(environment, policy, heads, replay, shape, priorities, max_report_steps)
+            collector = Collector(
+                environment, policy, heads, replay, shape, priorities, max_report_steps, moments
+            )
             closing.callback(collector.close)
             return collector, replay
 
         yield start
 
 
-def merged(reports):
-    return functools.reduce(
-        ReturnMoments.merge, (ReturnMoments.from_array(report["moments"]) for report in reports)
-    )
+def merged(reports, kind=ReturnMoments):
+    return functools.reduce(kind.merge, (kind.from_array(report["moments"]) for report in reports))

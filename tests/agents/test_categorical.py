@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from agents.agent import RecurrentMultiHeadAgent
-from rbs_tf.scalings import HLGauss, ReturnSupport, Scaling, TwoHot
+from rbs_tf.scalings import HLGauss, Scaling, TwoHot
 from tests.agents.small_agent import (
     ACTIONS,
     PAIRS,
@@ -16,10 +16,10 @@ from tests.agents.small_agent import (
     shake,
     some_moments,
 )
-from tests.agents.test_output_preservation import TEN, actions_of, observe_rewards, pair
+from tests.agents.test_output_preservation import observe_rewards
 from tests.rbs_tf.scalings.test_categorical import expected_projection, softmax
 
-SCALINGS = [TwoHot, HLGauss, ReturnSupport]
+SCALINGS = [TwoHot, HLGauss]
 LAST = 2
 
 
@@ -30,8 +30,6 @@ def shaken(scaling, **options):
     agent.scaling.before_update(agent.network.heads, agent.target_network.heads)
     shake(agent.network, seed=4)
     shake(agent.target_network, seed=5)
-    if scaling is ReturnSupport:
-        agent.scaling.target_scale.assign(agent.scaling.scale * [2.0, 0.5, 1.0])
     return agent
 
 
@@ -45,11 +43,7 @@ def logits_of(network, sequence):
 def values_of(agent, sequence, target=False):
     """float64 [B, L, H, A], reward units"""
     network = agent.target_network if target else agent.network
-    means = softmax(logits_of(network, sequence)) @ agent.scaling.support.astype(np.float64)
-    if isinstance(agent.scaling, ReturnSupport):
-        scale = agent.scaling.target_scale if target else agent.scaling.scale
-        means *= scale.numpy()[:, None]
-    return means
+    return softmax(logits_of(network, sequence)) @ agent.scaling.support.astype(np.float64)
 
 
 def in_numpy(agent, windows, double_q, eta=0.9, beta=0.6):
@@ -58,7 +52,6 @@ def in_numpy(agent, windows, double_q, eta=0.9, beta=0.6):
     logits, values = logits_of(agent.network, sequence), values_of(agent, sequence)
     target_values = values_of(agent, sequence, target=True)
     scaling = agent.scaling
-    scale = scaling.scale.numpy() if isinstance(scaling, ReturnSupport) else np.ones(len(PAIRS))
     losses = np.zeros((4, SHAPE.length, len(PAIRS)))
     errors, mask = np.zeros_like(losses), np.zeros((4, SHAPE.length))
     valid = windows["step_type"] != LAST
@@ -77,13 +70,13 @@ def in_numpy(agent, windows, double_q, eta=0.9, beta=0.6):
                     row += 1
                 choice = (values if double_q else target_values)[s, row, k].argmax()
                 target += weight * target_values[s, row, k, choice]
-                wanted = expected_projection(type(scaling), target / scale[k])
+                wanted = expected_projection(type(scaling), target)
                 log_probabilities = np.log(softmax(logits[s, t, k, action]))
                 losses[s, t - SHAPE.burn_in, k] = -(wanted * log_probabilities).sum()
                 value = values[s, t, k, action]
                 if isinstance(scaling, TwoHot):
                     target, value = (np.sign(x) * np.log1p(abs(x)) for x in (target, value))
-                errors[s, t - SHAPE.burn_in, k] = (target - value) / scale[k]
+                errors[s, t - SHAPE.burn_in, k] = target - value
     weights = (windows["table_size"] * windows["probability"]) ** -beta
     weights = weights / weights.max()
     loss = (losses.sum(axis=-1) * weights[:, None]).sum() / (4 * SHAPE.length)
@@ -124,9 +117,7 @@ def test_gradients_reach_everything_but_the_logits_of_other_actions(scaling):
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_graph_and_xla_make_the_eager_update(scaling):
-    ways = (
-        (False, False, None, True) if scaling is ReturnSupport else (False, False, None)
-    )  # compiling takes its time
+    ways = False, False, None  # compiling takes its time
     agents = [make_agent(scaling=scaling, jit_compile=jit) for jit in ways]
     agents[2].compile_ahead(4)
     trains = [agents[0].train, *(tf.function(agent.train) for agent in agents[1:])]
@@ -210,77 +201,6 @@ def test_the_policy_goes_by_decoded_values_and_first_priorities_are_the_learners
         steps._replace(observation=None), taken_values, tf.reduce_max(values, axis=-1)
     )
     np.testing.assert_allclose(found, agent.loss(sequence).extra.priorities, rtol=1e-4)
-
-
-def learned(agent, at=2.0):
-    """Gives both networks heads that are almost sure of values around `at` s, different ones in every state."""
-    size, support = agent.scaling.outputs_per_action, agent.scaling.support
-    distance = np.abs(np.arange(size) - np.interp(at, support, np.arange(size)))
-    for network in (agent.network, agent.target_network):
-        shake(network, seed=6)
-        for weights in (network.heads.Wv, network.heads.Wa, network.heads.ba):
-            weights.assign(weights * 0.1)
-        network.heads.bv.assign(np.tile(-np.minimum(np.square(distance / 1.5), 25.0), (len(PAIRS), 1)))
-
-
-def test_values_of_both_networks_survive_changes_of_the_unit():
-    agent = make_agent(scaling=ReturnSupport, learning_rate=0.0, target_update_period=15)
-    probe = as_sequence(random_windows(seed=100))
-    observe_rewards(agent, random_windows(seed=101))
-    agent.train(probe)
-    learned(agent)
-    online, target = values_of(agent, probe), values_of(agent, probe, target=True)
-    first, scales, train = agent.scaling.scale.numpy(), set(), tf.function(agent.train)
-    for update in range(40):
-        windows = random_windows(seed=update % 20, reward_scale=3.0 + update)
-        observe_rewards(agent, windows)
-        train(as_sequence(windows))
-        scales.add(agent.scaling.scale.numpy()[1])
-        np.testing.assert_allclose(values_of(agent, probe), online, rtol=1e-4)
-        np.testing.assert_allclose(values_of(agent, probe, target=True), target, rtol=1e-4)
-    assert len(scales) > 5 and agent.scaling.scale.numpy()[1] > 4 * first[1]
-    assert agent.scaling.target_scale.numpy()[1] < agent.scaling.scale.numpy()[1]
-
-
-@pytest.mark.parametrize(
-    "pairs, steps",
-    [(((0.99, False),), 4_000), (TEN, 2_000)],
-    ids=["one", "ten"],
-)
-def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pairs, steps):
-    """Powers of two make float32 exact, and the network's own reward input is clipped: rewards are 0 or at least 1."""
-    plain, large = pair(ReturnSupport, pairs)
-    played = []
-    for actions, also in zip(actions_of(plain, 1.0, steps), actions_of(large, 1024.0, steps), strict=True):
-        np.testing.assert_array_equal(also, actions)
-        played.append(actions)
-    for a, b in zip(plain.network.variables, large.network.variables, strict=True):
-        np.testing.assert_array_equal(b, a)
-    factors = np.array([1.0 if clip else 1024.0 for _, clip in pairs])
-    np.testing.assert_array_equal(large.scaling.scale, plain.scaling.scale * factors)
-    assert not np.array_equal(plain.network.heads.Wv, np.zeros_like(plain.network.heads.Wv))
-
-
-@pytest.mark.parametrize("factor", [np.exp(0.2 * 7), 3.7])
-def test_any_other_factor_gives_the_same_logits_but_for_rounding(factor):
-    pairs = ((0.0, False), (0.9, False), (1.0, False))
-    plain, large = (
-        make_agent(pairs, ReturnSupport, learning_rate=1e-3, target_update_period=4) for _ in range(2)
-    )
-    probe, scales = as_sequence(random_windows(seed=50)), set()
-    for update in range(12):
-        windows = random_windows(seed=update, reward_scale=1.0 + update)
-        # The network's own input clips rewards at 1, so equal inputs need rewards beyond it.
-        windows["reward"] = np.where(windows["reward"] > 0, 1.0, -1.0) * (1.0 + np.abs(windows["reward"]))
-        for agent, times in ((plain, 1.0), (large, factor)):
-            multiplied = windows | {"reward": (windows["reward"] * times).astype(np.float32)}
-            observe_rewards(agent, multiplied)
-            agent.train(as_sequence(multiplied))
-        scales.add(plain.scaling.scale.numpy()[1])
-        np.testing.assert_allclose(large.scaling.scale, plain.scaling.scale * factor, rtol=1e-5)
-        found = [logits_of(agent.network, probe) for agent in (plain, large)]
-        np.testing.assert_allclose(found[1], found[0], atol=1e-3)
-    assert len(scales) > 2 and np.abs(found[0]).max() > 0.02
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)

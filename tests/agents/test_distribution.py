@@ -13,22 +13,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from agents.commands import configuration
 from agents.replay.replay import LOCAL, REVERB
 from agents.running.embedded import EmbeddedRun
 from agents.targets import Steps
 from agents.workers.learner import Learner
 from agents.workers.parts import Training
-from rbs_tf import ReturnMoments, discounted_returns
-from rbs_tf.returns import n_step_sums
-from rbs_tf.scalings import Scaling
-from rbs_tf.scalings.joint_moments import JointMoments
-from rbs_tf.scalings.magnitudes import Magnitudes
+from rbs_tf.scalings import MomentsWithMaxima, Scaling
 from tests.agents.replay.streams import replay_class, rows_of
 from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows
 from tests.rbs_tf.test_distribution import two_cpus
 
-SCALINGS = {path.stem: () for path in sorted((REPOSITORY / "configs/scaling").glob("*.gin"))}
+CHOICES = configuration.scalings(REPOSITORY / "configs")
+SCALINGS = dict.fromkeys(CHOICES, ())
 # Larger steps than usual, so that every update changes the units.
 RMS = "RecurrentQNetwork.reward_input = 'rms'"
 SCALINGS |= {
@@ -36,12 +34,8 @@ SCALINGS |= {
     "cross_head": ("scalings.cross_head.step = 0.3",),
     "error": ("scalings.error_based.step = 0.3",),
     "pop_art": ("scalings.pop_art.step_size = 0.3",),
-    "pop_art_first": (
-        "scalings.pop_art_first.step_size = 0.3",
-        "scalings.pop_art_first.divisor = 'geometric'",
-    ),
+    "pop_art_first": ("scalings.pop_art.step_size = 0.3",),
     "return_half_life": ("scalings.return_based.half_life = 40",),
-    "return_recent": ("scalings.return_out.half_life = 40", "scalings.return_out.divisor = 'geometric'"),
 }
 UPDATES = 2  # the second from targets that lag behind; after it they are replaced
 
@@ -84,22 +78,15 @@ def shared_out(strategy, windows):
 
 
 def statistics(seed):
-    """Of one episode: what `observe` takes."""
+    """Of one episode."""
     rng = np.random.default_rng(seed)
     rewards = rng.normal(0.5, 2.0, size=(30, len(PAIRS)))
     discounts = np.array([discount for discount, _ in PAIRS]) * (np.arange(30) < 29)[:, None]
-    moments, joint, magnitudes = (
-        kind.merge(
-            kind.from_steps(rewards, discounts), kind.from_returns(discounted_returns(rewards, discounts))
-        )
-        for kind in (ReturnMoments, JointMoments, Magnitudes)
-    )
-    n_step = ReturnMoments.from_steps(*n_step_sums(rewards, discounts, SHAPE.n_step))
-    return moments, {"n_step": n_step, "joint": joint, "magnitudes": magnitudes}
+    return MomentsWithMaxima.from_episode(rewards, discounts)
 
 
 def check_updates(name, in_graph=False):
-    with configured(f'include "configs/scaling/{name}.gin"', *SCALINGS[name]):
+    with configured(CHOICES[name], *SCALINGS[name]):
         one, strategy = make_agent(scaling=Training().scaling, target_update_period=2), mirrored()
         two = agent_under(strategy, Training().scaling, target_update_period=2)
     assert {variable.dtype for variable in two.scaling.variables} <= {tf.float64, tf.bool}
@@ -111,9 +98,8 @@ def check_updates(name, in_graph=False):
         train_shares = tf.function(train_shares)
     for update in range(UPDATES):
         windows = random_windows(seed=update)
-        moments, others = statistics(seed=update)
         for agent in (one, two):
-            agent.observe(moments, **{name: others[name] for name in agent.scaling.needs})
+            agent.observe(statistics(seed=update))
         expected, found = one.train(as_sequence(windows)), train_shares(shared_out(strategy, windows))
         priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)
         loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)

@@ -1,4 +1,4 @@
-"""Every configuration of a scaling, in the whole system: 2,000 environment steps, and on from a checkpoint."""
+"""Every scaling in an agent, and one of each kind in the whole system: 2,000 environment steps, and on from there."""
 
 import contextlib
 
@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from agents.commands import configuration
 from agents.running.embedded import EmbeddedRun
+from agents.workers.parts import Training
 from tests.agents.running.test_embedded import REPOSITORY, configured, scalars
+from tests.agents.small_agent import as_sequence, make_agent, random_windows
+from tests.agents.test_output_preservation import observe_rewards
 
-SCALINGS = sorted(path.stem for path in (REPOSITORY / "configs/scaling").glob("*.gin"))
+SCALINGS = configuration.scalings(REPOSITORY / "configs")
+# No hook at all; last layers rewritten before updates and after them; rewards, and maxima of statistics; logits.
+KINDS = ("none", "return_out", "pop_art_first", "simba_v2", "hl_gauss")
 # Nearly all of the time is tracing, which every head makes longer: one of each kind of rewards and discounts.
 BINDINGS = (
     "Heads.pairs = ((0.9, True), (1.0, False))",
@@ -34,13 +40,13 @@ def eager():
 
 
 @pytest.mark.filterwarnings("ignore:.*does not apply to tf.data functions:UserWarning")
-@pytest.mark.parametrize("name", SCALINGS)
+@pytest.mark.parametrize("name", KINDS)
 def test_it_trains_and_goes_on_from_its_checkpoint(name, tmp_path):
-    bindings = (*BINDINGS, f'include "configs/scaling/{name}.gin"')
+    bindings = (*BINDINGS, SCALINGS[name])
     with configured(*bindings), EmbeddedRun(tmp_path) as run:
-        initial = values_of(run)
+        initial = values_of(run.agent)
         result = run.run()
-        saved = values_of(run)
+        saved = values_of(run.agent)
         shown = {
             f"scaling/{key}/{head}" for key in run.agent.scaling.summaries() for head in run.agent.heads.names
         }
@@ -51,19 +57,39 @@ def test_it_trains_and_goes_on_from_its_checkpoint(name, tmp_path):
 
     with eager(), configured(*bindings), EmbeddedRun(tmp_path) as resumed:
         assert resumed.learner.resumed
-        for part, values in values_of(resumed).items():
+        for part, values in values_of(resumed.agent).items():
             for value, before in zip(values, saved[part], strict=True):
                 np.testing.assert_array_equal(value, before, err_msg=part)
         resumed.learner.update()
         assert resumed.learner.updates == result.updates + 1
-        after = values_of(resumed)
+        after = values_of(resumed.agent)
     for part, values in after.items():
         assert all(np.isfinite(value).all() for value in values), part
 
 
-def values_of(run):
+def test_all_others_make_an_agent_learn_and_go_on_from_its_checkpoint(tmp_path):
+    for name in SCALINGS.keys() - KINDS:
+        with configured(SCALINGS[name]):
+            agent, restored = (make_agent(scaling=Training().scaling, seed=seed) for seed in (1, 2))
+        before = values_of(agent)["weights"]
+        for seed in range(2):
+            observe_rewards(agent, random_windows(seed))
+            info = agent.train(as_sequence(random_windows(seed)))
+            assert np.isfinite(info.loss) and np.isfinite(info.extra.priorities).all(), name
+        saved = values_of(agent)
+        assert any(not np.array_equal(a, b) for a, b in zip(before, saved["weights"], strict=True)), name
+        path = tf.train.Checkpoint(agent=agent).write(str(tmp_path / name))
+        tf.train.Checkpoint(agent=restored).read(path).assert_existing_objects_matched()
+        for each in (agent, restored):
+            observe_rewards(each, random_windows(2))
+            each.train(as_sequence(random_windows(2)))
+        for part, values in values_of(agent).items():
+            for value, other in zip(values, values_of(restored)[part], strict=True):
+                np.testing.assert_array_equal(other, value, err_msg=f"{name}: {part}")
+
+
+def values_of(agent):
     """Every variable's: the network's trainable ones, what the scaling remembers, and the rest."""
-    agent = run.agent
     parts = {
         "weights": agent.network.trainable_variables,
         "scaling": agent.scaling.variables,

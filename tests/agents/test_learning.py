@@ -1,5 +1,8 @@
 """That the whole agent learns, on a problem of seconds."""
 
+import pytest
+
+from agents.running.embedded import EmbeddedRun
 from tests.agents.running.test_embedded import configured
 
 RECALL = (
@@ -50,10 +53,9 @@ SPOT = (
 )
 
 
+@pytest.mark.slow
 def test_a_torso_whose_layers_are_centred_sees_what_little_differs(tmp_path):
     """Of 20; without the setting it stays at 0, which is chance, and half of the units die."""
-    from agents.running.embedded import EmbeddedRun
-
     with configured(*SPOT, "train.updates = 250"), EmbeddedRun(tmp_path) as run:
         result = run.run()
         dead, _ = run.agent.network.torso_activity(next(iter(run.replay.dataset(16)))[0].steps.observation)
@@ -62,8 +64,6 @@ def test_a_torso_whose_layers_are_centred_sees_what_little_differs(tmp_path):
 
 def test_a_sign_seen_once_is_remembered_and_acted_on(tmp_path):
     """Chance is 500 per episode; without memory nothing better is possible."""
-    from agents.running.embedded import EmbeddedRun
-
     with configured(*RECALL, "train.updates = 600"), EmbeddedRun(tmp_path) as run:
         result = run.run()
     assert result.final_return > 900

@@ -14,24 +14,21 @@ from agents.replay.rows import Rows
 from agents.targets import Sequence, SequenceShape, Steps
 from agents.workers.collector import Collector
 from agents.workers.step_statistics import moments_of
-from rbs_tf import ReturnMoments
-from rbs_tf.scalings import MaxReward, MeanAbsReward, PopArtFirst
-from rbs_tf.scalings.pop_art import PopArt
-from rbs_tf.scalings.return_based import ReturnBasedScaling
-from rbs_tf.scalings.return_out import ReturnOut
+from rbs_tf.scalings import MaxReward, MomentsWithMaxima, PopArt, ReturnBasedScaling, ReturnOut
 from tests.agents.small_agent import ACTIONS, FEATURES, PAIRS, as_sequence, make_agent, random_windows, shake
 from tests.agents.test_scaling_interface import values_of
 
 SPIKE = 1e6
 TEN_UNCLIPPED = tuple((discount, False) for discount in (0.0, 0.9, 0.99, 0.999, 1.0) * 2)
+pop_art_first = functools.partial(PopArt, start_at_first_targets=True)
 TEN = tuple((discount, clip) for clip in (True, False) for discount in (0.0, 0.9, 0.99, 0.999, 1.0))
 
 
 def observe_rewards(agent, windows):
     """Statistics of the windows, each as an episode of its own."""
     heads, columns = agent.heads, zip(windows["reward"], windows["discount"], strict=True)
-    episodes = (ReturnMoments.from_episode(heads.rewards(r), heads.discounts(d)) for r, d in columns)
-    agent.observe(functools.reduce(ReturnMoments.merge, episodes))
+    episodes = (MomentsWithMaxima.from_episode(heads.rewards(r), heads.discounts(d)) for r, d in columns)
+    agent.observe(functools.reduce(MomentsWithMaxima.merge, episodes))
 
 
 @pytest.mark.parametrize("scaling", [PopArt, ReturnOut])
@@ -63,7 +60,7 @@ def test_values_of_both_networks_survive_1000_updates_with_spikes_of_a_million(s
 
 
 @pytest.mark.parametrize("jit_compile", [None, True])
-@pytest.mark.parametrize("scaling", [PopArt, PopArtFirst, ReturnOut])
+@pytest.mark.parametrize("scaling", [PopArt, pop_art_first, ReturnOut])
 def test_the_update_compiles_with_xla_to_the_same_numbers(scaling, jit_compile):
     plain, compiled = (make_agent(scaling=scaling, jit_compile=jit) for jit in (False, jit_compile))
     for seed in range(3):
@@ -215,14 +212,8 @@ def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pa
 
 @pytest.mark.parametrize(
     "scaling",
-    [
-        PopArtFirst,
-        functools.partial(PopArtFirst, divisor="geometric"),
-        functools.partial(ReturnOut, divisor="s", half_life=2000.0),
-        MaxReward,
-        MeanAbsReward,
-    ],
-    ids=["pop_art_first", "pop_art_first_geometric", "return_out_recent", "max_reward", "mean_abs_reward"],
+    [pop_art_first, functools.partial(ReturnOut, half_life=2000.0), MaxReward],
+    ids=["pop_art_first", "return_out_half_life", "max_reward"],
 )
 def test_so_they_do_with_others_that_take_their_units_from_the_rewards(scaling):
     plain, large = pair(scaling, ((0.0, False), (0.99, False)))

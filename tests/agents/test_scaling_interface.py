@@ -4,7 +4,10 @@ import gin
 import numpy as np
 import tensorflow as tf
 
+from agents.commands import configuration
+from agents.workers.parts import Training
 from rbs_tf.scalings import Scaling
+from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import as_sequence, make_agent, random_windows
 
 
@@ -74,8 +77,14 @@ def test_a_checkpoint_of_the_agent_holds_the_scalings_variables(tmp_path):
     np.testing.assert_array_equal(restored.scaling.scale, agent.scaling.scale)
 
 
-def test_every_scaling_of_the_configurations_is_a_scaling():
-    import agents.running.embedded  # noqa: F401  registers what the configurations name
-
-    for name in ("none", "return_based"):
-        assert issubclass(gin.get_configurable(f"scalings.{name}"), Scaling)
+def test_every_scaling_of_the_code_can_be_named_and_every_name_is_that_of_a_scaling():
+    chosen = set()
+    for name, statement in configuration.scalings(REPOSITORY / "configs").items():
+        with configured(statement):
+            chosen.add(type(Training().scaling(2)).__name__)
+            variant = name == "pop_art_first" or name.startswith("return_")
+            assert configuration.bound_scaling() == name or variant, name
+    registered = {
+        entry.wrapped for name, entry in gin.config._REGISTRY.items() if name.startswith("scalings.")
+    }
+    assert chosen == {kind.__name__ for kind in registered if kind.__module__.startswith("rbs_tf.")}

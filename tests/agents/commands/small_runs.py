@@ -11,7 +11,7 @@ from tests.agents.running.test_embedded import configured
 # Outputs in units of their own, rewards times a quarter (the network clips what it is told of them at 1), a clipped
 # head and one that is not.
 BINDINGS = (
-    'include "configs/scaling/return_out.gin"',
+    "train.scaling = @scalings.return_out",
     "Heads.pairs = ((0.9, True), (0.99, False))",
     "train.updates = 30",
     "train.eval_interval = 5",

@@ -64,7 +64,7 @@ def damage_and_try(names, finished, tmp_path, capsys, file, damage, seed):
     root, rng = tmp_path / f"{seed}" / "run", np.random.default_rng(seed)
     shutil.copytree(finished, root)
     (root / "checkpoints" / "mine.tmp").mkdir()
-    (root / "statistics" / "mine.log").write_text("precious")
+    (root / "statistics" / "mine.tfrecord").write_text("precious")
     content = (root / file).read_bytes()
     damaged = DAMAGES[damage](content, rng)
     (root / file).write_bytes(damaged)
@@ -83,14 +83,26 @@ def damage_and_try(names, finished, tmp_path, capsys, file, damage, seed):
         assert code == 0 or err.strip(), (name, file)
         gin.clear_config()
     assert (root / "checkpoints" / "mine.tmp").is_dir()
-    assert (root / "statistics" / "mine.log").read_text() == "precious"
+    assert (root / "statistics" / "mine.tfrecord").read_text() == "precious"
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_one_damaged_file_of_each_kind(finished, tmp_path, capsys, damage):
-    rng = np.random.default_rng(list(DAMAGES).index(damage))
-    file = str(rng.choice(files(finished)))
-    damage_and_try(("play", "report", "resume"), finished, tmp_path, capsys, file, damage, 0)
+def damaged_files(finished):
+    """One for each way of damaging, with a number that is its own."""
+    for number, damage in enumerate(DAMAGES):
+        yield number, str(np.random.default_rng(number).choice(files(finished))), damage
+
+
+def test_a_command_each_for_files_damaged_in_three_ways(finished, tmp_path, capsys):
+    for (number, file, damage), command in zip(
+        damaged_files(finished), ("resume", "play", "report"), strict=False
+    ):
+        damage_and_try((command,), finished, tmp_path, capsys, file, damage, number)
+
+
+@pytest.mark.slow
+def test_all_commands_for_one_damaged_file_of_each_kind(finished, tmp_path, capsys):
+    for number, file, damage in damaged_files(finished):
+        damage_and_try(("play", "report", "resume"), finished, tmp_path, capsys, file, damage, number)
 
 
 @pytest.mark.chaos

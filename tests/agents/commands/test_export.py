@@ -80,7 +80,7 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, trained, tm
 def test_an_exported_policy_of_distributions_says_their_means(tmp_path):
     """Untrained ones are uniform, around 0."""
     bindings = (*CARTPOLE, "Heads.pairs = ((0.9, True), (0.99, False))", "train.updates = 1")
-    run = write_slim_run(tmp_path / "run", 'include "configs/scaling/two_hot.gin"', *bindings)
+    run = write_slim_run(tmp_path / "run", "train.scaling = @scalings.two_hot", *bindings)
     assert main(["export", str(run), str(tmp_path / "exported")]) == 0
     policy = tf.saved_model.load(str(tmp_path / "exported"))
     step = policy.act(np.ones((1, 4), np.float32), [0.0], [1.0], [0], **policy.initial_state(1))

@@ -192,7 +192,9 @@ def test_pretrained_weights_play_film_and_export_by_name(atari, tmp_path, capsys
     )
 
 
-def test_pretrained_weights_that_there_are_not_or_no_longer_are_refused(atari, tmp_path, capsys, monkeypatch):
+def test_pretrained_weights_that_are_missing_or_damaged_are_refused_in_a_sentence(
+    atari, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(trained_module, "PRETRAINED", tmp_path / "pretrained")
     assert "There is no pretrained agent 'pong'. " in refusal(capsys, "--pretrained=pong")
     shutil.copytree(atari, tmp_path / "pretrained")
@@ -203,19 +205,19 @@ def test_pretrained_weights_that_there_are_not_or_no_longer_are_refused(atari, t
         capsys, "runs/mine", name
     )
     assert "Give the folder of a run as RUN_DIR, or --pretrained=NAME" in refusal(capsys)
-    back = "type in the repository: git checkout -- pretrained/small_breakout/best.npz"
+    back = "To get it back, type in the repository: git checkout -- pretrained/small_breakout\n"
     contents = weights.read_bytes()
-    weights.write_bytes(contents[:-1] + bytes([contents[-1] ^ 1]))
+    place = len(contents) // 2
+    weights.write_bytes(contents[:place] + bytes([contents[place] ^ 1]) + contents[place + 1 :])
     answer = refusal(capsys, name)
     assert f"{weights} is damaged" in answer and back in answer
     weights.unlink()
     answer = refusal(capsys, name)
     assert f"{weights} is missing" in answer and back in answer
-    # A file that nobody vouches for is not taken, either.
     weights.write_bytes(contents)
-    sums = tmp_path / "pretrained" / "SHA256SUMS"
-    sums.write_text("".join(line for line in sums.open() if "best.npz" not in line))
-    assert f"{weights} is damaged" in refusal(capsys, name)
+    (weights.parent / "config.gin").write_text("no = such, syntax")
+    answer = refusal(capsys, name)
+    assert f"cannot be built from {weights.parent}/config.gin" in answer and back in answer
 
 
 def test_refusals_do_not_wait_for_tensorflow(tmp_path):

@@ -1,5 +1,6 @@
 """Grids of runs, with a stand-in for train.py where only the order of things matters, and with the real one."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import time
 import urllib.parse
 from pathlib import Path
+from types import SimpleNamespace
 
 import gin
 import pytest
@@ -107,9 +109,8 @@ def test_every_sweep_that_comes_along_can_run(tmp_path):
         assert len(check_configuration(list(runs.values()), list(runs))) == len(runs) > 1
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path):
+    for text, answer in (
         ("sead = [0, 1]", "grid.sweep, line 1: a sweep has no 'sead'. Did you mean seed"),
         ("seed = []", "asks for no run: a list in it is empty"),
         ("seed = [0, 1, 0]", "the same run more than once: quickstart-seed0."),
@@ -127,13 +128,11 @@ def test_every_sweep_that_comes_along_can_run(tmp_path):
         ("seed = [0, 1.5]", "argument --seed: must be a whole number of at least 0, not '1.5'."),
         ("train.batch_sise = [1, 2]", "Did you mean batch_size?"),
         ("gin_bindings = 'train.env = \"breakuot\"'", "did you mean 'breakout'"),
-    ],
-)
-def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path, text, answer):
-    with pytest.raises(UsageError) as refused:
-        started(text)
-    assert answer in str(refused.value)
-    assert not (tmp_path / "root").exists()
+    ):
+        with pytest.raises(UsageError) as refused:
+            started(text)
+        assert answer in str(refused.value), text
+        assert not (tmp_path / "root").exists(), text
 
 
 def test_a_folder_of_another_configuration_is_refused_before_the_first_run(started, tmp_path):
@@ -230,9 +229,67 @@ def test_as_many_run_at_a_time_as_there_are_places():
     assert ended == {0: 0, 3: 3, 1: 1, 2: 2}
 
 
-@pytest.fixture(scope="module")
-def cluster():
+TASK = """
+import _thread, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a job of a script's inherits it
+signal.signal(signal.SIGUSR1, lambda *_: _thread.interrupt_main())
+from agents.running import processes
+log, *command = sys.argv[1:]
+sys.exit(processes._work(command, log))
+"""
+
+
+class RayOfProcesses:
+    """A stand-in for Ray's module: a task is a process of this machine, and is cancelled as Ray does it."""
+
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+
+    def __init__(self):
+        self.tasks = []
+
+    def cluster_resources(self):
+        return {"CPU": 2.0}
+
+    def remote(self, work):
+        assert work is processes._work
+        return SimpleNamespace(options=self._with)
+
+    def _with(self, max_retries, **resources):
+        assert max_retries == 0 and resources.keys() == {"num_cpus", "num_gpus"}
+        return SimpleNamespace(remote=self._begin)
+
+    def _begin(self, command, log):
+        self.tasks.append(
+            subprocess.Popen(
+                [sys.executable, "-c", TASK, log, *command],
+                cwd=REPOSITORY,
+                stderr=subprocess.DEVNULL,
+                preexec_fn=lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),  # too early is lost
+            )
+        )
+        return self.tasks[-1]
+
+    def wait(self, tasks, num_returns, timeout):
+        ended = [task for task in tasks if task.poll() is not None]
+        return ended, [task for task in tasks if task not in ended]
+
+    def get(self, task):
+        return task.returncode
+
+    def cancel(self, task, force=False):
+        task.send_signal(signal.SIGKILL if force else signal.SIGUSR1)
+
+
+@pytest.fixture(params=["stand-in", pytest.param("ray", marks=pytest.mark.slow)])
+def cluster(request, monkeypatch):
     """Address of a small cluster whose processes have inherited that SIGINT is ignored, as in a job of a script's."""
+    if request.param == "stand-in":
+        ray = RayOfProcesses()
+        monkeypatch.setattr(processes.ray_connection, "opened", lambda *_: contextlib.nullcontext(ray))
+        yield "stand-in"
+        for task in ray.tasks:
+            task.wait()
+        return
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
@@ -256,6 +313,8 @@ def test_on_ray_runs_are_placed_side_by_side(started, tmp_path, capfd, cluster):
     out = capfd.readouterr().out
     assert "2 of 2 runs have finished, 0 failed." in out
     assert (root / "quickstart-return-seed0.log").exists()
+    assert started("scaling = 'none'", cluster=cluster) == 1
+    assert "quickstart-none: exit code 1" in capfd.readouterr().out
     with pytest.raises(UsageError, match="has room for"):
         started("seed = [10, 11]\nnum_cpus = 3", cluster=cluster)
 
@@ -306,6 +365,7 @@ def test_other_flags_belong_into_the_file(capsys):
     assert "There is no sweep 'mintar'. Did you mean minatar?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_train_py_runs_twice_and_then_no_more(tmp_path, capfd):
     (tmp_path / "tiny.sweep").write_text(f"updates = 6\nseed = [0, 1]\ngin_bindings = {list(TINY)!r}\n")
     command = [f"--sweep={tmp_path}/tiny.sweep", f"--root_dir={tmp_path}/root"]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import gin
 import pytest
 
+import rbs_tf.scalings  # noqa: F401  registers what is named here
 from agents import EnvironmentFault, RunFolderError
 from agents.commands.settings import STRATEGIES
 from agents.commands.train import main
@@ -61,7 +62,7 @@ def command(no_train, tmp_path, monkeypatch, capsys):
         ),
         "atari": 'include "configs/base.gin"\nENV = "pong"\ntrain.env = %ENV',
         "scaling/none": "train.rate = 0.0",
-        "scaling/return": "train.rate = 1.0",
+        "scaling/return": "train.rate = 1.0\ntrain.scaling = @scalings.return_based",
     }.items():
         (configs / f"{name}.gin").write_text(text)
     elsewhere = tmp_path / "elsewhere"
@@ -69,7 +70,7 @@ def command(no_train, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(elsewhere)
 
     @gin.configurable(module="command_line_test")
-    def train(root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1, strategy="default"):
+    def train(root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1, strategy="default", scaling=None):
         started.calls.append(Call(root_dir, env, updates, seed, rate, strategy))
         return Result()
 
@@ -114,19 +115,35 @@ def test_gin_bindings_win_over_flags_and_flags_over_files(command):
     assert (command.calls[0].seed, command.calls[0].rate) == (4, 0.25)
 
 
+def test_a_scaling_without_settings_is_found_by_its_name_and_a_file_anywhere_is_one(command, tmp_path):
+    (tmp_path / "elsewhere" / "mine.gin").write_text("train.scaling = @scalings.clip\ntrain.rate = 7.0")
+    for asked, name, bound in (
+        ("--scaling=pop_art", "pop_art", "@scalings.pop_art"),
+        ("--scaling=error", "error", "@scalings.error_based"),
+        ("--scaling=error_based", "error", "@scalings.error_based"),
+        ("--scaling=mine.gin", "mine", "@scalings.clip"),
+        ("--gin_bindings=train.scaling = @scalings.two_hot", "two_hot", "@scalings.two_hot"),
+    ):
+        assert command(asked) == 0
+        call = command.calls.pop()
+        assert call.root_dir.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), asked
+        assert str(gin.query_parameter("train.scaling")) == bound, asked
+        assert call.rate == (7.0 if name == "mine" else 1.0)
+
+
 def test_a_config_may_be_a_file_anywhere(command, tmp_path):
     (tmp_path / "elsewhere" / "mine.gin").write_text('include "configs/quickstart.gin"\ntrain.updates = 9')
     assert command("--config=mine.gin", "--root_dir=there") == 0
     assert command.calls == [Call(str(tmp_path / "elsewhere" / "there"), "CartPole-v1", 9, 0, 1.0)]
 
 
-@pytest.mark.parametrize("old", ["environments.make.reward_multiplier", "make.reward_multiplier"])
-def test_names_that_have_changed_go_on_working(command, tmp_path, old):
-    (tmp_path / "elsewhere" / "mine.gin").write_text(f'include "configs/quickstart.gin"\n{old} = 4.0')
-    assert command("--config=mine.gin") == 0
-    assert gin.query_parameter("Heads.reward_multiplier") == 4.0
-    assert command("--config=mine.gin", "--root_dir=other", f"--gin_bindings={old} = 5.0") == 0
-    assert gin.query_parameter("Heads.reward_multiplier") == 5.0
+def test_names_that_have_changed_go_on_working(command, tmp_path):
+    for old in ("environments.make.reward_multiplier", "make.reward_multiplier"):
+        (tmp_path / "elsewhere" / "mine.gin").write_text(f'include "configs/quickstart.gin"\n{old} = 4.0')
+        assert command("--config=mine.gin") == 0
+        assert gin.query_parameter("Heads.reward_multiplier") == 4.0, old
+        assert command("--config=mine.gin", "--root_dir=other", f"--gin_bindings={old} = 5.0") == 0
+        assert gin.query_parameter("Heads.reward_multiplier") == 5.0, old
 
 
 def test_includes_mean_this_repository_even_from_within_another_one(command, tmp_path):
@@ -149,13 +166,14 @@ def test_another_configuration_in_the_same_folder_is_refused_with_the_difference
     assert "-train.seed = 1\n  +train.seed = 2" in command.refusal("--root_dir=run", "--seed=2")
 
 
-@pytest.mark.parametrize(
-    ("argument", "answer"),
-    [
+def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command):
+    for argument, answer in (
         ("--config=quikstart", "There is no config 'quikstart'. Did you mean quickstart?"),
         ("--config=nothing_like_it", "There is: atari, base, cartpole, quickstart."),
         ("--config=missing.gin", "There is no config 'missing.gin'."),
-        ("--scaling=Retrun", "There is no scaling 'Retrun'. Did you mean return?"),
+        ("--scaling=Retrun", "There is no scaling 'Retrun'. Did you mean return"),
+        ("--scaling=pop_arts", "There is no scaling 'pop_arts'. Did you mean pop_art"),
+        ("--scaling=missing.gin", "There is no scaling 'missing.gin'."),
         ("--env=pnog", "did you mean 'pong'"),
         ("--env=Pendulum-v1", "expected a Discrete action space"),
         ("--gin_bindings=train.env = 'breakuot'", "did you mean 'breakout'"),
@@ -182,10 +200,8 @@ def test_another_configuration_in_the_same_folder_is_refused_with_the_difference
         ("--gin_bindings=train.env = %gin.REQUIRED", "train.env set to `%gin.REQUIRED`"),
         ("--root_dir=../repository", "holds something else than a run: configs"),
         ("--root_dir=../repository/configs/base.gin", "base.gin is a file"),
-    ],
-)
-def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command, argument, answer):
-    assert answer in command.refusal(argument)
+    ):
+        assert answer in command.refusal(argument), argument
 
 
 def test_the_strategies_are_those_of_the_training(command):
@@ -209,11 +225,11 @@ def test_a_config_that_names_no_environment_says_how_to_give_one(command):
     assert "Add --env=..." in command.refusal("--config=base")
 
 
-@pytest.mark.parametrize(("stopped_by", "code"), [(None, 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_that_stopped_the_run_shows_in_the_exit_code(command, capsys, stopped_by, code):
-    command.run = lambda root_dir: Result(stopped_by)
-    assert command() == code
-    assert ("The same command goes on" in capsys.readouterr().err) == (stopped_by is not None)
+def test_a_signal_that_stopped_the_run_shows_in_the_exit_code(command, capsys):
+    for stopped_by, code in ((None, 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        command.run = lambda root_dir, stopped_by=stopped_by: Result(stopped_by)
+        assert command() == code
+        assert ("The same command goes on" in capsys.readouterr().err) == (stopped_by is not None), stopped_by
 
 
 def test_the_folder_says_that_a_run_has_finished_until_it_is_started_again(command, tmp_path):
@@ -259,16 +275,16 @@ def test_a_bug_keeps_its_traceback_and_says_that_it_is_one(command, capsys):
     assert 'raise ValueError("a mistake")' in err and "This is a bug of rbs_tf, not of yours" in err
 
 
-@pytest.mark.parametrize("verbose", [False, True])
-def test_what_is_known_to_happen_keeps_its_traceback_for_those_who_ask(command, capsys, monkeypatch, verbose):
+def test_what_is_known_to_happen_keeps_its_traceback_for_those_who_ask(command, capsys, monkeypatch):
     def failing(root_dir):
         raise EnvironmentFault("it is broken")
 
     monkeypatch.setenv("RBS_TF_VERBOSE", "")
     command.run = failing
-    assert command(*["--verbose"] * verbose) == 1
-    err = capsys.readouterr().err
-    assert ("Traceback" in err) == verbose and err.endswith("train.py: it is broken\n")
+    for verbose in (False, True):
+        assert command(*["--verbose"] * verbose) == 1
+        err = capsys.readouterr().err
+        assert ("Traceback" in err) == verbose and err.endswith("train.py: it is broken\n")
 
 
 def test_the_environments_are_listed_by_family(command, capsys):
@@ -278,26 +294,28 @@ def test_the_environments_are_listed_by_family(command, capsys):
     assert max(map(len, out.splitlines())) <= 100
 
 
-@pytest.mark.parametrize(
-    ("argument", "code", "answer"),
-    [
-        ("--help", 0, "python train.py --config=atari_ten_heads --env=pong --updates=20"),
-        ("--list_envs", 0, "zaxxon"),
-        ("--updates=many", 2, "whole number"),
-        ("--env=pnog", 2, "did you mean 'pong'"),
-    ],
-)
-def test_help_and_refusals_do_not_wait_for_tensorflow(tmp_path, argument, code, answer):
-    program = (
-        "import runpy, sys\n"
-        f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
-        f"sys.argv = ['train.py', {argument!r}]\n"
-        "try:\n"
-        f"    runpy.run_path({str(REPOSITORY / 'train.py')!r}, run_name='__main__')\n"
-        "finally:\n"
-        "    assert 'tensorflow' not in sys.modules\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    assert answer in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+WITHOUT_TENSORFLOW = """
+import contextlib, io, runpy, sys
+program, repository = sys.argv[1:3]
+sys.path.insert(0, repository)
+for argument, code, answer in (
+    ("--help", 0, "python train.py --config=atari_ten_heads --env=pong --updates=20"),
+    ("--list_envs", 0, "zaxxon"),
+    ("--updates=many", 2, "whole number"),
+    ("--env=pnog", 2, "did you mean 'pong'"),
+):
+    sys.argv, said = ["train.py", argument], io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            runpy.run_path(program, run_name="__main__")
+        except SystemExit as end:
+            assert (end.code or 0) == code, (argument, end.code)
+    assert answer in said.getvalue() and "Traceback" not in said.getvalue(), (argument, said.getvalue())
+    assert "tensorflow" not in sys.modules, argument
+"""
+
+
+def test_help_and_refusals_do_not_wait_for_tensorflow(tmp_path):
+    program = [sys.executable, "-c", WITHOUT_TENSORFLOW, str(REPOSITORY / "train.py"), str(REPOSITORY)]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

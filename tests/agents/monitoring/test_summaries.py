@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
+from agents.commands import configuration
 from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
@@ -87,8 +88,8 @@ def test_every_tag_stands_in_the_table_and_the_other_way_round(events, table):
 
 def test_what_other_scalings_write_stands_in_the_table_and_the_other_way_round(table):
     shown = set()
-    for path in (REPOSITORY / "configs/scaling").glob("*.gin"):
-        with configured(f'include "configs/scaling/{path.name}"'):
+    for statement in configuration.scalings(REPOSITORY / "configs").values():
+        with configured(statement):
             shown |= {f"scaling/{name}/<head>" for name in Training().scaling(2).summaries()}
     rest = {"waits/learner", "waits/collectors", "episode/human_normalised_score", "scaling/log10_sigma"}
     rows = {tag for (_, tag), written in table.items() if written != "always" or tag.startswith("scaling/")}
@@ -189,20 +190,20 @@ def test_without_matplotlib_there_is_no_figure_and_one_line_says_why(run, monkey
     assert 'pip install "rbs-tf[plots]"' in summaries.figures_note()
 
 
-@pytest.mark.parametrize(
-    "bindings, expected",
-    [
+def test_settings_tell_runs_apart():
+    for bindings, expected in (
         (('include "configs/scaling/return_half_life.gin"',), "return_based half_life=100000"),
-        (('include "configs/scaling/none.gin"',), "none"),
-        (('include "configs/scaling/error.gin"', "scalings.error_based.window = 9"), "error_based window=9"),
+        (("train.scaling = @scalings.none",), "none"),
+        (
+            ("train.scaling = @scalings.error_based", "scalings.error_based.window = 9"),
+            "error_based window=9",
+        ),
         (("rate = 0.5", "RecurrentMultiHeadAgent.learning_rate = %rate"), "return_based"),
-    ],
-)
-def test_settings_tell_runs_apart(bindings, expected):
-    with configured(*bindings):
-        settings = summaries.settings(Heads(((0.5, True),)))
-    assert settings["scaling"] == expected and settings["heads"] == 1
-    assert settings["learning_rate"] == (0.5 if "rate = 0.5" in bindings else 2e-4)
+    ):
+        with configured(*bindings):
+            settings = summaries.settings(Heads(((0.5, True),)))
+        assert settings["scaling"] == expected and settings["heads"] == 1, bindings
+        assert settings["learning_rate"] == (0.5 if "rate = 0.5" in bindings else 2e-4), bindings
 
 
 # Elements keep what they show in shadow roots, which no dump of a document holds.
@@ -267,6 +268,7 @@ def words_of(document):
     return html.unescape(re.search(r"<pre>(.*)</pre>", document, re.DOTALL)[1]).splitlines()
 
 
+@pytest.mark.slow
 def test_tensorboard_opens_on_charts_that_hold_all_heads(run):
     with tensorboard(run.root) as address:
         words = words_of(browser.dom(f"{address}/frame#custom_scalars"))

@@ -75,6 +75,7 @@ def synced(folder):
         yield run, history
 
 
+@pytest.mark.slow
 def test_everything_arrives_once_and_a_resumed_run_goes_on_as_the_same(tmp_path):
     pytest.importorskip("wandb", reason="pip install 'rbs-tf[wandb]'")
     folder, home = tmp_path / "cart", str(tmp_path / "home")

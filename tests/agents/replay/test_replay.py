@@ -13,6 +13,7 @@ from agents.replay.compression import level_for
 from agents.replay.replay import LOCAL, REVERB, StatisticsReport
 from agents.storage.checkpoint import ReplayFolders
 from agents.targets import SequenceShape
+from rbs_tf.scalings import MomentsWithMaxima
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, first_rows, replay_class
 
@@ -162,7 +163,7 @@ def test_a_priority_that_no_draw_could_use_is_refused(make, priority):
 
 
 def report_of(value: float, episodes: int) -> StatisticsReport:
-    shapes = {"moments": (8, HEADS), "episodes": (episodes, 4)}
+    shapes = {"moments": (10, HEADS), "episodes": (episodes, 4)}  # those of `MomentsWithMaxima`
     return {
         name: value * (index + np.arange(np.prod(shape)).reshape(shape))
         for index, (name, shape) in enumerate(shapes.items(), start=1)
@@ -170,7 +171,7 @@ def report_of(value: float, episodes: int) -> StatisticsReport:
 
 
 def test_statistics_leave_the_queue_in_order_and_once(make):
-    replay = make()
+    replay = make(moments=MomentsWithMaxima)
     reports = [
         report_of(value, episodes)
         for value, episodes in ((1.0 / 3.0, 0), (2.0, 2), (3.0, 1), (4.0, 0), (5.0, 300))
@@ -187,7 +188,7 @@ def test_statistics_leave_the_queue_in_order_and_once(make):
 
 
 def test_a_report_leaves_the_queue_when_the_next_is_asked_for_and_keeps_its_key(make, tmp_path):
-    replay = make(folders=ReplayFolders(tmp_path, None))
+    replay = make(folders=ReplayFolders(tmp_path, None), moments=MomentsWithMaxima)
     for value in (1.0, 2.0):
         replay.put_statistics(report_of(value, 1))
     first, _ = next(replay.statistics())  # by a reader that died
@@ -196,7 +197,7 @@ def test_a_report_leaves_the_queue_when_the_next_is_asked_for_and_keeps_its_key(
     assert keys[0] == first and len(set(keys)) == 2
     saved = pathlib.Path(replay.checkpoint())
     replay.stop()
-    resumed = make(folders=ReplayFolders(emptied(tmp_path / "next"), saved))
+    resumed = make(folders=ReplayFolders(emptied(tmp_path / "next"), saved), moments=MomentsWithMaxima)
     assert [key for key, _ in resumed.statistics()] == keys[1:]
 
 
@@ -207,7 +208,7 @@ def emptied(folder: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.parametrize("compression", [0, 3])
 def test_a_checkpoint_brings_everything_back(make, tmp_path, compression):
-    settings = {"replay_ratio": 2.0, "compression": compression}
+    settings = {"replay_ratio": 2.0, "compression": compression, "moments": MomentsWithMaxima}
     replay = make(folders=ReplayFolders(tmp_path, None), **settings)
     stream = Stream(replay)
     stream.insert(5, priority=0.0)

@@ -1,6 +1,8 @@
 """Environments that do what they must not, as `tests.agents.running.faulty:NAME-v0`."""
 
+import os
 import sys
+import time
 
 import gymnasium
 import numpy as np
@@ -46,6 +48,16 @@ class Step(Healthy):
         sys.exit(4)
 
 
+class Stuck(Healthy):
+    def step(self, action):
+        time.sleep(10**6)
+
+
+class Dies(Healthy):
+    def step(self, action):
+        os._exit(5)
+
+
 class Shape(Healthy):
     def step(self, action):
         return np.zeros(4, np.float32), 1.0, False, False, {}
@@ -71,6 +83,6 @@ class Late(Healthy):
         return super().step(action)
 
 
-KINDS = (Healthy, Broken, Exits, Empty, Reset, Step, Shape, NotANumber, Infinite, Late)
+KINDS = (Healthy, Broken, Exits, Empty, Reset, Step, Stuck, Dies, Shape, NotANumber, Infinite, Late)
 for kind in KINDS:
     gymnasium.register(f"{kind.__name__}-v0", kind)

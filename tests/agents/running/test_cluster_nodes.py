@@ -39,6 +39,7 @@ def on(node, run, names):
     return found
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_a_node_with_half_of_the_collectors_is_lost(cluster, tmp_path):
     nodes, second = cluster
     collectors = {"collector 0", "collector 1"}

@@ -94,7 +94,7 @@ def test_a_run_is_quiet_and_says_what_it_does(finished):
 def test_the_statistics_log_holds_only_what_came_after_the_oldest_checkpoint(finished):
     root, _ = finished
     oldest = min(int(path.name) for path in (root / "checkpoints").iterdir())
-    assert oldest > 0 and [path.name for path in (root / "statistics").iterdir()] == [f"{oldest}.log"]
+    assert oldest > 0 and [path.name for path in (root / "statistics").iterdir()] == [f"{oldest}-1.tfrecord"]
 
 
 def test_tensorboard_gets_everything_a_researcher_looks_at(finished):

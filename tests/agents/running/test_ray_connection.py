@@ -1,5 +1,6 @@
 """Ray is joined or started, twice in one process as well, and what keeps it from that is said in a sentence."""
 
+import importlib
 import os
 import socket
 import subprocess
@@ -33,18 +34,71 @@ for _ in range(2):
 """
 
 
-@pytest.mark.parametrize(("first", "mode"), [("", "token"), ("import ray", "None")])
-def test_it_can_be_opened_twice_and_leaves_the_environment_as_it_was(first, mode):
+@pytest.mark.slow
+def test_it_can_be_opened_twice_and_leaves_the_environment_as_it_was():
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    ran = subprocess.run(
-        [sys.executable, "-c", first + TWICE], cwd=REPOSITORY, env=environment, capture_output=True, text=True
-    )
-    # Workers of the same priority as the process: others that compute beside them do not starve them.
-    assert ran.stdout.split() == [mode, "0", "set()"] * 2, ran.stderr
+    for first, mode in (("", "token"), ("import ray", "None")):
+        ran = subprocess.run(
+            [sys.executable, "-c", first + TWICE],
+            cwd=REPOSITORY,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        # Workers of the same priority as the process: others that compute beside them do not starve them.
+        assert ran.stdout.split() == [mode, "0", "set()"] * 2, ran.stderr
 
 
-def test_a_ray_that_cannot_start_is_a_sentence(monkeypatch, tmp_path):
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("long" * 50)))
+STAND_IN = """
+import os
+
+seen = []
+
+def init(**options):
+    if "BROKEN" in os.environ:
+        raise ConnectionError("The path is too long.\\n  A hint, in many lines.")
+    seen.append(dict(os.environ))
+
+def shutdown():
+    seen.append("shut down")
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """Puts a module in front of the real one, which has not been imported yet."""
+    (tmp_path / "ray.py").write_text(STAND_IN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "ray")
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        monkeypatch.delenv(name)
+    ray_connection._token.cache_clear()
+    yield
+    ray_connection._token.cache_clear()
+
+
+def test_the_settings_of_ray_are_there_while_it_starts_and_no_longer(stand_in):
+    before, found = dict(os.environ), []
+    for _ in range(2):
+        with ray_connection.opened(None, slots=1) as ray:
+            found.append(ray.seen[-1])
+        assert ray.seen[-1] == "shut down" and dict(os.environ) == before
+    for environment in found:
+        assert environment["RAY_AUTH_MODE"] == "token" and environment["RAY_worker_niceness"] == "0"
+        assert environment["PYTHONPATH"].split(os.pathsep)[0] == str(REPOSITORY)
+    assert len({environment["RAY_AUTH_TOKEN"] for environment in found}) == 1
+    assert len(found[0]["RAY_AUTH_TOKEN"]) == 64
+
+
+def test_a_ray_that_the_caller_has_imported_keeps_the_callers_settings(stand_in, monkeypatch):
+    importlib.import_module("ray")
+    monkeypatch.setenv("RAY_worker_niceness", "7")
+    with ray_connection.opened(None, slots=1) as ray:
+        assert "RAY_AUTH_MODE" not in ray.seen[-1] and ray.seen[-1]["RAY_worker_niceness"] == "7"
+
+
+def assert_cannot_start():
     with (
         pytest.raises(
             UsageError, match="Ray cannot start on this machine: .*Leave out --collectors"
@@ -53,6 +107,17 @@ def test_a_ray_that_cannot_start_is_a_sentence(monkeypatch, tmp_path):
     ):
         pass
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_ray_that_cannot_start_is_a_sentence(stand_in, monkeypatch):
+    monkeypatch.setenv("BROKEN", "1")
+    assert_cannot_start()
+
+
+@pytest.mark.slow
+def test_the_real_ray_that_cannot_start_is_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("long" * 50)))
+    assert_cannot_start()
 
 
 def test_a_cluster_that_is_not_there_is_refused_at_once():

@@ -13,7 +13,7 @@ from agents.replay.replay import ReplayStopped  # noqa: E402
 from agents.running import roles  # noqa: E402
 from agents.storage.checkpoint import Checkpointer  # noqa: E402
 from tests.agents.running.test_embedded import configured  # noqa: E402
-from tests.agents.started import DISTRIBUTED  # noqa: E402
+from tests.agents.started import DISTRIBUTED, patience  # noqa: E402
 
 UPDATES = 30
 BINDINGS = (
@@ -64,14 +64,25 @@ def assert_same_weights(role, other):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_run_of_all_roles(cast):
+def test_a_run_of_all_roles(cast, monkeypatch):
     collector = cast.open(roles.CollectorRole, cast.address, 0, 0)
     evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
     learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
-    first = weights(learner)
+    first, published, saved = weights(learner), [], []
+    publish, save = learner._publisher.publish, learner._learner.save
+    monkeypatch.setattr(
+        learner._publisher, "publish", lambda update: [published.append(update), publish(update)]
+    )
+    monkeypatch.setattr(learner._learner, "save", lambda: [saved.append(learner._learner.updates), save()])
+    end = time.monotonic() + patience() / 10
+    while evaluator._weights_step < 0:
+        assert time.monotonic() < end, "the learner publishes its first weights before it works"
+        evaluator._pull()
+    assert_same_weights(evaluator, learner)
     evaluating, collecting = cast.work(evaluator), cast.work(collector)
     result = cast.work(learner).result()
 
+    assert published == [5, 10, 15, 20, 25, 30, 30] and saved == [20, 30]
     assert result["steps"] > 0, "statistics come before the updates that they cause"
     assert result["updates"] == UPDATES and Checkpointer(cast.root, {}).newest()[0] == UPDATES
     assert any(not np.array_equal(now, then) for now, then in zip(weights(learner), first, strict=True))
@@ -92,17 +103,6 @@ def test_a_run_of_all_roles(cast):
     # The round that it was cut off in is not in both counts.
     assert abs(steps - collected) <= collector.training.steps_per_round * collector.training.num_envs
     assert learner._learner._agent.scaling.layer.moments.count.numpy()[0] == steps > 0
-
-
-def test_weights_and_checkpoints_come_while_the_learner_works(cast, monkeypatch):
-    published, saved = [], []
-    collector = cast.open(roles.CollectorRole, cast.address, 0, 0)
-    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
-    monkeypatch.setattr(learner._publisher, "publish", published.append)
-    monkeypatch.setattr(learner._learner, "save", lambda: saved.append(learner._learner.updates))
-    cast.work(collector)
-    cast.work(learner).result()
-    assert published == [5, 10, 15, 20, 25, 30, 30] and saved == [20, 30]
 
 
 def test_a_learner_that_waits_for_sequences_stops(cast):

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 
 QUIET = "from agents.running.startup import quiet; quiet(); quiet()"
@@ -42,12 +44,7 @@ def run(*statements: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_imports_write_nothing():
-    finished = run(QUIET, IMPORTS)
-    assert (finished.stdout, finished.stderr, finished.returncode) == ("", "", 0)
-
-
-def test_reverbs_log_goes_to_the_file_and_python_to_the_terminal(tmp_path):
+def test_imports_and_reverbs_log_stay_off_the_terminal_and_python_on_it(tmp_path):
     program = f"""
 import sys
 from agents.running.startup import native_messages_in
@@ -56,11 +53,12 @@ with native_messages_in({str(tmp_path / "native.log")!r}):
     print("python's own", file=sys.stderr)
 print("after", file=sys.stderr)
 """
-    finished = run(QUIET, program)
+    finished = run(QUIET, IMPORTS, program)
     assert (finished.stdout, finished.stderr, finished.returncode) == ("", "python's own\nafter\n", 0)
     assert "Started replay server" in (tmp_path / "native.log").read_text()
 
 
+@pytest.mark.slow
 def test_everything_is_shown_with_rbs_tf_verbose(tmp_path):
     log = str(tmp_path / "log")
     imports = "from agents.running.startup import native_messages_in"
@@ -68,6 +66,19 @@ def test_everything_is_shown_with_rbs_tf_verbose(tmp_path):
     finished = run(QUIET, program, RBS_TF_VERBOSE="1")
     assert finished.returncode == 0 and not (tmp_path / "log").exists()
     assert "Started replay server" in finished.stderr
+
+
+def test_nothing_is_silenced_with_rbs_tf_verbose(tmp_path):
+    program = f"""
+import os
+from agents.running.startup import native_messages_in
+with native_messages_in({str(tmp_path / "log")!r}):
+    os.write(2, b"of a library")
+print(os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
+"""
+    finished = run(QUIET, program, RBS_TF_VERBOSE="1")
+    assert (finished.stdout, finished.stderr) == ("None\n", "of a library")
+    assert not (tmp_path / "log").exists()
 
 
 def test_errors_and_python_streams_stay():

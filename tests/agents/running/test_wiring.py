@@ -122,7 +122,7 @@ def test_actions_are_sticky_in_evaluation_alone_if_asked_for(monkeypatch):
 
 def test_first_priorities_in_the_replay_are_the_agents_own(tmp_path):
     with (
-        configured(*HEADS, 'include "configs/scaling/none.gin"'),
+        configured(*HEADS, "train.scaling = @scalings.none"),
         EmbeddedRun(tmp_path) as run,
     ):
         while run.replay.size < 12:
@@ -140,7 +140,7 @@ def test_first_priorities_in_the_replay_are_the_agents_own(tmp_path):
 def test_an_update_hands_the_priorities_of_what_it_has_drawn_back_to_the_replay(backend, tmp_path):
     still = "RecurrentMultiHeadAgent.learning_rate = 0.0"
     with (
-        configured(*HEADS, still, f"Replay.backend = '{backend}'", 'include "configs/scaling/none.gin"'),
+        configured(*HEADS, still, f"Replay.backend = '{backend}'", "train.scaling = @scalings.none"),
         EmbeddedRun(tmp_path) as run,
     ):
         while run.replay.size < 12:

@@ -138,14 +138,10 @@ def test_a_damaged_file_makes_the_checkpoint_before_it_the_newest(tmp_path, dama
     assert checkpointer.file("state") == b"state of 1" and checkpointer.newest()[0] == 1
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, pathlib.Path.unlink])
-@pytest.mark.parametrize(
-    "file",
-    ["manifest.json", "extra.json", "variables.index", "replay/chunks.tfrecord", "replay/items.tfrecord"],
-)
-def test_a_damaged_newest_falls_back_to_the_one_before_as_a_whole(started, tmp_path, caplog, damage, file):
+@pytest.mark.parametrize("file", ["extra.json", "variables.index", "replay/chunks.tfrecord"])
+def test_a_damaged_newest_falls_back_to_the_one_before_as_a_whole(started, tmp_path, caplog, file):
     started().go_to(3)
-    damage(tmp_path / "checkpoints" / "3" / file)
+    flip_a_bit(tmp_path / "checkpoints" / "3" / file)
     run = started()
     assert run.checkpointer.restore() == (2, {"step": 2})
     assert run.variable.numpy() == 2.0
@@ -175,12 +171,13 @@ def test_with_nothing_whole_left_a_run_is_refused_and_nothing_changes(started, t
 
 
 @pytest.mark.parametrize(
-    "manifest", ["[]", "{}", "3", "null", '{"extra.json": 5}', '{"extra.json": {"bytes": 1}}']
+    "manifest", ["", "[]", "{}", "3", "null", '{"extra.json": 5}', '{"extra.json": {"bytes": 1}}']
 )
-def test_a_manifest_of_another_form_counts_as_damage(started, tmp_path, manifest):
-    started().go_to(3)
+def test_a_manifest_of_another_form_counts_as_damage(tmp_path, manifest):
+    for step in (2, 3):
+        Checkpointer(tmp_path, {}).save(step)
     (tmp_path / "checkpoints" / "3" / "manifest.json").write_text(manifest)
-    assert started().checkpointer.restore()[0] == 2
+    assert Checkpointer(tmp_path, {}).restore()[0] == 2
 
 
 def test_files_of_other_peoples_are_left_alone(started, tmp_path):
@@ -329,7 +326,7 @@ def test_the_manifest_describes_every_file(tmp_path):
     assert all(entry["bytes"] == (folder / name).stat().st_size for name, entry in manifest.items())
 
 
-def test_whoever_looks_on_reads_the_newest_whole_checkpoint_and_changes_nothing(tmp_path):
+def test_an_onlooker_reads_the_newest_whole_checkpoint_and_changes_nothing(tmp_path):
     variable = tf.Variable(0.0)
     checkpointer = Checkpointer(tmp_path, {"variable": variable})
     for step in (1, 2, 3):
@@ -343,7 +340,7 @@ def test_whoever_looks_on_reads_the_newest_whole_checkpoint_and_changes_nothing(
     assert saved(tmp_path) == ["2", "3", "4.tmp"]
 
 
-def test_whoever_looks_on_needs_a_whole_checkpoint(tmp_path):
+def test_an_onlooker_needs_a_whole_checkpoint(tmp_path):
     with pytest.raises(RunFolderError, match="no whole checkpoint"):
         read_newest(tmp_path, {})
     assert list(tmp_path.iterdir()) == []

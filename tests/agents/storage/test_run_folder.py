@@ -54,7 +54,7 @@ def test_the_same_configuration_goes_on_and_adds_a_line_to_the_commands(tmp_path
 
 def test_a_folder_of_another_format_is_refused_with_the_commit_that_wrote_it(tmp_path):
     start(tmp_path, "train.seed = 3")
-    for text in ("commit abc123\n", "format 1\ncommit abc123\n"):
+    for text in ("commit abc123\n", "format 2\ncommit abc123\n"):
         (tmp_path / "versions.txt").write_text(text)
         with pytest.raises(RunFolderError, match=r"another version of this program \(commit abc123\)"):
             start(tmp_path, "train.seed = 3")
@@ -158,7 +158,7 @@ def test_what_fails_before_anything_was_collected_leaves_no_new_folder_and_old_o
     assert {"config.gin", "command.txt", "train"} <= {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("work", ["checkpoints/5", "statistics/0.log"])
+@pytest.mark.parametrize("work", ["checkpoints/5", "statistics/0-0.tfrecord"])
 def test_a_run_that_has_collected_something_keeps_its_folder_when_it_fails(tmp_path, work):
     with pytest.raises(KeyError), run_folder.opened(tmp_path / "run", ["train.py"]) as root:
         (root / work).parent.mkdir()

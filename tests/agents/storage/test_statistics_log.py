@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from agents import RunFolderError
 from agents.storage import statistics_log
 from agents.storage.statistics_log import StatisticsLog
 
@@ -26,8 +27,8 @@ def append(log, *keys):
 
 def checkpoint(log, step, oldest=0):
     """What a checkpoint does; returns what it remembers."""
-    position = log.position
-    log.saved(step, oldest)
+    position = log.begin_file(step)
+    log.saved(oldest)
     return position
 
 
@@ -43,7 +44,8 @@ def assert_kept(log, *keys):
 def test_reports_come_back_bit_for_bit_though_the_log_was_never_closed(tmp_path):
     log = written(tmp_path)
     assert_kept(StatisticsLog(tmp_path), *REPORTS)
-    log.close()
+    append(log, 7)
+    assert log.keys == set(REPORTS)
 
 
 def test_what_a_checkpoint_holds_does_not_come_back(tmp_path):
@@ -54,13 +56,22 @@ def test_what_a_checkpoint_holds_does_not_come_back(tmp_path):
     assert_kept(StatisticsLog(tmp_path, position), 8)
 
 
-def test_a_process_that_dies_between_checkpoint_and_rotation_counts_nothing_twice(tmp_path):
-    log = written(tmp_path, [7])
-    position = log.position
+def test_a_process_that_dies_right_after_its_checkpoint_counts_nothing_twice(tmp_path):
+    position = written(tmp_path, [7]).begin_file(100)
     resumed = StatisticsLog(tmp_path, position)
     assert_kept(resumed)
     append(resumed, 8)
     assert_kept(StatisticsLog(tmp_path, position), 8)
+
+
+def test_a_process_that_dies_before_its_checkpoint_is_written_loses_nothing(tmp_path):
+    log = written(tmp_path, [7])
+    older = checkpoint(log, 100)
+    append(log, 8)
+    log.begin_file(200)
+    append(log, 2**64 - 1)
+    assert log.keys == {8, 2**64 - 1}
+    assert_kept(StatisticsLog(tmp_path, older), 8, 2**64 - 1)
 
 
 def test_a_checkpoint_of_the_same_step_again_holds_what_came_in_between(tmp_path):
@@ -88,49 +99,86 @@ def test_falling_back_to_an_older_checkpoint_brings_what_came_after_it(tmp_path)
     assert_kept(StatisticsLog(tmp_path, again), 7)
 
 
-def test_records_that_no_checkpoint_needs_are_deleted(tmp_path):
+def test_files_are_read_in_the_order_of_their_numbers(tmp_path):
+    log = written(tmp_path, [])
+    for step in (9, 10):
+        append(log, 8)
+        for _ in range(6):
+            log.begin_file(step)
+        append(log, 7)
+    assert_kept(StatisticsLog(tmp_path), 8, 7, 8, 7)
+
+
+def names(folder):
+    return sorted(path.name for path in (folder / "statistics").iterdir())
+
+
+def test_files_that_no_checkpoint_needs_are_deleted(tmp_path):
     log = written(tmp_path, [7])
     for step in (100, 200, 300):
         append(log, 8)
         checkpoint(log, step, oldest=step - 100)
-    assert sorted(path.name for path in (tmp_path / "statistics").iterdir()) == ["200.log", "300.log"]
+    assert names(tmp_path) == ["200-2.tfrecord", "300-3.tfrecord"]
 
 
-@pytest.mark.parametrize("cut", [1, 40, 10**6])
-def test_a_record_that_was_cut_off_is_dropped_and_the_log_goes_on(cut, tmp_path):
-    written(tmp_path, [7, 2**64 - 1]).close()
-    path = tmp_path / "statistics/0.log"
-    end = path.stat().st_size
-    log = StatisticsLog(tmp_path)
+def test_a_run_that_begins_again_at_a_checkpoint_forgets_what_came_after_it(tmp_path):
+    log = written(tmp_path, [7])
+    older = checkpoint(log, 100)
     append(log, 8)
-    log.close()
+    newer = checkpoint(log, 200)
+    append(log, 7)
+    statistics_log.forget_after(tmp_path, newer)
+    assert_kept(StatisticsLog(tmp_path, older), 8)
+    statistics_log.forget_after(tmp_path, (0, 0))
+    assert names(tmp_path) == []
+
+
+def keys_read(path):
+    return [key for key, _ in statistics_log._read(path)]
+
+
+def test_a_record_that_was_cut_off_is_dropped_without_a_word_and_the_log_goes_on(tmp_path, caplog):
+    log, path = written(tmp_path, [7, 2**64 - 1]), tmp_path / "statistics/0-0.tfrecord"
+    end = path.stat().st_size
+    append(log, 8)
     whole = path.read_bytes()
-    path.write_bytes(whole[: min(end + cut, len(whole) - 1)])
-    log = StatisticsLog(tmp_path)
-    assert_kept(log, 7, 2**64 - 1)
-    log.append(8, REPORTS[8])
+    for cut in (1, 11, 12, 40, len(whole) - end - 1):  # within the length, its checksum, the report, its own
+        path.write_bytes(whole[: end + cut])
+        assert keys_read(path) == [7, 2**64 - 1]
+    append(StatisticsLog(tmp_path), 8)
     assert_kept(StatisticsLog(tmp_path), *REPORTS)
+    assert not caplog.messages
 
 
-def test_a_flipped_bit_anywhere_costs_the_record_that_it_is_in_and_no_other(tmp_path, caplog):
-    written(tmp_path).close()
-    path = tmp_path / "statistics/0.log"
-    whole = path.read_bytes()
-    ends = [end for *_, end in statistics_log._records(path)]
-    rng = np.random.default_rng(0)
-    for place in (*range(24), *rng.integers(24, len(whole), 200)):
+def test_a_flipped_bit_costs_its_record_and_those_behind_it_in_the_file_and_is_said(tmp_path, caplog):
+    log, path = written(tmp_path, [7]), tmp_path / "statistics/0-0.tfrecord"
+    end = path.stat().st_size
+    append(log, 2**64 - 1)
+    append(StatisticsLog(tmp_path), 8)
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for place in (0, 7, 8, 11, 12, end - 1, end, *rng.integers(12, len(whole), 5), len(whole) - 1):
         data = bytearray(whole)
         data[place] ^= 1 << rng.integers(8)
         path.write_bytes(data)
         caplog.clear()
-        hit = int(np.searchsorted(ends, place, side="right"))
-        assert_kept(StatisticsLog(tmp_path), *(key for index, key in enumerate(REPORTS) if index != hit))
-        assert f"{path} is damaged" in caplog.text
+        assert keys_read(path) == ([] if place < end else [7])
+        assert caplog.messages == [f"{path} is damaged: some of its statistics are lost."]
+    assert_kept(StatisticsLog(tmp_path), 7, 8)  # other files are read
+
+
+def test_a_full_disk_is_said_before_a_report_counts(tmp_path):
+    log = StatisticsLog(tmp_path)
+    log._writer = statistics_log.tf.io.TFRecordWriter("/dev/full")
+    with pytest.raises(
+        RunFolderError, match=f"Cannot write to {tmp_path}/statistics: .*No space left.* Nothing is lost"
+    ):
+        append(log, 7)
+    assert not log.keys
 
 
 def test_files_of_other_peoples_are_left_alone(tmp_path):
     (tmp_path / "statistics").mkdir()
-    notes = tmp_path / "statistics" / "notes.log"
+    notes = tmp_path / "statistics" / "notes.tfrecord"
     notes.write_text("mine")
     log = written(tmp_path)
     for step in (100, 200):

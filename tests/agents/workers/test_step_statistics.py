@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from rbs_tf import ReturnMoments
+from rbs_tf import ReturnMoments, discounted_returns
+from rbs_tf.scalings import MomentsWithMaxima
 from tests.agents.queue import drained
 from tests.agents.scripted import HEADS, ScriptedEnvironment, collecting, merged, reward_of
 
@@ -54,6 +55,22 @@ def test_every_transition_and_every_return_enters_the_statistics_once(start):
     found = merged(drained(replay))
     np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-12)
     assert found.count.tolist() == [collector.environment_steps] * 2
+
+
+def test_maxima_are_reported_where_a_scaling_observes_them(start):
+    scripts = [[3, 5], [17]]
+    collector, replay = start(ScriptedEnvironment(scripts), moments=MomentsWithMaxima)
+    for _ in range(9):
+        collector.run(4)
+    expected = MomentsWithMaxima.empty(len(HEADS))
+    for index, episode, length, ended in played(scripts, 36):
+        steps = scripted_steps(index, episode, length, ended)
+        expected = MomentsWithMaxima.merge(expected, MomentsWithMaxima.from_steps(*steps))
+        if ended:
+            returns = MomentsWithMaxima.from_returns(discounted_returns(*steps))
+            expected = MomentsWithMaxima.merge(expected, returns)
+    found = merged(drained(replay), MomentsWithMaxima)
+    np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9)
 
 
 def test_finished_episodes_are_returned_and_reported(start):

@@ -258,9 +258,8 @@ def test_the_batched_environment_restores_them(name):
     np.testing.assert_array_equal(rewards(other), rewards(env))
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments", "words"),
-    [
+def test_wrong_arguments_are_refused_in_a_sentence():
+    for kind, arguments, words in (
         (ScaleRewards, {"scale": 0}, "scale=0: expected a finite number above 0"),
         (ScaleRewards, {"scale": math.inf}, "scale=inf: expected a finite number above 0"),
         (ScaleRewards, {"scale": "10"}, "scale='10': expected a finite number above 0"),
@@ -277,8 +276,6 @@ def test_the_batched_environment_restores_them(name):
         (DriftRewards, {"steps": 2.5}, "steps=2.5: expected a whole number of at least 1"),
         (DriftRewards, {"steps": 9, "end": 0.0}, "end=0.0: expected a finite number above 0"),
         (DriftRewards, {"steps": 9, "gradual": 1}, "gradual=1: expected True or False"),
-    ],
-)
-def test_wrong_arguments_are_refused_in_a_sentence(kind, arguments, words):
-    with pytest.raises(ValueError, match=words):
-        kind(Game(), **arguments)
+    ):
+        with pytest.raises(ValueError, match=words):
+            kind(Game(), **arguments)

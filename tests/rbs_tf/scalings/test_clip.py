@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rbs_tf.scalings.clip import ClippedRewards
 from tests.agents.small_agent import as_sequence, make_agent, random_windows
-from tests.rbs_tf.scalings.test_false_friends import NOTHING, SHAPE
+from tests.rbs_tf.scalings.episodes import SHAPE, context
 
 PAIRS = ((0.0, False), (0.9, False), (1.0, True))
 
@@ -18,16 +18,10 @@ def test_rewards_are_clipped_to_plus_and_minus_one(reward):
     assert ClippedRewards(1).rewards(tf.fill([1, 1, 1], reward)).numpy().item() == np.clip(reward, -1, 1)
 
 
-def test_it_is_not_homogeneous():
-    rewards = tf.constant([[[0.5]], [[3.0]]])
-    clipped = ClippedRewards(1).rewards(10.0 * rewards)
-    np.testing.assert_array_equal(clipped[:, 0, 0], [1.0, 1.0])
-
-
 def test_errors_and_values_are_left_alone_and_there_is_no_state():
     scaling = ClippedRewards(2)
     targets, outputs = 1e3 * tf.random.normal(SHAPE), 1e3 * tf.random.normal(SHAPE)
-    np.testing.assert_array_equal(scaling.errors(targets, outputs, NOTHING), targets - outputs)
+    np.testing.assert_array_equal(scaling.errors(targets, outputs, context()), targets - outputs)
     np.testing.assert_array_equal(scaling.values(outputs), outputs)
     assert scaling.summaries() == {} and scaling.variables == ()
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
 from tests.agents.small_agent import as_sequence, make_agent, random_windows, some_moments
-from tests.rbs_tf.scalings.test_false_friends import NOTHING, SHAPE, WAVE, H, episode
+from tests.rbs_tf.scalings.episodes import SHAPE, H, context
+from tests.rbs_tf.scalings.test_false_friends import WAVE, episode
 
 
 class Stream(gymnasium.Env):
@@ -121,33 +122,8 @@ def test_errors_and_values_are_left_alone():
     scaling = GymnasiumNormalise(H)
     scaling.observe(episode(1e3 * WAVE))
     targets, outputs = tf.random.normal(SHAPE), tf.random.normal(SHAPE)
-    np.testing.assert_array_equal(scaling.errors(targets, outputs, NOTHING), targets - outputs)
+    np.testing.assert_array_equal(scaling.errors(targets, outputs, context()), targets - outputs)
     np.testing.assert_array_equal(scaling.values(outputs), outputs)
-
-
-def test_summaries_show_what_rewards_are_divided_by():
-    scaling = GymnasiumNormalise(H)
-    scaling.observe(episode(WAVE))
-    assert list(scaling.summaries()) == ["reward_scale"]
-    np.testing.assert_array_equal(scaling.summaries()["reward_scale"], scaling.scale)
-
-
-def test_a_restored_scaling_goes_on_as_if_it_had_never_stopped(tmp_path):
-    scaling, restored = GymnasiumNormalise(H), GymnasiumNormalise(H)
-    scaling.observe(episode(WAVE))
-    path = tf.train.Checkpoint(scaling=scaling).write(str(tmp_path / "scaling"))
-    tf.train.Checkpoint(scaling=restored).read(path).assert_consumed()
-    for each in (scaling, restored):
-        each.observe(episode(100.0 * WAVE))
-    np.testing.assert_array_equal(restored.scale, scaling.scale)
-
-
-def test_xla_equals_eager_and_reads_statistics_anew():
-    scaling, rewards = GymnasiumNormalise(H), tf.random.normal(SHAPE)
-    compiled = tf.function(scaling.rewards, jit_compile=True)
-    for size in (1.0, 100.0):
-        scaling.observe(episode(size * WAVE))
-        np.testing.assert_allclose(compiled(rewards), scaling.rewards(rewards), rtol=1e-6)
 
 
 def test_an_epsilon_that_is_not_positive_is_refused():

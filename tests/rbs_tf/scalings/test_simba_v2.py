@@ -6,9 +6,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbs_tf import ReturnMoments, discounted_returns
-from rbs_tf.scalings import GymnasiumNormalise, SimbaV2
-from rbs_tf.scalings.magnitudes import Magnitudes
+from rbs_tf import discounted_returns
+from rbs_tf.scalings import GymnasiumNormalise, MomentsWithMaxima, SimbaV2
 
 H = 2
 
@@ -17,10 +16,8 @@ def observe(scaling, rewards, gamma):
     """One episode, rewards [T], for H heads alike; what comes at its end comes a moment later."""
     discounts = np.append(np.full(len(rewards) - 1, gamma), 0.0)
     rewards, discounts = (np.repeat(np.c_[x], H, axis=1) for x in (rewards, discounts))
-    returns = discounted_returns(rewards, discounts)
-    sizes = Magnitudes.from_steps(rewards, discounts)
-    scaling.observe(ReturnMoments.from_steps(rewards, discounts), magnitudes=sizes)
-    scaling.observe(ReturnMoments.from_returns(returns), magnitudes=Magnitudes.from_returns(returns))
+    scaling.observe(MomentsWithMaxima.from_steps(rewards, discounts))
+    scaling.observe(MomentsWithMaxima.from_returns(discounted_returns(rewards, discounts)))
 
 
 def scale(episodes, gamma, **options):
@@ -85,9 +82,7 @@ def test_no_return_that_is_known_exceeds_the_bound(seed, gamma, size):
 def test_a_large_reward_is_bounded_before_its_return_is_known():
     scaling, rewards = SimbaV2(H), np.zeros((10_000, H))
     rewards[50] = 1e6
-    discounts = np.full_like(rewards, 0.9)
-    sizes = Magnitudes.from_steps(rewards, discounts)
-    scaling.observe(ReturnMoments.from_steps(rewards, discounts), magnitudes=sizes)
+    scaling.observe(MomentsWithMaxima.from_steps(rewards, np.full_like(rewards, 0.9)))
     np.testing.assert_allclose(scaling.rewards(tf.fill((1, 1, H), 1e6)), 5.0, rtol=1e-6)
 
 
@@ -95,36 +90,13 @@ def test_without_a_bound_it_is_gymnasiums():
     plain, unbounded = GymnasiumNormalise(H), SimbaV2(H, max_return=np.inf)
     for seed in range(3):
         rewards = np.random.default_rng(seed).normal(size=(30, H))
-        moments = ReturnMoments.from_episode(rewards, np.full((30, H), 0.9))
-        plain.observe(moments)
-        unbounded.observe(moments, magnitudes=Magnitudes.from_steps(rewards, rewards))
+        for scaling in (plain, unbounded):
+            scaling.observe(MomentsWithMaxima.from_episode(rewards, np.full((30, H), 0.9)))
     np.testing.assert_array_equal(unbounded.scale, plain.scale)
 
 
-def test_xla_equals_eager_and_reads_statistics_anew():
-    scaling, rewards = SimbaV2(H), tf.random.normal((4, 3, H))
-    compiled = tf.function(scaling.rewards, jit_compile=True)
-    for size in (1.0, 100.0):
-        observe(scaling, size * np.arange(10.0), 0.9)
-        np.testing.assert_allclose(compiled(rewards), scaling.rewards(rewards), rtol=1e-6)
-
-
-def test_a_restored_scaling_goes_on_as_if_it_had_never_stopped(tmp_path):
-    scaling, restored = SimbaV2(H), SimbaV2(H)
-    observe(scaling, np.arange(10.0), 0.9)
-    path = tf.train.Checkpoint(scaling=scaling).write(str(tmp_path / "scaling"))
-    tf.train.Checkpoint(scaling=restored).read(path).assert_consumed()
-    for each in (scaling, restored):
-        observe(each, -np.arange(30.0), 0.9)
-    np.testing.assert_array_equal(restored.scale, scaling.scale)
-
-
-def test_options_out_of_range_and_moments_alone_are_refused():
+def test_options_out_of_range_are_refused():
     with pytest.raises(ValueError, match=r"max_return must be positive, got 0.0. SimbaV2's is 5"):
         SimbaV2(H, max_return=0.0)
     with pytest.raises(ValueError, match="epsilon must be positive"):
         SimbaV2(H, epsilon=-1.0)
-    scaling = SimbaV2(H)
-    with pytest.raises(ValueError, match="needs the sizes of rewards"):
-        scaling.observe(ReturnMoments.from_steps(np.ones((3, H)), np.ones((3, H))))
-    np.testing.assert_array_equal(scaling.layer.moments.count, 0.0)

@@ -97,6 +97,7 @@ def test_csv_files_lie_beside_the_page(page):
     assert {row["aggregate"] for row in tables["aggregates"]} > {"interquartile mean", "capped mean"}
 
 
+@pytest.mark.slow
 def test_a_picture_of_it_is_not_blank(page, tmp_path):
     from matplotlib.image import imread
 
@@ -113,10 +114,10 @@ def test_one_run_over_steps_without_losses_makes_a_page(tmp_path):
     assert (tmp_path / "numbers" / "learning_curves.csv").exists()
 
 
-@pytest.mark.parametrize("arguments", [["{}"], ["{}/nowhere"]])
-def test_no_run_is_one_clear_line(tmp_path, arguments):
-    with pytest.raises(UsageError, match=f"No run to report on in {tmp_path}.*config.gin"):
-        main([argument.format(tmp_path) for argument in arguments])
+def test_no_run_is_one_clear_line(tmp_path):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match=f"No run to report on in {folder}.*config.gin"):
+            main([str(folder)])
 
 
 def test_a_run_that_has_not_begun_is_named(tmp_path):
@@ -146,12 +147,12 @@ def test_a_damaged_run_is_left_out_with_the_reason_and_the_others_are_reported_o
     assert f"{tmp_path / 'binary'}: left out, " in said and f"{tmp_path / 'whole'}: pong" in said
 
 
-@pytest.mark.parametrize("output", ["folder", "file/report.html", "/proc/report.html"])
-def test_a_place_that_cannot_be_written_to_is_found_out_before_computing(root, tmp_path, output):
+def test_a_place_that_cannot_be_written_to_is_found_out_before_computing(root, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match="--output"):
-        main([str(root), f"--output={tmp_path / output}"])
+    for output in ("folder", "file/report.html", "/proc/report.html"):
+        with pytest.raises(UsageError, match="--output"):
+            print(output, main([str(root), f"--output={tmp_path / output}"]))
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -44,10 +44,10 @@ def test_what_gin_itself_writes_is_read():
     assert parse(text) == {"thing.names": ("a", "b"), "thing.of": "@report_test.thing", "thing.size": 7}
 
 
-@pytest.mark.parametrize("text", ["train.env = 'po", "train.updates =", "Heads.pairs = ((0.0, True),"])
-def test_half_a_file_is_refused(text):
-    with pytest.raises((SyntaxError, ValueError)):
-        parse(text)
+def test_half_a_file_is_refused():
+    for text in ("train.env = 'po", "train.updates =", "Heads.pairs = ((0.0, True),"):
+        with pytest.raises((SyntaxError, ValueError)):
+            print(text, parse(text))
 
 
 def of(scaling, **others):

@@ -34,7 +34,7 @@ train.scaling = @scalings.{scaling}
 train.seed = {seed}
 train.updates = {updates}
 """
-OF_RETURN = "\nreturn_based.n_step = False\n"
+OF_RETURN = "\nreturn_based.value_bias = False\n"
 
 
 def write_run(

@@ -1,0 +1,191 @@
+"""What holds for every scaling: graphs, checkpoints, gradients, padding, and heads that do not see one another."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rbs_tf import scalings
+from rbs_tf.scalings import ErrorBasedScaling, MaxReward, PopArt, ReturnBasedScaling, ReturnOut
+from tests.rbs_tf.scalings.episodes import (
+    ROWS,
+    SHAPE,
+    H,
+    LastLayers,
+    context,
+    episode,
+    layers_for,
+    normal,
+    numbers,
+    played,
+    update,
+)
+
+UNITLESS = {
+    "pop_art, first targets": functools.partial(PopArt, start_at_first_targets=True),
+    "max_reward": MaxReward,
+    "return_out": ReturnOut,
+    "return_out, half-life": functools.partial(ReturnOut, half_life=50.0),
+}
+CATEGORICAL = {"two_hot": scalings.TwoHot, "hl_gauss": scalings.HLGauss}
+BY_VALUE = {
+    "none": scalings.Scaling,
+    "clip": scalings.ClippedRewards,
+    "cross_head": functools.partial(scalings.CrossHeadScaling, step=0.3),
+    "error": functools.partial(ErrorBasedScaling, step=0.3),
+    "error, window": functools.partial(ErrorBasedScaling, window=2),
+    "gymnasium": scalings.GymnasiumNormalise,
+    "horizon": scalings.Horizon,
+    "pop_art": functools.partial(PopArt, step_size=0.3),
+    "return": ReturnBasedScaling,
+    "return, all options": functools.partial(
+        ReturnBasedScaling, target_network_term=True, value_bias=True, half_life=50.0
+    ),
+    "return_std": scalings.ReturnStd,
+    "reward_std": scalings.RewardStd,
+    "signed_hyperbolic": scalings.SignedHyperbolic,
+    "simba_v2": scalings.SimbaV2,
+    **UNITLESS,
+}
+SCALINGS = BY_VALUE | CATEGORICAL
+EVERY = pytest.mark.parametrize("name", SCALINGS)
+
+
+def test_every_class_of_scalings_is_here():
+    built = {type(kind(H)) for kind in SCALINGS.values()}
+    named = {getattr(scalings, name) for name in scalings.__all__}
+    classes = {kind for kind in named if issubclass(kind, scalings.Scaling)} - {scalings.CategoricalScaling}
+    assert built == classes
+
+
+@EVERY
+def test_xla_computes_the_same(name):
+    plain, compiled = SCALINGS[name](H), SCALINGS[name](H)
+    for a, b in zip(played(plain), played(compiled, by_xla=True), strict=True):
+        for eager, by_xla in zip(a, b, strict=True):
+            np.testing.assert_allclose(by_xla, eager, rtol=1e-4, atol=1e-4)
+    for a, b in zip(numbers(plain), numbers(compiled), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-7)
+
+
+@EVERY
+def test_a_restored_scaling_goes_on_as_if_it_had_never_stopped(name, tmp_path):
+    scaling, restored = SCALINGS[name](H), SCALINGS[name](H)
+    layers, copies = layers_for(scaling), layers_for(restored)
+    played(scaling, range(3), layers=layers)
+    path = tf.train.Checkpoint(scaling=scaling).write(str(tmp_path / "scaling"))
+    tf.train.Checkpoint(scaling=restored).read(path).assert_consumed()
+    for copy, layer in zip(copies, layers, strict=True):
+        copy.assign(layer)
+    for a, b in zip(played(scaling, [3], layers=layers), played(restored, [3], layers=copies), strict=True):
+        np.testing.assert_array_equal(a[0], b[0])
+        np.testing.assert_array_equal(a[1], b[1])
+    for a, b in zip(numbers(scaling), numbers(restored), strict=True):
+        np.testing.assert_array_equal(b, a)
+    assert {value.dtype for value in numbers(scaling)} <= {np.dtype(np.float64), np.dtype(bool)}
+
+
+@EVERY
+def test_errors_may_be_asked_for_without_changing_anything(name):
+    scaling, before = SCALINGS[name](H), None
+    for seen in (range(0), range(3)):
+        played(scaling, seen)
+        before, rewards = numbers(scaling), tf.constant(normal(7, 50.0, ROWS))
+        targets, batch = scaling.rewards(rewards)[:5], context(rewards=rewards)
+        raw = LastLayers(scaling.outputs_per_action)()[:5]
+        errors = scaling.errors(targets, scaling.decode(raw), batch)
+        losses = scaling.losses(errors, targets, raw, batch)
+        assert np.isfinite(errors).all() and np.isfinite(losses).all()
+        for shown in scaling.summaries().values():
+            assert shown.shape == (H,) and np.isfinite(shown).all()
+        for a, b in zip(before, numbers(scaling), strict=True):
+            np.testing.assert_array_equal(b, a)
+
+
+@pytest.mark.parametrize("name", BY_VALUE)
+def test_only_outputs_carry_gradients_and_only_into_their_own_errors(name):
+    scaling = BY_VALUE[name](H)
+    played(scaling)
+    outputs, rewards = tf.Variable(normal(1)), tf.Variable(normal(2, 20.0, ROWS))
+    with tf.GradientTape() as tape:
+        batch = context()._replace(rewards=rewards)
+        errors = scaling.errors(tf.constant(normal(3, 20.0)), outputs, batch)
+    into_outputs, into_rewards = tape.gradient(errors, (outputs, rewards))
+    assert into_rewards is None or not np.any(into_rewards)
+    # What errors are divided by is the same for all of a head: a gradient through it would differ between them.
+    assert (into_outputs.numpy() < 0.0).all()
+    np.testing.assert_allclose(into_outputs, np.broadcast_to(into_outputs[0, 0], SHAPE), rtol=1e-6)
+
+
+@EVERY
+def test_what_stands_in_padding_does_not_count(name):
+    clean, dirty = SCALINGS[name](H), SCALINGS[name](H)
+    for a, b in zip(played(clean), played(dirty, padding=np.inf), strict=True):
+        np.testing.assert_array_equal(b[0], a[0])
+        np.testing.assert_array_equal(b[1], a[1])
+    for a, b in zip(numbers(clean), numbers(dirty), strict=True):
+        np.testing.assert_array_equal(b, a)
+
+
+@EVERY
+def test_a_batch_of_padding_changes_nothing(name):
+    scaling = SCALINGS[name](H)
+    layers = layers_for(scaling)
+    played(scaling, layers=layers)
+    if "window" not in name:  # in which it takes a place
+        before = scaling.summaries()
+        update(scaling, layers, tf.zeros(ROWS), tf.zeros(ROWS[:2]), tf.constant(False))
+        for shown, value in scaling.summaries().items():
+            np.testing.assert_array_equal(value, before[shown], err_msg=shown)
+    errors, losses = update(SCALINGS[name](H), layers, tf.zeros(ROWS), tf.zeros(ROWS[:2]), tf.constant(True))
+    assert not np.any(errors) and np.isfinite(losses).all()
+
+
+@EVERY
+def test_heads_do_not_see_one_another(name):
+    plain, other = SCALINGS[name](H), SCALINGS[name](H)
+    for a, b in zip(played(plain), played(other, factor=np.array([1.0, 1000.0])), strict=True):
+        np.testing.assert_array_equal(b[0][..., 0], a[0][..., 0])
+        np.testing.assert_array_equal(b[1][..., 0], a[1][..., 0])
+
+
+@pytest.mark.parametrize("name", UNITLESS)
+@settings(deadline=None, max_examples=8)
+@example(exponent=-100, updates=2)
+@example(exponent=100, updates=2)
+@given(exponent=st.integers(-60, 60), updates=st.integers(0, 4))
+def test_rewards_times_a_power_of_two_leave_errors_and_weights_as_they_are_to_the_last_bit(
+    name, exponent, updates
+):
+    """From the very first priorities on, for which there are no statistics yet."""
+    found = []
+    for factor in (1.0, 2.0**exponent):
+        scaling = UNITLESS[name](H)
+        layers, rewards = layers_for(scaling), np.float32(factor) * normal(7, 5.0, ROWS)
+        errors = [errors for errors, _ in played(scaling, range(updates), factor, layers)]
+        errors.append(scaling.errors(rewards[:5], layers[0]()[:5], context(rewards=rewards)))
+        found.append([*errors, layers[0]()])
+    for plain, large in zip(*found, strict=True):
+        np.testing.assert_array_equal(large, plain)
+
+
+@pytest.mark.parametrize("name", BY_VALUE.keys() - UNITLESS.keys() - {"error", "error, window", "horizon"})
+def test_for_the_others_the_unit_matters(name):
+    """By their floors, bounds and first units, if not by design."""
+    small, large = (played(BY_VALUE[name](H), factor=factor)[-1][0].numpy() for factor in (2.0**-20, 1.0))
+    assert not np.allclose(small, large, rtol=1e-3)
+
+
+def test_a_large_reward_has_a_small_error_when_its_batch_is_the_first_to_hold_it():
+    rewards = np.zeros(ROWS)
+    rewards[1, 0] = 1e6
+    targets, outputs = tf.constant(rewards[:5], tf.float32), tf.zeros(SHAPE)
+    for name in ("return", "error", "cross_head", "max_reward", "return_out", "pop_art, first targets"):
+        errors = SCALINGS[name](H).errors(targets, outputs, context(rewards=rewards))
+        assert np.abs(errors).max() < 5, name
+    seen = ReturnBasedScaling(H)
+    seen.observe(episode(size=1e-3))
+    assert np.abs(seen.errors(targets, outputs, context())).max() > 1e7, "sigma_batch would have seen it"
