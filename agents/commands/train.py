@@ -237,7 +237,7 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag(
         "--replay",
         choices=settings.BACKENDS,
-        help="a Reverb server, or in this process with seeded draws (reverb where there is one; sets Replay.backend)",
+        help="in this process with seeded draws, or a Reverb server (local; sets Replay.backend)",
     )
     flag(
         "--collectors",
