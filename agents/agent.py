@@ -12,11 +12,11 @@ from tf_agents.agents import tf_agent
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
-from agents import PROBABILITY
 from agents.bandit import HeadBandit
 from agents.diagnostics import batch_means, torso_activity
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
+from agents.tags import PROBABILITY
 from agents.targets import Sequence, SequenceShape, Steps, sequence_spec, unpacked
 from agents.update import Network, TDLoss, first_priorities, td_loss, transitions
 from networks.recurrent_core import State
@@ -221,7 +221,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         # Ahead of XLA, which would recompile for every number of pieces.
         experience = self._unpacked(experience, weights)
         info = self._loss_info(self._compiled_update(experience))
-        self.train_step_counter.assign_add(1)
+        # Not before the batch is there: a dataset that ends instead makes no update.
+        with tf.control_dependencies([info.loss]):
+            self.train_step_counter.assign_add(1)
         tf.cond(
             self.train_step_counter % self._target_update_period == 0,
             self._replace_target,

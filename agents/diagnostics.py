@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from agents import DEAD, LOSS, SCALED, SPREAD, UNSCALED
+from agents.tags import DEAD, LOSS, SCALED, SPREAD, UNSCALED
 from agents.targets import SequenceShape, of_all_replicas
 from agents.update import TDLoss
 from networks.recurrent_q_network import RecurrentQNetwork

@@ -45,7 +45,7 @@ class Sequence(NamedTuple):
 
     steps: Steps  # [B, L, ...]; the observation may be `Packed`
     core_state: Any  # (h, c), each float32 [B, U], entering row 0
-    probability: Any  # float32 [B], of the draw; 0 where draws are not random
+    probability: Any  # float32 [B], of the draw
     table_size: Any  # int64 [B], sequences in the table at the draw
 
 
@@ -175,14 +175,8 @@ def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: 
     Under `tf.distribute` the batch is that of all replicas.
     """
     scaled = tf.cast(table_size, tf.float32) * tf.cast(probability, tf.float32)
-    of_all = of_all_replicas(scaled)
-    # A FIFO draw reports no probability of its own (zero): then every sequence counts alike.
-    uniform = tf.reduce_all(of_all <= 0.0)
-
-    def weight(scaled: tf.Tensor) -> tf.Tensor:
-        return tf.where(uniform, tf.ones_like(scaled), tf.pow(tf.maximum(scaled, 1e-12), -exponent))
-
-    return weight(scaled) / tf.reduce_max(weight(of_all))
+    weights = tf.pow(tf.maximum(scaled, 1e-12), -exponent)
+    return weights / tf.reduce_max(of_all_replicas(weights))
 
 
 def of_all_replicas(values: tf.Tensor) -> tf.Tensor:

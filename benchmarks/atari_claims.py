@@ -26,7 +26,7 @@ from typing import Any, NamedTuple  # noqa: E402
 
 import numpy as np  # noqa: E402
 
-from agents import RETURN  # noqa: E402
+from agents.tags import RETURN  # noqa: E402
 from agents.workers.evaluator import Evaluator  # noqa: E402
 from benchmarks import grid  # noqa: E402
 from benchmarks.performance import processor  # noqa: E402

@@ -27,10 +27,10 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from agents import LOSS, PROBABILITY, SCALED, UNSCALED
 from agents.commands.flags import count
 from agents.running import processes
 from agents.running.embedded import EmbeddedRun
+from agents.tags import LOSS, PROBABILITY, SCALED, UNSCALED
 from agents.workers.parts import Result
 from benchmarks.quickstart_curves import scalars
 

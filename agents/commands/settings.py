@@ -11,9 +11,9 @@ import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from agents import UsageError
 from agents.commands import configuration
 from agents.commands.flags import nearest
+from agents.errors import UsageError
 
 
 class Setting(NamedTuple):

@@ -17,7 +17,7 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from agents import UsageError
+from agents.errors import UsageError
 from agents.replay.blocks import Layout
 from agents.replay.memory import check_memory
 from agents.replay.rows import Rows

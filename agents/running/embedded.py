@@ -12,7 +12,7 @@ import contextlib
 import os
 from typing import TypeVar
 
-from agents import EnvironmentFault, UsageError
+from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
 from agents.monitoring.progress import Progress, closing_words
 from agents.running.signals import on_first_signal

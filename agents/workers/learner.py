@@ -17,13 +17,13 @@ import tensorflow as tf
 from tf_agents.agents import tf_agent
 from tf_agents.train import learner as tf_agents_learner
 
-from agents import RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE, RunFolderError
 from agents.agent import LossExtra, RecurrentMultiHeadAgent
+from agents.errors import RunFolderError
 from agents.monitoring import summaries
 from agents.replay.replay import Replay, StatisticsReport
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
-from agents.workers.step_statistics import moments_of
+from agents.tags import RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE
 
 _LATEST = 100  # updates that loss scales are taken over
 _FRAMES = 1024  # that the torso is set from
@@ -234,7 +234,7 @@ class Learner:
     def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
         if not reports:
             return []
-        kind = moments_of(self._agent.scaling)
+        kind = self._agent.scaling.moments_class
         merged = functools.reduce(kind.merge, [kind.from_array(report["moments"]) for report in reports])
         self._agent.observe(merged)
         self.environment_steps += int(merged.count[0])

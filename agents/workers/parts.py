@@ -23,7 +23,6 @@ from agents.storage.checkpoint import Checkpointer
 from agents.targets import SequenceShape
 from agents.workers.collector import Collector
 from agents.workers.learner import Learner
-from agents.workers.step_statistics import moments_of
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
@@ -200,7 +199,7 @@ class Training:
         """
         observation_spec = tensor_spec.from_spec(environment.time_step_spec()).observation
         state_spec, num_heads = self._network(environment).state_spec, len(Heads())
-        moments = moments_of(self.scaling(num_heads))
+        moments = self.scaling(num_heads).moments_class
         parts = SequenceShape(), observation_spec, state_spec, num_heads, moments
         if (backend or chosen_backend(connection.get("folders"))) == LOCAL:
             return LocalReplay(*parts, seed=self.derived_seed(*_DRAWS), **connection)
@@ -250,7 +249,7 @@ class Training:
             replay,
             agent.shape,
             agent.initial_priorities,
-            moments=moments_of(agent.scaling),
+            moments=agent.scaling.moments_class,
             name=name,
         )
 

@@ -10,12 +10,6 @@ from agents.replay.replay import Episode, StatisticsReport
 from agents.replay.rows import Rows
 from agents.storage.state import State, joined, part
 from rbs_tf import ReturnMoments, discounted_returns
-from rbs_tf.scalings import Scaling
-
-
-def moments_of(scaling: Scaling) -> type[ReturnMoments]:
-    """The class of the moments that a scaling observes."""
-    return scaling.needs.get("moments", ReturnMoments)
 
 
 class Reports:
@@ -26,7 +20,7 @@ class Reports:
       num_envs: N.
       max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
         on as if a new one began.
-      moments: the class of what is reported, see `moments_of`.
+      moments: the class of what is reported, see `Scaling.moments_class`.
     """
 
     def __init__(

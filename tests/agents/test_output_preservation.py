@@ -13,7 +13,6 @@ from tf_agents.trajectories.time_step import StepType
 from agents.replay.rows import Rows
 from agents.targets import Sequence, SequenceShape, Steps
 from agents.workers.collector import Collector
-from agents.workers.step_statistics import moments_of
 from rbs_tf.scalings import MaxReward, MomentsWithMaxima, PopArt, ReturnBasedScaling, ReturnOut
 from tests.agents.small_agent import ACTIONS, FEATURES, PAIRS, as_sequence, make_agent, random_windows, shake
 from tests.agents.test_scaling_interface import values_of
@@ -166,7 +165,7 @@ def actions_of(agent, pays, steps):
     """Actions while the agent plays and learns, one array [10, N] after the other."""
     replay, environment = SeededReplay(agent.shape), Match(pays)
     played = []
-    kind = moments_of(agent.scaling)
+    kind = agent.scaling.moments_class
     parts = environment, agent.collect_policy, agent.heads, replay, agent.shape, agent.initial_priorities
     collector = Collector(*parts, moments=kind)
     train = tf.function(agent.train)

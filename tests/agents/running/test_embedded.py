@@ -14,7 +14,7 @@ import tensorflow as tf
 from packaging.version import Version
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from agents import UsageError
+from agents.errors import UsageError
 
 REPOSITORY = Path(__file__).parents[3]
 # The quickstart's parts at the size of a test.

@@ -21,6 +21,7 @@ BINDINGS = (
     *DISTRIBUTED,
     f"train.updates = {UPDATES}",
     "train.weights_interval = 5",
+    "train.eval_interval = 1000",
     "train.final_eval_rounds = 1",
 )
 

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agents import UsageError
+from agents.errors import UsageError
 from agents.running.embedded import EmbeddedRun, train
 from rbs_tf.environments import ScaleRewards
 from rbs_tf.environments.factory import _register_minatar

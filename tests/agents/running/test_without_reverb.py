@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from agents import UsageError
+from agents.errors import UsageError
 from agents.replay import replay
 from agents.storage.checkpoint import ReplayFolders
 from tests.agents.running.test_embedded import command, finished_process

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories.time_step import StepType
 
-from agents import EnvironmentFault
+from agents.errors import EnvironmentFault
 from agents.policy import MultiHeadPolicy
 from agents.replay.replay import LOCAL, REVERB, ReplayStopped
 from agents.storage.state import from_bytes, to_bytes
