@@ -7,8 +7,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from agents import UsageError
 from agents.commands.flags import nearest
+from agents.errors import UsageError
 from agents.running.startup import quiet
 
 COMMANDS = {

@@ -12,25 +12,17 @@ from tf_agents.agents import tf_agent
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
 
-from agents import DEAD, LOSS, PROBABILITY, SCALED, SPREAD, UNSCALED
 from agents.bandit import HeadBandit
+from agents.diagnostics import batch_means, torso_activity
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
-from agents.targets import (
-    Sequence,
-    SequenceShape,
-    Steps,
-    importance_weights,
-    n_step_targets,
-    of_all_replicas,
-    sequence_priorities,
-    unpacked,
-)
+from agents.tags import PROBABILITY
+from agents.targets import Sequence, SequenceShape, Steps, sequence_spec, unpacked
+from agents.update import Network, TDLoss, first_priorities, td_loss, transitions
 from networks.recurrent_core import State
-from networks.recurrent_q_network import RecurrentQNetwork, swap_batch_and_time
+from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import ReturnMoments
-from rbs_tf.return_scaling import summed_over_replicas
-from rbs_tf.scalings import ErrorContext, Scaling
+from rbs_tf.scalings import Scaling
 
 MOST_COMPILED_UNITS = 128  # of the core; larger products are quicker with oneDNN (benchmarks/learner_step.py)
 
@@ -43,47 +35,12 @@ class LossExtra(NamedTuple):
     scalars: dict[str, tf.Tensor]  # tag -> float32
 
 
-class Features(NamedTuple):
-    """What the torsos of both networks make of a batch of windows; float32 [B, rows, D]."""
-
-    target: tf.Tensor  # all rows
-    burn_in: tf.Tensor | tuple[()]  # those of the burn-in; () without one
-    online: tf.Tensor  # those behind it; carries the gradient
-
-
-class Values(NamedTuple):
-    """Values of both networks on the rows behind the burn-in; time-major, float32.
-
-    T rows train; R = T + n_step rows are bootstrapped from.
-    """
-
-    # [T, B, H] or [T, B, H, K], before `decode`: of the action taken; carries the gradient.
-    raw: tf.Tensor | tuple[()]
-    outputs: tf.Tensor  # [T or more, B, H], network units: of the action taken; carries the gradient
-    greedy: tf.Tensor  # [T or R, B, H], network units: each head's highest of the online network
-    target_greedy: tf.Tensor  # [R, B, H], reward units: of the target network
-    bootstrap: tf.Tensor  # [R, B, H], reward units
-
-
-class Errors(NamedTuple):
-    """TD errors of a batch of windows and what they came from; time-major, float32."""
-
-    scaled: tf.Tensor  # [T, B, H], carries the gradient
-    losses: tf.Tensor | tuple[()]  # [T, B, H], carries the gradient; () where there were no raw outputs
-    outputs: tf.Tensor  # [T, B, H], network units: the value of the action taken
-    targets: tf.Tensor  # [T, B, H], reward units
-    mask: tf.Tensor  # [T, B], 1 where a transition trains
-
-
 @gin.configurable(module="agents")
 class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     """R2D2 with many value heads whose TD errors pass through one exchangeable scaling.
 
-    loss = 1 / (B T) sum_{t, b, h} w_b 1/2 scaled_error^2, with importance weights w; T is the training length of
-    a window, padding counts as zero; a scaling may have another loss than the square. Every head learns by n-step
-    Q-learning from all experience, with the environment's discount times its own, its own maximum for the bootstrap,
-    and a target network that is replaced every `target_update_period` updates. Both networks burn in from the stored
-    state; no gradient flows there.
+    `agents.update` has the loss. Every head learns from all experience, with the environment's discount times its own,
+    and a target network that is replaced every `target_update_period` updates.
 
     Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`; together they make the
     update of the whole batch, and their losses add up to its loss. What only acts and observes stays outside of it
@@ -169,12 +126,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
                 "outputs_per_action=scaling(num_heads).outputs_per_action)"
             )
         self._target_update_period, self._summary_interval = target_update_period, summary_interval
-        self._double_q = double_q
-        # Rows after the training region are only bootstrapped from; the online network is asked there for the choice
-        # of action alone.
-        self._online_rows = slice(shape.burn_in, None if double_q else shape.burn_in + shape.length)
-        self._priority_eta = priority_eta
-        self._importance_exponent = importance_exponent
+        self._double_q, self._eta, self._beta = double_q, priority_eta, importance_exponent
+        self._online_rows = (
+            shape.rows if double_q else shape.burn_in + shape.length
+        )  # all that `td_loss` asks for
         small = network.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
         self._compiles_in_part = in_part = jit_compile is None and small and _is_one_cpu(self.strategy)
         self._compiled_update = _compiled(self._update, bool(jit_compile))
@@ -190,7 +145,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             policy,
             collect_policy,
             train_sequence_length=shape.rows,
-            training_data_spec=_sequence_spec(time_step_spec, network.state_spec),
+            training_data_spec=sequence_spec(time_step_spec.observation, network.state_spec),
             train_step_counter=train_step,
         )
         self._replace_target()
@@ -204,20 +159,17 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _initialize(self) -> None:
         """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
 
-    def observe(self, moments: ReturnMoments, **others: Any) -> None:
+    def observe(self, moments: ReturnMoments) -> None:
         """Statistics of new steps and episodes, see `Scaling.observe`; call before the update that needs them."""
-        self.scaling.observe(moments, **others)
-        self._observe_rewards(moments)
-
-    def _observe_rewards(self, moments: ReturnMoments) -> None:
-        """The same in both networks: an environment's unit is nothing that targets should lag behind in."""
+        self.scaling.observe(moments)
         if self.network.reward_input is None:
             return
         count, mean, variance = (
             float(of_heads[self._unclipped])
             for of_heads in (moments.count, moments.reward_mean, moments.reward_variance)
         )
-        # The network sees rewards as the environment pays them.
+        # The network sees rewards as the environment pays them. The target network sees the same: an environment's unit
+        # is nothing that targets should lag behind in.
         self.network.reward_input.observe(count, (variance + mean**2) / self.heads.reward_multiplier**2)
         self.target_network.reward_input.statistics.assign(self.network.reward_input.statistics)
 
@@ -225,20 +177,17 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """Compiles what the first update with so many windows would compile otherwise, and changes nothing."""
         if not self._compiles_in_part:
             return
-        rows = batch_size, self.shape.rows
 
-        def zeros(spec: tf.TensorSpec, outer: tuple[int, ...]) -> tf.Tensor:
-            return tf.zeros((*outer, *spec.shape), spec.dtype)
+        def zeros(specs: Any, *outer: int) -> Any:
+            return tf.nest.map_structure(lambda spec: tf.zeros((*outer, *spec.shape), spec.dtype), specs)
 
         spec = self.training_data_spec
-        of_one = self.network.features(zeros(spec.steps.observation, (1,)))
-        steps = tf.nest.map_structure(lambda column: zeros(column, rows), spec.steps._replace(observation=()))
-        others = tf.nest.map_structure(lambda column: zeros(column, rows[:1]), spec._replace(steps=()))
-        features = zeros(of_one[0], rows)
-        burn_in = features[:, : self.shape.burn_in] if self.shape.burn_in else ()
-        features = Features(features, burn_in, features[:, self._online_rows])
-        arguments = others._replace(steps=steps), features, tf.constant(False)
-        # From a graph, as the update calls it: what an eager call compiles serves eager calls alone.
+        steps = zeros(spec.steps._replace(observation=()), batch_size, self.shape.rows)
+        sequence = zeros(spec._replace(steps=()), batch_size)._replace(steps=steps)
+        size = self.network.features(zeros(spec.steps.observation, 1)).shape[-1]
+        features = [tf.zeros((batch_size, rows, size)) for rows in (self._online_rows, self.shape.rows)]
+        arguments = sequence, *features, tf.constant(False)
+        # From a graph, as the update calls it: what an eager call compiles serves eager calls only.
         tf.function(lambda: self._compiled_gradients(*arguments), autograph=False)()
 
     def update_bandit(self, heads: np.ndarray, returns: np.ndarray) -> None:
@@ -250,54 +199,117 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def initial_priorities(
         self, steps: Steps, taken_values: tf.Tensor, greedy_values: tf.Tensor
     ) -> tf.Tensor:
-        """Priorities of new windows from the values seen while acting; no network is run.
+        """Priorities of new windows from the values seen while acting, see `agents.update.first_priorities`.
 
-        Args:
-          steps: rows [k, L] of k windows; the observation is not used and may be None.
-          taken_values: float32 [k, L, H], network units, value of the action taken at each row.
-          greedy_values: float32 [k, L, H], network units, each head's highest value at each row.
-
-        Returns:
-          float32 [k].
+        The observation is not used and may be None.
         """
-        rows = slice(self.shape.burn_in, None)
-        outputs, greedy = (swap_batch_and_time(values)[rows] for values in (taken_values, greedy_values))
-        # What acted stands for both networks.
-        in_reward_units = self.scaling.values(greedy)
-        values = Values((), outputs, greedy, in_reward_units, bootstrap=in_reward_units)
-        errors = self._errors(steps, values)
-        return sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
+        return first_priorities(
+            steps, taken_values, greedy_values, self.scaling, self.heads, self.shape, self._eta
+        )
+
+    def sequence_errors(self, sequence: Sequence) -> TDLoss:
+        """Loss and scaled TD errors of the training region of each window; gradients flow into the online network only.
+
+        Changes nothing. Before the first update, the scaling has not seen values yet (sigma_v is its default).
+        """
+        return self._td_loss(sequence, *self._features(sequence.steps.observation))
+
+    def _loss(self, experience: Sequence, weights: None = None, training: bool = False) -> tf_agent.LossInfo:
+        return self._loss_info(self.sequence_errors(self._unpacked(experience, weights)))
 
     def _train(self, experience: Sequence, weights: None = None) -> tf_agent.LossInfo:
-        _refuse(weights)
-        # Ahead of XLA, which would compile anew for every number of pieces.
-        experience = unpacked(experience, self.time_step_spec.observation)
-        loss, errors, priorities = self._compiled_update(experience)
-        self.train_step_counter.assign_add(1)
+        # Ahead of XLA, which would recompile for every number of pieces.
+        experience = self._unpacked(experience, weights)
+        info = self._loss_info(self._compiled_update(experience))
+        # Not before the batch is there: a dataset that ends instead makes no update.
+        with tf.control_dependencies([info.loss]):
+            self.train_step_counter.assign_add(1)
         tf.cond(
             self.train_step_counter % self._target_update_period == 0,
             self._replace_target,
             lambda: None,
         )
-        info = self._loss_info(loss, errors, priorities)
-        extra = info.extra._replace(scalars=info.extra.scalars | self._torso_activity(experience))
-        return info._replace(extra=extra)
+        if self._summary_interval:
+            due = self.train_step_counter % self._summary_interval == 0
+            observation = experience.steps.observation
+            info.extra.scalars.update(torso_activity(self.network, observation, self.shape, due))
+        return info
 
-    def _torso_activity(self, sequence: Sequence) -> dict[str, tf.Tensor]:
-        """Share of dead units and spread of features on the rows that trained; 0 between summaries."""
-        if not self._summary_interval:
-            return {}
-        names, rows = (
-            self.network.torso_layers,
-            slice(self.shape.burn_in, self.shape.burn_in + self.shape.length),
+    def _unpacked(self, sequence: Sequence, weights: None) -> Sequence:
+        if weights is not None:
+            raise ValueError(
+                "importance weights come from the sequences' own probabilities; weights must be None"
+            )
+        return unpacked(sequence, self.time_step_spec.observation)
+
+    def _update(self, sequence: Sequence) -> TDLoss:
+        """One update of the online network."""
+        self.scaling.before_update(self.network.heads, self.target_network.heads)
+        with tf.GradientTape() as tape:
+            features, target_features = self._features(sequence.steps.observation)
+        # What is compiled takes no arguments that it does not use: they would be copied.
+        sequence = sequence._replace(steps=sequence.steps._replace(observation=()))
+        result, of_features, gradients = self._compiled_gradients(
+            sequence, features, target_features, ~self._initialised
         )
-        dead, spread = tf.cond(
-            self.train_step_counter % self._summary_interval == 0,
-            lambda: self.network.torso_activity(sequence.steps.observation[:, rows]),
-            lambda: (tf.zeros(len(names)), 0.0),
+        self._initialised.assign(True)
+        of_torso = tape.gradient(features, self.network.torso_variables, of_features)
+        variables = self.network.torso_variables + self.network.variables_behind_torso
+        self._compiled_adam(list(zip(of_torso + gradients, variables, strict=True)))
+        self.scaling.after_update(
+            result.targets, result.outputs, result.mask, self.network.heads, self.target_network.heads
         )
-        shares = {f"{DEAD}/{name}": share for name, share in zip(names, tf.unstack(dead), strict=True)}
-        return shares | {SPREAD: spread}
+        return result
+
+    def _features(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Both torsos' features of windows, float32 [B, rows, D]: the online network's first.
+
+        These carry the gradient behind the burn-in, and end where `td_loss` asks for no more.
+        """
+        burn_in = self.shape.burn_in
+        features = self.network.features(observation[:, burn_in : self._online_rows], training=True)
+        if burn_in:
+            burnt_in = tf.stop_gradient(self.network.features(observation[:, :burn_in]))
+            features = tf.concat([burnt_in, features], axis=1)
+        return features, self.target_network.features(observation)
+
+    def _gradients(
+        self, sequence: Sequence, features: tf.Tensor, target_features: tf.Tensor, first: tf.Tensor
+    ) -> tuple[TDLoss, tf.Tensor, list[tf.Tensor]]:
+        """The loss, and its gradients in the features and in all variables behind the torso."""
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            result = self._td_loss(sequence, features, target_features, first)
+        variables = self.network.variables_behind_torso
+        of_features, *gradients = tape.gradient(result.loss, [features, *variables])
+        return result, of_features, gradients
+
+    def _td_loss(
+        self,
+        sequence: Sequence,
+        features: tf.Tensor,
+        target_features: tf.Tensor,
+        first: tf.Tensor | None = None,
+    ) -> TDLoss:
+        online = _behind_torso(self.network, features, sequence.steps)
+        target = _behind_torso(self.target_network, target_features, sequence.steps)
+        return td_loss(
+            online,
+            target,
+            sequence,
+            self.scaling,
+            self.heads,
+            self.shape,
+            double_q=self._double_q,
+            eta=self._eta,
+            beta=self._beta,
+            first=first,
+        )
+
+    def _replace_target(self) -> None:
+        for variable, source in zip(self.target_network.variables, self.network.variables, strict=True):
+            variable.assign(source)
+        self.scaling.target_updated()
 
     def set_torso_from(self, sequences: list[Sequence]) -> None:
         """Sets the torsos' layers by the windows' real rows, before the first update. Eager, outside of replicas."""
@@ -307,146 +319,12 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def real_observations(self, sequences: list[Sequence]) -> tf.Tensor:
         """Observations [N, ...] of the rows behind the burn-in that begin a transition, without padding."""
         rows = slice(self.shape.burn_in, self.shape.rows - 1)
-        return tf.concat(
-            [
-                tf.boolean_mask(
-                    unpacked(sequence, self.time_step_spec.observation).steps.observation[:, rows],
-                    sequence.steps.step_type[:, rows] != ts.StepType.LAST,
-                )
-                for sequence in sequences
-            ],
-            axis=0,
-        )
-
-    def _loss(self, experience: Sequence, weights: None = None, training: bool = False) -> tf_agent.LossInfo:
-        _refuse(weights)
-        experience = unpacked(experience, self.time_step_spec.observation)
-        errors = self.sequence_errors(experience)
-        return self._loss_info(*self._loss_and_priorities(experience, errors))
-
-    def _update(self, sequence: Sequence) -> tuple[tf.Tensor, Errors, tf.Tensor]:
-        """One update of the online network: loss, errors, and new priorities [B]."""
-        self.scaling.before_update(self.network.heads, self.target_network.heads)
-        with tf.GradientTape() as tape:
-            features = self._features(sequence.steps.observation)
-        # What is compiled takes no arguments that it does not use: they would be copied.
-        sequence = sequence._replace(steps=sequence.steps._replace(observation=()))
-        first = ~self._initialised
-        loss, errors, priorities, of_features, gradients = self._compiled_gradients(sequence, features, first)
-        self._initialised.assign(True)
-        of_torso = tape.gradient(features.online, self.network.torso_variables, of_features)
-        variables = self.network.torso_variables + self.network.variables_behind_torso
-        self._compiled_adam(list(zip(of_torso + gradients, variables, strict=True)))
-        self.scaling.after_update(
-            errors.targets, errors.outputs, errors.mask, self.network.heads, self.target_network.heads
-        )
-        return loss, errors, priorities
-
-    def _features(self, observation: tf.Tensor) -> Features:
-        """Runs both torsos over windows [B, rows, ...]."""
-        burn_in = self.shape.burn_in
-        return Features(
-            self.target_network.features(observation),
-            self.network.features(observation[:, :burn_in]) if burn_in else (),
-            self.network.features(observation[:, self._online_rows], training=True),
-        )
-
-    def _gradients(
-        self, sequence: Sequence, features: Features, first: tf.Tensor
-    ) -> tuple[tf.Tensor, Errors, tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-        """Loss, errors, new priorities; gradients in `features.online` and in all variables but the torso's."""
-        with tf.GradientTape() as tape:
-            tape.watch(features.online)
-            values = self._unroll(sequence, features)
-            mask = tf.cast(self._transitions(sequence.steps)[: self.shape.length], tf.float32)
-            self.scaling.initialise(values.greedy[: self.shape.length], mask, first)
-            errors = self._errors(sequence.steps, values)
-            loss, _, priorities = self._loss_and_priorities(sequence, errors)
-        of_features, *gradients = tape.gradient(loss, [features.online, *self.network.variables_behind_torso])
-        return loss, errors, priorities, of_features, gradients
-
-    def _unroll(self, sequence: Sequence, features: Features) -> Values:
-        """Runs both networks over each window: burns in from the stored state, then goes on behind the burn-in."""
-        burn_in, length = self.shape.burn_in, self.shape.length
-        steps, state = sequence.steps, sequence.core_state
-
-        def run(network: RecurrentQNetwork, features: tf.Tensor, rows: slice) -> tuple[tf.Tensor, State]:
-            columns = steps.previous_action[:, rows], steps.reward[:, rows], steps.step_type[:, rows]
-            return network.behind_torso(features, *columns, state)
-
-        decode = self.scaling.decode
-        target_values, _ = run(self.target_network, features.target, slice(None))
-        target_values = decode(swap_batch_and_time(target_values)[burn_in:])
-        if burn_in:
-            _, state = run(self.network, features.burn_in, slice(burn_in))
-            state = tf.nest.map_structure(tf.stop_gradient, state)
-        outputs, _ = run(self.network, features.online, self._online_rows)
-        outputs = swap_batch_and_time(outputs)
-        values = decode(outputs)
-
-        greedy = tf.stop_gradient(tf.reduce_max(values, axis=-1))
-        target_greedy = self.scaling.values(tf.reduce_max(target_values, axis=-1), target=True)
-        bootstrap = target_greedy
-        if self._double_q:
-            chosen = tf.one_hot(tf.argmax(values, axis=-1), values.shape[-1])
-            bootstrap = self.scaling.values(tf.reduce_sum(target_values * chosen, axis=-1), target=True)
-        actions = tf.transpose(steps.previous_action)[burn_in + 1 : burn_in + length + 1]
-        taken = _as_long(tf.one_hot(actions, values.shape[-1])[:, :, None, :], outputs)
-        raw = tf.reduce_sum(outputs[:length] * taken, axis=3)
-        return Values(raw, decode(raw), greedy, target_greedy, bootstrap)
-
-    def sequence_errors(self, sequence: Sequence) -> Errors:
-        """Scaled TD errors of the training region of each window; gradients flow into the online network alone.
-
-        Changes nothing. Before the first update, the scaling has not seen values yet (sigma_v is its default).
-        """
-        return self._errors(
-            sequence.steps, self._unroll(sequence, self._features(sequence.steps.observation))
-        )
-
-    def _errors(self, steps: Steps, values: Values) -> Errors:
-        """n-step targets, and the scaled errors of `values.outputs` against them."""
-        burn_in, length = self.shape.burn_in, self.shape.length
-        rewards = self.scaling.rewards(self.heads.rewards(tf.transpose(steps.reward)[burn_in + 1 :]))
-        discounts = self.heads.discounts(tf.transpose(steps.discount)[burn_in + 1 :])
-        valid = self._transitions(steps)
-        targets = n_step_targets(values.bootstrap, rewards, discounts, valid, self.shape.n_step)[:length]
-        real = tf.cast(valid, tf.float32)
-        # Whatever stands in padding, an infinity too, is cut off here and not merely multiplied by zero.
-        keep = valid[:length, :, None]
-        outputs, targets, online_values, target_values = (
-            tf.where(keep, each[:length], 0.0)
-            for each in (values.outputs, targets, self.scaling.values(values.greedy), values.target_greedy)
-        )
-        targets = tf.stop_gradient(targets)
-        context = ErrorContext(
-            rewards, discounts, real, online_values, target_values, n_step=self.shape.n_step
-        )
-        scaled = tf.where(keep, self.scaling.errors(targets, outputs, context), 0.0)
-        losses = values.raw
-        if tf.is_tensor(values.raw):
-            raw = tf.where(_as_long(keep, values.raw), values.raw, 0.0)
-            losses = self.scaling.losses(scaled, targets, raw, context)
-        return Errors(scaled, losses, outputs, targets, real[:length])
-
-    def _transitions(self, steps: Steps) -> tf.Tensor:
-        """Mask of the rows behind the burn-in that begin a transition: bool [length + n_step - 1, B]."""
-        return tf.transpose(steps.step_type)[self.shape.burn_in : -1] != ts.StepType.LAST
-
-    def _loss_and_priorities(self, sequence: Sequence, errors: Errors) -> tuple[tf.Tensor, Errors, tf.Tensor]:
-        weights = importance_weights(sequence.probability, sequence.table_size, self._importance_exponent)
-        per_step = tf.reduce_sum(errors.losses, axis=-1) * errors.mask * weights
-        # A constant divisor, not the number of unmasked steps: padding then changes nothing, on any replica. Replicas'
-        # losses and gradients are added up.
-        replica = tf.distribute.get_replica_context()
-        replicas = 1 if replica is None else replica.num_replicas_in_sync
-        loss = tf.reduce_sum(per_step) / tf.cast(replicas * tf.size(errors.mask), tf.float32)
-        return loss, errors, sequence_priorities(errors.scaled, errors.mask, self._priority_eta)
-
-    def _replace_target(self) -> None:
-        for variable, source in zip(self.target_network.variables, self.network.variables, strict=True):
-            variable.assign(source)
-        self.scaling.target_updated()
+        all_steps = [unpacked(sequence, self.time_step_spec.observation).steps for sequence in sequences]
+        real = [
+            tf.boolean_mask(steps.observation[:, rows], tf.transpose(transitions(steps, self.shape)))
+            for steps in all_steps
+        ]
+        return tf.concat(real, axis=0)
 
     def shared_gradient_norms(self, sequence: Sequence) -> tf.Tensor:
         """Norm of each head's own gradient in the weights that all heads share: float32 [H].
@@ -460,33 +338,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         squares = [tf.reduce_sum(tf.square(g), axis=tuple(range(1, len(g.shape)))) for g in gradients]
         return tf.sqrt(tf.add_n(squares))
 
-    def _loss_info(self, loss: tf.Tensor, errors: Errors, priorities: tf.Tensor) -> tf_agent.LossInfo:
-        """Packs an update as TF-Agents wants it; the means, for TensorBoard, are of the batch of all replicas."""
-        values = self.scaling.values(errors.outputs)
-        squares = tf.square(errors.scaled), tf.square(errors.targets - values)
-        per_step = tf.stack([errors.losses, *squares, values, errors.targets])
-        of_all, real, steps, sums = summed_over_replicas(
-            loss,
-            tf.reduce_sum(errors.mask),
-            tf.cast(tf.size(errors.mask), tf.float32),
-            tf.reduce_sum(per_step, axis=(1, 2)),
-        )
-        losses, scaled, raw, value, target = tf.unstack(sums / tf.maximum(real, 1.0))
-        per_head = {
-            LOSS: losses,
-            UNSCALED: tf.sqrt(raw),
-            SCALED: tf.sqrt(scaled),
-            "value": value,
-            "target": target,
-        }
-        gathered = of_all_replicas(priorities)
-        scalars = {
-            LOSS: of_all,
-            "priority/mean": tf.reduce_mean(gathered),
-            "priority/max": tf.reduce_max(gathered),
-            "masked_fraction": 1.0 - real / steps,
-        }
-        return tf_agent.LossInfo(loss, LossExtra(priorities, per_head, scalars))
+    def _loss_info(self, result: TDLoss) -> tf_agent.LossInfo:
+        """Packs an update as TF-Agents wants it."""
+        per_head, scalars = batch_means(result)
+        return tf_agent.LossInfo(result.loss, LossExtra(result.priorities, per_head, scalars))
 
     def state_summaries(self) -> dict[str, tf.Tensor]:
         """State of the agent for TensorBoard, beside the means of a batch: tag -> [H]. Eager, outside of replicas."""
@@ -499,9 +354,14 @@ def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:
     return mirrored and any("CPU" in device for device in strategy.extended.worker_devices)
 
 
-def _as_long(mask: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """A mask for all but the last axis of values if it is for that many, else as it is."""
-    return mask if mask.shape.rank == values.shape.rank else mask[..., None]
+def _behind_torso(network: RecurrentQNetwork, features: tf.Tensor, steps: Steps) -> Network:
+    """The network from its torso's features [B, rows, D] on, as `td_loss` calls it."""
+
+    def outputs(rows: slice, state: State) -> tuple[tf.Tensor, State]:
+        columns = steps.previous_action[:, rows], steps.reward[:, rows], steps.step_type[:, rows]
+        return network.behind_torso(features[:, rows], *columns, state)
+
+    return outputs
 
 
 def _compiled(function: Callable, by_xla: bool) -> Callable:
@@ -511,21 +371,3 @@ def _compiled(function: Callable, by_xla: bool) -> Callable:
 def _is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
     devices = {device.device_type for device in tf.config.list_logical_devices()}
     return strategy is tf.distribute.get_strategy() and devices == {"CPU"}
-
-
-def _refuse(weights: None) -> None:
-    if weights is not None:
-        raise ValueError(
-            "importance weights come from the sequences' own probabilities; weights must be None"
-        )
-
-
-def _sequence_spec(time_step_spec: ts.TimeStep, state_spec: tuple) -> Sequence:
-    steps = Steps(
-        step_type=tf.TensorSpec((), tf.int32),
-        observation=time_step_spec.observation,
-        previous_action=tf.TensorSpec((), tf.int32),
-        reward=tf.TensorSpec((), tf.float32),
-        discount=tf.TensorSpec((), tf.float32),
-    )
-    return Sequence(steps, state_spec, tf.TensorSpec((), tf.float32), tf.TensorSpec((), tf.int64))

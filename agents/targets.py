@@ -45,8 +45,15 @@ class Sequence(NamedTuple):
 
     steps: Steps  # [B, L, ...]; the observation may be `Packed`
     core_state: Any  # (h, c), each float32 [B, U], entering row 0
-    probability: Any  # float32 [B], of the draw; 0 where draws are not random
+    probability: Any  # float32 [B], of the draw
     table_size: Any  # int64 [B], sequences in the table at the draw
+
+
+def sequence_spec(observation: tf.TensorSpec, state: tuple[tf.TensorSpec, tf.TensorSpec]) -> Sequence:
+    """Of one row and one window, without batch and time."""
+    scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
+    steps = Steps(scalar_int, observation, scalar_int, scalar_float, scalar_float)
+    return Sequence(steps, state, scalar_float, tf.TensorSpec((), tf.int64))
 
 
 @gin.configurable(module="agents")
@@ -168,19 +175,18 @@ def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: 
     Under `tf.distribute` the batch is that of all replicas.
     """
     scaled = tf.cast(table_size, tf.float32) * tf.cast(probability, tf.float32)
-    of_all = of_all_replicas(scaled)
-    # A FIFO draw reports no probability of its own (zero): then every sequence counts alike.
-    uniform = tf.reduce_all(of_all <= 0.0)
-
-    def weight(scaled: tf.Tensor) -> tf.Tensor:
-        return tf.where(uniform, tf.ones_like(scaled), tf.pow(tf.maximum(scaled, 1e-12), -exponent))
-
-    return weight(scaled) / tf.reduce_max(weight(of_all))
+    weights = tf.pow(tf.maximum(scaled, 1e-12), -exponent)
+    return weights / tf.reduce_max(of_all_replicas(weights))
 
 
 def of_all_replicas(values: tf.Tensor) -> tf.Tensor:
     """Gathers what all replicas of a strategy hold, one behind the other: [B] -> [all B]. Not in `tf.cond`."""
-    replica = tf.distribute.get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1:
+    if num_replicas() == 1:
         return values
-    return replica.all_gather(values, axis=0)
+    return tf.distribute.get_replica_context().all_gather(values, axis=0)
+
+
+def num_replicas() -> int:
+    """Replicas that share a batch; 1 outside of `strategy.run`."""
+    replica = tf.distribute.get_replica_context()
+    return 1 if replica is None else replica.num_replicas_in_sync

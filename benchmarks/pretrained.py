@@ -22,9 +22,9 @@ quiet()
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from agents import UsageError  # noqa: E402
 from agents.commands.loading import PRETRAINED, Trained, load  # noqa: E402
 from agents.commands.play import SIDE_BY_SIDE, interval, moments  # noqa: E402
+from agents.errors import UsageError  # noqa: E402
 from agents.storage import best  # noqa: E402
 from agents.storage.weights import packed  # noqa: E402
 

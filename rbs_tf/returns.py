@@ -1,4 +1,4 @@
-"""Discounted returns and n-step sums of recorded steps, in float64 NumPy."""
+"""Discounted returns of recorded steps, in float64 NumPy."""
 
 from __future__ import annotations
 
@@ -43,46 +43,6 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
         products = np.concatenate([products[:-rows] * products[rows:], np.zeros_like(products[-rows:])])
         rows *= 2
     return sums.reshape(shape)
-
-
-def n_step_sums(
-    rewards: ArrayLike, discounts: ArrayLike, n: int, *, ends: ArrayLike | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """R^(n)_t = R_t + gamma_t R_{t+1} + ... of n terms, and gamma^(n)_t = gamma_t ... gamma_{t+n-1}.
-
-    Reward and discount of the transitions that n-step targets take (the paper's loss: 5 steps). Where fewer steps
-    follow, there are fewer terms and factors, as such a target bootstraps from what it can reach.
-
-    Args:
-      rewards: [T] or [T, H], one row per step.
-      discounts: of the same shape, as in `discounted_returns`: a 0 ends an episode.
-      n: number of steps, at least 1; n = 1 gives back what went in.
-      ends: bool [T], True at steps after which something else begins although their discount may not be 0, as after
-        a time-out; None for the last step alone, which always counts as such.
-
-    Returns:
-      The sums and the products, each float64 in the shape of `rewards`.
-
-    Raises:
-      ValueError: what `discounted_returns` raises; an n below 1; ends of another length.
-    """
-    shape = np.shape(rewards)
-    rewards, discounts = finite_columns(rewards=rewards, discounts=discounts)
-    if n < 1:
-        raise ValueError(f"n counts steps and must be at least 1, got {n}")
-    steps = len(rewards)
-    goes_on = np.ones(steps, bool) if ends is None else ~np.asarray(ends, bool)
-    if goes_on.shape != (steps,):
-        raise ValueError(
-            f"ends must be [{steps}], one flag per step of {list(shape)}; got {list(goes_on.shape)}"
-        )
-    goes_on = goes_on[:-1, None]
-    sums, products = rewards.copy(), discounts.copy()
-    for _ in range(min(n, steps) - 1):
-        # The k-step sum is R_t and gamma_t times the (k-1)-step sum of the next step.
-        sums[:-1] = rewards[:-1] + discounts[:-1] * np.where(goes_on, sums[1:], 0.0)
-        products[:-1] = discounts[:-1] * np.where(goes_on, products[1:], 1.0)
-    return sums.reshape(shape), products.reshape(shape)
 
 
 def finite_columns(**named: ArrayLike) -> list[np.ndarray]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import gin
 
-from agents import UsageError
 from agents.commands.flags import nearest
+from agents.errors import UsageError
 from agents.storage.run_folder import REPOSITORY
 
 # Old names go on working; gin leaves out modules where it can.

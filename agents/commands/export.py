@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents import UsageError
 from agents.commands.flags import Parser
 from agents.commands.loading import Trained, add_arguments, find_folder, load
+from agents.errors import UsageError
 
 if TYPE_CHECKING:
     import tensorflow as tf

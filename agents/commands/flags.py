@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from agents import UsageError
+from agents.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import gin
 
-from agents import RunFolderError, UsageError
 from agents.commands.configuration import with_names_of_today, without_gin_trail
 from agents.commands.flags import nearest
+from agents.errors import RunFolderError, UsageError
 from agents.storage.run_folder import BEST, CONFIG, REPOSITORY
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from agents import UsageError
 from agents.commands.flags import Parser, count
 from agents.commands.loading import Trained, add_arguments, find_folder, let_act, load
 from agents.commands.video import Film, Moment, check_file
+from agents.errors import UsageError
 from rbs_tf.returns import LONGEST_EPISODE
 
 EXAMPLES = """\

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agents import RunFolderError, UsageError
 from agents.commands.flags import Parser
+from agents.errors import RunFolderError, UsageError
 
 
 def main(command_line: Sequence[str]) -> int:

@@ -11,9 +11,9 @@ import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from agents import UsageError
 from agents.commands import configuration
 from agents.commands.flags import nearest
+from agents.errors import UsageError
 
 
 class Setting(NamedTuple):
@@ -181,7 +181,7 @@ SETTINGS = {
     "Replay.min_sequences": whole(1, "sequences", 1000),
     "Replay.replay_ratio": number(0.0, "samples per sequence", 1.0, above=True),
     "Replay.error_buffer": number(1.0, "samples", 10_000),
-    "Replay.sampler": one_of("prioritized", "uniform", "fifo"),
+    "Replay.sampler": one_of("prioritized", "uniform"),
     "Replay.priority_exponent": number(0.0, "", 0.9),
     "Replay.read_ahead": whole(0, "batches", 1, most=1000, optional=True),
     "Replay.compression": whole(0, "zlib's level; 0: none", 3, most=9, optional=True),

@@ -26,10 +26,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agents import EVALUATION, RETURN, UsageError
 from agents.commands.flags import nearest
+from agents.errors import UsageError
 from agents.running import processes
 from agents.storage.run_folder import FINISHED, REPOSITORY
+from agents.tags import EVALUATION, RETURN
 
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
 # One entry per run, its greedy evaluations, and their return first, in the tab that TensorBoard opens with.

@@ -19,10 +19,10 @@ from typing import Any
 
 import gin
 
-from agents import EnvironmentFault, RunFolderError, UsageError
 from agents.commands import configuration, settings
 from agents.commands.configuration import parameter, parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
+from agents.errors import EnvironmentFault, RunFolderError, UsageError
 from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
@@ -237,7 +237,7 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag(
         "--replay",
         choices=settings.BACKENDS,
-        help="a Reverb server, or in this process with seeded draws (reverb where there is one; sets Replay.backend)",
+        help="in this process with seeded draws, or a Reverb server (local; sets Replay.backend)",
     )
     flag(
         "--collectors",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from agents import UsageError
 from agents.commands.pictures import WithCamera, picture, rendered
+from agents.errors import UsageError
 
 if TYPE_CHECKING:
     from agents.commands.loading import Trained

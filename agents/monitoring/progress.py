@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
-from agents import RETURN, SCALED, SIGMA, UNSCALED
+from agents.tags import RETURN, SCALED, SIGMA, UNSCALED
 from rbs_tf import scores
 
 RATE_WINDOW = (

@@ -29,7 +29,9 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tf_agents.environments import py_environment
 
-from agents import (
+from agents.agent import RecurrentMultiHeadAgent
+from agents.heads import Heads
+from agents.tags import (
     DEAD,
     EVALUATION,
     LOSS,
@@ -45,8 +47,6 @@ from agents import (
     UPDATE_RATE,
     VALUE_ERROR,
 )
-from agents.agent import RecurrentMultiHeadAgent
-from agents.heads import Heads
 from rbs_tf import scores
 
 FIGURE = "loss_scales"

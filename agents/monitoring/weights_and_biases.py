@@ -10,8 +10,9 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from agents import EVALUATION, TRAIN, UsageError
+from agents.errors import UsageError
 from agents.storage import run_folder
+from agents.tags import EVALUATION, TRAIN
 
 _INSTALL = "--wandb needs Weights & Biases. Install it with: pip install 'rbs-tf[wandb]'"
 

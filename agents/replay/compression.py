@@ -38,10 +38,10 @@ def level_for(spec: tf.TensorSpec, level: int | None) -> int:
     return level
 
 
-def compress(rows: np.ndarray, level: int) -> np.ndarray:
-    """Rows [R, ...] as one string, an array [] of objects as Reverb wants it.
+def compress(rows: np.ndarray, level: int) -> bytes:
+    """Rows [R, ...] as one string.
 
-    The string holds the number of each piece, int32 [R, P], then the pieces in the order of their first appearance.
+    It holds the number of each piece, int32 [R, P], then the pieces in the order of their first appearance.
     """
     lines, size = _lines(rows.shape[1:]), _piece(rows.shape[1:], rows.itemsize)
     # As strings of bytes NumPy compares pieces in one go; it skips zeros at their ends, which makes no two alike.
@@ -58,25 +58,14 @@ def compress(rows: np.ndarray, level: int) -> np.ndarray:
     changed, seen = pieces[new].tobytes(), dict[bytes, int]()
     numbers = [seen.setdefault(changed[i : i + size], len(seen)) for i in range(0, len(changed), size)]
     data = np.array(numbers, "<i4")[latest].tobytes() + b"".join(seen)
-    return np.array(zlib.compress(data, level), dtype=object)
-
-
-def decompress(strings: np.ndarray, rows: int, spec: tf.TensorSpec) -> np.ndarray:
-    """The inverse: strings [N] -> [N, rows, ...]."""
-    dtype = spec.dtype.as_numpy_dtype
-    size, count = _layout(rows, spec)
-
-    def block(string: bytes) -> np.ndarray:
-        data = zlib.decompress(string)
-        pieces = np.frombuffer(data, dtype, offset=4 * count).reshape(-1, size // spec.dtype.size)
-        return pieces[np.frombuffer(data, "<i4", count)]
-
-    return np.stack([block(string) for string in strings]).reshape(-1, rows, *spec.shape)
+    return zlib.compress(data, level)
 
 
 def decompress_batch(strings: tf.Tensor, rows: int, spec: tf.TensorSpec) -> Packed:
-    """Pieces and numbers for a batch of windows, in graphs: strings [B, N] -> N rows each; windows side by side."""
-    size, count = _layout(rows, spec)
+    """The inverse for a batch of windows, in graphs: strings [B, N] of `rows` rows each -> observations [B, N rows]."""
+    # Bytes of a piece, and how many of them a string has.
+    size = _piece(tuple(spec.shape), spec.dtype.size)
+    count = rows * spec.shape.num_elements() * spec.dtype.size // size
     # GPUs gather no bytes.
     dtype = tf.int64 if spec.dtype == tf.uint8 and size % 8 == 0 else spec.dtype
     unzipped = tf.map_fn(
@@ -104,9 +93,3 @@ def _piece(shape: tuple[int, ...], itemsize: int) -> int:
 def _lines(shape: tuple[int, ...]) -> int:
     """Lines of an image; what is none is one line."""
     return shape[0] if len(shape) > 1 else 1
-
-
-def _layout(rows: int, spec: tf.TensorSpec) -> tuple[int, int]:
-    """Bytes of a piece, and how many of them make so many rows."""
-    size = _piece(tuple(spec.shape), spec.dtype.size)
-    return size, rows * spec.shape.num_elements() * spec.dtype.size // size

@@ -1,6 +1,6 @@
 """What every replay has in common: settings, what goes in and comes out, and which one a run takes.
 
-There are two: Reverb's server (`reverb_replay`), which other processes reach, and one in this process (`local_replay`).
+There are two: one in this process (`local_replay`), and Reverb's server (`reverb_replay`), which other processes reach.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ import abc
 import dataclasses
 import functools
 import math
-import types
+import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import gin
 import numpy as np
 import tensorflow as tf
 
-from agents import UsageError
-from agents.replay.compression import level_for
+from agents.errors import UsageError
+from agents.replay.blocks import Layout
 from agents.replay.memory import check_memory
-from agents.replay.windows import Block
+from agents.replay.rows import Rows
+from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import State
-from agents.targets import SequenceShape, Steps, unpacked
+from agents.targets import SequenceShape, unpacked
 from rbs_tf import ReturnMoments
 
 REVERB, LOCAL = "reverb", "local"
-# Of a row, in their column's order: one float32 column holds them all, for step types and actions are small enough.
-SCALARS = tuple(field for field in Steps._fields if field != "observation")
+TABLE = "table.json"  # a file of the local replay's checkpoints, which Reverb's do not have
 
 
 class Episode(NamedTuple):
@@ -39,10 +39,9 @@ class Episode(NamedTuple):
     epsilon: float  # of its exploration
 
 
-# A round's contribution to the statistics; every step and every episode is reported once. All are float64:
-#   moments   [8, H], `rbs_tf.ReturnMoments.to_array()`
+# A round's contribution to the statistics; every step and every episode is reported once. Both are float64:
+#   moments   [8, H], `rbs_tf.ReturnMoments.to_array()`, or of the scaling's own class of moments
 #   episodes  [E, 4], an `Episode` in each row; E may be 0
-# and what the scaling needs beside them (`Scaling.needs`), by name, likewise as `to_array` makes it.
 StatisticsReport = dict[str, np.ndarray]
 
 
@@ -63,17 +62,16 @@ class ReplaySettings:
     """Settings of a replay; gin knows them as `Replay`.
 
     Args:
-      backend: "reverb", a server that other processes reach, or "local", in this process, whose draws are seeded. None:
-        Reverb where it can be imported, else local. Distributed runs take Reverb.
+      backend: "local", in this process, whose draws are seeded, or "reverb", a server that other processes reach. None:
+        that of the run's checkpoint, and local without one. Distributed runs take Reverb.
       capacity: in observations; the table holds capacity / period sequences, then the oldest leaves (paper:
         4e6 observations, 1e5 sequences).
       min_sequences: sequences that must be there before the first is sampled.
-      replay_ratio: how often a sequence is sampled per sequence inserted, on average (paper: 1). Neither side
-        may run ahead of the other by more than `error_buffer`.
-      error_buffer: in samples; must exceed what a round of collecting inserts times `replay_ratio`. Neither
-        `replay_ratio` nor this counts under `train.steps_per_update`.
-      sampler: "prioritized", "uniform", or "fifo": each sequence `replay_ratio` times (rounded up), in order
-        of insertion, for tests and for hunting regressions.
+      replay_ratio: how often a sequence is sampled per sequence inserted, on average (paper: 1). Does not count under
+        `train.steps_per_update`.
+      error_buffer: of Reverb, in samples: neither side may run ahead of the other by more. Must exceed what a round of
+        collecting inserts times `replay_ratio`. Does not count under `train.steps_per_update`.
+      sampler: "prioritized" or "uniform".
       priority_exponent: of the prioritised draw (paper: 0.9).
       read_ahead: batches drawn before they are asked for, so that drawing and decompression overlap the update. Drawn
         early, they miss the newest priorities. None: one for a client, whose process does nothing else meanwhile; none
@@ -81,8 +79,7 @@ class ReplaySettings:
       compression: zlib's level for observations, from 1 to 9, of which the pieces that differ are kept; 0 leaves them
         to Reverb, which takes 2 to 16 times the memory for Atari frames, or as they are in the local replay. None: 3
         for uint8 observations of 10 kB and more, 0 for others.
-      patience: seconds that a write waits for readers before it fails; the local replay, which nobody else empties
-        meanwhile, does not wait.
+      patience: of Reverb, seconds that a write waits for readers before it fails.
       port: of the Reverb server; a free one by default.
     """
 
@@ -99,19 +96,23 @@ class ReplaySettings:
     port: int | None = None
 
 
-class Writer(Protocol):
+class Writer(abc.ABC):
     """Stores one environment's stream of blocks, and windows of them; made by `Replay.writer`."""
 
-    def append(self, block: Block) -> None:
-        """Appends the next rows."""
+    @abc.abstractmethod
+    def append(self, block: Rows, starts_window: bool) -> None:
+        """Appends the next rows, [block]; copies them."""
 
+    @abc.abstractmethod
     def insert(self, priority: float) -> None:
         """Inserts the window that ends with the last block.
 
         Raises:
           FloatingPointError: the priority is NaN, infinite or negative.
+          ReplayStopped: the replay was stopped.
         """
 
+    @abc.abstractmethod
     def flush(self) -> None:
         """Waits until everything inserted is in the table.
 
@@ -120,12 +121,15 @@ class Writer(Protocol):
           TimeoutError: the rate limiter lets nothing in.
         """
 
-    def state(self) -> State:
-        """The blocks that windows to come may refer to; to be called after `flush`."""
+    def state(self) -> State | None:
+        """The blocks that windows to come may refer to, for `restore`; None: no other writer can go on from here."""
+        return None
 
     def restore(self, state: State) -> None:
         """Appends what another writer, whose stream goes on here, had appended. Inserts nothing."""
+        raise NotImplementedError("streams of this replay do not go on")
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Drops what is not in the table yet. Never waits."""
 
@@ -138,7 +142,7 @@ class Replay(abc.ABC):
       observation_spec: `tf.TensorSpec` of one observation.
       state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
       num_heads: H, of the statistics.
-      needs: what statistics hold beside moments per head, see `Scaling.needs`.
+      moments: the class of the moments in them.
       backend: "reverb" or "local".
       own: whether the table is in this process's memory.
       **settings: of `ReplaySettings`, in place of gin's.
@@ -161,7 +165,7 @@ class Replay(abc.ABC):
         observation_spec: tf.TensorSpec,
         state_spec: Any,
         num_heads: int,
-        needs: Mapping[str, Any] = types.MappingProxyType({}),
+        moments: type[ReturnMoments] = ReturnMoments,
         *,
         backend: str,
         own: bool = True,
@@ -170,7 +174,7 @@ class Replay(abc.ABC):
         self._settings = ReplaySettings(**settings)
         capacity, self.min_sequences = self._settings.capacity, self._settings.min_sequences
         self.sampler, self.replay_ratio = self._settings.sampler, self._settings.replay_ratio
-        self._shape, self._observation_spec, self._state_spec = shape, observation_spec, state_spec
+        self._shape, self._moments_shape = shape, moments.empty(num_heads).to_array().shape
         self._max_size = capacity // shape.period
         if not 1 <= self.min_sequences <= self._max_size:
             raise ValueError(
@@ -178,32 +182,14 @@ class Replay(abc.ABC):
                 f"makes room for {self._max_size} sequences of period {shape.period}; "
                 f"write a number from 1 to {self._max_size}"
             )
-        buffer = self._settings.error_buffer
-        if not buffer >= max(1.0, self.replay_ratio) or self.replay_ratio <= 0:
-            raise ValueError(
-                f"Replay.replay_ratio must be positive and Replay.error_buffer at least as large, and 1; got "
-                f"{self.replay_ratio} and {buffer}"
-            )
-        self._compression = level_for(observation_spec, self._settings.compression)
-        memory = observation_spec, state_spec, shape, capacity, self._compression, backend
+        if self.replay_ratio <= 0:
+            raise ValueError(f"Replay.replay_ratio must be positive, got {self.replay_ratio}")
+        self._layout = Layout(shape, observation_spec, state_spec, self._settings.compression)
+        memory = observation_spec, state_spec, shape, capacity, self._layout.level, backend
         self.memory_note = check_memory(*memory) if own else ""
         # For datasets, whose graphs cannot see an event.
         self._stopped = tf.Variable(False, trainable=False, name="replay_stopped")
         self._read_ahead = self._settings.read_ahead or 0
-
-        observations = (shape.blocks, shape.block, *observation_spec.shape), observation_spec.dtype
-        if self._compression:
-            observations = (shape.blocks,), tf.string
-        column = observation_column(self._compression)
-        self._signature = {
-            column: tf.TensorSpec(*observations, column),
-            "scalars": tf.TensorSpec((shape.blocks, shape.block, len(SCALARS)), tf.float32, "scalars"),
-            "core_state": tf.TensorSpec((sum(self._state_sizes),), tf.float32, "core_state"),
-        }
-        self._moments = {
-            name: kind.empty(num_heads).to_array().shape
-            for name, kind in {"moments": ReturnMoments, **needs}.items()
-        }
 
     @property
     @abc.abstractmethod
@@ -234,8 +220,7 @@ class Replay(abc.ABC):
 
         Counted from step `min_sequences` times the sequences' period on, whatever has been inserted: the same steps
         give the same updates, however long episodes are. While there are fewer than `min_sequences` sequences none is
-        due, and what has been missed then is made up for. For a replay of infinite `error_buffer`, which neither side
-        waits for.
+        due, and what has been missed then is made up for.
         """
         counted = environment_steps - self.min_sequences * self._shape.period
         return updates + 1 <= counted / steps_per_update and self.size >= self.min_sequences
@@ -251,20 +236,15 @@ class Replay(abc.ABC):
         after the batch before it. With `packed` compressed observations come as `Packed`, for `unpacked` to put them
         together elsewhere: on a GPU, behind the copy to it.
         """
-        ahead = (self._read_ahead + 1) * batch_size
-        if ahead > self._settings.error_buffer:
-            raise ValueError(
-                f"{self._read_ahead} batches read ahead and one in use, of {batch_size} sequences, are more "
-                f"than the replay ratio's tolerance; write Replay.error_buffer = {ahead} or more"
-            )
         draws = tf.data.Dataset.counter().take_while(lambda _: tf.logical_not(self._stopped))
         # Left to itself, tf.data draws further ahead than it was asked to: by injected prefetches and
         # parallel maps.
         options = tf.data.Options()
         options.autotune.enabled = False
         batches = self._batches(draws, batch_size)
-        if self._compression and not packed:
-            batches = batches.map(lambda batch, drawn: (unpacked(batch, self._observation_spec), drawn))
+        if self._layout.level and not packed:
+            spec = self._layout.observation_spec
+            batches = batches.map(lambda batch, drawn: (unpacked(batch, spec), drawn))
         batches = batches.with_options(options)
         return batches.prefetch(self._read_ahead) if self._read_ahead else batches
 
@@ -300,27 +280,6 @@ class Replay(abc.ABC):
     def stop(self) -> None:
         """Ends datasets and waiting writers. May be called again."""
 
-    @property
-    def _state_sizes(self) -> list[int]:
-        return [spec.shape.num_elements() for spec in tf.nest.flatten(self._state_spec)]
-
-
-def observation_column(compression: int) -> str:
-    """What a table calls its observations, by zlib's level: a checkpoint of others is refused for it."""
-    return "pieces" if compression else "observation"
-
-
-def row_columns(block: Block) -> dict[str, np.ndarray]:
-    """The columns of a block as they are stored: "scalars" float32 [block, 4], "core_state" [S] if it has one, and
-    "observation" as it is."""
-    scalars = np.empty((len(block.steps.step_type), len(SCALARS)), np.float32)
-    for column, name in enumerate(SCALARS):
-        scalars[:, column] = getattr(block.steps, name)
-    columns = {"observation": block.steps.observation, "scalars": scalars}
-    if block.core_state is not None:
-        columns["core_state"] = np.concatenate([state.ravel() for state in block.core_state])
-    return columns
-
 
 def check_priority(priority: float) -> None:
     """Refuses what no draw could use, and for which Reverb would wait for ever.
@@ -336,8 +295,8 @@ def check_priority(priority: float) -> None:
 
 def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Says which settings differ; empty if none does."""
-    different = [setting for setting in then if then[setting] != now.get(setting)]
-    return "; ".join(f"{name}: {then[name]} then, {now.get(name)} now" for name in different)
+    different = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return "; ".join(f"{name}: {then.get(name)} then, {now.get(name)} now" for name in different)
 
 
 def other_settings(listed: str, table: str) -> ValueError:
@@ -352,8 +311,8 @@ def other_settings(listed: str, table: str) -> ValueError:
 def other_backend(then: str, now: str) -> ValueError:
     """What to raise where a checkpoint was written by another backend."""
     return ValueError(
-        f"The replay's checkpoint was written by the {then} replay, and this run has the {now} one. Go on with "
-        f"--replay={then}, or start in another folder with --root_dir=DIR"
+        f"The replay's checkpoint was written by the {then} replay, and this run has the {now} one. To go on, leave "
+        "out --replay (Replay.backend), --collectors and --cluster; or start in another folder with --root_dir=DIR"
     )
 
 
@@ -368,11 +327,12 @@ def why_no_reverb() -> str:
     return ""
 
 
-def require_reverb(asked: str) -> None:
+def require_reverb(asked: str, instead: str = "train in one process with --replay=local") -> None:
     """Refuses what needs Reverb where it cannot be imported.
 
     Args:
       asked: what needs it, as the user has typed it.
+      instead: what else to do.
 
     Raises:
       UsageError: with what to install.
@@ -380,22 +340,28 @@ def require_reverb(asked: str) -> None:
     if why := why_no_reverb():
         raise UsageError(
             f"{asked} needs Reverb, which cannot be imported ({why}). It goes with Python 3.10 or 3.11 and TensorFlow "
-            "2.15. Install it with: pip install 'dm-reverb~=0.14.0' 'tensorflow~=2.15.0'; or train in one process "
-            "with --replay=local"
+            f"2.15. Install it with: pip install 'dm-reverb~=0.14.0' 'tensorflow~=2.15.0'; or {instead}"
         )
 
 
-def chosen_backend() -> tuple[str, str]:
-    """The backend of a run in one process, and a sentence on it where nobody has chosen and Reverb is not there.
+def written_by(checkpoint: pathlib.Path) -> str:
+    """The backend that has written a replay's folder in a checkpoint."""
+    return LOCAL if (checkpoint / TABLE).exists() else REVERB
+
+
+def chosen_backend(folders: ReplayFolders | None) -> str:
+    """The backend of a run in one process: the one that is set, else that of its checkpoint, else the local one.
 
     Raises:
-      UsageError: Reverb was asked for, and is not there.
+      UsageError: it is Reverb, which is not there.
     """
     chosen = ReplaySettings().backend
     if chosen == REVERB:
         require_reverb("Replay.backend = 'reverb'")
-    if chosen is not None:
-        return chosen, ""
-    if why := why_no_reverb():
-        return LOCAL, f"The replay is in this process, as Reverb cannot be imported ({why})."
-    return REVERB, ""
+    if chosen is None and folders is not None and folders.begins_with is not None:
+        chosen = written_by(folders.begins_with)
+        if chosen == REVERB:
+            require_reverb(
+                "The replay in this folder's checkpoint", "start in another folder with --root_dir=DIR"
+            )
+    return chosen or LOCAL

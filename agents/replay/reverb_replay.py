@@ -1,8 +1,7 @@
 """Replay of sequences, a queue of statistics and the newest weights, in a Reverb server of this process or another.
 
-What Reverb stores differs from what its users see. Rows are appended in blocks, the four scalars of a row
-share one float32 column, and a window refers to its blocks and to one core state: each column and each append
-has a price.
+Rows are appended in blocks, and a window refers to its blocks and to one core state: each column and each append has a
+price.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import os
 import socket
 import threading
 import time
-import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,20 +18,18 @@ import reverb
 import tensorflow as tf
 from reverb.cc import schema_pb2
 
-from agents.replay.compression import decompress_batch
 from agents.replay.replay import (
     LOCAL,
     REVERB,
-    SCALARS,
     Drawn,
     Episode,
     Replay,
     ReplayStopped,
     StatisticsReport,
     difference,
-    observation_column,
     other_backend,
     other_settings,
+    written_by,
 )
 from agents.replay.tables import (
     SEQUENCES,
@@ -46,12 +42,12 @@ from agents.replay.tables import (
 )
 from agents.replay.writer import SequenceWriter
 from agents.storage.checkpoint import ReplayFolders
-from agents.targets import Sequence, SequenceShape, Steps
+from agents.targets import Sequence, SequenceShape
+from rbs_tf import ReturnMoments
 
 _POLL_MS = 200  # How often whoever waits looks whether the replay has been stopped.
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
 _MOST_EPISODES = 1_000_000
-_DONE = "DONE"  # a file that Reverb writes last into a checkpoint
 
 
 class ReverbReplay(Replay):
@@ -76,14 +72,20 @@ class ReverbReplay(Replay):
         observation_spec: tf.TensorSpec,
         state_spec: Any,
         num_heads: int,
-        needs: Mapping[str, Any] = types.MappingProxyType({}),
+        moments: type[ReturnMoments] = ReturnMoments,
         address: str | None = None,
         folders: ReplayFolders | None = None,
         **options: Any,
     ):
         own = address is None
-        parts = shape, observation_spec, state_spec, num_heads, needs
+        parts = shape, observation_spec, state_spec, num_heads, moments
         super().__init__(*parts, backend=REVERB, own=own, **options)
+        buffer = self._settings.error_buffer
+        if buffer < max(1.0, self.replay_ratio):
+            raise ValueError(
+                f"Replay.error_buffer must be at least as large as Replay.replay_ratio, and 1; got {buffer} and "
+                f"{self.replay_ratio}"
+            )
         if self._settings.read_ahead is None:
             self._read_ahead = int(not own)
         self._stopping = threading.Event()
@@ -92,7 +94,7 @@ class ReverbReplay(Replay):
         self._closed = False
         tables = [
             sequences_table(
-                self._signature,
+                self._layout.signature,
                 self.sampler,
                 self._settings.priority_exponent,
                 self._max_size,
@@ -100,7 +102,7 @@ class ReverbReplay(Replay):
                 self.min_sequences,
                 self._settings.error_buffer,
             ),
-            statistics_table(self._moments),
+            statistics_table(self._moments_shape),
             weights_table(),
         ]
         wanted = {table.name: settings(table.info) for table in tables}
@@ -120,8 +122,7 @@ class ReverbReplay(Replay):
         self._counters = reverb.pybind.Client(address)
         self._check_settings(wanted)
         self._reports = self._client.trajectory_writer(num_keep_alive_refs=_MOST_EPISODES)
-        for column in self._moments:
-            self._reports.configure((column,), num_keep_alive_refs=1, max_chunk_length=1)
+        self._reports.configure(("moments",), num_keep_alive_refs=1, max_chunk_length=1)
         self._reports.configure(("episodes",), num_keep_alive_refs=_MOST_EPISODES, max_chunk_length=64)
 
     @property
@@ -147,21 +148,24 @@ class ReverbReplay(Replay):
         return info.sample_stats.completed + batch_size <= earned
 
     def writer(self) -> SequenceWriter:
-        return SequenceWriter(
-            self._client, self._shape, self._observation_spec, self._compression, self._flush
-        )
+        return SequenceWriter(self._client, self._layout, self._flush)
 
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
         self._has_dataset = True
+        ahead, signature = (self._read_ahead + 1) * batch_size, self._layout.signature
+        if ahead > self._settings.error_buffer:
+            raise ValueError(
+                f"{self._read_ahead} batches read ahead and one in use, of {batch_size} sequences, are more "
+                f"than the replay ratio's tolerance; write Replay.error_buffer = {ahead} or more"
+            )
 
         def draw(_: tf.Tensor) -> tf.data.Dataset:
             return reverb.TrajectoryDataset(
                 self.address,
                 SEQUENCES,
-                dtypes={name: spec.dtype for name, spec in self._signature.items()},
-                shapes={name: spec.shape for name, spec in self._signature.items()},
+                dtypes={name: spec.dtype for name, spec in signature.items()},
+                shapes={name: spec.shape for name, spec in signature.items()},
                 max_in_flight_samples_per_worker=batch_size,
-                num_workers_per_iterator=1 if self.sampler == "fifo" else -1,
                 max_samples=batch_size,
                 rate_limiter_timeout_ms=_POLL_MS,
             )
@@ -268,27 +272,8 @@ class ReverbReplay(Replay):
 
     def _unpack(self, sample: reverb.ReplaySample) -> tuple[Sequence, Drawn]:
         info, data = sample
-        rows = self._shape.rows
-        observation = data[observation_column(self._compression)]
-        if self._compression:
-            observation = decompress_batch(observation, self._shape.block, self._observation_spec)
-        else:
-            observation = tf.reshape(observation, (-1, rows, *self._observation_spec.shape))
-        scalars = tf.unstack(tf.reshape(data["scalars"], (-1, rows, len(SCALARS))), axis=-1)
-        steps = Steps(observation=observation, **dict(zip(SCALARS, scalars, strict=True)))
-        steps = steps._replace(
-            step_type=tf.cast(steps.step_type, tf.int32),
-            previous_action=tf.cast(steps.previous_action, tf.int32),
-        )
-        core_state = tf.nest.pack_sequence_as(
-            self._state_spec, tf.split(data["core_state"], self._state_sizes, axis=-1)
-        )
-        probability = tf.cast(info.probability, tf.float32)
-        if self.sampler == "fifo":
-            # Reverb says 1, the importance of each sequence would then depend on the table's size at its
-            # draw.
-            probability = tf.zeros_like(probability)
-        return Sequence(steps, core_state, probability, info.table_size), Drawn(info.key, info.priority)
+        sequence = self._layout.sequence(data, tf.cast(info.probability, tf.float32), info.table_size)
+        return sequence, Drawn(info.key, info.priority)
 
     def _check_settings(self, wanted: dict[str, dict[str, Any]]) -> None:
         """A checkpoint brings its own settings, which Reverb prefers to new ones without a word."""
@@ -309,7 +294,7 @@ def reverb_checkpointer(folders: ReplayFolders) -> reverb.checkpointers.DefaultC
     Raises:
       ValueError: the local replay has written it.
     """
-    if folders.begins_with is not None and not (folders.begins_with / _DONE).exists():
+    if folders.begins_with is not None and written_by(folders.begins_with) != REVERB:
         raise other_backend(LOCAL, REVERB)
     fallback = None if folders.begins_with is None else str(folders.begins_with)
     return reverb.checkpointers.DefaultCheckpointer(str(folders.writes_to), fallback_checkpoint_path=fallback)

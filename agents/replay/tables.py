@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
 import reverb
@@ -15,7 +13,6 @@ SEQUENCES, STATISTICS, WEIGHTS = "sequences", "statistics", "weights"
 SAMPLERS = {
     "prioritized": reverb.selectors.Prioritized,
     "uniform": lambda _: reverb.selectors.Uniform(),
-    "fifo": lambda _: reverb.selectors.Fifo(),
 }
 _MOST_STATISTICS = 1_000_000
 
@@ -38,13 +35,12 @@ def sequences_table(
         rate_limiter=reverb.rate_limiters.SampleToInsertRatio(
             replay_ratio, min_sequences, float(error_buffer)
         ),
-        max_times_sampled=math.ceil(replay_ratio) if sampler == "fifo" else 0,
         signature=signature,
     )
 
 
-def statistics_table(moments: Mapping[str, tuple[int, ...]]) -> reverb.Table:
-    """A queue of reports with moments of these shapes, by name.
+def statistics_table(moments_shape: tuple[int, ...]) -> reverb.Table:
+    """A queue of `StatisticsReport`s.
 
     Not `Table.queue`: reading must not remove what the reader may not live to use.
     """
@@ -52,7 +48,7 @@ def statistics_table(moments: Mapping[str, tuple[int, ...]]) -> reverb.Table:
         STATISTICS,
         _MOST_STATISTICS,
         {
-            **{name: tf.TensorSpec(shape, tf.float64, name) for name, shape in moments.items()},
+            "moments": tf.TensorSpec(moments_shape, tf.float64, "moments"),
             "episodes": tf.TensorSpec((None, len(Episode._fields)), tf.float64, "episodes"),
         },
     )
@@ -89,7 +85,6 @@ def settings(info: reverb.reverb_types.TableInfo) -> dict[str, Any]:
         "replay_ratio": limiter.samples_per_insert,
         "min_sequences": limiter.min_size_to_sample,
         "error_buffer": (limiter.min_diff, limiter.max_diff),
-        "max_times_sampled": info.max_times_sampled,
         "sampler": str(info.sampler_options).replace("\n", " ").strip(),
         "signature": {name: (tuple(spec.shape), spec.dtype.name) for name, spec in info.signature.items()},
     }

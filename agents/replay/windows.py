@@ -6,40 +6,23 @@ after its final row are padding, so that a window never crosses the end of an ep
 
 from __future__ import annotations
 
-import collections
 import itertools
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from tf_agents.trajectories.time_step import StepType
 
-from agents.storage.state import State, joined, numbered, part
-from agents.targets import SequenceShape, Steps
+from agents.replay.rows import Rows
+from agents.storage.state import State, joined, part
+from agents.targets import SequenceShape
 
 
-class Rows(NamedTuple):
-    """K consecutive rows of one environment and what its policy made of them."""
+class Piece(NamedTuple):
+    """The next rows of a stream, and the window that ends with them."""
 
-    steps: Steps  # [K, ...]
-    core_state: tuple  # (h, c), each float32 [K, U], entering each row
-    taken_values: np.ndarray  # float32 [K, H], of the action taken
-    greedy_values: np.ndarray  # float32 [K, H], of each head's best action
-
-
-class Block(NamedTuple):
-    """`SequenceShape.block` rows, to be stored."""
-
-    steps: Steps  # [block, ...]
-    core_state: tuple | None  # (h, c), each float32 [U], entering row 0; None unless a window starts here
-
-
-class Window(NamedTuple):
-    """A window that ends with the block handed out before it, without what is stored already."""
-
-    steps: Steps  # [L], observation None
-    taken_values: np.ndarray  # float32 [L, H]
-    greedy_values: np.ndarray  # float32 [L, H]
+    block: Rows  # [block], to be stored
+    starts_window: bool  # with its first row
+    window: Rows | None  # [L], without what is stored; None where none ends here
 
 
 class SequenceCutter:
@@ -47,109 +30,73 @@ class SequenceCutter:
 
     def __init__(self, shape: SequenceShape):
         self._shape = shape
-        self._blocks = 0  # handed out in this episode
+        self._cut = 0  # rows of this episode that are in a block, the padding before its start included
         self._pending: Rows | None = None  # rows that do not fill a block yet; None before an episode's first
-        self._recent: collections.deque[Window] = collections.deque(maxlen=shape.blocks)  # block by block
+        self._recent: Rows | None = None  # the last rows that are in a block, without what is stored
 
-    def cut(self, rows: Rows) -> list[Block | Window]:
+    def cut(self, rows: Rows) -> list[Piece]:
         """Takes the next rows; returns what is complete now, in stream order, as copies.
 
         Raises:
           ValueError: an episode does not begin with a FIRST row, or breaks off without a LAST row.
         """
-        ends = np.flatnonzero(rows.steps.step_type == StepType.LAST) + 1
-        bounds = [0, *ends, len(rows.steps.step_type)]
-        pieces: list[Block | Window] = []
-        for start, end in itertools.pairwise(bounds):
+        ends = np.flatnonzero(rows.step_type == StepType.LAST) + 1
+        pieces: list[Piece] = []
+        for start, end in itertools.pairwise([0, *ends, len(rows)]):
             if start < end:
-                pieces += self._extend(_rows([column[start:end] for column in _columns(rows)]))
+                pieces += self._extend(rows[start:end])
         return pieces
 
     def state(self) -> State:
         """Returns what `restore` needs in order to go on with the stream."""
-        pending = numbered([] if self._pending is None else _columns(self._pending))
-        recent = numbered(map(np.stack, zip(*map(_window_columns, self._recent), strict=True)))
-        blocks = numbered([np.array(self._blocks, np.int64)])
-        return joined({"blocks": blocks, "pending": pending, "recent": recent})
+        if self._pending is None or self._recent is None:
+            return {}
+        kept = {"pending": self._pending.state(), "recent": self._recent.state()}
+        return joined(kept) | {"cut": np.array(self._cut, np.int64)}
 
     def restore(self, state: State) -> None:
         """Goes on where another cutter of the same shape was."""
-        self._blocks = int(state["blocks/0"])
-        pending = list(part(state, "pending").values())
-        self._pending = _rows(pending) if pending else None
-        self._recent.clear()
-        self._recent.extend(map(_window, zip(*part(state, "recent").values(), strict=True)))
+        if state:
+            self._cut = int(state["cut"])
+            self._pending, self._recent = (
+                Rows.from_state(part(state, name)) for name in ("pending", "recent")
+            )
 
-    def _extend(self, rows: Rows) -> list[Block | Window]:
+    def _extend(self, rows: Rows) -> list[Piece]:
         """Takes rows of one episode; the last row may be its end."""
-        shape, step_type = self._shape, rows.steps.step_type
+        shape, step_type = self._shape, rows.step_type
         begins, ends = self._pending is None, step_type[-1] == StepType.LAST
         if begins != (step_type[0] == StepType.FIRST) or (step_type[1:] == StepType.FIRST).any():
             raise ValueError(
                 "A stream must run FIRST, MID, ..., LAST and then FIRST again; "
                 f"{'a new' if begins else 'an unfinished'} episode goes on with step types {step_type}"
             )
-        before = _padding(rows, shape.burn_in) if self._pending is None else self._pending
-        parts = [before, rows]
+        if self._pending is None or self._recent is None:
+            self._cut, self._pending = 0, Rows.padding(shape.burn_in, rows)
+            self._recent = self._pending[:0].without_stored()
+        parts = [self._pending, rows]
         if ends:
-            count = self._blocks * shape.block + len(before.steps.step_type) + len(step_type)
+            count = self._cut + len(self._pending) + len(rows)
             start = shape.starts(count - shape.burn_in - 1)[-1]
-            parts.append(_padding(rows, start + shape.rows - count))
-        columns = [np.concatenate(column) for column in zip(*map(_columns, parts), strict=True)]
+            parts.append(Rows.padding(start + shape.rows - count, rows))
+        extended = Rows.concatenate(parts)
+        whole = len(extended) - len(extended) % shape.block
+        pieces = self._hand_out(extended[:whole], self._recent)
+        # A copy, for a view would keep all these rows in memory.
+        self._pending = None if ends else Rows.concatenate([extended[whole:]])
+        return pieces
 
-        full = len(columns[0]) // shape.block
+    def _hand_out(self, rows: Rows, recent: Rows) -> list[Piece]:
+        """Takes rows that fill whole blocks; returns these, and the windows that end with them."""
+        shape, cut = self._shape, self._cut
+        seen, seen_from = Rows.concatenate([recent, rows.without_stored()]), cut - len(recent)
+        self._cut += len(rows)
+        self._recent = seen[max(len(seen) - (shape.rows - shape.block), 0) :]
         pieces = []
-        for index in range(full):
-            block = slice(index * shape.block, (index + 1) * shape.block)
-            pieces += self._hand_out(_rows([column[block] for column in columns]))
-        self._pending = _rows([column[full * shape.block :].copy() for column in columns])
-        if ends:
-            self._blocks, self._pending = 0, None
-            self._recent.clear()
+        for start in range(cut, self._cut, shape.block):
+            end = start + shape.block
+            window_start = end - shape.rows
+            ends_window = window_start >= 0 and window_start % shape.period == 0
+            window = seen[window_start - seen_from : end - seen_from] if ends_window else None
+            pieces.append(Piece(rows[start - cut : end - cut], start % shape.period == 0, window))
         return pieces
-
-    def _hand_out(self, rows: Rows) -> list[Block | Window]:
-        """Takes the next block; returns it, and the window that it completes, if it does."""
-        stride = self._shape.period // self._shape.block
-        starts_window = self._blocks % stride == 0
-        core_state = tuple(state[0] for state in rows.core_state) if starts_window else None
-        pieces: list[Block | Window] = [Block(rows.steps, core_state)]
-        self._blocks += 1
-        unstored = rows.steps._replace(observation=None)
-        self._recent.append(Window(unstored, rows.taken_values, rows.greedy_values))
-        if self._blocks >= self._shape.blocks and (self._blocks - self._shape.blocks) % stride == 0:
-            columns = zip(*map(_window_columns, self._recent), strict=True)
-            pieces.append(_window(map(np.concatenate, columns)))
-        return pieces
-
-
-def _padding(like: Rows, count: int) -> Rows:
-    """`count` rows that train nothing."""
-    padding = _rows([np.zeros((count, *column.shape[1:]), column.dtype) for column in _columns(like)])
-    padding.steps.step_type[:] = StepType.LAST
-    padding.steps.previous_action[:] = -1
-    return padding
-
-
-def _columns(rows: Rows) -> list[np.ndarray]:
-    return [*rows.steps, *rows.core_state, rows.taken_values, rows.greedy_values]
-
-
-def _rows(columns: list[np.ndarray]) -> Rows:
-    """The inverse of `_columns`."""
-    steps, (*core_state, taken_values, greedy_values) = (
-        columns[: len(Steps._fields)],
-        columns[len(Steps._fields) :],
-    )
-    return Rows(Steps(*steps), tuple(core_state), taken_values, greedy_values)
-
-
-def _window_columns(window: Window) -> list[np.ndarray]:
-    step_type, _, *others = window.steps
-    return [step_type, *others, window.taken_values, window.greedy_values]
-
-
-def _window(columns: Iterable[np.ndarray]) -> Window:
-    """The inverse of `_window_columns`."""
-    step_type, *others, taken_values, greedy_values = columns
-    return Window(Steps(step_type, None, *others), taken_values, greedy_values)

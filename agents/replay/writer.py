@@ -2,105 +2,59 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable
 
 import numpy as np
 import reverb
-import tensorflow as tf
 
-from agents.replay.compression import compress, decompress
-from agents.replay.replay import check_priority, observation_column, row_columns
+from agents.replay.blocks import Layout
+from agents.replay.replay import Writer, check_priority
+from agents.replay.rows import Rows
 from agents.replay.tables import SEQUENCES
-from agents.replay.windows import Block
-from agents.storage.state import State
 from agents.targets import SequenceShape
 
 _CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 
 
-class SequenceWriter:
+class SequenceWriter(Writer):
     """Appends blocks and inserts windows of them; made by `ReverbReplay.writer`.
 
     Args:
       client: of the replay's server.
-      shape: layout of the sequences.
-      observation_spec: of one observation.
-      compression: zlib's level for observations; 0 for none.
+      layout: of blocks.
       flush: waits until the server has every item of a writer.
     """
 
     def __init__(
-        self,
-        client: reverb.Client,
-        shape: SequenceShape,
-        observation_spec: tf.TensorSpec,
-        compression: int,
-        flush: Callable[[reverb.TrajectoryWriter], None],
+        self, client: reverb.Client, layout: Layout, flush: Callable[[reverb.TrajectoryWriter], None]
     ):
-        self._writer = client.trajectory_writer(num_keep_alive_refs=shape.blocks)
-        self._column, chunk = observation_column(compression), _chunk_blocks(shape)
-        for column, length in ((self._column, chunk), ("scalars", chunk), ("core_state", 1)):
-            self._writer.configure((column,), num_keep_alive_refs=shape.blocks, max_chunk_length=length)
-        self._blocks, self._rows, self._flush = shape.blocks, shape.block, flush
-        self._observation_spec, self._compression = observation_spec, compression
-        # Of the last blocks, all that a window to come may have beside its last: does a window start there?
-        self._starts: collections.deque[bool] = collections.deque(maxlen=shape.blocks - 1)
+        blocks, chunk = layout.shape.blocks, _chunk_blocks(layout.shape)
+        self._layout, self._flush = layout, flush
+        self._writer = client.trajectory_writer(num_keep_alive_refs=blocks)
+        for column in layout.signature:
+            length = 1 if column == "core_state" else chunk
+            self._writer.configure((column,), num_keep_alive_refs=blocks, max_chunk_length=length)
 
-    def append(self, block: Block) -> None:
-        """Appends the next rows."""
-        self._append(row_columns(block))
+    def append(self, block: Rows, starts_window: bool) -> None:
+        stored = self._layout.block(block, starts_window)
+        columns = {self._layout.observations: stored.observation, "scalars": stored.scalars}
+        if self._layout.level:
+            columns[self._layout.observations] = np.array(stored.observation, object)
+        if stored.core_state is not None:
+            columns["core_state"] = stored.core_state
+        self._writer.append(columns)
 
     def insert(self, priority: float) -> None:
-        """Inserts the window that ends with the last block."""
         check_priority(priority)
-        history = self._writer.history
-        window = {name: history[name][-self._blocks :] for name in (self._column, "scalars")}
-        self._writer.create_item(
-            SEQUENCES, priority, window | {"core_state": history["core_state"][-self._blocks]}
-        )
+        history, blocks = self._writer.history, self._layout.shape.blocks
+        window = {name: history[name][-blocks:] for name in (self._layout.observations, "scalars")}
+        self._writer.create_item(SEQUENCES, priority, window | {"core_state": history["core_state"][-blocks]})
 
     def flush(self) -> None:
-        """Waits until everything inserted is in the table.
-
-        Raises:
-          ReplayStopped: the replay was stopped meanwhile.
-          TimeoutError: the rate limiter let nothing in for `Replay.patience` seconds.
-        """
         self._flush(self._writer)
 
-    def state(self) -> State:
-        """The blocks that windows to come may refer to, read back from Reverb's buffers; to be called after `flush`."""
-        known = list(self._starts)
-        # Nothing refers to blocks before the first start; chunks are cut as they were if it comes first.
-        starts = np.array(known[known.index(True) :] if any(known) else [], bool)
-        if not len(starts):
-            return {"starts": starts}
-        history = self._writer.history
-        columns = {"observation": self._column, "scalars": "scalars"}
-        rows = {name: history[column][-len(starts) :].numpy() for name, column in columns.items()}
-        if self._compression:
-            rows["observation"] = decompress(rows["observation"], self._rows, self._observation_spec)
-        core_states = [history["core_state"][int(i) - len(starts)].numpy() for i in np.flatnonzero(starts)]
-        return {"starts": starts, **rows, "core_state": np.stack(core_states)}
-
-    def restore(self, state: State) -> None:
-        """Appends what another writer, whose stream goes on here, had appended. Inserts nothing."""
-        core_states = iter(state.get("core_state", ()))
-        for index, start in enumerate(state["starts"]):
-            row = {name: state[name][index] for name in ("observation", "scalars")}
-            self._append(row | ({"core_state": next(core_states)} if start else {}))
-
     def close(self) -> None:
-        """Drops what is not in the table yet. Never waits."""
         self._writer.close()
-
-    def _append(self, row: dict[str, np.ndarray]) -> None:
-        if self._compression:
-            row = {self._column if name == "observation" else name: column for name, column in row.items()}
-            row[self._column] = compress(row[self._column], self._compression)
-        self._writer.append(row)
-        self._starts.append("core_state" in row)
 
 
 def _chunk_blocks(shape: SequenceShape) -> int:

@@ -19,7 +19,7 @@ quiet()  # in Ray's workers this module is the first of ours
 
 import gin  # noqa: E402
 
-from agents import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
+from agents.errors import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
 from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
 from agents.running import processes, ray_connection, roles  # noqa: E402

@@ -1,9 +1,9 @@
 """The embedded mode: collecting, learning and evaluating take turns in one process.
 
 A resumed run goes on as if it had never ended: the same episodes, statistics and exploration and, with nothing read
-ahead and the local replay or the "fifo" sampler, the same batches and weights, bit for bit. That takes environments
-that can be restored (see `GymnasiumVectorEnvironment.state`); with others, ALE's above all, it starts new episodes and
-says so.
+ahead, the same batches and weights, bit for bit. That takes the local replay and environments that can be restored
+(see `GymnasiumVectorEnvironment.state`); with Reverb, or other environments, ALE's above all, it starts new episodes
+and says so.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import contextlib
 import os
 from typing import TypeVar
 
-from agents import EnvironmentFault, UsageError
+from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
 from agents.monitoring.progress import Progress, closing_words
-from agents.replay.replay import chosen_backend
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
@@ -110,8 +109,7 @@ class EmbeddedRun:
             steps=learner.environment_steps,
             frames_per_step=None if game is None else FRAMES_PER_STEP,
         )
-        _, on_backend = chosen_backend()
-        for note in filter(None, (on_backend, self.replay.memory_note, summaries.figures_note())):
+        for note in filter(None, (self.replay.memory_note, summaries.figures_note())):
             self._progress.say(note)
         if learner.resumed:
             new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""

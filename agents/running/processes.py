@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agents import UsageError
+from agents.errors import UsageError
 from agents.running import ray_connection
 from agents.running.signals import on_first_signal, raise_for
 

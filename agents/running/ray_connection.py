@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from agents import UsageError
+from agents.errors import UsageError
 from agents.running.startup import in_environment
 from agents.storage.run_folder import REPOSITORY
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents import RunFolderError
+from agents.errors import RunFolderError
 from agents.storage.run_folder import BEST, unused
 from agents.storage.weights import assign, packed
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents import RunFolderError
+from agents.errors import RunFolderError
 from agents.storage.run_folder import unused
 
 _MANIFEST, _EXTRA, _VARIABLES, _REPLAY = "manifest.json", "extra.json", "variables", "replay"

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 
 import gin
 
-from agents import RunFolderError
+from agents.errors import RunFolderError
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "numpy", "gin-config", "rbs-tf")

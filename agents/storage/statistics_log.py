@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from agents import RunFolderError
+from agents.errors import RunFolderError
 
 log = logging.getLogger(__name__)
 

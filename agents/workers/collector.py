@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gin
 import numpy as np
@@ -18,13 +17,18 @@ from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
 from agents.policy import PolicyInfo
-from agents.replay.replay import Episode, Replay, Writer
-from agents.replay.windows import Block, Rows, SequenceCutter, Window
+from agents.replay.replay import Episode, Replay
+from agents.replay.rows import Rows
+from agents.replay.windows import Piece, SequenceCutter
 from agents.storage.state import State, joined, numbered, part
 from agents.targets import SequenceShape, Steps
 from agents.workers.faults import check_finite, time_step_of
-from agents.workers.step_statistics import Acted, Reports
+from agents.workers.step_statistics import Reports
+from rbs_tf import ReturnMoments
 from rbs_tf.returns import LONGEST_EPISODE
+
+# Columns of a window that its first priority is computed from.
+_OF_PRIORITIES = ("step_type", "previous_action", "reward", "discount", "taken_values", "greedy_values")
 
 
 @gin.configurable(module="agents")
@@ -33,7 +37,7 @@ class Collector:
 
     Of each environment the policy's state is kept between runs; an episode that is unfinished when the
     collector is closed has its complete windows in the replay and its steps in the statistics, but no
-    returns and not the n-step transitions of its last n - 1 steps; unless another collector takes over its `state`.
+    returns; unless another collector takes over its `state`.
 
     Args:
       environment: batched; reset by the first run, closed by whoever made it.
@@ -43,10 +47,9 @@ class Collector:
       shape: layout of the sequences.
       priorities: `(steps [k, L], taken_values [k, L, H], greedy_values [k, L, H]) -> float32 [k]` for new
         windows; `steps.observation` is None. Traced once.
-      needs: what statistics hold beside moments per head, see `Scaling.needs`.
       max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
-        on as if a new one began: otherwise an environment that never ends would never report any. n-step
-        transitions are not cut.
+        on as if a new one began: otherwise an environment that never ends would never report any.
+      moments: the class of the moments in the statistics.
       name: of this collector, in messages.
 
     Attributes:
@@ -64,8 +67,8 @@ class Collector:
         replay: Replay,
         shape: SequenceShape,
         priorities: Callable[[Steps, tf.Tensor, tf.Tensor], tf.Tensor],
-        needs: Mapping[str, Any] = types.MappingProxyType({}),
         max_report_steps: int = LONGEST_EPISODE,
+        moments: type[ReturnMoments] = ReturnMoments,
         name: str = "collector",
     ):
         self.environment_steps = 0
@@ -77,10 +80,10 @@ class Collector:
         self._priorities = _traced_once(priorities, shape.rows, len(heads))
         self._policy_state = policy.get_initial_state(environment.batch_size)
         self._time_step: ts.TimeStep | None = None
-        self._record: _Record | None = None
+        self._rows: Rows | None = None  # of a round, [K, N, ...], used again by the next
         self._rounds_steps = 0  # of each environment, in rounds before this one
         self._cutters = [SequenceCutter(shape) for _ in range(environment.batch_size)]
-        self._reports = Reports(heads, environment.batch_size, shape.n_step, max_report_steps, needs)
+        self._reports = Reports(heads, environment.batch_size, max_report_steps, moments)
         self._writers = [replay.writer() for _ in range(environment.batch_size)]
 
     def run(self, num_steps: int) -> list[Episode]:
@@ -96,33 +99,34 @@ class Collector:
           FloatingPointError: a first priority is NaN or infinite: the network's values are.
           ReplayStopped, TimeoutError: see `Writer.flush`.
         """
-        record = self._collect(num_steps)
-        check_finite(record.steps.reward, record.steps.observation, self._name, self._rounds_steps)
+        rows = self._collect(num_steps)
+        check_finite(rows.reward, rows.observation, self._name, self._rounds_steps)
         self.activity = "writing", time.monotonic()
-        step_type, _, _, reward, discount = record.steps
-        report, episodes = self._reports.report(
-            Acted(step_type, reward, discount, record.head, record.epsilon)
-        )
+        report, episodes = self._reports.report(rows)
         self._replay.put_statistics(report)
-        self._insert([cutter.cut(record.stream(index)) for index, cutter in enumerate(self._cutters)])
+        self._insert([cutter.cut(rows[:, index]) for index, cutter in enumerate(self._cutters)])
         self._rounds_steps += num_steps
-        self.environment_steps += int(np.count_nonzero(step_type != StepType.FIRST))
+        self.environment_steps += int(np.count_nonzero(rows.step_type != StepType.FIRST))
         self.episodes += len(episodes)
         return episodes
 
     def state(self) -> State | None:
-        """Returns what `restore` needs, together with the environment's own state; None before the first run."""
-        if self._time_step is None:
+        """Returns what `restore` needs, together with the environment's own state.
+
+        None before the first run, and with a replay whose writers cannot go on.
+        """
+        writers = [state for writer in self._writers if (state := writer.state()) is not None]
+        if self._time_step is None or len(writers) < len(self._writers):
             return None
         counts = self.environment_steps, self.episodes, self._rounds_steps
         return joined(
             {
-                "counts": numbered([np.array(count, np.int64) for count in counts]),
+                "counts": numbered(np.array(count, np.int64) for count in counts),
                 "time_step": numbered(self._time_step),
                 "policy": numbered(tf.nest.flatten(self._policy_state)),
                 "reports": self._reports.state(),
-                "cutters": _joined(self._cutters),
-                "writers": _joined(self._writers),
+                "cutters": _joined([cutter.state() for cutter in self._cutters]),
+                "writers": _joined(writers),
             }
         )
 
@@ -146,22 +150,23 @@ class Collector:
         for writer in self._writers:
             writer.close()
 
-    def _collect(self, num_steps: int) -> _Record:
+    def _collect(self, num_steps: int) -> Rows:
+        """Plays a round; its rows are overwritten by the next one's."""
         if self._time_step is None:
             self._time_step = self._from_environment(0, self._environment.reset)
-        record = self._record
-        for row in range(num_steps):
+        rows = self._rows
+        for index in range(num_steps):
             time_step = self._time_step
             action = self._act(ts.TimeStep(*map(tf.constant, time_step)), self._policy_state)
             info = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
-            if record is None or len(record.head) != num_steps:
-                self._record = record = _Record.allocate(num_steps, time_step, info)
-            record.write(row, time_step, info)
+            if rows is None or len(rows) != num_steps:
+                self._rows = rows = _room(num_steps, time_step, info)
+            _write(rows, index, time_step, info)
             self._policy_state = action.state
             actions = action.action.numpy()
-            self._time_step = self._from_environment(row + 1, self._environment.step, actions)
-        assert record is not None, "a round has at least one step"
-        return record
+            self._time_step = self._from_environment(index + 1, self._environment.step, actions)
+        assert rows is not None, "a round has at least one step"
+        return rows
 
     def _from_environment(self, row: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
         """Takes what the environment gives at a step of this round, and checks it against its spec."""
@@ -171,79 +176,43 @@ class Collector:
         self.activity = "acting", time.monotonic()
         return time_step
 
-    def _insert(self, streams: list[list[Block | Window]]) -> None:
-        windows = [piece for pieces in streams for piece in pieces if isinstance(piece, Window)]
+    def _insert(self, streams: list[list[Piece]]) -> None:
+        """Stores blocks and inserts windows, environment by environment."""
+        windows = [piece.window for pieces in streams for piece in pieces if piece.window is not None]
         priorities = iter(self._first_priorities(windows))
         for pieces, writer in zip(streams, self._writers, strict=True):
             for piece in pieces:
-                if isinstance(piece, Block):
-                    writer.append(piece)
-                else:
+                writer.append(piece.block, piece.starts_window)
+                if piece.window is not None:
                     writer.insert(next(priorities))
-            if any(isinstance(piece, Window) for piece in pieces):
+            if any(piece.window is not None for piece in pieces):
                 start = time.monotonic()
                 writer.flush()
                 self.waited += time.monotonic() - start
 
-    def _first_priorities(self, windows: list[Window]) -> list[float]:
+    def _first_priorities(self, windows: list[Rows]) -> list[float]:
         if not windows:
             return []
-        step_type, _, previous_action, reward, discount = zip(
-            *(window.steps for window in windows), strict=True
-        )
-        columns = (step_type, previous_action, reward, discount, *list(zip(*windows, strict=True))[1:])
-        return self._priorities(*map(np.stack, columns)).numpy().tolist()
+        columns = (np.stack([getattr(window, name) for window in windows]) for name in _OF_PRIORITIES)
+        return self._priorities(*columns).numpy().tolist()
 
 
-def _joined(parts: Sequence[SequenceCutter | Writer]) -> State:
-    return joined({str(index): each.state() for index, each in enumerate(parts)})
+def _joined(states: Sequence[State]) -> State:
+    return joined({str(index): state for index, state in enumerate(states)})
 
 
-class _Record(NamedTuple):
-    """A round: K rows of N environments. Reused, so whoever keeps something copies it."""
+def _room(num_steps: int, time_step: ts.TimeStep, info: PolicyInfo) -> Rows:
+    """Room for a round of rows like this one."""
+    row = time_step._asdict() | info._asdict()
+    return Rows.empty(num_steps, **row | {"core_state": np.concatenate(info.core_state, axis=-1)})
 
-    steps: Steps  # [K, N, ...]
-    core_state: tuple  # (h, c), each float32 [K, N, U]
-    taken_values: np.ndarray  # float32 [K, N, H]
-    greedy_values: np.ndarray  # float32 [K, N, H]
-    head: np.ndarray  # int32 [K, N]
-    epsilon: np.ndarray  # float32 [K, N]
 
-    @classmethod
-    def allocate(cls, num_steps: int, time_step: ts.TimeStep, info: PolicyInfo) -> _Record:
-        return tf.nest.map_structure(
-            lambda column: np.empty((num_steps, *column.shape), column.dtype), cls._row(time_step, info)
-        )
-
-    def write(self, row: int, time_step: ts.TimeStep, info: PolicyInfo) -> None:
-        for column, values in zip(self._columns(), self._row(time_step, info)._columns(), strict=True):
-            column[row] = values
-
-    def stream(self, index: int) -> Rows:
-        """One environment's rows."""
-
-        def own(columns: Iterable[np.ndarray]) -> tuple[np.ndarray, ...]:
-            return tuple(column[:, index] for column in columns)
-
-        return Rows(
-            Steps(*own(self.steps)), own(self.core_state), *own((self.taken_values, self.greedy_values))
-        )
-
-    def _columns(self) -> list[np.ndarray]:
-        return [*self.steps, *self.core_state, *self[2:]]
-
-    @classmethod
-    def _row(cls, time_step: ts.TimeStep, info: PolicyInfo) -> _Record:
-        steps = Steps(
-            time_step.step_type,
-            time_step.observation,
-            info.previous_action,
-            time_step.reward,
-            time_step.discount,
-        )
-        return cls(
-            steps, tuple(info.core_state), info.taken_values, info.greedy_values, info.head, info.epsilon
-        )
+def _write(rows: Rows, index: int, time_step: ts.TimeStep, info: PolicyInfo) -> None:
+    """Writes one row of every environment: the fields of a time step and of `PolicyInfo` are named as the columns."""
+    for name, values in (time_step._asdict() | info._asdict()).items():
+        if name != "core_state":
+            getattr(rows, name)[index] = values
+    np.concatenate(info.core_state, axis=-1, out=rows.core_state[index])
 
 
 def traced_action(policy: tf_policy.TFPolicy, time_step_spec: ts.TimeStep, batch: int) -> Callable:
@@ -257,22 +226,11 @@ def traced_action(policy: tf_policy.TFPolicy, time_step_spec: ts.TimeStep, batch
 
 
 def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
-    """`priorities` as a graph for any number of windows, called with their columns one by one."""
-
-    def scalars(dtype: tf.DType) -> tf.TensorSpec:
-        return tf.TensorSpec((None, rows), dtype)
-
+    """`priorities` as a graph for any number of windows, called with the columns `_OF_PRIORITIES` of them."""
+    of_rows = [tf.TensorSpec((None, rows), of) for of in (tf.int32, tf.int32, tf.float32, tf.float32)]
     values = tf.TensorSpec((None, rows, num_heads), tf.float32)
-    signature = [
-        scalars(tf.int32),
-        scalars(tf.int32),
-        scalars(tf.float32),
-        scalars(tf.float32),
-        values,
-        values,
-    ]
 
-    @tf.function(input_signature=signature, autograph=False)
+    @tf.function(input_signature=[*of_rows, values, values], autograph=False)
     def traced(
         step_type: Any, previous_action: Any, reward: Any, discount: Any, taken: Any, greedy: Any
     ) -> tf.Tensor:

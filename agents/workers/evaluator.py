@@ -13,13 +13,13 @@ import tensorflow as tf
 from tf_agents.environments import py_environment
 from tf_agents.trajectories import time_step as ts
 
-from agents import EVALUATION, RETURN, VALUE_ERROR
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.policy import MultiHeadPolicy
 from agents.storage.best import Best
 from agents.storage.run_folder import write
+from agents.tags import EVALUATION, RETURN, VALUE_ERROR
 from agents.workers.faults import check_finite, time_step_of
 from rbs_tf import discounted_returns, scores
 from rbs_tf.returns import LONGEST_EPISODE

@@ -8,7 +8,7 @@ import numpy as np
 from tf_agents.environments import py_environment
 from tf_agents.trajectories import time_step as ts
 
-from agents import EnvironmentFault
+from agents.errors import EnvironmentFault
 
 
 def time_step_of(

@@ -17,13 +17,13 @@ import tensorflow as tf
 from tf_agents.agents import tf_agent
 from tf_agents.train import learner as tf_agents_learner
 
-from agents import RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE, RunFolderError
 from agents.agent import LossExtra, RecurrentMultiHeadAgent
+from agents.errors import RunFolderError
 from agents.monitoring import summaries
 from agents.replay.replay import Replay, StatisticsReport
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
-from rbs_tf import ReturnMoments
+from agents.tags import RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE
 
 _LATEST = 100  # updates that loss scales are taken over
 _FRAMES = 1024  # that the torso is set from
@@ -234,13 +234,10 @@ class Learner:
     def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
         if not reports:
             return []
-        kinds = {"moments": ReturnMoments, **self._agent.scaling.needs}
-        merged = {
-            name: functools.reduce(kind.merge, [kind.from_array(report[name]) for report in reports])
-            for name, kind in kinds.items()
-        }
-        self._agent.observe(**merged)
-        self.environment_steps += int(merged["moments"].count[0])
+        kind = self._agent.scaling.moments_class
+        merged = functools.reduce(kind.merge, [kind.from_array(report["moments"]) for report in reports])
+        self._agent.observe(merged)
+        self.environment_steps += int(merged.count[0])
         episodes = np.concatenate([report["episodes"] for report in reports])
         self.episodes += len(episodes)
         if not len(episodes):

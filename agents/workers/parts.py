@@ -15,11 +15,10 @@ from tf_agents.environments import py_environment
 from tf_agents.specs import tensor_spec
 from tf_agents.train.utils import strategy_utils
 
-from agents import UsageError
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import LOCAL, Replay, ReplaySettings, chosen_backend
+from agents.replay.replay import LOCAL, Replay, chosen_backend
 from agents.storage.checkpoint import Checkpointer
 from agents.targets import SequenceShape
 from agents.workers.collector import Collector
@@ -64,9 +63,8 @@ class Training:
       steps_per_round: steps of every environment between two looks at the replay ratio.
       steps_per_update: environment steps, of all environments together, per update, so that their number does not
         depend on how long an agent survives: after n steps there have been floor((n - `Replay.min_sequences`
-        `SequenceShape.period`) / steps_per_update) updates. In one process, with the samplers "prioritized" and
-        "uniform". None: as many as `Replay.replay_ratio` allows; then short episodes, whose sequences are padded, earn
-        more updates per step.
+        `SequenceShape.period`) / steps_per_update) updates. In one process. None: as many as `Replay.replay_ratio`
+        allows; then short episodes, whose sequences are padded, earn more updates per step.
       eval_interval: updates between evaluations; 0 evaluates at the end alone.
       eval_envs: episodes per evaluation, played side by side.
       eval_repeat_action_probability: chance that an action is repeated in evaluation, so that greedy games
@@ -197,23 +195,18 @@ class Training:
           **connection: `folders`, and for Reverb `address`.
 
         Raises:
-          UsageError: a sampler that has a pace of its own, under `steps_per_update`.
+          UsageError: it needs Reverb, which is not there.
         """
         observation_spec = tensor_spec.from_spec(environment.time_step_spec()).observation
-        state_spec = self._network(environment).state_spec
-        needs = self.scaling(len(Heads())).needs
-        parts = SequenceShape(), observation_spec, state_spec, len(Heads()), needs
-        if self.steps_per_update is not None:
-            if ReplaySettings().sampler == "fifo":
-                raise UsageError(
-                    'train.steps_per_update does not go with Replay.sampler = "fifo", which draws each sequence '
-                    'Replay.replay_ratio times: leave it at None, or take "prioritized" or "uniform"'
-                )
-            connection["error_buffer"] = math.inf  # the pace is kept by whoever asks for updates
-        if (backend or chosen_backend()[0]) == LOCAL:
+        state_spec, num_heads = self._network(environment).state_spec, len(Heads())
+        moments = self.scaling(num_heads).moments_class
+        parts = SequenceShape(), observation_spec, state_spec, num_heads, moments
+        if (backend or chosen_backend(connection.get("folders"))) == LOCAL:
             return LocalReplay(*parts, seed=self.derived_seed(*_DRAWS), **connection)
         from agents.replay.reverb_replay import ReverbReplay  # not everywhere can it be installed
 
+        if self.steps_per_update is not None:
+            connection["error_buffer"] = math.inf  # the pace is kept by whoever asks for updates
         return ReverbReplay(*parts, **connection)
 
     def checkpointer(
@@ -256,7 +249,7 @@ class Training:
             replay,
             agent.shape,
             agent.initial_priorities,
-            agent.scaling.needs,
+            moments=agent.scaling.moments_class,
             name=name,
         )
 

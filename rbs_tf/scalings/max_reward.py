@@ -34,7 +34,7 @@ class MaxReward(Scaling):
       unit: s, float64 [H] variable.
     """
 
-    needs = {"moments": MomentsWithMaxima}
+    moments_class = MomentsWithMaxima
 
     def __init__(self, num_heads: int):
         super().__init__(num_heads)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -22,7 +21,6 @@ class ErrorContext(NamedTuple):
     mask: tf.Tensor  # float32 [R, B], 1 for real transitions, 0 for padding
     online_values: tf.Tensor  # float32 [T, B, H], reward units: each head's highest value, online network
     target_values: tf.Tensor  # float32 [T, B, H], the same of the target network
-    n_step: int = 1  # the n of the targets
 
     @property
     def error_mask(self) -> tf.Tensor:
@@ -58,11 +56,11 @@ class Scaling(tf.Module):
 
     Attributes:
       outputs_per_action: K.
-      needs: {"moments": the class of what `observe` takes}, where it is another one than `ReturnMoments`.
+      moments_class: of what `observe` takes.
     """
 
     outputs_per_action: int = 1
-    needs: Mapping[str, Any] = {}
+    moments_class: type[ReturnMoments] = ReturnMoments
 
     def __init__(self, num_heads: int):
         super().__init__(name=type(self).__name__.lower())

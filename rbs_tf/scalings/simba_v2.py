@@ -35,7 +35,7 @@ class SimbaV2(GymnasiumNormalise):
       ValueError: an epsilon or max_return that is not positive.
     """
 
-    needs = {"moments": MomentsWithMaxima}
+    moments_class = MomentsWithMaxima
 
     def __init__(self, num_heads: int, epsilon: float = 1e-8, max_return: float = 5.0):
         super().__init__(num_heads, epsilon)

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import types
 
 import numpy as np
 import tensorflow as tf
@@ -14,10 +13,11 @@ from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
 from agents.policy import PolicyInfo
-from agents.replay.reverb_replay import ReverbReplay
+from agents.replay.replay import LOCAL
 from agents.targets import SequenceShape
 from agents.workers.collector import Collector
 from rbs_tf import ReturnMoments
+from tests.agents.replay.streams import replay_class
 
 PAPER = SequenceShape()
 SMALL = SequenceShape(burn_in=2, length=4, period=2, n_step=2)
@@ -124,15 +124,17 @@ def collecting():
 
         def start(
             environment, policy=None, shape=PAPER, priorities=constant_priorities, heads=HEADS, state=STATE,
-            max_report_steps=27_000, needs=types.MappingProxyType({}), **settings,
+            max_report_steps=27_000, moments=ReturnMoments, backend=LOCAL, **settings,
         ):  # fmt: skip
-            defaults = {"capacity": 100_000, "min_sequences": 1, "sampler": "fifo", "patience": 0.5}
+            defaults = {"capacity": 100_000, "min_sequences": 1}
             observation = tensor_spec.from_spec(environment.observation_spec())
-            replay = ReverbReplay(shape, observation, state, len(heads), needs, **(defaults | settings))
+            replay = replay_class(backend)(
+                shape, observation, state, len(heads), moments, **(defaults | settings)
+            )
             closing.callback(replay.stop)
             policy = policy or ScriptedPolicy()
             collector = Collector(
-                environment, policy, heads, replay, shape, priorities, needs, max_report_steps
+                environment, policy, heads, replay, shape, priorities, max_report_steps, moments
             )
             closing.callback(collector.close)
             return collector, replay
@@ -140,5 +142,5 @@ def collecting():
         yield start
 
 
-def merged(reports, name="moments", kind=ReturnMoments):
-    return functools.reduce(kind.merge, (kind.from_array(report[name]) for report in reports))
+def merged(reports, kind=ReturnMoments):
+    return functools.reduce(kind.merge, (kind.from_array(report["moments"]) for report in reports))

@@ -1,5 +1,8 @@
 """The whole update against NumPy in float64, and what the method promises about it."""
 
+import dataclasses
+import functools
+
 import gin
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from agents import agent as agent_module
 from agents.heads import Heads
 from agents.storage.weights import assign, packed
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ReturnBasedScaling, ReturnOut, Scaling
+from rbs_tf.scalings import PopArt, ReturnBasedScaling, ReturnOut, Scaling
 from tests.agents import numpy_step
 from tests.agents.small_agent import (
     ACTIONS,
@@ -33,15 +36,16 @@ def shaken(**options):
     shake(agent.network, seed=4)
     shake(agent.target_network, seed=5)
     agent.observe(some_moments())
-    windows = random_windows()
+    windows = random_windows(shape=agent.shape)
     sequence = as_sequence(windows)
     measure_sigma_v(agent, sequence)
     return agent, windows, sequence
 
 
-@pytest.mark.parametrize("double_q", [False, True])
-def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q):
-    agent, windows, sequence = shaken(double_q=double_q)
+@pytest.mark.parametrize("double_q, burn_in", [(False, 2), (True, 2), (False, 0)])
+def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q, burn_in):
+    shape = dataclasses.replace(SHAPE, burn_in=burn_in)
+    agent, windows, sequence = shaken(double_q=double_q, shape=shape)
     with tf.GradientTape() as tape:
         info = agent.loss(sequence)
     variables, p = parameters(agent.network)
@@ -49,17 +53,17 @@ def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q):
     gradients = tape.gradient(info.loss, list(variables.values()))
 
     sigma, sigma_v = agent.scaling.layer.sigma.numpy(), agent.scaling.layer.sigma_v.numpy()
-    states = numpy_step.burned_in_states(p, windows, SHAPE)
+    states = numpy_step.burned_in_states(p, windows, shape)
 
     def loss(weights):
         return numpy_step.step(
-            weights, target_p, windows, states, PAIRS, SHAPE, sigma, sigma_v, double_q=double_q
+            weights, target_p, windows, states, PAIRS, shape, sigma, sigma_v, double_q=double_q
         )
 
     expected, priorities, scaled, _ = loss(p)
     assert float(info.loss) == pytest.approx(expected, rel=1e-5)
     np.testing.assert_allclose(info.extra.priorities, priorities, rtol=1e-5)
-    got = tf.transpose(agent.sequence_errors(sequence).scaled, (1, 0, 2))
+    got = tf.transpose(agent.sequence_errors(sequence).errors, (1, 0, 2))
     np.testing.assert_allclose(got, scaled, rtol=1e-4, atol=1e-5)
 
     shared = {"torso_w", "torso_b", "lstm_x", "lstm_h", "lstm_b", "post_w", "post_b"}
@@ -188,18 +192,12 @@ def test_equal_heads_learn_what_one_head_learns():
     """Ten copies of one head: n times its loss, and sqrt(n) times its gradient in the shared part."""
     one, ten = make_agent([(0.9, False)]), make_agent([(0.9, False)] * 10)
     _, single = parameters(one.network)
-    for source, agent in ((one.network, ten),):
-        variables, _ = parameters(agent.network)
-        for name, variable in variables.items():
-            copies = 1 if variable.shape == single[name].shape else 10
-            if name in ("w1", "b1"):
-                halves = np.split(single[name], 2)
-                variable.assign(np.concatenate([np.repeat(half, 10, axis=0) for half in halves]))
-            else:
-                variable.assign(np.repeat(single[name], copies, axis=0) if copies > 1 else single[name])
-        for variable, online in zip(agent.target_network.variables, agent.network.variables, strict=True):
-            variable.assign(online)
-        del source
+    for name, variable in parameters(ten.network)[0].items():
+        copies = 1 if variable.shape == single[name].shape else 10
+        streams = 2 if name in ("w1", "b1") else 1  # of values and of advantages, one behind the other
+        parts = np.split(single[name], streams)
+        variable.assign(np.concatenate([np.repeat(part, copies, axis=0) for part in parts]))
+    ten._replace_target()
     sequence = as_sequence(random_windows())
     results = []
     for agent in (one, ten):
@@ -232,8 +230,6 @@ def test_what_stands_in_padding_changes_nothing():
     agent = make_agent()
     windows = random_windows()
     plain = agent.loss(as_sequence(windows))
-    with tf.GradientTape() as tape:
-        agent.loss(as_sequence(windows))
     garbage = {name: values.copy() for name, values in windows.items()}
     final_row = SHAPE.burn_in + 2  # of sequence 2; what follows is padding
     for name in ("observation", "reward", "discount"):
@@ -278,7 +274,7 @@ def test_a_heads_share_of_the_gradient_is_that_of_its_own_loss():
     norms = tf.function(agent.shared_gradient_norms, autograph=False)(windows)
     for head in (0, len(norms) - 1):
         with tf.GradientTape() as tape:
-            loss = 0.5 * tf.reduce_sum(tf.square(agent.sequence_errors(windows).scaled[..., head]))
+            loss = 0.5 * tf.reduce_sum(tf.square(agent.sequence_errors(windows).errors[..., head]))
         own = tf.linalg.global_norm(tape.gradient(loss, agent.network.shared_variables))
         np.testing.assert_allclose(norms[head], own, rtol=1e-5)
 
@@ -317,28 +313,25 @@ def test_rewards_and_values_times_1000_leave_errors_priorities_and_loss_as_they_
     for agent, data in ((plain, windows), (large, scaled_windows)):
         measure_sigma_v(agent, as_sequence(data))
     a, b = plain.sequence_errors(as_sequence(windows)), large.sequence_errors(as_sequence(scaled_windows))
-    np.testing.assert_allclose(b.scaled, a.scaled, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(b.errors, a.errors, rtol=1e-4, atol=1e-5)
     first, second = plain.loss(as_sequence(windows)), large.loss(as_sequence(scaled_windows))
     np.testing.assert_allclose(second.loss, first.loss, rtol=1e-5)
     np.testing.assert_allclose(second.extra.priorities, first.extra.priorities, rtol=1e-5)
 
 
-def test_the_scaling_is_told_how_many_steps_targets_have_and_all_statistics():
-    told = []
-
-    class Listening(Scaling):
-        def observe(self, moments, **others):
-            told.append((moments, others))
-
-        def errors(self, targets, outputs, context):
-            told.append(context.n_step)
-            return super().errors(targets, outputs, context)
-
-    agent = make_agent(scaling=Listening)
-    moments, n_step, joint = object(), object(), object()
-    agent.observe(moments, n_step=n_step, joint=joint)
-    agent.loss(as_sequence(random_windows()))
-    assert told == [(moments, {"n_step": n_step, "joint": joint}), SHAPE.n_step]
+def test_means_for_tensorboard_are_of_real_steps_in_the_units_of_their_update():
+    """Pop-Art's 0 is another value than 0 in padding, and its units change with the update."""
+    agent = make_agent(scaling=functools.partial(PopArt, step_size=0.5))
+    agent.scaling.online.shift.assign([1.0, 2.0, 3.0])
+    sequence = as_sequence(random_windows())
+    result = agent.sequence_errors(sequence)
+    per_head = agent.train(sequence).extra.per_head
+    real = result.mask.numpy().astype(bool)
+    assert not real.all() and agent.scaling.online.shift.numpy()[0] != 1.0
+    values, targets = result.outputs.numpy() + [1.0, 2.0, 3.0], result.targets.numpy()
+    np.testing.assert_allclose(per_head["value"], values[real].mean(axis=0), rtol=1e-5)
+    unscaled = np.sqrt(np.square(targets - values)[real].mean(axis=0))
+    np.testing.assert_allclose(per_head["td_error/unscaled"], unscaled, rtol=1e-5)
 
 
 def test_the_target_network_is_replaced_every_period():
@@ -392,8 +385,7 @@ def test_by_default_only_small_cores_compile(monkeypatch):
     assert not make_agent(jit_compile=None)._compiles_in_part
 
 
-@pytest.mark.parametrize("double_q", [False, True])
-@pytest.mark.parametrize("jit_compile", [None, True])
+@pytest.mark.parametrize("jit_compile, double_q", [(None, False), (True, True)])
 def test_the_update_compiles_with_xla_to_the_same_numbers(jit_compile, double_q):
     sequence = as_sequence(random_windows())
     plain, compiled = (make_agent(jit_compile=jit, double_q=double_q) for jit in (False, jit_compile))

@@ -15,13 +15,12 @@ import tensorflow as tf
 
 from agents.commands import configuration
 from agents.replay.replay import LOCAL, REVERB
-from agents.replay.windows import Block
 from agents.running.embedded import EmbeddedRun
 from agents.targets import Steps
 from agents.workers.learner import Learner
 from agents.workers.parts import Training
 from rbs_tf.scalings import MomentsWithMaxima, Scaling
-from tests.agents.replay.streams import replay_class
+from tests.agents.replay.streams import replay_class, rows_of
 from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows
 from tests.rbs_tf.test_distribution import two_cpus
@@ -140,10 +139,10 @@ def check_learner(root_dir, backend):
     windows = random_windows()
     for index in range(4):
         writer = replay.writer()
-        state = (windows["h"][index], windows["c"][index])
+        columns = {name: windows[name][index] for name in Steps._fields}
+        rows = rows_of(**columns, core_state=np.concatenate([windows["h"][index], windows["c"][index]]))
         for row in range(SHAPE.rows):
-            steps = Steps(*(windows[name][index, row : row + 1] for name in Steps._fields))
-            writer.append(Block(steps, state))
+            writer.append(rows[row : row + 1], starts_window=True)
         writer.insert(100.0 + index)
         writer.flush()
     with pytest.raises(ValueError, match="multiple of 2"):

@@ -10,10 +10,9 @@ from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 from tf_agents.trajectories.time_step import StepType
 
-from agents.replay.windows import Block
+from agents.replay.rows import Rows
 from agents.targets import Sequence, SequenceShape, Steps
 from agents.workers.collector import Collector
-from rbs_tf import ReturnMoments
 from rbs_tf.scalings import MaxReward, MomentsWithMaxima, PopArt, ReturnBasedScaling, ReturnOut
 from tests.agents.small_agent import ACTIONS, FEATURES, PAIRS, as_sequence, make_agent, random_windows, shake
 from tests.agents.test_scaling_interface import values_of
@@ -147,12 +146,13 @@ class SeededWriter:
     def __init__(self, replay):
         self._replay, self._blocks = replay, []
 
-    def append(self, block: Block):
+    def append(self, block: Rows, starts_window: bool):
         self._blocks = [*self._blocks, block][-self._replay._shape.blocks :]
 
     def insert(self, priority):
-        steps = Steps(*map(np.concatenate, zip(*(block.steps for block in self._blocks), strict=True)))
-        self._replay.windows.append((steps, self._blocks[0].core_state))
+        rows = Rows.concatenate(self._blocks)
+        steps = Steps(*(getattr(rows, name) for name in Steps._fields))
+        self._replay.windows.append((steps, tuple(np.split(rows.core_state[0], 2))))
         self._replay.priorities.append(priority)
 
     def flush(self):
@@ -165,16 +165,16 @@ def actions_of(agent, pays, steps):
     """Actions while the agent plays and learns, one array [10, N] after the other."""
     replay, environment = SeededReplay(agent.shape), Match(pays)
     played = []
-    kinds = {"moments": ReturnMoments, **agent.scaling.needs}
+    kind = agent.scaling.moments_class
     parts = environment, agent.collect_policy, agent.heads, replay, agent.shape, agent.initial_priorities
-    collector = Collector(*parts, needs=agent.scaling.needs)
+    collector = Collector(*parts, moments=kind)
     train = tf.function(agent.train)
     step = environment.step
     environment.step = lambda action: played.append(action) or step(action)
     for _ in range(steps // (10 * environment.batch_size)):
         collector.run(10)
         for report in replay.reports:
-            agent.observe(**{name: kind.from_array(report[name]) for name, kind in kinds.items()})
+            agent.observe(kind.from_array(report["moments"]))
         replay.reports.clear()
         for _ in range(10 if len(replay.windows) > 50 else 0):
             chosen, sequence = replay.draw()

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from rbs_tf import discounted_returns
-from rbs_tf.returns import n_step_sums
 
 PAPER_DISCOUNTS = np.array([0.0, 0.9, 0.99, 0.999, 1.0])
 
@@ -87,78 +86,3 @@ def test_what_is_not_finite_is_refused_by_name(name, value):
 def test_shapes_that_do_not_fit_are_refused(rewards, discounts):
     with pytest.raises(ValueError, match=r"must all be \[T\] or all be \[T, H\]"):
         discounted_returns(np.ones(rewards), np.ones(discounts))
-
-
-def looped_sums(rewards, discounts, n, ends):
-    """Forward sums, step by step."""
-    sums, products = np.zeros(rewards.shape), np.zeros(rewards.shape)
-    for t in range(len(rewards)):
-        total, product = 0.0, 1.0
-        for k in range(t, min(t + n, len(rewards))):
-            total, product = total + product * rewards[k], product * discounts[k]
-            if ends[k]:
-                break
-        sums[t], products[t] = total, product
-    return sums, products
-
-
-def test_sums_of_three_by_hand():
-    sums, products = n_step_sums([1, 2, 4, 8, 16], [0.5, 0.5, 0.5, 0.5, 0], 3)
-    np.testing.assert_array_equal(sums, [1 + 1 + 1, 2 + 2 + 2, 4 + 4 + 4, 8 + 8, 16])
-    np.testing.assert_array_equal(products, [0.125, 0.125, 0, 0, 0])
-
-
-def test_a_time_out_leaves_the_discounts_of_the_steps_that_happened():
-    ends = [False, True, False, False]
-    sums, products = n_step_sums([1, 2, 4, 8], [0.5, 0.5, 0.5, 0.5], 3, ends=ends)
-    np.testing.assert_array_equal(sums, [2, 2, 8, 8])
-    np.testing.assert_array_equal(products, [0.25, 0.5, 0.25, 0.5])
-
-
-@given(st.data(), st.integers(0, 20), st.integers(1, 3), st.integers(1, 25))
-def test_n_step_sums_equal_the_forward_sums(data, steps, heads, n):
-    def draw(elements, shape=(steps, heads)):
-        return data.draw(arrays.arrays(np.float64, shape, elements=elements))
-
-    rewards, discounts = draw(st.integers(-1000, 1000)) / 8.0, draw(st.sampled_from([0.0, 0.5, 0.9, 1.0]))
-    ends = draw(st.integers(0, 1), (steps,)) > 0
-    np.testing.assert_allclose(
-        n_step_sums(rewards, discounts, n, ends=ends),
-        looped_sums(rewards, discounts, n, ends),
-        rtol=1e-9,
-        atol=1e-9,
-    )
-    np.testing.assert_array_equal(
-        n_step_sums(rewards, discounts, n),
-        n_step_sums(rewards, discounts, n, ends=np.arange(steps) == steps - 1),
-    )
-
-
-@pytest.mark.parametrize("n", [200, 201, 10**9])
-def test_sums_of_all_steps_that_there_are_are_returns(n):
-    rewards, discounts = np.random.default_rng(0).normal(size=(200, 5)), np.tile(PAPER_DISCOUNTS, (200, 1))
-    sums, products = n_step_sums(rewards, discounts, n)
-    np.testing.assert_allclose(sums, discounted_returns(rewards, discounts), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(products, np.cumprod(discounts, axis=0)[::-1], rtol=1e-12)
-
-
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (1,), (7,), (7, 2)])
-def test_one_step_gives_back_what_went_in_and_may_be_written_to(shape):
-    rewards, discounts = np.random.default_rng(1).normal(size=(2, *shape))
-    before = rewards.copy(), discounts.copy()
-    found = n_step_sums(rewards, discounts, 1)
-    np.testing.assert_array_equal(found, before)
-    for values in found:
-        values[...] = 5.0
-    np.testing.assert_array_equal((rewards, discounts), before)
-
-
-def test_n_step_sums_refuse_what_they_cannot_add_up():
-    with pytest.raises(ValueError, match="n counts steps and must be at least 1, got 0"):
-        n_step_sums([1.0], [1.0], 0)
-    with pytest.raises(ValueError, match=r"must all be \[T\] or all be \[T, H\]"):
-        n_step_sums(np.ones((3, 2)), np.ones(3), 2)
-    with pytest.raises(ValueError, match="discounts must be finite; got nan at step 1, head 0"):
-        n_step_sums([1.0, 2.0], [1.0, np.nan], 2)
-    with pytest.raises(ValueError, match=r"ends must be \[3\], one flag per step of \[3, 2\]; got \[3, 2\]"):
-        n_step_sums(np.ones((3, 2)), np.ones((3, 2)), 2, ends=np.zeros((3, 2)))

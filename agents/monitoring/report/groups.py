@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agents import LOSS, RETURN, STEPS
 from agents.monitoring.report import settings
 from agents.monitoring.report.runs import Run
+from agents.tags import LOSS, RETURN, STEPS
 
 AXES = {"updates": "learner updates", "steps": "environment steps"}
 KINDS = {

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from agents import DEAD, LOSS, PROBABILITY, SCALED, UNSCALED, VALUE_ERROR
 from agents.monitoring.report import estimates
 from agents.monitoring.report.events import head_counts
 from agents.monitoring.report.groups import KINDS, Study
 from agents.monitoring.report.runs import Run
+from agents.tags import DEAD, LOSS, PROBABILITY, SCALED, UNSCALED, VALUE_ERROR
 from rbs_tf import scores
 
 ALL = "all environments"

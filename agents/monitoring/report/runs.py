@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agents import EVALUATION, LOSS, RETURN, STEPS, TRAIN, RunFolderError
+from agents.errors import RunFolderError
 from agents.monitoring.report import events, settings
 from agents.storage import run_folder
 from agents.storage.run_folder import CONFIG, OPERATIVE
+from agents.tags import EVALUATION, LOSS, RETURN, STEPS, TRAIN
 from rbs_tf.environments.names import ATARI_IDS
 
 

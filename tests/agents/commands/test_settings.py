@@ -13,7 +13,7 @@ from agents.commands.train import main
 
 # What the program passes itself: parts, specs, seeds, names.
 GIVEN = {
-    *(f"Collector.{name}" for name in ("needs", "name")),
+    *(f"Collector.{name}" for name in ("moments", "name")),
     *("MultiHeadPolicy.seed", "RecurrentMultiHeadAgent.seed", "RecurrentMultiHeadAgent.strategy"),
     "RecurrentMultiHeadAgent.summary_interval",
     *("MultiHeadPolicy.decode", "RecurrentQNetwork.outputs_per_action"),
@@ -118,7 +118,7 @@ def test_messages_say_what_is_expected_and_what_to_type(refused):
         ("train.num_envs = 0", "train.num_envs = 0: expected a whole number of at least 1 (environments)"),
         ("RecurrentMultiHeadAgent.learning_rate = 0", "expected a number above 0"),
         ("Replay.port = 80000", "expected a whole number from 1 to 65535, or None"),
-        ("Replay.sampler = 'lifo'", "expected one of 'prioritized', 'uniform', 'fifo'"),
+        ("Replay.sampler = 'lifo'", "expected one of 'prioritized', 'uniform'"),
         ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),
         ("pop_art.step_size = 0", "expected a number from 0 to 1, and not 0"),
         ("Heads.pairs = ((0.9, True), (1.1, True))", "each (its discount from 0 to 1"),

@@ -15,11 +15,12 @@ from types import SimpleNamespace
 import gin
 import pytest
 
-from agents import RETURN, UsageError
 from agents.commands import sweep
 from agents.commands.train import CONFIGS, check_configuration, main
+from agents.errors import UsageError
 from agents.running import processes
 from agents.storage.run_folder import REPOSITORY, versions
+from agents.tags import RETURN
 from tests.agents.running.test_embedded import TINY
 
 # Leaves what train.py leaves. It fails with scaling none unless told not to, and of seeds 8 and 9 it waits for a

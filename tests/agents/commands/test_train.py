@@ -8,9 +8,9 @@ import gin
 import pytest
 
 import rbs_tf.scalings  # noqa: F401  registers what is named here
-from agents import EnvironmentFault, RunFolderError
 from agents.commands.settings import STRATEGIES
 from agents.commands.train import main
+from agents.errors import EnvironmentFault, RunFolderError
 from agents.storage.run_folder import REPOSITORY
 
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import REVERB, Replay
-from agents.replay.windows import Block
-from agents.targets import SequenceShape, Steps
+from agents.replay.rows import Rows
+from agents.targets import SequenceShape
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=2)  # 8 rows, blocks of 2
 OBSERVATION = tf.TensorSpec((3,), tf.uint8)
@@ -25,6 +25,24 @@ def replay_class(backend: str) -> Callable[..., Replay]:
     return ReverbReplay
 
 
+def rows_of(observation, step_type, previous_action, reward, discount, core_state) -> Rows:
+    """Rows [K], of columns or single values; values, head and epsilon are zeros: no replay stores them."""
+    count = len(observation)
+    scalars = {
+        "step_type": np.full(count, step_type, np.int32),
+        "previous_action": np.full(count, previous_action, np.int32),
+        "reward": np.full(count, reward, np.float32),
+        "discount": np.full(count, discount, np.float32),
+        "head": np.zeros(count, np.int32),
+        "epsilon": np.zeros(count, np.float32),
+    }
+    values = np.zeros((count, HEADS), np.float32)
+    states = np.array(np.broadcast_to(core_state, (count, np.shape(core_state)[-1])), np.float32)
+    return Rows(
+        observation=observation, core_state=states, taken_values=values, greedy_values=values, **scalars
+    )
+
+
 class Stream:
     """Writes windows whose every row says which row of the stream it is."""
 
@@ -32,11 +50,11 @@ class Stream:
         self.writer, self.row = replay.writer(), 0
 
     def append(self) -> None:
-        t = np.arange(self.row, self.row + SHAPE.block, dtype=np.int32)
+        t = np.arange(self.row, self.row + SHAPE.block)
         observation = np.repeat(t[:, None], 3, axis=1).astype(np.uint8)
-        steps = Steps(t % 3, observation, t - 1, t * 0.1 + np.float32(1e7), np.float32(t % 2))
-        state = (np.full(2, t[0], np.float32), np.full(2, -t[0], np.float32))
-        self.writer.append(Block(Steps(*(np.asarray(column) for column in steps)), state))
+        states = np.stack([t, t, -t, -t], axis=1)
+        rows = rows_of(observation, t % 3, t - 1, t * 0.1 + np.float32(1e7), t % 2, states)
+        self.writer.append(rows, starts_window=True)
         self.row += SHAPE.block
 
     def insert(self, count: int, priority: float = 1.0) -> None:
@@ -51,3 +69,14 @@ class Stream:
 
 def first_rows(sequence) -> list[int]:
     return sequence.steps.observation[:, 0, 0].numpy().tolist()
+
+
+def whole_table(replay: LocalReplay):
+    """Everything in a local replay's table, in order of insertion, as one batch of NumPy arrays."""
+    keys = np.arange(replay.inserted - replay.size, replay.inserted)
+    draw, replay._draw = replay._draw, lambda count: (keys, np.full(count, 1.0 / len(keys)))
+    try:
+        batch = next(iter(replay.dataset(batch_size=replay.size)))
+    finally:
+        replay._draw = draw
+    return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)

@@ -1,5 +1,6 @@
 """What only the local replay promises: exact and repeatable draws, also across a checkpoint."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -10,9 +11,11 @@ from scipy import stats
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import LOCAL
 from agents.storage.checkpoint import ReplayFolders
-from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream
+from agents.storage.state import from_bytes, to_bytes
+from agents.targets import SequenceShape
+from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, rows_of, whole_table
 
-SAMPLERS = ("prioritized", "uniform", "fifo")
+SAMPLERS = ("prioritized", "uniform")
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def backend():
 
 def filled(make, count=100, **settings):
     """Windows with priorities from 0 to 30, some of them changed later."""
-    replay = make(capacity=2 * count, error_buffer=1e7, **settings)
+    replay = make(capacity=2 * count, **settings)
     random = np.random.default_rng(1)
     stream = Stream(replay)
     for priority in 30.0 * random.random(count) ** 3 * (random.random(count) > 0.1):
@@ -83,7 +86,6 @@ def test_the_same_seed_gives_the_same_draws_and_a_checkpoint_changes_none(
     second = make(
         seed=6,  # the checkpoint's counts
         capacity=200,
-        error_buffer=1e7,
         folders=ReplayFolders(tmp_path / "next", saved),
         **settings,
     )
@@ -102,7 +104,7 @@ def test_a_checkpoint_holds_each_row_once(make, tmp_path):
     replay = make(folders=ReplayFolders(tmp_path, None))
     Stream(replay).insert(20)
     saved = pathlib.Path(replay.checkpoint())
-    assert np.load(saved / "observations.npy").shape == (23, SHAPE.block, *OBSERVATION.shape)
+    assert np.load(saved / "observations.npy").shape == (23 * SHAPE.block, *OBSERVATION.shape)
     assert np.load(saved / "windows.npy")[-1].tolist() == [19, 20, 21, 22]
     assert all(path.suffix in (".npy", ".npz", ".json") for path in saved.iterdir())
 
@@ -116,24 +118,12 @@ def test_an_empty_table_has_a_checkpoint_too(make, tmp_path):
     assert resumed.size == 2
 
 
-def test_drawing_more_than_the_ratio_allows_fails_at_once(make):
-    replay = make(min_sequences=2, error_buffer=4.0)
+def test_a_draw_from_too_few_sequences_fails_at_once(make):
+    replay = make(min_sequences=2)
     batches = iter(replay.dataset(2))
-    with pytest.raises(tf.errors.UnknownError, match="TimeoutError: .* 0 insertions and 0 samples"):
+    Stream(replay).insert(1)
+    with pytest.raises(tf.errors.UnknownError, match="TimeoutError: .* 1 of the 2 that Replay.min_sequences"):
         next(batches)
-    Stream(replay).insert(2)
-    for _ in range(2):
-        next(batches)
-    with pytest.raises(tf.errors.UnknownError, match="TimeoutError: .* 2 insertions and 4 samples"):
-        next(batches)
-
-
-def test_fifo_never_waits_for_draws_that_are_not_there(make):
-    replay = make(sampler="fifo", error_buffer=50.0)
-    Stream(replay).insert(3)
-    next(iter(replay.dataset(2)))
-    with pytest.raises(tf.errors.UnknownError, match="1 sequences in it"):
-        next(iter(replay.dataset(2)))
 
 
 def test_new_priorities_that_are_no_numbers_are_refused(make):
@@ -143,20 +133,66 @@ def test_new_priorities_that_are_no_numbers_are_refused(make):
         replay.update_priorities(tf.zeros(1, tf.uint64), tf.constant([np.nan]))
 
 
-def test_what_is_written_does_not_change_with_its_source():
-    replay = LocalReplay(SHAPE, OBSERVATION, STATE, HEADS, capacity=200, min_sequences=1)
-    stream = Stream(replay)
-    observation = np.zeros((SHAPE.block, 3), np.uint8)
-    original = stream.writer.append
-    stream.writer.append = lambda block: original(
-        block._replace(steps=block.steps._replace(observation=observation))
-    )
-    stream.insert(1)
-    observation[:] = 9
-    sequence, _ = next(iter(replay.dataset(1)))
-    assert not sequence.steps.observation.numpy().any()
+def test_what_is_written_does_not_change_with_its_source(make):
+    replay = make()
+    writer, observation = replay.writer(), np.zeros((SHAPE.block, 3), np.uint8)
+    rows = rows_of(observation, 1, 0, 0.0, 1.0, np.zeros((SHAPE.block, 4), np.float32))
+    for _ in range(SHAPE.blocks):
+        writer.append(rows, starts_window=True)
+    for column in vars(rows).values():
+        column[:] = 9
+    writer.insert(1.0)
+    sequence, _ = whole_table(replay)
+    assert not sequence.steps.observation.any() and not sequence.core_state[0].any()
+    assert (sequence.steps.step_type == 1).all()
 
 
 def test_without_a_folder_there_is_no_checkpoint(make):
     with pytest.raises(ValueError, match="nowhere to write"):
         make().checkpoint()
+
+
+@pytest.mark.parametrize("appended", [0, 1, 3, 7, 8])
+@pytest.mark.parametrize("compression", [0, 3])
+def test_a_writer_goes_on_where_another_was_and_inserts_nothing_twice(make, appended, compression):
+    """Windows refer to blocks that the first writer had appended; observations and core states come from there."""
+    tables = []
+    for handed_over in (False, True):
+        replay = make(compression=compression)
+        stream = Stream(replay)
+        for block in range(12):
+            if handed_over and block == appended:
+                state = from_bytes(to_bytes(stream.writer.state()))
+                stream.writer.close()
+                stream.writer = replay.writer()
+                stream.writer.restore(state)
+                assert len(state.get("starts", ())) == min(appended, SHAPE.blocks - 1)
+            stream.append()
+            if stream.row >= SHAPE.rows:
+                stream.writer.insert(1.0)
+        assert replay.size == 9
+        tables.append(tf.nest.flatten(whole_table(replay)[0]))
+    assert_same(*tables)
+
+
+def test_a_writer_keeps_nothing_from_before_the_first_start_of_a_window_to_come():
+    """Blocks of one row: a window starts at every second of them."""
+    shape = SequenceShape(burn_in=1, length=4, period=2, n_step=2)
+    writer = LocalReplay(shape, OBSERVATION, STATE, HEADS, capacity=200, min_sequences=1).writer()
+    rows = rows_of(np.zeros((1, 3), np.uint8), 1, 0, 0.0, 1.0, np.zeros(4))
+    for block in range(10):
+        writer.append(rows, starts_window=block % 2 == 0)
+    state = writer.state()
+    assert state["starts"].tolist() == [True, False] * 3 and state["core_states"].shape == (3, 4)
+    writer.append(rows, starts_window=True)
+    assert writer.state()["starts"].tolist() == [True, False, True, False, True]
+
+
+def test_a_checkpoint_of_another_format_is_refused(make, tmp_path):
+    saved = pathlib.Path(make(folders=ReplayFolders(tmp_path, None)).checkpoint())
+    table = json.loads((saved / "table.json").read_text())
+    del table["settings"]["format"]
+    (saved / "table.json").write_text(json.dumps(table))
+    (tmp_path / "next").mkdir()
+    with pytest.raises(ValueError, match="other settings of its sequences .format: None then, 2 now"):
+        make(folders=ReplayFolders(tmp_path / "next", saved))

@@ -11,23 +11,23 @@ import tensorflow as tf
 from agents.replay import memory as replay_memory
 from agents.replay.compression import level_for
 from agents.replay.replay import LOCAL, REVERB, StatisticsReport
-from agents.replay.windows import Block
 from agents.storage.checkpoint import ReplayFolders
-from agents.storage.state import from_bytes, to_bytes
-from agents.targets import SequenceShape, Steps
-from rbs_tf import ReturnMoments
+from agents.targets import SequenceShape
+from rbs_tf.scalings import MomentsWithMaxima
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, first_rows, replay_class
 
 
 @pytest.mark.parametrize("compression", [None, 3])
 def test_a_sequence_comes_out_as_it_went_in(make, compression):
-    replay = make(sampler="fifo", compression=compression)
+    replay = make(compression=compression)
     Stream(replay).insert(3)
-    sequence, info = next(iter(replay.dataset(batch_size=3)))
-    t = np.arange(8) + 2 * np.arange(3)[:, None]
+    sequence, info = next(iter(replay.dataset(batch_size=20)))
+    starts = np.array(first_rows(sequence))
+    assert set(starts) == {0, 2, 4}
+    t = np.arange(8) + starts[:, None]
     steps = sequence.steps
-    assert [tuple(column.shape) for column in steps] == [(3, 8), (3, 8, 3), (3, 8), (3, 8), (3, 8)]
+    assert [tuple(column.shape) for column in steps] == [(20, 8), (20, 8, 3), (20, 8), (20, 8), (20, 8)]
     assert [column.dtype for column in steps] == [tf.int32, tf.uint8, tf.int32, tf.float32, tf.float32]
     np.testing.assert_array_equal(steps.step_type, t % 3)
     np.testing.assert_array_equal(steps.observation, np.repeat(t[..., None], 3, axis=2))
@@ -36,23 +36,10 @@ def test_a_sequence_comes_out_as_it_went_in(make, compression):
     np.testing.assert_array_equal(steps.discount, t % 2)
     np.testing.assert_array_equal(sequence.core_state[0], np.repeat(t[:, :1], 2, axis=1))
     np.testing.assert_array_equal(sequence.core_state[1], -np.repeat(t[:, :1], 2, axis=1))
-    assert info.key.shape == info.priority.shape == sequence.probability.shape == (3,)
-    assert sequence.probability.dtype == tf.float32 and sequence.table_size.dtype == tf.int64
-
-
-@pytest.mark.parametrize(("ratio", "times"), [(1.0, 1), (2.0, 2), (1.5, 2)])
-def test_fifo_hands_out_each_sequence_ratio_times_in_order(make, ratio, times):
-    replay = make(sampler="fifo", replay_ratio=ratio)
-    Stream(replay).insert(8)
-    batches = iter(replay.dataset(batch_size=2))
-    drawn = [row for _ in range(2) for row in first_rows(next(batches)[0])]
-    assert drawn == [2 * (k // times) for k in range(4)]
-
-
-def test_a_fifo_draw_has_no_probability(make):
-    replay = make(sampler="fifo")
-    Stream(replay).insert(2)
-    assert next(iter(replay.dataset(2)))[0].probability.numpy().tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(sequence.probability, 1 / 3, rtol=1e-6)
+    assert sequence.probability.dtype == tf.float32
+    np.testing.assert_array_equal(sequence.table_size, np.full(20, 3, np.int64), strict=True)
+    assert info.key.shape == info.priority.shape == (20,)
 
 
 def test_probabilities_follow_priorities_to_the_power_of_the_exponent(make):
@@ -169,28 +156,14 @@ def test_reading_ahead_draws_no_more_than_told(make):
     assert replay.sampled == 12  # one batch in use, two waiting
 
 
-def test_reading_further_ahead_than_the_ratio_tolerates_is_refused(make):
-    with pytest.raises(ValueError, match="Replay.error_buffer = 60 or more"):
-        make(read_ahead=2).dataset(batch_size=20)
-
-
-def test_a_writer_that_nobody_reads_from_gives_up_and_says_why(make):
-    replay = make(error_buffer=2.0, patience=0.5)
-    with pytest.raises(TimeoutError, match="3 insertions and 0 samples.*error_buffer"):
-        Stream(replay).insert(20)
-
-
 @pytest.mark.parametrize("priority", [math.nan, math.inf, -1.0])
 def test_a_priority_that_no_draw_could_use_is_refused(make, priority):
     with pytest.raises(FloatingPointError, match="finite"):
         Stream(make()).insert(1, priority)
 
 
-NEEDS = {"n_step": ReturnMoments}
-
-
 def report_of(value: float, episodes: int) -> StatisticsReport:
-    shapes = {"moments": (8, HEADS), "n_step": (8, HEADS), "episodes": (episodes, 4)}
+    shapes = {"moments": (10, HEADS), "episodes": (episodes, 4)}  # those of `MomentsWithMaxima`
     return {
         name: value * (index + np.arange(np.prod(shape)).reshape(shape))
         for index, (name, shape) in enumerate(shapes.items(), start=1)
@@ -198,7 +171,7 @@ def report_of(value: float, episodes: int) -> StatisticsReport:
 
 
 def test_statistics_leave_the_queue_in_order_and_once(make):
-    replay = make(needs=NEEDS)
+    replay = make(moments=MomentsWithMaxima)
     reports = [
         report_of(value, episodes)
         for value, episodes in ((1.0 / 3.0, 0), (2.0, 2), (3.0, 1), (4.0, 0), (5.0, 300))
@@ -214,6 +187,20 @@ def test_statistics_leave_the_queue_in_order_and_once(make):
             np.testing.assert_array_equal(got[name], values, strict=True, err_msg=name)
 
 
+def test_a_report_leaves_the_queue_when_the_next_is_asked_for_and_keeps_its_key(make, tmp_path):
+    replay = make(folders=ReplayFolders(tmp_path, None), moments=MomentsWithMaxima)
+    for value in (1.0, 2.0):
+        replay.put_statistics(report_of(value, 1))
+    first, _ = next(replay.statistics())  # by a reader that died
+    reports = replay.statistics()
+    keys = [next(reports)[0] for _ in range(2)]
+    assert keys[0] == first and len(set(keys)) == 2
+    saved = pathlib.Path(replay.checkpoint())
+    replay.stop()
+    resumed = make(folders=ReplayFolders(emptied(tmp_path / "next"), saved), moments=MomentsWithMaxima)
+    assert [key for key, _ in resumed.statistics()] == keys[1:]
+
+
 def emptied(folder: pathlib.Path) -> pathlib.Path:
     folder.mkdir()
     return folder
@@ -221,18 +208,23 @@ def emptied(folder: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.parametrize("compression", [0, 3])
 def test_a_checkpoint_brings_everything_back(make, tmp_path, compression):
-    settings = {"sampler": "fifo", "replay_ratio": 2.0, "compression": compression, "needs": NEEDS}
+    settings = {"replay_ratio": 2.0, "compression": compression, "moments": MomentsWithMaxima}
     replay = make(folders=ReplayFolders(tmp_path, None), **settings)
-    Stream(replay).insert(6)
+    stream = Stream(replay)
+    stream.insert(5, priority=0.0)
+    stream.insert(1, priority=7.0)
     next(iter(replay.dataset(4)))
     replay.put_statistics(report_of(1.0, 1))
     saved = pathlib.Path(replay.checkpoint())
     replay.stop()
 
     resumed = make(folders=ReplayFolders(emptied(tmp_path / "next"), saved), **settings)
-    assert (resumed.size, resumed.inserted, resumed.sampled) == (4, 6, 4)
+    assert (resumed.size, resumed.inserted, resumed.sampled) == (6, 6, 4)
     assert len(drained(resumed)) == 1
-    assert first_rows(next(iter(resumed.dataset(4)))[0]) == [4, 4, 6, 6]
+    sequence, info = next(iter(resumed.dataset(4)))
+    assert first_rows(sequence) == [10] * 4 and info.priority.numpy().tolist() == [7.0] * 4
+    np.testing.assert_array_equal(sequence.steps.previous_action, np.tile(np.arange(9, 17), (4, 1)))
+    np.testing.assert_array_equal(sequence.core_state[1], np.full((4, 2), -10.0))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +233,6 @@ def test_a_checkpoint_brings_everything_back(make, tmp_path, compression):
         ({"replay_ratio": 4.0}, "replay_ratio: 1.0 then, 4.0 now"),
         ({"capacity": 300}, "capacity in sequences: 100 then, 150 now"),
         ({"min_sequences": 2}, "min_sequences: 1 then, 2 now"),
-        ({"error_buffer": 60.0}, "error_buffer"),
         ({"sampler": "uniform"}, "sampler"),
         ({"compression": 3}, "signature"),
         ({"priority_exponent": 0.6}, "sampler: .*0.9.* then, .*0.6.* now"),
@@ -255,16 +246,6 @@ def test_a_checkpoint_of_other_settings_is_refused(make, tmp_path, settings, wor
         make(folders=ReplayFolders(emptied(tmp_path / "next"), saved), **settings)
 
 
-def test_a_checkpoint_from_before_there_were_pieces_is_refused(make, tmp_path, monkeypatch):
-    with monkeypatch.context() as earlier:
-        earlier.setattr("agents.replay.replay.observation_column", lambda _: "observation")
-        replay = make(compression=3, folders=ReplayFolders(tmp_path, None))
-    saved = pathlib.Path(replay.checkpoint())
-    replay.stop()
-    with pytest.raises(ValueError, match="signature: .*'observation'.* then, .*'pieces'.* now"):
-        make(compression=3, folders=ReplayFolders(emptied(tmp_path / "next"), saved))
-
-
 def test_a_checkpoint_of_the_other_backend_is_refused_with_what_to_type(make, backend, tmp_path):
     pytest.importorskip("reverb")
     other = {REVERB: LOCAL, LOCAL: REVERB}[backend]
@@ -272,7 +253,7 @@ def test_a_checkpoint_of_the_other_backend_is_refused_with_what_to_type(make, ba
     replay = replay_class(other)(SHAPE, OBSERVATION, STATE, HEADS, **settings)
     saved = pathlib.Path(replay.checkpoint())
     replay.stop()
-    with pytest.raises(ValueError, match=f"the {other} replay.* has the {backend} one.*--replay={other}"):
+    with pytest.raises(ValueError, match=f"the {other} replay.* has the {backend} one.*leave out --replay"):
         make(folders=ReplayFolders(emptied(tmp_path / "next"), saved))
 
 
@@ -281,7 +262,6 @@ def test_a_checkpoint_of_the_other_backend_is_refused_with_what_to_type(make, ba
     [
         ({"min_sequences": 101}, "a number from 1 to 100"),
         ({"replay_ratio": 0.0}, "must be positive"),
-        ({"replay_ratio": 8.0, "error_buffer": 7.0}, "at least as large"),
         ({"capacity": 4_000_000_000_000}, "Lower Replay.capacity"),
         ({"compression": 10}, "from 1 to 9, 0 for none"),
     ],
@@ -357,46 +337,3 @@ def machine(folder: pathlib.Path, groups: str, files: dict[str, str]) -> pathlib
 )
 def test_available_memory_is_what_the_tightest_limit_leaves(tmp_path, groups, files, available):
     assert replay_memory.available_memory(machine(tmp_path, groups, files)) == available
-
-
-@pytest.mark.parametrize("appended", [0, 1, 3, 7, 8])
-@pytest.mark.parametrize("compression", [0, 3])
-def test_a_writer_goes_on_where_another_was_and_inserts_nothing_twice(make, appended, compression):
-    """Windows refer to blocks that the first writer had appended; observations and core states come from there."""
-    tables = []
-    for handed_over in (False, True):
-        replay = make(sampler="fifo", compression=compression)
-        stream = Stream(replay)
-        for block in range(12):
-            if handed_over and block == appended:
-                stream.writer.flush()  # as collectors do at the end of every round
-                state = from_bytes(to_bytes(stream.writer.state()))
-                stream.writer.close()
-                stream.writer = replay.writer()
-                stream.writer.restore(state)
-                assert len(state["starts"]) == min(appended, SHAPE.blocks - 1)
-            stream.append()
-            if stream.row >= SHAPE.rows:
-                stream.writer.insert(1.0)
-        stream.writer.flush()
-        assert replay.size == 9
-        tables.append(next(iter(replay.dataset(batch_size=9)))[0])
-    for a, b in zip(*map(tf.nest.flatten, tables), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_a_writer_keeps_nothing_from_before_the_first_start_of_a_window_to_come(backend):
-    """Blocks of one row: a window starts at every second of them."""
-    shape = SequenceShape(burn_in=1, length=4, period=2, n_step=2)
-    settings = {"capacity": 200, "min_sequences": 1, "error_buffer": 50.0}
-    replay = replay_class(backend)(shape, OBSERVATION, STATE, HEADS, **settings)
-    writer = replay.writer()
-    steps = Steps(np.ones(1), np.zeros((1, 3), np.uint8), *np.zeros((3, 1)))
-    for block in range(10):
-        writer.append(Block(steps, (np.zeros(2, np.float32),) * 2 if block % 2 == 0 else None))
-    state = writer.state()
-    assert state["starts"].tolist() == [True, False] * 3 and state["core_state"].shape == (3, 4)
-    writer.append(Block(steps, (np.zeros(2, np.float32),) * 2))
-    assert writer.state()["starts"].tolist() == [True, False, True, False, True]
-    writer.close()
-    replay.stop()

@@ -1,12 +1,14 @@
 """What only a replay in a Reverb server has: a network, and others who wait."""
 
 import os
+import pathlib
 import threading
 import time
 
 import pytest
 
 from agents.replay.replay import REVERB, ReplayStopped
+from agents.storage.checkpoint import ReplayFolders
 from tests.agents.replay.streams import Stream
 
 pytest.importorskip("reverb")
@@ -23,7 +25,7 @@ def test_a_proxy_for_the_web_is_none_for_the_replay(make, monkeypatch, spared):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(spared, "elsewhere.org")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody answers
-    Stream(make(sampler="fifo")).insert(1)
+    Stream(make()).insert(1)
     assert os.environ["no_grpc_proxy"] == "elsewhere.org,localhost"  # noqa: SIM112
 
 
@@ -54,8 +56,25 @@ def test_stopping_ends_waiting_readers_and_writers(make):
     waiting.writer.close()
 
 
-def test_closing_a_blocked_writer_does_not_wait(make):
+def test_reading_further_ahead_than_the_ratio_tolerates_is_refused(make):
+    with pytest.raises(ValueError, match="Replay.error_buffer = 60 or more"):
+        make(read_ahead=2).dataset(batch_size=20)
+
+
+def test_a_tolerance_less_than_the_ratio_is_refused(make):
+    with pytest.raises(ValueError, match="at least as large"):
+        make(replay_ratio=8.0, error_buffer=7.0)
+
+
+def test_a_checkpoint_of_another_tolerance_is_refused(make, tmp_path):
+    saved = pathlib.Path(make(folders=ReplayFolders(tmp_path, None)).checkpoint())
+    (tmp_path / "next").mkdir()
+    with pytest.raises(ValueError, match="error_buffer"):
+        make(error_buffer=60.0, folders=ReplayFolders(tmp_path / "next", saved))
+
+
+def test_a_writer_that_nobody_reads_from_gives_up_says_why_and_closes_without_waiting(make):
     stream = Stream(make(error_buffer=2.0, patience=0.5))
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match="3 insertions and 0 samples.*error_buffer"):
         stream.insert(20)
     stream.writer.close()

@@ -14,6 +14,8 @@ import tensorflow as tf
 from packaging.version import Version
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from agents.errors import UsageError
+
 REPOSITORY = Path(__file__).parents[3]
 # The quickstart's parts at the size of a test.
 TINY = (
@@ -217,40 +219,42 @@ class configured:
         gin.clear_config()
 
 
-def losses(root_dir, seed, backend, sampler):
+def losses(root_dir, seed):
     from agents.running.embedded import EmbeddedRun
 
-    replay = f"Replay.backend = '{backend}'", f"Replay.sampler = '{sampler}'"
-    bindings = (
-        *replay,
-        f"train.seed = {seed}",
-        "train.updates = 15",
-        *([COMPILED] * (sampler == "prioritized")),
-    )
-    with configured(*bindings), EmbeddedRun(root_dir) as run:
+    with configured(f"train.seed = {seed}", "train.updates = 15", COMPILED), EmbeddedRun(root_dir) as run:
         run.run()
-        if COMPILED in bindings:
-            traced = run.agent._compiled_gradients.experimental_get_tracing_count()
-            assert traced == 1, "what was compiled while the replay filled served the updates"
+        traced = run.agent._compiled_gradients.experimental_get_tracing_count()
+        assert traced == 1, "what was compiled while the replay filled served the updates"
     return scalars(root_dir / "train")["loss"], run.agent.network.trainable_variables[0].numpy()
 
 
-@pytest.mark.parametrize(
-    ("sampler", "backends"),
-    [
-        ("fifo", ("reverb", "local")),
-        ("prioritized", ("local", "local")),
-        ("uniform", ("local", "local")),
-    ],
-)
-def test_the_same_seed_gives_the_same_losses_bit_for_bit(tmp_path, sampler, backends):
+def test_the_same_seed_gives_the_same_losses_bit_for_bit(tmp_path):
     (first, weights), (second, same), (other, _) = (
-        losses(tmp_path / str(i), seed, backend, sampler)
-        for i, (seed, backend) in enumerate(((0, backends[0]), (0, backends[1]), (1, backends[1])))
+        losses(tmp_path / str(i), seed) for i, seed in enumerate((0, 0, 1))
     )
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(weights, same)
     assert not np.array_equal(first, other)
+
+
+def test_a_run_takes_the_local_replay_and_goes_on_with_that_of_its_checkpoint(tmp_path):
+    from agents.running.embedded import EmbeddedRun, train
+
+    pytest.importorskip("reverb")
+
+    def go(updates, *bindings):
+        with configured(f"train.updates = {updates}", *bindings), EmbeddedRun(tmp_path / "run") as run:
+            resumed = run.learner.resumed
+            assert run.run().updates == updates
+            return type(run.replay).__name__, resumed
+
+    assert go(2, "Replay.backend = 'reverb'") == ("ReverbReplay", False)
+    assert go(4) == ("ReverbReplay", True)
+    with configured("Replay.backend = 'local'"), pytest.raises(UsageError, match="leave out --replay"):
+        train(tmp_path / "run")
+    with configured("train.updates = 0"), EmbeddedRun(tmp_path / "other") as run:
+        assert type(run.replay).__name__ == "LocalReplay"
 
 
 def test_weights_that_are_no_numbers_end_the_run_and_reach_no_checkpoint(tmp_path):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from agents import UsageError
+from agents.errors import UsageError
 from agents.running import ray_connection
 from agents.storage.run_folder import REPOSITORY
 

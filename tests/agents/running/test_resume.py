@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from agents.running.embedded import EmbeddedRun
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
-from tests.agents.running.test_embedded import configured, state_of
+from tests.agents.running.test_embedded import COMPILED, configured, state_of
 
 # Rounds end within blocks, and earn more than one update each.
 BINDINGS = (
@@ -57,36 +57,28 @@ def losses(root):
 
 
 def assert_same(root, state, whole):
-    other_root, other, _ = whole
+    other_root, other = whole
     assert losses(root) == losses(other_root) and len(losses(root)) == UPDATES
     assert state.keys() == other.keys()
     for name, values in other.items():
         np.testing.assert_array_equal(state[name], values, err_msg=name)
 
 
-# Reverb's random draws have no seed.
-REPLAYS = (("reverb", "fifo"), ("local", "fifo"), ("local", "uniform"), ("local", "prioritized"))
-
-
-@pytest.fixture(scope="module", params=REPLAYS, ids="-".join)
-def whole(request, tmp_path_factory):
-    """Folder and state of a run that went through, and its replay's bindings."""
-    backend, sampler = request.param
-    compiled = f"RecurrentMultiHeadAgent.jit_compile = {None if sampler == 'prioritized' else False}"
-    replay = f"Replay.backend = '{backend}'", f"Replay.sampler = '{sampler}'", compiled
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Folder and state of a run that went through."""
     root = tmp_path_factory.mktemp("whole")
-    state = go(root, *replay)
+    state = go(root, COMPILED)
     assert state["episodes"] > 3
-    return root, state, replay
+    return root, state
 
 
 def test_a_run_that_was_interrupted_goes_on_bit_for_bit(whole, tmp_path, capfd):
-    *_, replay = whole
-    state = go(tmp_path, *replay, "train.eval_interval = 5", interrupt_at=14)
+    state = go(tmp_path, COMPILED, "train.eval_interval = 5", interrupt_at=14)
     # It stopped within a round, in the middle of episodes and of blocks.
-    assert state["due"] and all(len(state[f"reports/stretches/{i}/0"]) for i in range(3))
-    assert any(len(state[f"cutters/{i}/pending/0"]) for i in range(3))
-    state = go(tmp_path, *replay)
+    assert state["due"] and all(len(state[f"reports/{i}/rewards"]) for i in range(3))
+    assert any(len(state[f"cutters/{i}/pending/reward"]) for i in range(3))
+    state = go(tmp_path, COMPILED)
     assert "Resumed at update 14.\n" in capfd.readouterr().out
     assert_same(tmp_path, state, whole)
 
@@ -96,12 +88,13 @@ def test_a_run_that_was_killed_repeats_what_came_after_its_checkpoint_and_counts
     shutil.copytree(whole[0], root)
     shutil.rmtree(root / "checkpoints" / str(UPDATES))
     assert os.listdir(root / "checkpoints") == ["27"]
-    assert_same(root, go(root, *whole[2]), whole)
+    assert_same(root, go(root, COMPILED), whole)
 
 
-def start_again(root, environment):
+def start_again(root, environment, *bindings):
     """Plays a little in a fresh folder, ends, and starts there once more; how many steps the new collector knows of."""
     bindings = (
+        *bindings,
         f"train.env = '{environment}'",
         "Heads.reward_multiplier = 1.0",
         "train.updates = 0",
@@ -122,6 +115,15 @@ def test_where_environments_cannot_be_restored_the_run_says_that_new_episodes_be
     reason = "New episodes begin: the checkpoint does not hold the state of breakout.\n"
     assert f"Resumed at update 0. {reason}" in capfd.readouterr().out
     assert sorted(os.listdir(tmp_path / "breakout/checkpoints/0")) == OLD_FILES
+
+
+def test_with_reverb_a_resumed_run_says_that_new_episodes_begin(tmp_path, capfd):
+    pytest.importorskip("reverb")
+    assert start_again(tmp_path, "CartPole-v1", "Replay.backend = 'reverb'") == 0
+    assert (
+        "New episodes begin: the checkpoint does not hold the state of CartPole-v1.\n"
+        in capfd.readouterr().out
+    )
 
 
 def test_where_the_state_of_environments_is_spoiled_the_run_says_that_new_episodes_begin(

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import threading
 import time
 
 import numpy as np
@@ -20,6 +21,7 @@ BINDINGS = (
     *DISTRIBUTED,
     f"train.updates = {UPDATES}",
     "train.weights_interval = 5",
+    "train.eval_interval = 1000",
     "train.final_eval_rounds = 1",
 )
 
@@ -112,3 +114,29 @@ def test_a_learner_that_waits_for_sequences_stops(cast):
         time.sleep(0.01)
     learner.stop()
     assert working.result()["updates"] == 0
+
+
+def test_a_learner_that_waits_inside_an_update_stops(cast, monkeypatch):
+    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
+    update, inside = learner._learner.update, threading.Event()
+    monkeypatch.setattr(learner._replay_client, "batch_due", lambda batch_size: True)  # of an empty table
+    monkeypatch.setattr(learner._learner, "update", lambda: [inside.set(), update()])
+    working = cast.work(learner)
+    assert inside.wait(patience())
+    learner.stop()
+    assert working.result(patience())["updates"] == 0
+
+
+def test_the_evaluator_plays_whenever_weights_are_an_interval_newer(cast):
+    evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
+    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
+    evaluating, end = cast.work(evaluator), time.monotonic() + patience()
+    while evaluator._weights_step < 0:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    learner._publisher.publish(evaluator.training.eval_interval)
+    while evaluator.status()["eval_return"] is None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    evaluator.stop()
+    evaluating.result()

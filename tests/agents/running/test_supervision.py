@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("reverb")
 
-from agents import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
+from agents.errors import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
 from agents.running import cluster, processes  # noqa: E402
 from agents.workers.parts import Result  # noqa: E402
 from tests.agents.running import stand_in_ray  # noqa: E402

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agents import UsageError
+from agents.errors import UsageError
 from agents.running.embedded import EmbeddedRun, train
 from rbs_tf.environments import ScaleRewards
 from rbs_tf.environments.factory import _register_minatar
@@ -20,7 +20,6 @@ BINDINGS = (
     UNCLIPPED,
     "Heads.reward_multiplier = 1.0",
     "train.scaling = @scalings.return_out",
-    "Replay.backend = 'local'",
     "RecurrentMultiHeadAgent.target_update_period = 10",
     "train.updates = 40",
     COMPILED,
@@ -95,11 +94,10 @@ def test_a_clipped_input_shows_the_unit(tmp_path):
 
 
 def test_a_run_with_it_goes_on_bit_for_bit(tmp_path):
-    bindings = RMS, "Replay.backend = 'local'", "Replay.sampler = 'prioritized'"
-    whole = tmp_path / "whole", go(tmp_path / "whole", *bindings), None
+    whole = tmp_path / "whole", go(tmp_path / "whole", RMS)
     assert any("statistics" in name for name in whole[1]), "the input's are compared"
-    go(tmp_path / "halves", *bindings, interrupt_at=14)
-    assert_same(tmp_path / "halves", go(tmp_path / "halves", *bindings), whole)
+    go(tmp_path / "halves", RMS, interrupt_at=14)
+    assert_same(tmp_path / "halves", go(tmp_path / "halves", RMS), whole)
 
 
 def test_clipped_heads_alone_do_not_tell_the_unit(tmp_path):

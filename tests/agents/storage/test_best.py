@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents import RunFolderError
+from agents.errors import RunFolderError
 from agents.storage import best
 from agents.storage.best import Best
 

@@ -11,7 +11,7 @@ import pytest
 import reverb
 import tensorflow as tf
 
-from agents import RunFolderError
+from agents.errors import RunFolderError
 from agents.replay.reverb_replay import reverb_checkpoint, reverb_checkpointer
 from agents.storage.checkpoint import Checkpointer, read_newest
 

@@ -4,7 +4,7 @@ import sys
 import gin
 import pytest
 
-from agents import RunFolderError, UsageError
+from agents.errors import RunFolderError, UsageError
 from agents.storage import run_folder
 from agents.storage.run_folder import opened
 

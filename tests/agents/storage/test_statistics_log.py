@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agents import RunFolderError
+from agents.errors import RunFolderError
 from agents.storage import statistics_log
 from agents.storage.statistics_log import StatisticsLog
 

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories.time_step import StepType
 
-from agents import EnvironmentFault
+from agents.errors import EnvironmentFault
 from agents.policy import MultiHeadPolicy
-from agents.replay.replay import Replay
+from agents.replay.replay import LOCAL, REVERB, ReplayStopped
 from agents.storage.state import from_bytes, to_bytes
+from agents.targets import SequenceShape
 from agents.workers.collector import Collector
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
-from rbs_tf import ReturnMoments
 from tests.agents.queue import drained
+from tests.agents.replay.streams import whole_table
 from tests.agents.scripted import (
     HEADS,
     PAPER,
@@ -34,16 +35,17 @@ from tests.agents.scripted import (
 LENGTHS = [1, 2, 39, 40, 41, 79, 80, 81, 200]
 
 
+@pytest.fixture(params=[LOCAL, REVERB])
+def backend(request):
+    if request.param == REVERB:
+        pytest.importorskip("reverb")
+    return request.param
+
+
 @pytest.fixture
 def start():
     with collecting() as start:
         yield start
-
-
-def stored(replay: Replay):
-    """Everything in the table, in order of insertion, as one batch of numpy arrays."""
-    batch = next(iter(replay.dataset(batch_size=replay.size)))
-    return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
 
 
 @pytest.mark.parametrize("round_size", [7, 60])
@@ -53,7 +55,7 @@ def test_no_transition_is_lost_or_trained_too_often(start, round_size):
     rows = sum(length + 1 for length in LENGTHS)  # both streams end with an episode
     for taken in range(0, 2 * rows, round_size):
         collector.run(min(round_size, 2 * rows - taken))
-    sequence, _ = stored(replay)
+    sequence, _ = whole_table(replay)
     steps = sequence.steps
     trained = collections.Counter()
     for window in range(len(steps.reward)):
@@ -90,10 +92,11 @@ def test_no_transition_is_lost_or_trained_too_often(start, round_size):
 
 
 def test_statistics_are_there_before_the_sequences_that_they_scale(start):
-    collector, replay = start(ScriptedEnvironment([[8]] * 4), shape=SMALL, error_buffer=1.0)
-    with pytest.raises(TimeoutError):
+    collector, replay = start(ScriptedEnvironment([[8]] * 4), shape=SMALL)
+    replay.stop()
+    with pytest.raises(ReplayStopped):
         collector.run(40)
-    assert replay.size < 8
+    assert replay.size == 0
     assert merged(drained(replay)).count.tolist() == [collector_rows(40, 8) * 4] * 2
 
 
@@ -134,7 +137,7 @@ def test_first_priorities_come_from_the_values_seen_while_acting(start):
     collector, replay = start(ScriptedEnvironment([[30]] * 2), shape=SMALL, priorities=priorities)
     for _ in range(6):
         collector.run(5)
-    sequence, info = stored(replay)
+    sequence, info = whole_table(replay)
     t = sequence.steps.observation[:, SMALL.burn_in + 1, 2]  # the policy's first value is the row's number
     reward = sequence.steps.reward[:, SMALL.burn_in + 1]
     np.testing.assert_allclose(info.priority, (t + 1.0) + 100.0 * reward + 8_000.0, rtol=1e-6)
@@ -147,13 +150,13 @@ def test_the_same_streams_give_the_same_table(start):
         collector, replay = start(ScriptedEnvironment([[5, 9], [3], [12]]), shape=SMALL)
         for _ in range(10):
             collector.run(6)
-        tables.append(stored(replay)[0])
+        tables.append(whole_table(replay)[0])
     for a, b in zip(*(tf.nest.flatten((table.steps, table.core_state)) for table in tables), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_unrolling_the_network_from_the_stored_state_gives_the_values_seen_while_acting(start):
-    """Golden test of stored states, with the real policy and a recurrent network, through Reverb and back."""
+def test_unrolling_the_network_from_the_stored_state_gives_the_values_seen_while_acting(start, backend):
+    """Golden test of stored states, with the real policy and a recurrent network, through the replay and back."""
     environment = ScriptedEnvironment([[5, 23], [31]])
     time_step_spec = tensor_spec.from_spec(environment.time_step_spec())
     action_spec = tensor_spec.from_spec(environment.action_spec())
@@ -176,18 +179,18 @@ def test_unrolling_the_network_from_the_stored_state_gives_the_values_seen_while
         return tf.cast(inside & (steps.step_type != StepType.LAST), tf.float32)[:, :, None]
 
     policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(HEADS), seed=3, epsilons=(0.5,))
-    collector, replay = start(
-        environment, policy, SMALL, acted_values, state=network.state_spec, sampler="fifo"
-    )
+    # Blocks of two rows, of which every second one starts a window and has a state.
+    shape, state = SequenceShape(burn_in=2, length=4, period=4, n_step=4), network.state_spec
+    collector, replay = start(environment, policy, shape, acted_values, state=state, backend=backend)
     for _ in range(8):
         collector.run(10)
-    sequence, info = next(iter(replay.dataset(batch_size=replay.size)))
+    sequence, info = next(iter(replay.dataset(batch_size=100)))
     steps = sequence.steps
     values, _ = network(
         (steps.observation, steps.previous_action, steps.reward), steps.step_type, sequence.core_state
     )
     unrolled = tf.reduce_sum(tf.abs(real(steps) * tf.reduce_max(values, axis=-1)), axis=(1, 2))
-    assert len(unrolled) > 20
+    assert len(np.unique(info.key)) > 20
     np.testing.assert_allclose(unrolled, info.priority, rtol=1e-5)
 
 
@@ -244,7 +247,7 @@ def test_what_an_environment_does_wrong_is_named_and_nothing_of_the_round_is_wri
 def test_a_collector_goes_on_where_another_was(scripts, rounds, cut):
     """Together they put into the table and into the statistics what one collector puts there."""
     environment, policy = ScriptedEnvironment(scripts), ScriptedPolicy()
-    report = {"max_report_steps": 9, "needs": {"n_step": ReturnMoments}}
+    report = {"max_report_steps": 9}
     with collecting() as start:
         whole, other = start(ScriptedEnvironment(scripts), shape=SMALL, **report)
         first, replay = start(environment, policy, shape=SMALL, **report)
@@ -257,12 +260,12 @@ def test_a_collector_goes_on_where_another_was(scripts, rounds, cut):
             whole.run(rows)
             (second or first).run(rows)
         for a, b in zip(drained(other), drained(replay), strict=True):
-            assert a.keys() == b.keys() == {"moments", "n_step", "episodes"}
+            assert a.keys() == b.keys() == {"moments", "episodes"}
             for name, column in a.items():
                 np.testing.assert_array_equal(b[name], column, err_msg=name)
         assert other.inserted == replay.inserted
         if replay.size:
-            (a, _), (b, _) = stored(other), stored(replay)
+            (a, _), (b, _) = whole_table(other), whole_table(replay)
             for column, same in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
                 np.testing.assert_array_equal(column, same)
         state, same = whole.state(), second.state()
@@ -277,3 +280,10 @@ def test_a_collector_that_has_not_begun_has_no_state(start):
     assert collector.state() is None
     collector.run(1)
     assert collector.state() is not None
+
+
+def test_a_collector_whose_writers_cannot_go_on_has_none_either(start):
+    pytest.importorskip("reverb")
+    collector, _ = start(ScriptedEnvironment([[3]]), backend=REVERB)
+    collector.run(1)
+    assert collector.state() is None

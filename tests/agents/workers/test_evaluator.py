@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agents import EnvironmentFault
+from agents.errors import EnvironmentFault
 from agents.heads import Heads
 from agents.workers.evaluator import Evaluator, in_words
 from rbs_tf.scalings import Scaling

@@ -9,14 +9,13 @@ import tensorflow as tf
 
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Episode
-from agents.replay.reverb_replay import ReverbReplay
-from agents.replay.windows import Block
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
 from agents.targets import Steps
 from agents.workers.learner import Learner
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import Scaling
+from tests.agents.replay.streams import rows_of
 from tests.agents.small_agent import PAIRS, SHAPE, make_agent, random_windows
 
 H = len(PAIRS)
@@ -25,62 +24,42 @@ H = len(PAIRS)
 class Remembering(Scaling):
     """Keeps what it is told."""
 
-    needs = {"n_step": ReturnMoments}
-
-    def observe(self, moments, *, n_step):
-        self.told = moments, n_step
+    def observe(self, moments):
+        self.told = moments
 
 
-def test_reports_of_every_kind_of_statistics_are_merged_and_handed_on(tmp_path):
+def test_reports_are_merged_and_handed_on(tmp_path):
     agent = make_agent(scaling=Remembering)
-    observation, state = agent.time_step_spec.observation, agent.network.state_spec
-    replay = ReverbReplay(SHAPE, observation, state, H, Remembering.needs, capacity=100, min_sequences=1)
+    replay = replay_for(agent)
     learner = Learner(str(tmp_path), agent, replay, batch_size=1, summary_interval=0)
     rng, rows = np.random.default_rng(0), []
     for steps in (7, 1, 30):
-        # Each kind gets samples of its own, so that none may stand for another.
-        samples = rng.normal(size=(4, steps, H))
-        moments, n_step = ReturnMoments.from_episode(*samples[:2]), ReturnMoments.from_steps(*samples[2:])
-        arrays = {"moments": moments, "n_step": n_step}
-        report = {name: each.to_array() for name, each in arrays.items()}
-        replay.put_statistics({**report, "episodes": np.zeros((0, 4))})
-        rows.append(samples)
+        rows.append(rng.normal(size=(2, steps, H)))
+        moments = ReturnMoments.from_steps(*rows[-1])
+        replay.put_statistics({"moments": moments.to_array(), "episodes": np.zeros((0, 4))})
     learner.drain_statistics()
-    moments, n_step = agent.scaling.told
-    everything = np.concatenate(rows, axis=1)
-    for found, expected in (
-        (moments.to_array()[:5], ReturnMoments.from_steps(*everything[:2]).to_array()[:5]),
-        (n_step.to_array(), ReturnMoments.from_steps(*everything[2:]).to_array()),
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    expected = ReturnMoments.from_steps(*np.concatenate(rows, axis=1))
+    np.testing.assert_allclose(agent.scaling.told.to_array(), expected.to_array(), rtol=1e-9, atol=1e-12)
     agent.scaling.told = None
     learner.drain_statistics()
     assert agent.scaling.told is None, "nothing has arrived since"
-    replay.stop()
+
+
+def replay_for(agent, **settings):
+    observation, state = agent.time_step_spec.observation, agent.network.state_spec
+    return LocalReplay(SHAPE, observation, state, H, capacity=100, min_sequences=1, **settings)
 
 
 def test_a_gpu_gets_packed_observations_and_learns_the_same(tmp_path, monkeypatch):
     windows, updated, packed = random_windows(), [], []
     for gpus in ([], ["GPU:0"]):
         agent = make_agent()
-        observation, state = agent.time_step_spec.observation, agent.network.state_spec
-        settings = {
-            "capacity": 100,
-            "min_sequences": 1,
-            "error_buffer": 50.0,
-            "sampler": "fifo",
-            "compression": 3,
-        }
-        replay = LocalReplay(SHAPE, observation, state, H, **settings)
+        replay = replay_for(agent, compression=3)
         for index in range(4):
-            steps, core_state = (
-                Steps(*(windows[name][index] for name in Steps._fields)),
-                (np.ones(4, np.float32),) * 2,
-            )
-            writer = replay.writer()
+            columns = {name: windows[name][index] for name in Steps._fields}
+            rows, writer = rows_of(**columns, core_state=np.ones(8)), replay.writer()
             for start in range(0, SHAPE.rows, SHAPE.block):
-                rows = slice(start, start + SHAPE.block)
-                writer.append(Block(Steps(*(column[rows] for column in steps)), core_state))
+                writer.append(rows[start : start + SHAPE.block], starts_window=True)
             writer.insert(1.0)
         dataset = mock.Mock(wraps=replay.dataset)
         monkeypatch.setattr(replay, "dataset", dataset)
@@ -89,7 +68,6 @@ def test_a_gpu_gets_packed_observations_and_learns_the_same(tmp_path, monkeypatc
         learner.update()
         packed.append(dataset.call_args.kwargs["packed"])
         updated.append([variable.numpy() for variable in agent.network.variables])
-        replay.stop()
     assert packed == [False, True]
     for ours, expected in zip(*reversed(updated), strict=True):
         np.testing.assert_array_equal(ours, expected)
@@ -98,7 +76,6 @@ def test_a_gpu_gets_packed_observations_and_learns_the_same(tmp_path, monkeypatc
 @pytest.fixture
 def start(tmp_path):
     """Starts learner and replay from the folder, as a process does; `replay` goes on with one that is there."""
-    replays = []
 
     def start(replay=None):
         agent = make_agent()
@@ -106,20 +83,11 @@ def start(tmp_path):
             tmp_path, {"agent": agent, "step": agent.train_step_counter}, lambda: replay.checkpoint()
         )
         if replay is None:
-            observation, state = agent.time_step_spec.observation, agent.network.state_spec
-            replay = ReverbReplay(
-                *(SHAPE, observation, state, H),
-                capacity=100,
-                min_sequences=1,
-                folders=checkpointer.replay_folders(),
-            )
-            replays.append(replay)
+            replay = replay_for(agent, folders=checkpointer.replay_folders())
         learner = Learner(str(tmp_path), agent, replay, 1, 0, checkpointer)
         return learner, replay, agent.scaling.layer.statistics
 
-    yield start
-    for replay in replays:
-        replay.stop()
+    return start
 
 
 def report(seed, steps=5):

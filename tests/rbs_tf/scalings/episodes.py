@@ -83,9 +83,7 @@ def update(scaling, layers, rewards, mask, first):
     values, target_values = scaling.decode(raw), scaling.values(scaling.decode(target_raw), target=True)
     scaling.initialise(values[:5], mask[:5], first)
     rewards = scaling.rewards(rewards)
-    batch = ErrorContext(
-        rewards, tf.fill(ROWS, 0.9), mask, scaling.values(values)[:5], target_values[:5], n_step=1
-    )
+    batch = ErrorContext(rewards, tf.fill(ROWS, 0.9), mask, scaling.values(values)[:5], target_values[:5])
     keep = tf.cast(mask[:5, :, None], tf.bool)
     targets = tf.where(keep, rewards[:5] + 0.9 * target_values[1:6], 0.0)
     outputs = tf.where(keep, values[:5], 0.0)

@@ -172,7 +172,9 @@ def test_rewards_times_a_power_of_two_leave_errors_and_weights_as_they_are_to_th
         np.testing.assert_array_equal(large, plain)
 
 
-@pytest.mark.parametrize("name", BY_VALUE.keys() - UNITLESS.keys() - {"error", "error, window", "horizon"})
+@pytest.mark.parametrize(
+    "name", sorted(BY_VALUE.keys() - UNITLESS.keys() - {"error", "error, window", "horizon"})
+)
 def test_for_the_others_the_unit_matters(name):
     """By their floors, bounds and first units, if not by design."""
     small, large = (played(BY_VALUE[name](H), factor=factor)[-1][0].numpy() for factor in (2.0**-20, 1.0))

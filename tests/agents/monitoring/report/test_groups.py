@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from agents import RunFolderError
+from agents.errors import RunFolderError
 from agents.monitoring.report import groups, numbers, runs
 from rbs_tf import scores
 from tests.agents.monitoring.report.written import HEADS, write_run

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from agents import UsageError
 from agents.commands.report import _harmless, main
+from agents.errors import UsageError
 from tests.agents.monitoring.report.written import write_run
 from tests.browser import dom, screenshot
 
