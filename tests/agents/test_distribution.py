@@ -37,6 +37,17 @@ SCALINGS |= {
     "pop_art_first": ("scalings.pop_art.step_size = 0.3",),
     "return_half_life": ("scalings.return_based.half_life = 40",),
 }
+# Each sums over a batch, or over what others do, in code of its own.
+OF_A_BATCH = {
+    "cross_head",
+    "error",
+    "max_reward",
+    "pop_art",
+    "pop_art_first",
+    "return",
+    "return_out",
+    "two_hot",
+}
 UPDATES = 2  # the second from targets that lag behind; after it they are replaced
 
 
@@ -119,7 +130,9 @@ def compare(strategy, expected, found, part):
         )
 
 
-@pytest.mark.parametrize("name", SCALINGS)
+@pytest.mark.parametrize(
+    "name", [name if name in OF_A_BATCH else pytest.param(name, marks=pytest.mark.slow) for name in SCALINGS]
+)
 def test_two_replicas_make_the_update_of_one_device(process, name):
     """In a graph only once, for tracing it takes three times as long as the updates."""
     process(check_updates, name, name == "return")
@@ -165,7 +178,7 @@ def check_learner(root_dir, backend):
     replay.stop()
 
 
-@pytest.mark.parametrize("backend", [REVERB, LOCAL])
+@pytest.mark.parametrize("backend", [pytest.param(REVERB, marks=pytest.mark.slow), LOCAL])
 def test_priorities_of_all_replicas_reach_their_sequences(tmp_path, backend):
     with fresh_process() as process:
         process(check_learner, str(tmp_path), backend)

@@ -30,6 +30,7 @@ def observe_rewards(agent, windows):
     agent.observe(functools.reduce(MomentsWithMaxima.merge, episodes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaling", [PopArt, ReturnOut])
 def test_values_of_both_networks_survive_1000_updates_with_spikes_of_a_million(scaling):
     """To 1e-5 of the largest scale so far: below that, float32 outputs hold nothing that could be preserved."""
@@ -191,8 +192,11 @@ def pair(scaling, pairs):
 
 @pytest.mark.parametrize(
     "pairs, steps",
-    [(((0.99, False),), 20_000), (TEN_UNCLIPPED, 20_000), (TEN, 4_000)],
-    ids=["one", "ten_unclipped", "ten"],
+    [
+        pytest.param(((0.99, False),), 20_000, id="one", marks=pytest.mark.slow),
+        pytest.param(TEN_UNCLIPPED, 20_000, id="ten_unclipped", marks=pytest.mark.slow),
+        pytest.param(TEN, 4_000, id="ten"),
+    ],
 )
 def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pairs, steps):
     """Powers of two make float32 exact, and the network's own reward input is clipped: rewards are 0 or at least 1."""
@@ -209,6 +213,7 @@ def test_all_rewards_times_1024_give_the_same_actions_and_weights_bit_for_bit(pa
     assert shares.max() < 0.6, "the policy goes by what it is shown"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scaling",
     [pop_art_first, functools.partial(ReturnOut, half_life=2000.0), MaxReward],
@@ -223,7 +228,7 @@ def test_so_they_do_with_others_that_take_their_units_from_the_rewards(scaling):
     assert (plain.train_step_counter.numpy() > 100) and np.isfinite(plain.network.heads.Wv).all()
 
 
-@pytest.mark.parametrize("scaling", [ReturnBasedScaling, PopArt])
+@pytest.mark.parametrize("scaling", [ReturnBasedScaling, pytest.param(PopArt, marks=pytest.mark.slow)])
 def test_other_scalings_act_differently_when_rewards_are_multiplied(scaling):
     plain, large = pair(scaling, ((0.99, False),))
     rounds = zip(actions_of(plain, 1.0, 4000), actions_of(large, 1024.0, 4000), strict=True)

@@ -96,6 +96,7 @@ AGENTS = {
     "SAC": (sac(sac_agent.SacAgent), "Pendulum-v1"),
     "CQL-SAC": (sac(functools.partial(cql_sac_agent.CqlSacAgent, **CQL)), "Pendulum-v1"),
 }
+GO_THE_WAY_OF_DDPG = {"TD3", "SAC", "CQL-SAC"}
 
 
 def statistics(trajectories, gamma=GAMMA):
@@ -132,7 +133,10 @@ class Hundredfold(wrappers.PyEnvironmentBaseWrapper):
         return time_step._replace(reward=np.float32(100.0) * time_step.reward)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in GO_THE_WAY_OF_DDPG else name for name in AGENTS],
+)
 def test_every_stock_agent_learns_from_errors_in_units_of_sigma(name, tmp_path):
     build, environment = AGENTS[name]
     env = tf_py_environment.TFPyEnvironment(

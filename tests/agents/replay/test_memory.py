@@ -13,6 +13,7 @@ def resident(pid: int) -> float:
     return int(status.split("VmRSS:")[1].split()[0]) / 1e3
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_with_a_full_replay(tmp_path):
     bindings = ("Replay.replay_ratio = 4.0", "Replay.error_buffer = 100.0", "train.checkpoint_interval = 100")
     with Started(tmp_path / "run", collectors=0, bindings=bindings) as run:

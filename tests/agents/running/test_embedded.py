@@ -284,7 +284,7 @@ def test_frames_too_small_for_the_network_are_refused_in_a_sentence(tmp_path):
     assert said.startswith("train.py: dqn_torso: images of 10 x 84 pixels are too small")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path, number):
     root = tmp_path / "run"
     with subprocess.Popen(
@@ -305,7 +305,7 @@ def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path, number):
     assert any(path.name.isdecimal() for path in (root / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "breakout"])
+@pytest.mark.parametrize("name", ["CartPole-v1", pytest.param("breakout", marks=pytest.mark.slow)])
 def test_the_quickstarts_parts_fit_other_environments(name, tmp_path):
     """Vectors and Atari's frames come through the same door; the torso follows the observation."""
     bindings = ("train.eval_envs = 1", "Heads.reward_multiplier = 1.0")

@@ -36,7 +36,10 @@ def run_paced(root, steps_per_update, episode, *bindings):
 
 
 # More samples than insertions allow by far, and fewer, which Reverb's limiter must let pass; no whole number of steps.
-@pytest.mark.parametrize(("backend", "steps_per_update"), [(REVERB, 2.5), (REVERB, 70), (LOCAL, 2.5)])
+@pytest.mark.parametrize(
+    ("backend", "steps_per_update"),
+    [(REVERB, 2.5), pytest.param(REVERB, 70, marks=pytest.mark.slow), (LOCAL, 2.5)],
+)
 def test_the_same_steps_make_the_same_updates_whoever_survives(tmp_path, backend, steps_per_update):
     sequences = set()
     for episode in (3, 200):
@@ -57,6 +60,7 @@ def test_a_paced_run_that_was_interrupted_goes_on_bit_for_bit(tmp_path):
     assert_same(tmp_path / "halves", go(tmp_path / "halves", pace), whole)
 
 
+@pytest.mark.slow
 def test_a_paced_run_with_reverb_goes_on_from_its_checkpoint(tmp_path):
     pytest.importorskip("reverb")
     for updates in (5, 8):

@@ -68,7 +68,9 @@ def story(root, *bindings):
 
 
 # CartPole pays 1 at every step: nothing of its rewards varies.
-@pytest.mark.parametrize("game", ["MinAtar/SpaceInvaders-v1", "CartPole-v1"])
+@pytest.mark.parametrize(
+    "game", [pytest.param("MinAtar/SpaceInvaders-v1", marks=pytest.mark.slow), "CartPole-v1"]
+)
 def test_the_unit_of_rewards_changes_no_action_and_no_update(tmp_path, game):
     runs = {}
     for exponent in (-10, 0, 10):
