@@ -16,11 +16,12 @@ def forgotten_graphs():
 
 
 @pytest.fixture(autouse=True)
-def own_search_path():
-    """Where gin looks for files: `train.py` sets that for its process, and other tests shall not find a test's own."""
-    before = list(gin.config._LOCATION_PREFIXES)
+def own_gin():
+    """Where gin looks for files, and its lock: `train.py` sets both, and the next test is not to see it."""
+    before, locked = list(gin.config._LOCATION_PREFIXES), gin.config_is_locked()
     yield
     gin.config._LOCATION_PREFIXES[:] = before
+    gin.config._set_config_is_locked(locked)
 
 
 @pytest.fixture

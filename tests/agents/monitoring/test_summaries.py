@@ -125,7 +125,7 @@ def test_configuration_and_hparams_are_there_once_though_the_run_was_resumed(run
     session = hparams_metadata.parse_session_start_info_plugin_data(content)
     shown = {name: getattr(value, value.WhichOneof("kind")) for name, value in session.hparams.items()}
     expected = {"env": "CartPole-v1", "scaling": "return_based", "heads": 2, "reward_multiplier": 100.0}
-    expected |= {"seed": 0, "learning_rate": 2e-4, "batch_size": 4, "n_step": 5, "double_q": False}
+    expected |= {"seed": 0, "learning_rate": 1e-3, "batch_size": 4, "n_step": 5, "double_q": False}
     assert expected.items() <= shown.items()
     content = accumulator.SummaryMetadata(hparams_metadata.EXPERIMENT_TAG).plugin_data.content
     experiment = hparams_metadata.parse_experiment_plugin_data(content)
@@ -203,7 +203,7 @@ def test_settings_tell_runs_apart():
         with configured(*bindings):
             settings = summaries.settings(Heads(((0.5, True),)))
         assert settings["scaling"] == expected and settings["heads"] == 1, bindings
-        assert settings["learning_rate"] == (0.5 if "rate = 0.5" in bindings else 2e-4), bindings
+        assert settings["learning_rate"] == (0.5 if "rate = 0.5" in bindings else 1e-3), bindings
 
 
 # Elements keep what they show in shadow roots, which no dump of a document holds.
