@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -41,6 +42,13 @@ def pytest_collection_modifyitems(items):
             parts = [part for each in parameters for part in (each if isinstance(each, tuple) else (each,))]
             if any(isinstance(part, str) and part == "reverb" for part in parts):
                 item.add_marker(pytest.mark.skip("Reverb is not installed"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_configured():
+    """Commands that another file has run in this process have left gin's configuration behind, and its lock."""
+    if "gin" in sys.modules:
+        sys.modules["gin"].clear_config()
 
 
 # The same examples in every run, so that the suite is repeatable; tests/test_properties.py looks for others.
