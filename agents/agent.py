@@ -127,9 +127,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             )
         self._target_update_period, self._summary_interval = target_update_period, summary_interval
         self._double_q, self._eta, self._beta = double_q, priority_eta, importance_exponent
-        self._online_rows = (
-            shape.rows if double_q else shape.burn_in + shape.length
-        )  # all that `td_loss` asks for
+        # All that `td_loss` asks the online network for.
+        self._online_rows = shape.rows if double_q else shape.burn_in + shape.length
         small = network.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
         self._compiles_in_part = in_part = jit_compile is None and small and _is_one_cpu(self.strategy)
         self._compiled_update = _compiled(self._update, bool(jit_compile))

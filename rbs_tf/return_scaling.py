@@ -137,9 +137,8 @@ class ReturnScaling(tf.keras.layers.Layer):
                 ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments).to_array()
             )
         else:
-            own = [
-                getattr(moments, field.name) for field in fields(ReturnMoments)
-            ]  # a subclass may have more
+            # A subclass may have more.
+            own = [getattr(moments, field.name) for field in fields(ReturnMoments)]
             self._add(ReturnMoments(*map(tf.convert_to_tensor, own)))
 
     @property

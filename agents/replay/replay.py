@@ -126,8 +126,12 @@ class Writer(abc.ABC):
         return None
 
     def restore(self, state: State) -> None:
-        """Appends what another writer, whose stream goes on here, had appended. Inserts nothing."""
-        raise NotImplementedError("streams of this replay do not go on")
+        """Appends what another writer, whose stream goes on here, had appended. Inserts nothing.
+
+        Raises:
+          TypeError: `state` gives None here.
+        """
+        raise TypeError(f"{type(self).__name__} has no state, so none can be restored")
 
     @abc.abstractmethod
     def close(self) -> None:
