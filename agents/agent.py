@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-import gin
 import numpy as np
 import tensorflow as tf
 from tf_agents.agents import tf_agent
@@ -23,6 +22,7 @@ from networks.recurrent_core import State
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import Scaling
+from rbs_tf.settings import Probability, Setting, configurable
 
 MOST_COMPILED_UNITS = 128  # of the core; larger products are quicker with oneDNN (benchmarks/learner_step.py)
 
@@ -35,7 +35,7 @@ class LossExtra(NamedTuple):
     scalars: dict[str, tf.Tensor]  # tag -> float32
 
 
-@gin.configurable(module="agents")
+@configurable(module="agents")
 class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     """R2D2 with many value heads whose TD errors pass through one exchangeable scaling.
 
@@ -55,10 +55,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       shape: the layout of a window: burn_in + length + n_step rows.
       train_step: int64 variable that counts updates, created under the strategy's scope.
       seed: of exploration and head choice.
-      learning_rate, adam_epsilon: of Adam (Table 1: 2e-4 and 1e-6; no gradient clipping, no Huber loss).
+      learning_rate, adam_epsilon: of Adam; no gradient clipping, no Huber loss.
       target_update_period: in updates.
       double_q: the online network chooses the bootstrap action (van Hasselt 2016); off in the paper.
-      priority_eta: weight of the maximum in a sequence's priority (R2D2: 0.9).
+      priority_eta: weight of the maximum in a sequence's priority.
       importance_exponent: beta of the importance weights.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
       jit_compile: compile the update with XLA: all of it, or nothing; None compiles what lies behind the torso, and
@@ -83,14 +83,14 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         shape: SequenceShape,
         train_step: tf.Variable,
         seed: int = 0,
-        learning_rate: float = 2e-4,
-        adam_epsilon: float = 1e-6,
-        target_update_period: int = 400,
-        double_q: bool = False,
-        priority_eta: float = 0.9,
-        importance_exponent: float = 0.6,
-        evaluation_epsilon: float = 0.0,
-        jit_compile: bool | None = None,
+        learning_rate: Annotated[float, Setting(above=0, paper="2e-4")] = 2e-4,
+        adam_epsilon: Annotated[float, Setting(above=0, paper="1e-6")] = 1e-6,
+        target_update_period: Annotated[int, Setting("updates", least=1, paper="400")] = 400,
+        double_q: Annotated[bool, Setting(paper="no")] = False,
+        priority_eta: Annotated[float, Setting(least=0, most=1, paper="R2D2: 0.9")] = 0.9,
+        importance_exponent: Annotated[float, Setting(least=0, paper="0.6")] = 0.6,
+        evaluation_epsilon: Probability = 0.0,
+        jit_compile: Annotated[bool | None, Setting(example=True)] = None,
         strategy: tf.distribute.Strategy | None = None,
         summary_interval: int = 0,
     ):

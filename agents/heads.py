@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-import gin
 import numpy as np
 import tensorflow as tf
+
+from rbs_tf.settings import Setting, configurable
 
 PAPER_DISCOUNTS = (0.0, 0.9, 0.99, 0.999, 1.0)
 TEN_HEADS = tuple((discount, clip) for clip in (True, False) for discount in PAPER_DISCOUNTS)
 
 
-@gin.configurable(module="agents")
+def _are_pairs(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) > 0 and all(map(_is_pair, value))
+
+
+def _is_pair(value: Any) -> bool:
+    if not (isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[1], bool)):
+        return False
+    is_number = isinstance(value[0], int | float) and not isinstance(value[0], bool)
+    return is_number and 0.0 <= value[0] <= 1.0
+
+
+_PAIRS = Setting(
+    kind="a tuple of heads, each (its discount from 0 to 1, whether it sees clipped rewards)",
+    fits=_are_pairs,
+    example=((0.997, False),),
+    paper="(0.997, False); or ten",
+)
+
+
+@configurable(module="agents")
 class Heads:
     """The value functions that one network learns from the same experience.
 
@@ -23,22 +43,13 @@ class Heads:
         rewards, each with discounts 0, 0.9, 0.99, 0.999 and 1.
       reward_multiplier: what heads learn from is the environment's reward times this, multiplied before it is
         clipped. Returns, scores and the network's input stay in the environment's own points.
-
-    Raises:
-      ValueError: no head, a pair that is none, a discount outside [0, 1], or a multiplier that is not positive.
     """
 
-    def __init__(self, pairs: Sequence[tuple[float, bool]] = TEN_HEADS, reward_multiplier: float = 1.0):
-        if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise ValueError(
-                "Heads.pairs must be (discount, clip) pairs, at least one; "
-                f"got {pairs!r}. Write Heads.pairs = ((0.997, False),)"
-            )
-        for discount, _ in pairs:
-            if not 0.0 <= discount <= 1.0:
-                raise ValueError(f"Heads.pairs: a discount must lie in [0, 1], got {discount!r}")
-        if not 0.0 < reward_multiplier < np.inf:
-            raise ValueError(f"Heads.reward_multiplier must be a positive number, got {reward_multiplier!r}")
+    def __init__(
+        self,
+        pairs: Annotated[Sequence[tuple[float, bool]], _PAIRS] = TEN_HEADS,
+        reward_multiplier: Annotated[float, Setting(above=0)] = 1.0,
+    ):
         self.reward_multiplier = float(reward_multiplier)
         self.pairs = tuple((float(discount), bool(clip)) for discount, clip in pairs)
         self._discounts = np.array([discount for discount, _ in self.pairs])

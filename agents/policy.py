@@ -1,9 +1,8 @@
 """Epsilon-greedy acting with one of many heads, everything per episode decided on its first step."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-import gin
 import numpy as np
 import tensorflow as tf
 from tf_agents.networks import network
@@ -11,6 +10,8 @@ from tf_agents.policies import tf_policy
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
+
+from rbs_tf.settings import Setting, configurable
 
 PAPER_EPSILONS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.4)
 
@@ -35,7 +36,7 @@ class PolicyInfo(NamedTuple):
     greedy_values: tf.Tensor  # float32 [N, H], network units: the best action of each head
 
 
-@gin.configurable(module="agents")
+@configurable(module="agents")
 class MultiHeadPolicy(tf_policy.TFPolicy):
     """Acts epsilon-greedily with respect to one head of a recurrent multi-head Q-network.
 
@@ -60,7 +61,9 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         network: network.Network,
         num_heads: int,
         seed: int = 0,
-        epsilons: Sequence[float] = PAPER_EPSILONS,
+        epsilons: Annotated[
+            Sequence[float], Setting("probabilities", least=0, most=1, paper="7 values")
+        ] = PAPER_EPSILONS,
         decode: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ):
         self._network, self._decode = network, decode

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-import gin
 import tensorflow as tf
+
+from rbs_tf.settings import Setting, configurable
 
 
 class Steps(NamedTuple):
@@ -56,33 +57,27 @@ def sequence_spec(observation: tf.TensorSpec, state: tuple[tf.TensorSpec, tf.Ten
     return Sequence(steps, state, scalar_float, tf.TensorSpec((), tf.int64))
 
 
-@gin.configurable(module="agents")
+@configurable(module="agents")
 @dataclasses.dataclass(frozen=True)
 class SequenceShape:
     """The layout of windows, in rows (environment steps).
 
     Args:
-      burn_in: rows before the training region (paper: 20).
-      length: transitions that a window trains (paper: 80).
-      period: distance between the starts of consecutive windows (paper: 40).
-      n_step: rows after the training region, for n-step targets (paper: 5).
+      burn_in: rows before the training region.
+      length: transitions that a window trains.
+      period: distance between the starts of consecutive windows.
+      n_step: rows after the training region, for n-step targets.
 
     Raises:
-      ValueError: a count is too small, or windows so far apart that transitions would be lost between them.
+      ValueError: windows so far apart that transitions would be lost between them.
     """
 
-    burn_in: int = 20
-    length: int = 80
-    period: int = 40
-    n_step: int = 5
+    burn_in: Annotated[int, Setting("environment steps", least=0, paper="20")] = 20
+    length: Annotated[int, Setting("environment steps", least=1, paper="80")] = 80
+    period: Annotated[int, Setting("environment steps", least=1, paper="40")] = 40
+    n_step: Annotated[int, Setting("environment steps", least=1, paper="5")] = 5
 
     def __post_init__(self) -> None:
-        for name, least in (("burn_in", 0), ("length", 1), ("period", 1), ("n_step", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(
-                    f"SequenceShape.{name} counts rows: a whole number of at least {least}, got {value!r}"
-                )
         if self.period > self.length:
             raise ValueError(
                 f"SequenceShape.period is {self.period} and length {self.length}: windows that start further "

@@ -17,7 +17,7 @@ import numpy as np
 
 from agents.commands import play
 from agents.commands.loading import Trained, let_act, load
-from agents.workers.parts import Training
+from agents.workers.settings import Training
 
 
 def successive_halving(returns_of: Callable[[int, int], Sequence[float]], heads: int, episodes: int) -> int:

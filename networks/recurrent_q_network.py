@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import gin
 import numpy as np
 import tensorflow as tf
 from tf_agents.networks import network
@@ -17,10 +16,18 @@ from networks.dueling_heads import DuelingHeads
 from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
-from networks.torsos import Torso, torso_for
+from networks.torsos import Normalisation, Torso, torso_for
+from rbs_tf.settings import Setting, configurable
 
 
-@gin.configurable(module="networks")
+def _makes_a_layer(value: Any) -> bool:
+    return issubclass(value, tf.keras.layers.Layer) if isinstance(value, type) else callable(value)
+
+
+_TORSO = Setting(kind="a network for observations", fits=_makes_a_layer, example="@networks.small_torso")
+
+
+@configurable(module="networks")
 class RecurrentQNetwork(network.Network):
     """Q-values of H heads and A actions from observations, previous actions and previous rewards.
 
@@ -45,7 +52,7 @@ class RecurrentQNetwork(network.Network):
       normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
         which keeps its units alive, see `networks.torsos.Torso.normalise`; "centre_and_scale": and each unit's sum
         starts with deviation 1; "none": neither.
-      lstm_units: U.
+      lstm_units: of the core: U.
       post_lstm_units: of the linear layer (relu) between core and heads.
       head_hidden: hidden units of each head's value and advantage stream.
       scale_gradient: multiply the gradient into the shared part by 1/sqrt(H).
@@ -60,8 +67,7 @@ class RecurrentQNetwork(network.Network):
       reward_input: the `RewardInput`, whose statistics the trainer has to keep; None under "clip".
 
     Raises:
-      ValueError: an input_tensor_spec that is not such a tuple; another reward_input or normalise_torso; a
-        normalise_torso that the torso does not have.
+      ValueError: an input_tensor_spec that is not such a tuple; a normalise_torso that the torso does not have.
       TypeError: a torso that is a layer already.
     """
 
@@ -72,14 +78,14 @@ class RecurrentQNetwork(network.Network):
         input_tensor_spec: tuple,
         num_actions: int,
         num_heads: int,
-        torso: Callable[..., tf.keras.layers.Layer] | None = None,
-        image_torso: Callable[..., tf.keras.layers.Layer] | None = None,
-        normalise_torso: str = "none",
-        lstm_units: int = 512,
-        post_lstm_units: int = 256,
-        head_hidden: int = 256,
-        scale_gradient: bool = True,
-        reward_input: str = "clip",
+        torso: Annotated[Callable[..., tf.keras.layers.Layer] | None, _TORSO] = None,
+        image_torso: Annotated[Callable[..., tf.keras.layers.Layer] | None, _TORSO] = None,
+        normalise_torso: Annotated[Normalisation, Setting()] = "none",
+        lstm_units: Annotated[int, Setting("units", least=1, most=2**20, paper="512")] = 512,
+        post_lstm_units: Annotated[int, Setting("units", least=1, most=2**20, paper="256")] = 256,
+        head_hidden: Annotated[int, Setting("units", least=1, most=2**20, paper="256")] = 256,
+        scale_gradient: Annotated[bool, Setting(paper="yes")] = True,
+        reward_input: Annotated[Literal["clip", "rms"], Setting()] = "clip",
         seed: int | None = None,
         outputs_per_action: int = 1,
         name: str = "RecurrentQNetwork",
@@ -90,8 +96,6 @@ class RecurrentQNetwork(network.Network):
                 f"{input_tensor_spec}. Write (time_step_spec.observation, tf.TensorSpec((), tf.int32), "
                 "tf.TensorSpec((), tf.float32))"
             )
-        if reward_input not in ("clip", "rms"):
-            raise ValueError(f"reward_input={reward_input!r}: expected 'clip' or 'rms'")
         for layer in (torso, image_torso):
             if isinstance(layer, tf.keras.layers.Layer):
                 raise TypeError(

@@ -8,17 +8,17 @@ builds its own. `ConvTorso`, `MlpTorso`, `atari_torso`, `dqn_torso` and `small_t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import gin
 import tensorflow as tf
 
 from networks.initialisers import fan_in_normal, split_seed
+from rbs_tf.settings import Setting, configurable
 
 # A torso in a mixed policy computes in the narrow type and keeps its variables in float32.
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _KINDS = {tf.keras.layers.Conv2D: "conv", tf.keras.layers.Dense: "linear"}
-NORMALISATIONS = ("none", "centre", "centre_and_scale")
+Normalisation = Literal["none", "centre", "centre_and_scale"]
 
 
 class Centre(tf.keras.layers.Layer):
@@ -40,22 +40,15 @@ class Torso(tf.keras.layers.Layer):
     Args:
       compute_dtype: "float32", or "bfloat16" for computing in bfloat16 with float32 variables.
       name: of the layer.
-
-    Raises:
-      ValueError: another compute_dtype.
     """
 
     def __init__(self, compute_dtype: str = "float32", name: str | None = None):
-        if compute_dtype not in _POLICIES:
-            raise ValueError(
-                f"compute_dtype must be one of {', '.join(map(repr, _POLICIES))}, got {compute_dtype!r}"
-            )
         super().__init__(dtype=_POLICIES[compute_dtype], name=name)
         self._stages: list[tf.keras.layers.Layer] = []
         self._centres: list[Centre] = []  # one for each of `layer_names`, or none
         self._scales = False
 
-    def normalise(self, how: str) -> None:
+    def normalise(self, how: Normalisation) -> None:
         """Prepares the torso for `set_from`. To be called before it has variables.
 
         Adam moves all weights of a unit by about as much. Where inputs are never negative and mostly the same in every
@@ -67,10 +60,6 @@ class Torso(tf.keras.layers.Layer):
           how: "none"; "centre": each layer sees its inputs less their mean; "centre_and_scale": and each unit's sum
             starts with deviation 1.
         """
-        if how not in NORMALISATIONS:
-            raise ValueError(
-                f"a torso is normalised by one of {', '.join(map(repr, NORMALISATIONS))}, got {how!r}"
-            )
         self._scales = how == "centre_and_scale"
         if how != "none":
             self._centres = [Centre(dtype=self.dtype_policy) for _ in self.layer_names]
@@ -128,7 +117,7 @@ class Torso(tf.keras.layers.Layer):
         return scaled / 255.0 if observation.dtype == tf.uint8 else scaled
 
 
-@gin.configurable(module="networks")
+@configurable(module="networks")
 class ConvTorso(Torso):
     """For images [height, width, channels]: convolutions, a linear layer, relu after each.
 
@@ -143,17 +132,21 @@ class ConvTorso(Torso):
       name: of the layer.
 
     Raises:
-      ValueError: lengths that differ, an unknown compute_dtype; when built, observations that are no images.
+      ValueError: lengths that differ; when built, observations that are no images.
     """
 
     def __init__(
         self,
-        channels: Sequence[int],
-        kernel_sizes: Sequence[int],
-        strides: Sequence[int],
-        units: int,
-        padding: str = "same",
-        compute_dtype: str = "float32",
+        channels: Annotated[
+            Sequence[int], Setting("channels", least=1, example=(16, 32), paper="32, 64, 128, 128")
+        ],
+        kernel_sizes: Annotated[
+            Sequence[int], Setting("pixels", least=1, example=(8, 4), paper="7, 5, 5, 3")
+        ],
+        strides: Annotated[Sequence[int], Setting("pixels", least=1, example=(4, 2), paper="4, 2, 2, 1")],
+        units: Annotated[int, Setting("units", least=1, example=256, paper="512")],
+        padding: Annotated[Literal["same", "valid"], Setting(gin=False)] = "same",
+        compute_dtype: Annotated[Literal["float32", "bfloat16"], Setting()] = "float32",
         seed: int | None = None,
         name: str = "conv_torso",
     ):
@@ -191,7 +184,7 @@ class ConvTorso(Torso):
         super().build(input_shape)
 
 
-@gin.configurable(module="networks")
+@configurable(module="networks")
 class MlpTorso(Torso):
     """Linear layers with relu after each, for observations of any shape; they are flattened first.
 
@@ -200,15 +193,12 @@ class MlpTorso(Torso):
       compute_dtype: "float32" or "bfloat16", see `Torso`.
       seed: of the initial weights; None for a random one.
       name: of the layer.
-
-    Raises:
-      ValueError: an unknown compute_dtype.
     """
 
     def __init__(
         self,
-        units: Sequence[int] = (128, 128),
-        compute_dtype: str = "float32",
+        units: Annotated[Sequence[int], Setting("units of layers", least=1)] = (128, 128),
+        compute_dtype: Annotated[Literal["float32", "bfloat16"], Setting(gin=False)] = "float32",
         seed: int | None = None,
         name: str = "mlp_torso",
     ):
@@ -218,22 +208,22 @@ class MlpTorso(Torso):
             self._append(tf.keras.layers.Dense, size, kernel_initializer=fan_in_normal(layer_seed))
 
 
-@gin.configurable(module="networks")
-def atari_torso(compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
+@configurable(module="networks")
+def atari_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """The paper's torso (Table 1), for raw frames uint8 [210, 160, 3]; other sizes: `ConvTorso`."""
     return ConvTorso(
         channels=(32, 64, 128, 128),
         kernel_sizes=(7, 5, 5, 3),
         strides=(4, 2, 2, 1),
         units=512,
-        compute_dtype=compute_dtype,
         seed=seed,
         name="atari_torso",
+        **options,
     )
 
 
-@gin.configurable(module="networks")
-def dqn_torso(compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
+@configurable(module="networks")
+def dqn_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """The convolutions of the first DQN (Mnih et al. 2013), for frames resized to about uint8 [84, 84, stack]."""
     return ConvTorso(
         channels=(16, 32),
@@ -241,23 +231,23 @@ def dqn_torso(compute_dtype: str = "float32", seed: int | None = None) -> ConvTo
         strides=(4, 2),
         units=256,
         padding="valid",
-        compute_dtype=compute_dtype,
         seed=seed,
         name="dqn_torso",
+        **options,
     )
 
 
-@gin.configurable(module="networks")
-def small_torso(compute_dtype: str = "float32", seed: int | None = None) -> ConvTorso:
+@configurable(module="networks")
+def small_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """One convolution and 128 units, for images as small as MinAtar's bool [10, 10, C]."""
     return ConvTorso(
         channels=(16,),
         kernel_sizes=(3,),
         strides=(1,),
         units=128,
-        compute_dtype=compute_dtype,
         seed=seed,
         name="small_torso",
+        **options,
     )
 
 

@@ -9,7 +9,7 @@ import io
 import os
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ from agents.errors import UsageError
 from agents.storage.run_folder import REPOSITORY
 
 # Old names go on working; gin leaves out modules where it can.
-_RENAMED = {r"\b(environments\.)?make\.reward_multiplier\b": "Heads.reward_multiplier"}
+_RENAMED = {
+    r"\b(environments\.)?make\.reward_multiplier\b": "Heads.reward_multiplier",
+    r"\b(networks\.)?(atari|dqn|small)_torso\.compute_dtype\b": "ConvTorso.compute_dtype",
+}
 
 
 def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> None:
@@ -179,9 +182,8 @@ def bound() -> Iterator[tuple[str, Any]]:
     for (_, selector), values in sorted(gin.config._CONFIG.items()):  # gin has no public list of bindings
         if not _is_ours(gin.config._REGISTRY[selector]):
             continue
-        configurable = re.sub(r"^(agents|networks|scalings)\.", "", selector)
         for parameter, value in values.items():
-            name = f"{configurable}.{parameter}"
+            name = f"{_as_written(selector)}.{parameter}"
             try:
                 value = copy.deepcopy(value)
             except Exception as error:  # whatever a constructor raises that a reference with () calls
@@ -189,6 +191,16 @@ def bound() -> Iterator[tuple[str, Any]]:
                     raise UsageError(explained) from error
                 value = _Unusable(value)
             yield name, value
+
+
+def ours() -> list[tuple[str, Callable]]:
+    """The configurables of this program that are imported, by the names that people write."""
+    entries = gin.config._REGISTRY.items()  # gin has no public list of its configurables
+    return sorted((_as_written(selector), entry.wrapped) for selector, entry in entries if _is_ours(entry))
+
+
+def _as_written(selector: str) -> str:
+    return re.sub(r"^(agents|networks|scalings)\.", "", selector)
 
 
 def _is_ours(configurable: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gin
 
@@ -168,21 +168,18 @@ def load(
     from agents.replay.memory import ATARI_FRAME
     from agents.storage import best
     from agents.storage.checkpoint import read_newest
-    from agents.workers.parts import Training
-    from rbs_tf import environments
+    from agents.workers import build
+    from agents.workers.settings import Settings
     from rbs_tf.environments.names import RAW_FRAMES
 
     with gin.unlock_config():
         gin.clear_config()
         try:
             gin.parse_config(with_names_of_today((Path(run_dir) / CONFIG).read_text()))
-            training = Training()
-            options = training.evaluation_options
-            environment = environments.make(training.env, num_envs=num_envs, seed=seed, **options)
+            settings = Settings.configured()
+            environment: Any = build.build_eval_environment(settings, num_envs, seed)
             if camera and environment.game and environment.observation_spec().shape != ATARI_FRAME:
-                filming = environments.make(
-                    training.env, num_envs=num_envs, seed=seed, **RAW_FRAMES, **options
-                )
+                filming = build.build_eval_environment(settings, num_envs, seed, **RAW_FRAMES)
                 environment = WithCamera(environment, filming)
         except Exception as error:  # gin's, Python's or the environment's own: the file may say anything
             explained = without_gin_trail(error)
@@ -190,13 +187,13 @@ def load(
                 f"The run cannot be built from {run_dir}/config.gin: {explained}{_way_back(Path(run_dir))}"
             ) from error
     try:
-        agent = training.agent(environment)
+        agent = build.build_agent(settings, environment)
         found = best.load(run_dir, agent.acting_variables) if checkpoint == "best" else None
         if found is not None:
             update, mean = found.update, f"{found.mean_return:.4g} per episode in {found.episodes} episodes"
             weights = f"Best evaluation so far: {mean}, at update {update:,}."
         else:
-            update = read_newest(run_dir, {"agent": agent, "train_step": agent.train_step_counter})
+            update = read_newest(run_dir, build.trackables(agent))
             weights = f"Newest checkpoint: update {update:,}."
             if checkpoint == "best":
                 weights = f"The run has kept no best weights. {weights}"
@@ -206,7 +203,7 @@ def load(
         raise UsageError(f"{error}{_way_back(Path(run_dir))}") from error
     chosen = "the bandit's best" if head is None else "as asked for"
     return Trained(
-        training.env,
+        settings.train.env,
         environment,
         agent,
         index,

@@ -42,8 +42,8 @@ examples:
   python train.py --env=minatar/breakout --gin_bindings='train.num_envs = 8'
       another environment (any of gymnasium's, too), any gin parameter
 
-The same command goes on where it was stopped. operative_config.gin in the run's folder lists the parameters
-that --gin_bindings can set, with their values.
+The same command goes on where it was stopped. operative_config.gin in the run's folder has the values of all gin
+parameters that it used.
 """
 
 
@@ -79,6 +79,10 @@ def main(
             weights_and_biases.require_wandb()
         if options.list_envs:
             _list_environments()
+            return 0
+        if options.list_settings:
+            _mode(options)  # imports all that has settings
+            print(settings.listed())
             return 0
         if options.sweep:
             return _sweep(options, argv, configs)
@@ -231,13 +235,13 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
     flag(
         "--strategy",
-        choices=settings.STRATEGIES,
-        help="updates on one device, on all GPUs, or on a TPU (sets train.strategy)",
+        metavar="NAME",
+        help="where updates are computed: default (one device), mirrored (all GPUs) or tpu (sets train.strategy)",
     )
     flag(
         "--replay",
-        choices=settings.BACKENDS,
-        help="in this process with seeded draws, or a Reverb server (local; sets Replay.backend)",
+        metavar="NAME",
+        help="local (in this process, with seeded draws) or reverb (a server) (local; sets Replay.backend)",
     )
     flag(
         "--collectors",
@@ -269,6 +273,11 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     )
     flag("--wandb", action="store_true", help="send what TensorBoard gets to Weights & Biases, too")
     flag("--list_envs", action="store_true", help="print the names of the environments and stop")
+    flag(
+        "--list_settings",
+        action="store_true",
+        help="print every gin parameter: default, range, meaning; and stop",
+    )
     options = parser.parse_args(argv)
     options.config = _config_file(options.config, configs)
     options.scaling = options.scaling and configuration.scaling(options.scaling, scalings)

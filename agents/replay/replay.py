@@ -11,9 +11,8 @@ import functools
 import math
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-import gin
 import numpy as np
 import tensorflow as tf
 
@@ -25,6 +24,7 @@ from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import State
 from agents.targets import SequenceShape, unpacked
 from rbs_tf import ReturnMoments
+from rbs_tf.settings import Setting, configurable
 
 REVERB, LOCAL = "reverb", "local"
 TABLE = "table.json"  # a file of the local replay's checkpoints, which Reverb's do not have
@@ -56,7 +56,7 @@ class ReplayStopped(RuntimeError):
     """The replay was stopped while somebody waited to write."""
 
 
-@gin.configurable("Replay", module="agents")
+@configurable("Replay", module="agents")
 @dataclasses.dataclass(frozen=True)
 class ReplaySettings:
     """Settings of a replay; gin knows them as `Replay`.
@@ -64,15 +64,14 @@ class ReplaySettings:
     Args:
       backend: "local", in this process, whose draws are seeded, or "reverb", a server that other processes reach. None:
         that of the run's checkpoint, and local without one. Distributed runs take Reverb.
-      capacity: in observations; the table holds capacity / period sequences, then the oldest leaves (paper:
-        4e6 observations, 1e5 sequences).
+      capacity: in observations; the table holds capacity / period sequences, then the oldest leaves.
       min_sequences: sequences that must be there before the first is sampled.
-      replay_ratio: how often a sequence is sampled per sequence inserted, on average (paper: 1). Does not count under
+      replay_ratio: how often a sequence is sampled per sequence inserted, on average. Does not count under
         `train.steps_per_update`.
       error_buffer: of Reverb, in samples: neither side may run ahead of the other by more. Must exceed what a round of
         collecting inserts times `replay_ratio`. Does not count under `train.steps_per_update`.
       sampler: "prioritized" or "uniform".
-      priority_exponent: of the prioritised draw (paper: 0.9).
+      priority_exponent: of the prioritised draw.
       read_ahead: batches drawn before they are asked for, so that drawing and decompression overlap the update. Drawn
         early, they miss the newest priorities. None: one for a client, whose process does nothing else meanwhile; none
         where collecting and learning take turns and draws shall be reproducible.
@@ -83,17 +82,17 @@ class ReplaySettings:
       port: of the Reverb server; a free one by default.
     """
 
-    backend: str | None = None
-    capacity: int = 4_000_000
-    min_sequences: int = 1_000
-    replay_ratio: float = 1.0
-    error_buffer: float = 10_000
-    sampler: str = "prioritized"
-    priority_exponent: float = 0.9
-    read_ahead: int | None = None
-    compression: int | None = None
-    patience: float = 300.0
-    port: int | None = None
+    backend: Annotated[Literal["local", "reverb"] | None, Setting(example="local")] = None
+    capacity: Annotated[int, Setting("observations", least=1, paper="4e6")] = 4_000_000
+    min_sequences: Annotated[int, Setting("sequences", least=1, paper="open")] = 1_000
+    replay_ratio: Annotated[float, Setting("samples per sequence", above=0, paper="1")] = 1.0
+    error_buffer: Annotated[float, Setting("samples", least=1, finite=False, gin=False)] = 10_000
+    sampler: Annotated[Literal["prioritized", "uniform"], Setting(gin=False)] = "prioritized"
+    priority_exponent: Annotated[float, Setting(least=0, paper="0.9")] = 0.9
+    read_ahead: Annotated[int | None, Setting("batches", least=0, most=1000, gin=False)] = None
+    compression: Annotated[int | None, Setting("zlib's level", least=0, most=9, example=3)] = None
+    patience: Annotated[float, Setting("seconds", above=0, gin=False)] = 300.0
+    port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
 
 
 class Writer(abc.ABC):
@@ -186,8 +185,6 @@ class Replay(abc.ABC):
                 f"makes room for {self._max_size} sequences of period {shape.period}; "
                 f"write a number from 1 to {self._max_size}"
             )
-        if self.replay_ratio <= 0:
-            raise ValueError(f"Replay.replay_ratio must be positive, got {self.replay_ratio}")
         self._layout = Layout(shape, observation_spec, state_spec, self._settings.compression)
         memory = observation_spec, state_spec, shape, capacity, self._layout.level, backend
         self.memory_note = check_memory(*memory) if own else ""
@@ -353,13 +350,12 @@ def written_by(checkpoint: pathlib.Path) -> str:
     return LOCAL if (checkpoint / TABLE).exists() else REVERB
 
 
-def chosen_backend(folders: ReplayFolders | None) -> str:
+def chosen_backend(chosen: str | None, folders: ReplayFolders | None) -> str:
     """The backend of a run in one process: the one that is set, else that of its checkpoint, else the local one.
 
     Raises:
       UsageError: it is Reverb, which is not there.
     """
-    chosen = ReplaySettings().backend
     if chosen == REVERB:
         require_reverb("Replay.backend = 'reverb'")
     if chosen is None and folders is not None and folders.begins_with is not None:

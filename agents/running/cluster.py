@@ -25,7 +25,7 @@ from agents.monitoring.summaries import figures_note  # noqa: E402
 from agents.running import processes, ray_connection, roles  # noqa: E402
 from agents.running.signals import on_first_signal  # noqa: E402
 from agents.storage.run_folder import write  # noqa: E402
-from agents.workers.parts import Result, Training  # noqa: E402
+from agents.workers.settings import Result, Training  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone

@@ -20,9 +20,10 @@ from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
 from agents.storage.state import State, from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
+from agents.workers import build
 from agents.workers.collector import Collector
 from agents.workers.evaluator import Evaluations
-from agents.workers.parts import Result, Training
+from agents.workers.settings import Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
@@ -35,15 +36,16 @@ class EmbeddedRun:
 
     Args:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
-      training: its settings; by default those of gin.
+      settings: by default those of gin.
 
     Attributes:
       agent, learner, collector, evaluations, replay: its parts.
       environment, eval_environment: where it collects and where it evaluates.
     """
 
-    def __init__(self, root_dir: str | os.PathLike, training: Training | None = None):
-        self._root, self._training = os.fspath(root_dir), training or Training()
+    def __init__(self, root_dir: str | os.PathLike, settings: Settings | None = None):
+        self._root, self._settings = os.fspath(root_dir), settings or Settings.configured()
+        self._training = self._settings.train
         self._stopped_by: int | None = None
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as building:
@@ -53,23 +55,27 @@ class EmbeddedRun:
             building.pop_all()
 
     def _build(self) -> None:
-        training = self._training
-        self.eval_environment = self._open(training.environment(training.eval_envs, 1))
-        self.agent = training.agent(self.eval_environment, strategy=training.distribution())
-        checkpointer = training.checkpointer(self._root, self.agent, lambda: self.replay.checkpoint())
-        replay = training.replay(self.eval_environment, folders=checkpointer.replay_folders())
+        settings, training = self._settings, self._training
+        self.eval_environment = self._open(build.build_eval_environment(settings, training.eval_envs))
+        strategy = build.build_strategy(training.strategy)
+        self.agent = build.build_agent(settings, self.eval_environment, strategy=strategy)
+        checkpointer = Checkpointer(
+            self._root, build.trackables(self.agent), lambda: self.replay.checkpoint()
+        )
+        replay = build.build_replay(settings, self.eval_environment, folders=checkpointer.replay_folders())
         self.replay = replay
         self._closing.callback(replay.stop)
         newest = checkpointer.newest()
         step, extra = newest or (0, {"statistics_log": (0, 0)})
         # Where a resumed run starts new episodes, they should not be those that it began with.
-        self.environment = self._open(training.environment(training.num_envs, 0, step))
+        seed = settings.seeds.collecting(step)
+        self.environment = self._open(build.build_environment(settings, training.num_envs, seed))
         collector_state = self._restored_environment(checkpointer)
         if newest is None or collector_state is not None:
             # It will be collected once more.
             forget_after(self._root, extra["statistics_log"])
-        self.learner = training.learner(self._root, self.eval_environment, self.agent, replay, checkpointer)
-        self.collector = self._open(training.collector(self.environment, self.agent, replay))
+        self.learner = build.build_learner(settings, self._root, self.agent, replay, checkpointer)
+        self.collector = self._open(build.build_collector(self.environment, self.agent, replay))
         if collector_state is not None:
             self.collector.restore(collector_state)
         self.evaluations = self._open(Evaluations(self._root, self.eval_environment, self.agent))
@@ -160,11 +166,7 @@ class EmbeddedRun:
         # Before the first update too: the collector's first priorities should know the scale.
         returns = learner.drain_statistics()
         self._progress.update(learner.updates, learner.environment_steps, returns)
-        while (
-            learner.updates < training.updates
-            and self._stopped_by is None
-            and training.update_due(self.replay, learner.updates, learner.environment_steps)
-        ):
+        while learner.updates < training.updates and self._stopped_by is None and self._update_due():
             learner.update()
             updates = learner.updates
             self._progress.update(updates, learner.environment_steps)
@@ -173,6 +175,13 @@ class EmbeddedRun:
                 self._evaluate(1)
             if updates % training.checkpoint_interval == 0:
                 self._save()
+
+    def _update_due(self) -> bool:
+        updates, training = self.learner.updates, self._training
+        if training.steps_per_update is None:
+            return self.replay.updates_due(updates, training.batch_size)
+        steps = self.learner.environment_steps
+        return self.replay.updates_due_by_steps(updates, steps, training.steps_per_update)
 
     def _save(self) -> None:
         """Writes a checkpoint; the collector's state is of no use without the environment's."""
@@ -198,7 +207,7 @@ class EmbeddedRun:
 
 
 def train(root_dir: str | os.PathLike) -> Result:
-    """Trains as gin configures `train` (`agents.workers.parts.Training`) in `root_dir`; returns how it ended.
+    """Trains as gin configures `train` (`agents.workers.settings.Training`) in `root_dir`; returns how it ended.
 
     Raises:
       UsageError: the configuration cannot be built: a replay that memory cannot hold, for one.

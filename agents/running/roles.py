@@ -21,8 +21,9 @@ from agents.replay.reverb_replay import ReverbReplay
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
 from agents.storage.weights import Publisher, assign
+from agents.workers import build
 from agents.workers.evaluator import Evaluations
-from agents.workers.parts import Training
+from agents.workers.settings import Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
@@ -32,8 +33,9 @@ _POLL = 0.05  # seconds between two looks of whoever has nothing to do
 class Role(abc.ABC):
     """Opens in the constructor, works in `run`, closes in `close` or as a context manager."""
 
-    def __init__(self) -> None:
-        self.training = Training()
+    def __init__(self, settings: Settings | None = None):
+        self.settings = settings or Settings.configured()
+        self.training = self.settings.train
         self._stopping = threading.Event()
         self._closing = contextlib.ExitStack()
 
@@ -58,13 +60,9 @@ class Role(abc.ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _environment(self, num_envs: int, *purpose: int) -> GymnasiumVectorEnvironment:
-        environment = self.training.environment(num_envs, *purpose)
-        self._closing.callback(environment.close)
-        return environment
-
     def _replay(self, environment: GymnasiumVectorEnvironment, **connection: Any) -> ReverbReplay:
-        replay = self.training.replay(environment, REVERB, **connection)
+        self._closing.callback(environment.close)
+        replay = build.build_replay(self.settings, environment, REVERB, **connection)
         assert isinstance(replay, ReverbReplay)
         self._closing.callback(replay.stop)
         return replay
@@ -81,7 +79,7 @@ class ReplayServer(Role):
     def __init__(self, root_dir: str, host: str = "localhost"):
         super().__init__()
         folders = Checkpointer(root_dir, {}).replay_folders()
-        self._server = self._replay(self._environment(1, 1), folders=folders)
+        self._server = self._replay(build.build_eval_environment(self.settings), folders=folders)
         self.address = f"{host}:{self._server.address.rsplit(':', 1)[1]}"
 
     def run(self) -> None:
@@ -101,11 +99,13 @@ class LearnerRole(Role):
 
     def __init__(self, root_dir: str, address: str):
         super().__init__()
-        environment = self._environment(1, 1)
-        agent = self.training.agent(environment, strategy=self.training.distribution())
-        self._replay_client = self._replay(environment, address=address)
-        checkpointer = self.training.checkpointer(root_dir, agent, self._replay_client.checkpoint)
-        self._learner = self.training.learner(root_dir, environment, agent, self._replay_client, checkpointer)
+        environment = build.build_eval_environment(self.settings)
+        agent = build.build_agent(
+            self.settings, environment, strategy=build.build_strategy(self.training.strategy)
+        )
+        replay = self._replay_client = self._replay(environment, address=address)
+        checkpointer = Checkpointer(root_dir, build.trackables(agent), replay.checkpoint)
+        self._learner = build.build_learner(self.settings, root_dir, agent, replay, checkpointer)
         self._publisher = Publisher(agent.acting_variables, self._replay_client.publish)
         self._closing.callback(self._publisher.close)
         self._loss_scales: summaries.LossScales | None = None
@@ -185,16 +185,17 @@ class Acting(Role):
     """An agent that follows the learner's weights.
 
     Args:
+      settings: of the run.
       address: of the replay.
-      num_envs: environments of its batch.
-      *purpose: numbers that set its seeds apart from those of all others.
+      environment: where it acts; closed with it.
+      seed: of its acting.
     """
 
-    def __init__(self, address: str, num_envs: int, *purpose: int):
-        super().__init__()
-        self._own_environment = self._environment(num_envs, *purpose)
-        self._agent = self.training.agent(self._own_environment, *purpose)
-        self._replay_client = self._replay(self._own_environment, address=address)
+    def __init__(self, settings: Settings, address: str, environment: GymnasiumVectorEnvironment, seed: int):
+        super().__init__(settings)
+        self._own_environment = environment
+        self._agent = build.build_agent(settings, environment, seed)
+        self._replay_client = self._replay(environment, address=address)
         self._weights_step = -1
 
     def _pull(self) -> None:
@@ -219,11 +220,12 @@ class CollectorRole(Acting):
     """
 
     def __init__(self, address: str, index: int, start: int):
-        # Numbers 0 and 1 are the embedded mode's purposes; the time sets starts of the whole run apart.
-        purpose = (2 + index, start, int(time.time()))
-        super().__init__(address, Training().num_envs, *purpose)
-        self._collector = self.training.collector(
-            self._own_environment, self._agent, self._replay_client, f"collector {index}"
+        settings = Settings.configured()
+        seed = settings.seeds.collector(index, start, seconds=int(time.time()))
+        environment = build.build_environment(settings, settings.train.num_envs, seed)
+        super().__init__(settings, address, environment, seed)
+        self._collector = build.build_collector(
+            environment, self._agent, self._replay_client, f"collector {index}"
         )
         self._closing.callback(self._collector.close)
 
@@ -261,7 +263,9 @@ class EvaluatorRole(Acting):
     """
 
     def __init__(self, root_dir: str, address: str):
-        super().__init__(address, Training().eval_envs, 1)
+        settings = Settings.configured()
+        environment = build.build_eval_environment(settings, settings.train.eval_envs)
+        super().__init__(settings, address, environment, settings.seeds.evaluation)
         self._evaluations = Evaluations(root_dir, self._own_environment, self._agent)
         self._closing.callback(self._evaluations.close)
         self._loss_scales: summaries.LossScales | None = None

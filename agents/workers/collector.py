@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gin
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
@@ -31,7 +30,6 @@ from rbs_tf.returns import LONGEST_EPISODE
 _OF_PRIORITIES = ("step_type", "previous_action", "reward", "discount", "taken_values", "greedy_values")
 
 
-@gin.configurable(module="agents")
 class Collector:
     """Runs a policy in N environments and feeds the replay.
 

@@ -7,35 +7,38 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import gymnasium
 import numpy as np
 
 from rbs_tf import scores
-from rbs_tf.configurable import configurable
 from rbs_tf.environments import names
 from rbs_tf.environments.wrappers import FlatObservation, FromDmEnv
 from rbs_tf.extras import needed_by
+from rbs_tf.settings import Setting, configurable
 
 if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 
+_PIXELS = Setting("pixels", least=1, most=4096, example=84)
+
+
 @configurable(module="environments")
 def make(
     name: str,
-    num_envs: int = 1,
+    num_envs: Annotated[int, Setting("environments", least=1, gin=False)] = 1,
     seed: int | None = None,
-    full_action_set: bool = True,
-    max_episode_steps: int | None = None,
-    repeat_action_probability: float | None = None,
-    img_height: int | None = None,
-    img_width: int | None = None,
-    grayscale: bool | None = None,
-    stack_num: int | None = None,
-    fire_on_new_life: bool | None = None,
-    terminal_on_life_loss: bool | None = None,
+    full_action_set: Annotated[bool, Setting()] = True,
+    max_episode_steps: Annotated[int | None, Setting("environment steps", least=1, example=27_000)] = None,
+    repeat_action_probability: Annotated[float | None, Setting(least=0, most=1, example=0.25)] = None,
+    img_height: Annotated[int | None, _PIXELS] = None,
+    img_width: Annotated[int | None, _PIXELS] = None,
+    grayscale: Annotated[bool | None, Setting(example=True)] = None,
+    stack_num: Annotated[int | None, Setting("frames", least=1, most=256, example=4)] = None,
+    fire_on_new_life: Annotated[bool | None, Setting(example=True)] = None,
+    terminal_on_life_loss: Annotated[bool | None, Setting(example=True)] = None,
 ) -> GymnasiumVectorEnvironment:
     """Makes `num_envs` copies of an environment that step together.
 
@@ -70,7 +73,6 @@ def make(
         environment's actions are neither Discrete nor Box, or its observations cannot be made an array.
       ImportError: the environment needs a package that is not installed.
     """
-    _check(num_envs, max_episode_steps, repeat_action_probability)
     if name in scores.GAMES or name.startswith("ALE/"):
         with needed_by("Atari"):
             importlib.import_module("ale_py")
@@ -84,7 +86,10 @@ def make(
         "terminal_on_life_loss": terminal_on_life_loss,
     }
     of_atari = {option: value for option, value in of_atari.items() if value is not None}
-    _check_atari(name, of_atari)
+    if of_atari and name not in names.ATARI_GAMES:
+        raise ValueError(
+            f"{', '.join(of_atari)}: for Atari's plain names (pong), which {name!r} is not; leave them at None"
+        )
     vector_env: gymnasium.vector.VectorEnv
     if name in names.ATARI_GAMES:
         from rbs_tf.environments import atari
@@ -124,34 +129,6 @@ def make(
         game=name if name in names.ATARI_GAMES else None,
         seed=seed,
     )
-
-
-def _check(
-    num_envs: int,
-    max_episode_steps: int | None,
-    repeat_action_probability: float | None,
-) -> None:
-    if num_envs < 1:
-        raise ValueError(f"num_envs={num_envs}: expected at least 1")
-    if max_episode_steps is not None and max_episode_steps < 1:
-        raise ValueError(
-            f"max_episode_steps={max_episode_steps}: expected at least 1, or None for the game's own"
-        )
-    if repeat_action_probability is not None and not 0 <= repeat_action_probability <= 1:
-        raise ValueError(f"repeat_action_probability={repeat_action_probability}: expected 0 to 1")
-
-
-def _check_atari(name: str, given: dict[str, Any]) -> None:
-    if given and name not in names.ATARI_GAMES:
-        raise ValueError(
-            f"{', '.join(given)}: these are for Atari's plain names (pong), which {name!r} is not; leave them at None"
-        )
-    for option, value in given.items():
-        counts = option in ("img_height", "img_width", "stack_num")
-        if counts and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ValueError(f"{option}={value!r}: expected a whole number of at least 1")
-        if not counts and not isinstance(value, bool):
-            raise ValueError(f"{option}={value!r}: expected True, False or None")
 
 
 def _gymnasium(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from rbs_tf.settings import Setting, configurable
+
+_ODD = Setting(
+    kind="an odd number from 3 to 4095 (bins)", fits=lambda bins: bins in range(3, 4096, 2), gin=False
+)
 
 
 class CategoricalScaling(Scaling):
@@ -80,17 +86,14 @@ class TwoHot(CategoricalScaling):
       num_heads: H.
       bins: K, an odd number.
       limit: of symlog(value); 20 is 4.9e8 in reward units.
-
-    Raises:
-      ValueError: an even number of bins or less than 3; a limit that is not positive, or too large for float32.
     """
 
-    def __init__(self, num_heads: int, bins: int = 255, limit: float = 20.0):
-        _check_bins(bins)
-        if not 0.0 < limit <= 80.0:
-            raise ValueError(
-                f"limit is that of symlog(value), above 0 and up to 80; got {limit}. Write limit = 20.0"
-            )
+    def __init__(
+        self,
+        num_heads: int,
+        bins: Annotated[int, _ODD] = 255,
+        limit: Annotated[float, Setting("of symlog(value)", above=0, most=80, gin=False)] = 20.0,
+    ):
         below = -np.expm1(np.linspace(limit, 0.0, bins // 2 + 1))
         super().__init__(num_heads, np.concatenate([below, -below[-2::-1]]))
 
@@ -117,26 +120,21 @@ class HLGauss(CategoricalScaling):
       deviation: of the normal, in widths of a bin.
 
     Raises:
-      ValueError: bounds that are no interval, less than 3 bins, a deviation that is not positive.
+      ValueError: bounds that are no interval.
     """
 
     def __init__(
         self,
         num_heads: int,
-        v_min: float = -10.0,
-        v_max: float = 10.0,
-        bins: int = 51,
-        deviation: float = 0.75,
+        v_min: Annotated[float, Setting("reward units")] = -10.0,
+        v_max: Annotated[float, Setting("reward units")] = 10.0,
+        bins: Annotated[int, Setting("bins", least=3, most=4096, gin=False)] = 51,
+        deviation: Annotated[float, Setting("widths of a bin", above=0, gin=False)] = 0.75,
     ):
-        _check_bins(bins, odd=False)
-        if not -np.inf < v_min < v_max < np.inf:
+        if not v_min < v_max:
             raise ValueError(
                 f"values lie between v_min and v_max, so v_min must be less; got {v_min} and {v_max}. "
                 "Write for example v_min = -10.0 and v_max = 10.0"
-            )
-        if not 0.0 < deviation < np.inf:
-            raise ValueError(
-                f"deviation is a number of bin widths above 0; got {deviation}. The paper's is 0.75"
             )
         edges = np.linspace(v_min, v_max, bins + 1)
         super().__init__(num_heads, (edges[1:] + edges[:-1]) / 2.0)
@@ -150,13 +148,6 @@ class HLGauss(CategoricalScaling):
         # In float32 erf may fall by its last bit.
         masses = tf.maximum(below[..., 1:] - below[..., :-1], 0.0)
         return masses / (below[..., -1:] - below[..., :1])
-
-
-def _check_bins(bins: int, least: int = 3, odd: bool = True) -> None:
-    """Raises ValueError unless there can be so many bins, as many on either side of 0 if `odd`."""
-    if bins < least or (odd and bins % 2 == 0):
-        kind = "an odd number" if odd else "a number"
-        raise ValueError(f"bins must be {kind} of at least {least}, got {bins}. Write for example bins = 101")
 
 
 def _symlog(x: tf.Tensor) -> tf.Tensor:

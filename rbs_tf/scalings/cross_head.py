@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.scalings.error import ErrorBasedScaling, batch_moments, deviation, pooled
 from rbs_tf.scalings.scaling import ErrorContext
+from rbs_tf.settings import Setting, configurable
 
 
 @configurable("cross_head", module="scalings")
@@ -23,12 +25,14 @@ class CrossHeadScaling(ErrorBasedScaling):
       num_heads: H.
       step: of that average, in (0, 1]; the first batch sets it.
       min_scale: lower bound of the scale, reward units.
-
-    Raises:
-      ValueError: options outside these ranges.
     """
 
-    def __init__(self, num_heads: int, step: float = 1e-3, min_scale: float = 1e-2):
+    def __init__(
+        self,
+        num_heads: int,
+        step: Annotated[float, Setting(above=0, most=1, gin=False)] = 1e-3,
+        min_scale: Annotated[float, Setting("reward units", above=0, gin=False)] = 1e-2,
+    ):
         super().__init__(num_heads, step=step, window=None, min_scale=min_scale)
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
+from rbs_tf.settings import Setting, configurable
 
 
 @configurable("error_based", module="scalings")
@@ -30,23 +32,16 @@ class ErrorBasedScaling(Scaling):
     Attributes:
       recent: float64 [window or 1, 3, H] variable: weight, mean and variance of the errors of each batch in the
         window, or of the average.
-
-    Raises:
-      ValueError: options outside these ranges.
     """
 
     def __init__(
-        self, num_heads: int, step: float = 1e-3, window: int | None = None, min_scale: float = 1e-4
+        self,
+        num_heads: int,
+        step: Annotated[float, Setting(above=0, most=1, gin=False)] = 1e-3,
+        window: Annotated[int | None, Setting("batches", least=1, gin=False)] = None,
+        min_scale: Annotated[float, Setting("reward units", above=0, gin=False)] = 1e-4,
     ):
         super().__init__(num_heads)
-        if not 0.0 < step <= 1.0:
-            raise ValueError(f"step must lie in (0, 1], got {step}; 0.001 averages over about 1000 batches")
-        if window is not None and window < 1:
-            raise ValueError(f"window counts batches and must be at least 1, or None; got {window}")
-        if not min_scale > 0.0:
-            raise ValueError(
-                f"min_scale must be positive, got {min_scale}: errors that are all equal have no spread"
-            )
         self._step, self._window, self._min_scale = step, window, min_scale
         self.recent = tf.Variable(
             tf.zeros([window or 1, 3, num_heads], tf.float64), trainable=False, name="recent"

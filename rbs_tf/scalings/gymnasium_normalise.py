@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
 from rbs_tf.scalings.false_friends import return_variance
 from rbs_tf.scalings.scaling import Scaling
+from rbs_tf.settings import Setting, configurable
 
 # What Gymnasium's running variance starts with: so many samples of mean 0 and variance 1.
 _PRIOR_COUNT = 1e-4
@@ -34,15 +36,10 @@ class GymnasiumNormalise(Scaling):
     Args:
       num_heads: H.
       epsilon: added to the variance, squared reward units.
-
-    Raises:
-      ValueError: an epsilon that is not positive.
     """
 
-    def __init__(self, num_heads: int, epsilon: float = 1e-8):
+    def __init__(self, num_heads: int, epsilon: Annotated[float, Setting(above=0, gin=False)] = 1e-8):
         super().__init__(num_heads)
-        if not epsilon > 0.0:
-            raise ValueError(f"epsilon must be positive, got {epsilon}. Gymnasium's is 1e-8")
         self._epsilon = epsilon
         self.layer = ReturnScaling(num_heads=num_heads)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.scalings.error import batch_moments
 from rbs_tf.scalings.maxima import MomentsWithMaxima
 from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from rbs_tf.settings import configurable
 
 
 @configurable("max_reward", module="scalings")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
+from rbs_tf.settings import Setting, configurable
 
 # Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
 _SMALLEST_CHANGE = 1e-4
@@ -101,27 +103,17 @@ class PopArt(Scaling):
 
     Attributes:
       first: float64 [H], the unit of min_scale: 1, or the first targets' root mean square, 0 before it.
-
-    Raises:
-      ValueError: options outside these ranges.
     """
 
     def __init__(
         self,
         num_heads: int,
-        step_size: float = 1e-3,
-        min_scale: float = 1e-3,
-        max_scale: float = 1e3,
-        start_at_first_targets: bool = False,
+        step_size: Annotated[float, Setting(above=0, most=1, gin=False)] = 1e-3,
+        min_scale: Annotated[float, Setting("reward units", above=0, most=1, gin=False)] = 1e-3,
+        max_scale: Annotated[float, Setting("reward units", least=1, finite=False, gin=False)] = 1e3,
+        start_at_first_targets: Annotated[bool, Setting()] = False,
     ):
         super().__init__(num_heads)
-        if not 0.0 < step_size <= 1.0:
-            raise ValueError(f"step_size must lie in (0, 1], got {step_size}. The paper's is 0.001")
-        if not 0.0 < min_scale <= 1.0 <= max_scale:
-            raise ValueError(
-                f"the scale starts at 1 and its bounds must lie around that, 0 < min_scale <= 1 <= max_scale; "
-                f"got {min_scale} and {max_scale}. The paper's are 0.001 and 1000"
-            )
         self._step_size, self._min_scale = step_size, min_scale
         self._start_at_first_targets = start_at_first_targets
         self._max_scale = np.inf if start_at_first_targets else max_scale

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling, batch_sigma
 from rbs_tf.scalings.error import batch_moments, deviation
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
+from rbs_tf.settings import Setting, configurable
 
 
 @configurable("return_based", module="scalings")
@@ -32,24 +34,17 @@ class ReturnBasedScaling(Scaling):
         returns; biases start at 0. A head of rewards far from 0 need not learn its offset.
       half_life: environment steps after which statistics count half; None for all of them alike. What arrives
         together ages together.
-
-    Raises:
-      ValueError: a half_life that is not positive.
     """
 
     def __init__(
         self,
         num_heads: int,
         sigma_v: float = 1e-2,
-        target_network_term: bool = False,
-        value_bias: bool = False,
-        half_life: float | None = None,
+        target_network_term: Annotated[bool, Setting()] = False,
+        value_bias: Annotated[bool, Setting()] = False,
+        half_life: Annotated[float | None, Setting("environment steps", above=0, example=1e6)] = None,
     ):
         super().__init__(num_heads)
-        if half_life is not None and not half_life > 0.0:
-            raise ValueError(
-                f"half_life is a number of environment steps above 0, or None to forget nothing; got {half_life}"
-            )
         self.layer = ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
         self._target_network_term, self._half_life = target_network_term, half_life
         # None when off, so that checkpoints hold what is used.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.return_scaling import ReturnScaling, batch_sigma
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
+from rbs_tf.settings import Setting, configurable
 
 # A head whose rewards stop would have weights that grow without end: outputs are preserved while their unit falls to 0.
 _SMALLEST_SHARE = 1e-6
@@ -34,12 +36,14 @@ class ReturnOut(ReturnBasedScaling):
         not vary at all.
       half_life: environment steps after which statistics count half, those of s and sigma; None for all alike. s stays
         above a millionth of its largest.
-
-    Raises:
-      ValueError: a half_life that is not positive.
     """
 
-    def __init__(self, num_heads: int, sigma_v: float = 1e-2, half_life: float | None = None):
+    def __init__(
+        self,
+        num_heads: int,
+        sigma_v: float = 1e-2,
+        half_life: Annotated[float | None, Setting("environment steps", above=0, example=1e6)] = None,
+    ):
         super().__init__(num_heads, sigma_v, half_life=half_life)
         self.online, self.target = (OutputUnits(num_heads, known=False) for _ in range(2))
         # None where it is not used, so that checkpoints hold nothing of it.

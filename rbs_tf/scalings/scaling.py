@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
+from rbs_tf.settings import configurable
 
 
 class ErrorContext(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from rbs_tf.settings import configurable
 
 
 def squash(x: tf.Tensor) -> tf.Tensor:

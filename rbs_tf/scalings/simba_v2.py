@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.configurable import configurable
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
 from rbs_tf.scalings.maxima import MomentsWithMaxima
+from rbs_tf.settings import Setting, configurable
 
 
 @configurable("simba_v2", module="scalings")
@@ -30,17 +32,17 @@ class SimbaV2(GymnasiumNormalise):
 
     Attributes:
       largest: max(abs(R), abs(G)) so far, float64 [H] variable.
-
-    Raises:
-      ValueError: an epsilon or max_return that is not positive.
     """
 
     moments_class = MomentsWithMaxima
 
-    def __init__(self, num_heads: int, epsilon: float = 1e-8, max_return: float = 5.0):
+    def __init__(
+        self,
+        num_heads: int,
+        epsilon: Annotated[float, Setting(above=0, gin=False)] = 1e-8,
+        max_return: Annotated[float, Setting(above=0, finite=False, gin=False)] = 5.0,
+    ):
         super().__init__(num_heads, epsilon)
-        if not max_return > 0.0:
-            raise ValueError(f"max_return must be positive, got {max_return}. SimbaV2's is 5")
         self._max_return = max_return
         self.largest = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="largest")
 

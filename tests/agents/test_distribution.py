@@ -17,8 +17,9 @@ from agents.commands import configuration
 from agents.replay.replay import LOCAL, REVERB
 from agents.running.embedded import EmbeddedRun
 from agents.targets import Steps
+from agents.workers.build import build_strategy
 from agents.workers.learner import Learner
-from agents.workers.parts import Training
+from agents.workers.settings import Training
 from rbs_tf.scalings import MomentsWithMaxima, Scaling
 from tests.agents.replay.streams import replay_class, rows_of
 from tests.agents.running.test_embedded import REPOSITORY, configured
@@ -66,7 +67,7 @@ def process():
 
 @functools.cache
 def mirrored():
-    strategy = Training(env="any", updates=1, strategy="mirrored").distribution()
+    strategy = build_strategy("mirrored")
     assert strategy.num_replicas_in_sync == 2
     return strategy
 
@@ -228,4 +229,4 @@ def test_xla_with_replicas_on_cpus_is_refused(process):
 def test_without_a_tpu_its_strategy_is_refused(monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
     with pytest.raises(ValueError, match="no TPU device on this machine.*TPU_NAME"):
-        Training(env="any", updates=1, strategy="tpu").distribution()
+        build_strategy("tpu")

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.commands import configuration
-from agents.workers.parts import Training
+from agents.workers.settings import Training
 from rbs_tf.scalings import Scaling
 from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import as_sequence, make_agent, random_windows

@@ -5,7 +5,8 @@ import numpy as np
 
 from agents.__main__ import main
 from agents.storage.best import Best
-from agents.workers.parts import Training
+from agents.workers import build
+from agents.workers.settings import Settings
 from tests.agents.running.test_embedded import configured
 
 # Outputs in units of their own, rewards times a quarter (the network clips what it is told of them at 1), a clipped
@@ -49,8 +50,9 @@ def write_slim_run(folder, *bindings):
     folder.mkdir(parents=True)
     with configured(*bindings):
         (folder / "config.gin").write_text(gin.config_str())
-        environment = Training().environment(1)
-        agent = Training().agent(environment)
+        settings = Settings.configured()
+        environment = build.build_eval_environment(settings)
+        agent = build.build_agent(settings, environment)
         assert Best(folder).offer(7, np.array([1.0, 2.0]), agent.acting_variables)
         environment.close()
     return folder

@@ -22,7 +22,7 @@ from agents.commands import configuration
 from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
-from agents.workers.parts import Training
+from agents.workers.settings import Training
 from tests import browser
 from tests.agents.running.test_embedded import REPOSITORY, configured
 

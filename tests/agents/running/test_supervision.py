@@ -14,7 +14,7 @@ pytest.importorskip("reverb")
 
 from agents.errors import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
 from agents.running import cluster, processes  # noqa: E402
-from agents.workers.parts import Result  # noqa: E402
+from agents.workers.settings import Result  # noqa: E402
 from tests.agents.running import stand_in_ray  # noqa: E402
 from tests.agents.running.stand_in_ray import CAST, Died, Ray, Unavailable, learner_status  # noqa: E402
 from tests.agents.running.test_embedded import configured  # noqa: E402

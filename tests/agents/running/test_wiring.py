@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from agents.replay.replay import Episode
 from agents.running.embedded import EmbeddedRun
-from agents.workers.parts import Training
+from agents.workers import build
+from agents.workers.settings import Settings
 from rbs_tf import ReturnMoments, environments
 from tests.agents.running.test_embedded import configured, scalars
 
@@ -115,9 +116,10 @@ def test_actions_are_sticky_in_evaluation_alone_if_asked_for(monkeypatch):
 
     monkeypatch.setattr(environments, "make", noting)
     with configured("train.eval_repeat_action_probability = 0.25"):
-        for purpose in ((1,), (0, 7), (2, 0, 5)):
-            Training().environment(1, *purpose).close()
-    assert asked == [0.25, None, None]
+        settings = Settings.configured()
+        build.build_eval_environment(settings).close()
+        build.build_environment(settings, 1, settings.seeds.collecting(7)).close()
+    assert asked == [0.25, None]
 
 
 def test_first_priorities_in_the_replay_are_the_agents_own(tmp_path):

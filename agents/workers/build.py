@@ -1,0 +1,195 @@
+"""Builds the parts of a run from its settings; every process builds those that it needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from typing import Any
+
+import tensorflow as tf
+from tf_agents.environments import py_environment
+from tf_agents.specs import tensor_spec
+from tf_agents.train.utils import strategy_utils
+
+from agents.agent import RecurrentMultiHeadAgent
+from agents.replay.local_replay import LocalReplay
+from agents.replay.replay import LOCAL, Replay, chosen_backend
+from agents.storage.checkpoint import Checkpointer
+from agents.workers.collector import Collector
+from agents.workers.learner import Learner
+from agents.workers.settings import Settings
+from networks.recurrent_q_network import RecurrentQNetwork
+from rbs_tf import environments
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+
+
+def build_environment(
+    settings: Settings, num_envs: int, seed: int, **options: Any
+) -> GymnasiumVectorEnvironment:
+    """A batch of the run's environments.
+
+    Args:
+      **options: of `environments.make`, in place of gin's.
+
+    Raises:
+      ValueError: what `environments.make` raises; actions that cannot be counted.
+    """
+    environment = environments.make(settings.train.env, num_envs=num_envs, seed=seed, **options)
+    try:
+        environment.num_actions  # noqa: B018
+    except ValueError:
+        environment.close()
+        raise
+    return environment
+
+
+def build_eval_environment(
+    settings: Settings, num_envs: int = 1, seed: int | None = None, **options: Any
+) -> GymnasiumVectorEnvironment:
+    """The same for evaluation, which has its own seed and may have stickier actions than training."""
+    seed = settings.seeds.evaluation if seed is None else seed
+    sticky = settings.train.eval_repeat_action_probability
+    if sticky is not None:
+        options["repeat_action_probability"] = sticky
+    return build_environment(settings, num_envs, seed, **options)
+
+
+def build_strategy(name: str) -> tf.distribute.Strategy:
+    """The strategy for the agent that learns, from its name in `train.strategy`.
+
+    Raises:
+      ValueError: there is no TPU, or it does not answer.
+    """
+    if name == "default":
+        return tf.distribute.get_strategy()
+    if name == "mirrored":
+        on_gpus = tf.config.list_physical_devices("GPU")
+        # On CPUs the default, collectives, waits for ever inside TF-Agents' `Learner`.
+        reduction = None if on_gpus else tf.distribute.ReductionToOneDevice()
+        return tf.distribute.MirroredStrategy(cross_device_ops=reduction)
+    address = os.environ.get("TPU_NAME", "local")
+    try:
+        if address == "local" and not tf.config.list_physical_devices("TPU"):
+            raise ValueError("TensorFlow sees no TPU device on this machine")
+        return strategy_utils.get_strategy(tpu=address, use_gpu=False)
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"train.strategy is 'tpu', but {error}. It takes a TPU virtual machine with libtpu and the TensorFlow "
+            "built for it, or the name or grpc:// address of a TPU in the environment variable TPU_NAME"
+        ) from error
+
+
+def build_agent(
+    settings: Settings,
+    environment: py_environment.PyEnvironment,
+    seed: int | None = None,
+    strategy: tf.distribute.Strategy | None = None,
+) -> RecurrentMultiHeadAgent:
+    """The agent for such an environment. Its weights depend on `train.seed` alone.
+
+    Args:
+      environment: gives the specs.
+      seed: of its acting; None: `train.seed`.
+      strategy: for the agent that learns, see `build_strategy`; None for those that only act.
+    """
+    strategy = strategy or tf.distribute.get_strategy()
+    tf.random.set_seed(settings.train.seed)
+    with strategy.scope():
+        train_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step")
+    return RecurrentMultiHeadAgent(
+        tensor_spec.from_spec(environment.time_step_spec()),
+        tensor_spec.from_spec(environment.action_spec()),
+        settings.heads,
+        build_network(settings, environment),
+        settings.train.scaling,
+        settings.shape,
+        train_step,
+        seed=settings.train.seed if seed is None else seed,
+        strategy=strategy,
+        summary_interval=settings.train.summary_interval,
+    )
+
+
+def build_network(settings: Settings, environment: py_environment.PyEnvironment) -> RecurrentQNetwork:
+    """The network for such an environment."""
+    time_step_spec = tensor_spec.from_spec(environment.time_step_spec())
+    num_heads = len(settings.heads)
+    return RecurrentQNetwork(
+        (time_step_spec.observation, tf.TensorSpec((), tf.int32), time_step_spec.reward),
+        num_actions=environment.num_actions,
+        num_heads=num_heads,
+        seed=settings.train.seed,
+        outputs_per_action=settings.train.scaling(num_heads).outputs_per_action,
+    )
+
+
+def build_replay(
+    settings: Settings,
+    environment: py_environment.PyEnvironment,
+    backend: str | None = None,
+    **connection: Any,
+) -> Replay:
+    """The replay for such an environment.
+
+    Args:
+      environment: gives the specs.
+      backend: "reverb" or "local"; None: what a run in one process takes.
+      **connection: `folders`, and for Reverb `address`.
+
+    Raises:
+      UsageError: it needs Reverb, which is not there.
+    """
+    num_heads = len(settings.heads)
+    parts = (
+        settings.shape,
+        tensor_spec.from_spec(environment.time_step_spec()).observation,
+        build_network(settings, environment).state_spec,
+        num_heads,
+        settings.train.scaling(num_heads).moments_class,
+    )
+    options = dataclasses.asdict(settings.replay) | connection
+    set_backend = options.pop("backend")
+    if (backend or chosen_backend(set_backend, connection.get("folders"))) == LOCAL:
+        return LocalReplay(*parts, seed=settings.seeds.draws, **options)
+    from agents.replay.reverb_replay import ReverbReplay  # not everywhere can it be installed
+
+    if settings.train.steps_per_update is not None:
+        options["error_buffer"] = math.inf  # the pace is kept by whoever asks for updates
+    return ReverbReplay(*parts, **options)
+
+
+def trackables(agent: RecurrentMultiHeadAgent) -> dict[str, Any]:
+    """What a checkpoint holds of the agent that learns."""
+    return {"agent": agent, "train_step": agent.train_step_counter}
+
+
+def build_learner(
+    settings: Settings,
+    root_dir: str,
+    agent: RecurrentMultiHeadAgent,
+    replay: Replay,
+    checkpointer: Checkpointer,
+) -> Learner:
+    """What updates the agent from the replay, resumed from the newest checkpoint."""
+    training = settings.train
+    return Learner(root_dir, agent, replay, training.batch_size, training.summary_interval, checkpointer)
+
+
+def build_collector(
+    environment: py_environment.PyEnvironment,
+    agent: RecurrentMultiHeadAgent,
+    replay: Replay,
+    name: str = "collector",
+) -> Collector:
+    """What plays in the environment with exploration, and feeds the replay."""
+    return Collector(
+        environment,
+        agent.collect_policy,
+        agent.heads,
+        replay,
+        agent.shape,
+        agent.initial_priorities,
+        moments=agent.scaling.moments_class,
+        name=name,
+    )

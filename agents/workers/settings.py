@@ -1,0 +1,155 @@
+"""All settings of a run, read out of gin once and passed on from there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple
+
+import gin
+import numpy as np
+
+from agents.heads import Heads
+from agents.replay.replay import ReplaySettings
+from agents.targets import SequenceShape
+from rbs_tf.scalings import ReturnBasedScaling, Scaling
+from rbs_tf.settings import Setting, configurable
+
+_ENV = Setting(
+    kind="the name of an environment", fits=lambda name: isinstance(name, str) and name != "", example="pong"
+)
+_UPDATES = Setting("updates in total", least=0, example=10_000, paper="200,000")
+_STEPS = Setting("environment steps", least=1, example=1_000_000)
+_PACE = Setting("environment steps", above=0, example=4)
+_AT_ENDS = Setting("updates; 0: at the end alone", least=0)
+_SUMMARIES = Setting("updates; 0: never", least=0)
+_ROUNDS = Setting("episodes of each environment", least=0)
+_STICKY = Setting(least=0, most=1, example=0.25)
+
+
+def _makes_a_scaling(value: Any) -> bool:
+    return issubclass(value, Scaling) if isinstance(value, type) else callable(value)
+
+
+_SCALING = Setting(kind="a scaling", fits=_makes_a_scaling, example="@scalings.return_based")
+
+
+@configurable("train", module="agents")
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """Settings of a run, whichever processes it is spread over.
+
+    Args:
+      env: environment name, see `rbs_tf.environments`.
+      updates: learner updates in total, those of earlier starts included.
+      environment_steps: ends the run before its updates are made, once so many have been collected; None: no limit.
+      seed: of networks, environments, exploration and head choice.
+      strategy: where updates are computed: "default" on one device, "mirrored" on all GPUs of the learner's machine (on
+        its CPU if it has none), each with an equal share of the batch, or "tpu", which nobody has run yet.
+      scaling: factory of a `rbs_tf.scalings` scaling, called with the number of heads.
+      num_envs: environments that a collector steps as one batch.
+      batch_size: sequences per update.
+      steps_per_round: steps of every environment between two looks at the replay ratio.
+      steps_per_update: environment steps, of all environments together, per update, so that their number does not
+        depend on how long an agent survives: after n steps there have been floor((n - `Replay.min_sequences`
+        `SequenceShape.period`) / steps_per_update) updates. In one process. None: as many as `Replay.replay_ratio`
+        allows; then short episodes, whose sequences are padded, earn more updates per step.
+      eval_interval: updates between evaluations; 0 evaluates at the end alone.
+      eval_envs: episodes per evaluation, played side by side.
+      eval_repeat_action_probability: chance that an action is repeated in evaluation, so that greedy games
+        from the same start differ (Machado et al. 2018: 0.25, in training, too); for Atari's and MinAtar's plain names.
+        None: as in training.
+      final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
+      checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
+      summary_interval: updates between TensorBoard entries; 0 writes none.
+      publish_interval: distributed: updates between publications of the weights.
+      weights_interval: distributed: steps of each environment between two looks for newer weights.
+      step_timeout: distributed: seconds after which a step of the environments counts as stuck.
+      max_faults: distributed: failures of environments after which a run ends instead of restarting its collector.
+    """
+
+    env: Annotated[str, _ENV] = gin.REQUIRED
+    updates: Annotated[int, _UPDATES] = gin.REQUIRED
+    environment_steps: Annotated[int | None, _STEPS] = None
+    seed: Annotated[int, Setting(least=0)] = 0
+    strategy: Annotated[Literal["default", "mirrored", "tpu"], Setting()] = "default"
+    scaling: Annotated[Callable[[int], Scaling], _SCALING] = ReturnBasedScaling
+    num_envs: Annotated[int, Setting("environments", least=1, paper="192")] = 32
+    batch_size: Annotated[int, Setting("sequences", least=1, paper="32")] = 32
+    steps_per_round: Annotated[int, Setting("steps of each environment", least=1)] = 10
+    steps_per_update: Annotated[float | None, _PACE] = None
+    eval_interval: Annotated[int, _AT_ENDS] = 1000
+    eval_envs: Annotated[int, Setting("episodes side by side", least=1)] = 8
+    eval_repeat_action_probability: Annotated[float | None, _STICKY] = None
+    final_eval_rounds: Annotated[int, _ROUNDS] = 4
+    checkpoint_interval: Annotated[int, Setting("updates", least=1)] = 1000
+    summary_interval: Annotated[int, _SUMMARIES] = 100
+    publish_interval: Annotated[int, Setting("updates", least=1, gin=False)] = 100
+    weights_interval: Annotated[int, Setting("steps of each environment", least=1, paper="400")] = 400
+    step_timeout: Annotated[float, Setting("seconds", above=0, gin=False)] = 120.0
+    max_faults: Annotated[int, Setting(least=0, gin=False)] = 10
+
+    def reached(self, updates: int, steps: int) -> bool:
+        """Says whether the run has come to its end."""
+        limit = self.environment_steps
+        return updates >= self.updates or (limit is not None and steps >= limit)
+
+
+class Result(NamedTuple):
+    """The end of a run."""
+
+    updates: int
+    environment_steps: int
+    final_return: float  # mean greedy return of the last evaluation, reward units of the environment; or NaN
+    stopped_by: int | None  # the signal that ended it early, after a checkpoint had been written
+
+
+class Seeds:
+    """A seed of its own for every part of a run, all from `train.seed`: no two parts see the same random numbers."""
+
+    def __init__(self, seed: int):
+        self.of_run = seed  # the weights', and of the agent that learns
+        self.evaluation = self._derived(1)
+        self.draws = self._derived(1, 1)
+
+    def collecting(self, step: int) -> int:
+        """Of the environments of a run in one process that goes on at update `step`."""
+        return self._derived(0, step)
+
+    def collector(self, index: int, start: int, seconds: int) -> int:
+        """Of one collector's environments and acting.
+
+        Args:
+          index: which of the run's collectors.
+          start: how often it was started before.
+          seconds: the time, which sets starts of the whole run apart.
+        """
+        return self._derived(2 + index, start, seconds)
+
+    def _derived(self, *purpose: int) -> int:
+        return int(np.random.SeedSequence([self.of_run, *purpose]).generate_state(1)[0] >> 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a configuration says of a run. Classes that `agents.workers.build` calls take the rest from gin.
+
+    Attributes:
+      train: of the run.
+      heads, shape, replay: what their own classes say.
+    """
+
+    train: Training
+    heads: Heads
+    shape: SequenceShape
+    replay: ReplaySettings
+
+    @classmethod
+    def configured(cls) -> Settings:
+        """As gin has it now."""
+        return cls(Training(), Heads(), SequenceShape(), ReplaySettings())
+
+    @property
+    def seeds(self) -> Seeds:
+        """Of the run's parts."""
+        return Seeds(self.train.seed)

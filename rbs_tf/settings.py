@@ -1,0 +1,210 @@
+"""Settings, each written once: type, range, unit and default stand where the parameter is declared.
+
+    @configurable("pop_art", module="scalings")
+    class PopArt(Scaling):
+        def __init__(self, num_heads: int, step_size: Annotated[float, Setting(above=0, most=1)] = 1e-3): ...
+
+`configurable` refuses other values whenever the class or function is called. Where gin is installed, a configuration
+may name every parameter that is annotated like this; `settings_of` finds them for commands and documentation.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import dataclasses
+import functools
+import inspect
+import math
+import numbers
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+Decorated = TypeVar("Decorated", bound=Callable)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What may be given for a parameter, beyond its type: `int`, `float`, `bool`, `Literal`, a `Sequence`, or None.
+
+    Args:
+      unit: of a number, in words.
+      least, most: of a number, or of each in a sequence.
+      above: a number that it has to be larger than, in place of `least`.
+      finite: whether a number may not be infinite; NaN never fits.
+      kind: what it is in words, for types of which nothing can be told from the annotation.
+      fits: says whether a value is of that kind; None for any value.
+      example: what to write; None: the default.
+      paper: the paper's value, for the documentation; empty where the paper has no such parameter.
+      gin: whether a configuration may name it. Constants of published methods are for Python alone.
+    """
+
+    unit: str = ""
+    least: float = -math.inf
+    most: float = math.inf
+    above: float | None = None
+    finite: bool = True
+    kind: str = ""
+    fits: Callable[[Any], bool] | None = None
+    example: Any = None
+    paper: str = ""
+    gin: bool = True
+
+
+Probability = Annotated[float, Setting(least=0, most=1, example=0.25)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """A setting as it is declared: type, what may be given, default (`inspect.Parameter.empty` for none)."""
+
+    hint: Any
+    setting: Setting
+    default: Any
+
+    @property
+    def expected(self) -> str:
+        """What may be given, in words."""
+        return _words(self.hint, self.setting)
+
+    @property
+    def example(self) -> str:
+        """What to write, in gin's syntax."""
+        example = self.default if self.setting.example is None else self.setting.example
+        return example if isinstance(example, str) and example.startswith("@") else repr(example)
+
+    @property
+    def shown_default(self) -> str:
+        """The default; of a class or function its name."""
+        return getattr(self.default, "__name__", repr(self.default))
+
+    def fits(self, value: Any) -> bool:
+        """Says whether the value may be given."""
+        return _fits(self.hint, self.setting, value)
+
+
+def configurable(name: str | None = None, *, module: str) -> Callable[[Decorated], Decorated]:
+    """Checks the annotated parameters of a class or function at every call, and makes them known to gin if it is there.
+
+    Raises:
+      ValueError: from what is decorated, on a value that does not fit.
+    """
+
+    def decorate(decorated: Decorated) -> Decorated:
+        known_as = name or decorated.__name__
+        known_as = f"{module}.{known_as}" if module == "environments" else known_as
+        checked: Any = decorated
+        if inspect.isclass(decorated):
+            checked.__init__ = _checking(checked.__init__, known_as)
+        else:
+            checked = _checking(decorated, known_as)
+        try:
+            import gin
+        except ImportError:
+            return checked
+        return gin.configurable(name, module=module)(checked)
+
+    return decorate
+
+
+def settings_of(function: Callable) -> dict[str, Declared]:
+    """The settings of a class or function, by the names of its parameters."""
+    called: Any = function
+    return _settings_of(inspect.unwrap(called.__init__ if isinstance(function, type) else called))
+
+
+@functools.cache
+def _settings_of(function: Callable) -> dict[str, Declared]:
+    found = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint = parameter.annotation
+        with contextlib.suppress(NameError):  # what only type checkers import; so not all at once
+            hint = eval(hint, function.__globals__) if isinstance(hint, str) else hint
+        if typing.get_origin(hint) is Annotated:
+            found[name] = Declared(hint.__origin__, hint.__metadata__[0], parameter.default)
+    return found
+
+
+def _checking(function: Callable, known_as: str) -> Callable:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind_partial(*args, **kwargs).arguments
+        for name, declared in settings_of(function).items():
+            if name in given and not declared.fits(given[name]):
+                raise ValueError(refusal(f"{known_as}.{name}", given[name], declared))
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def refusal(name: str, value: Any, declared: Declared) -> str:
+    """A sentence that says what is wrong with a value, what is expected, and what to write."""
+    shown = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return f"{name} = {shown}: expected {declared.expected}. Write for example: {name} = {declared.example}"
+
+
+def _words(hint: Any, setting: Setting) -> str:
+    if len(kinds := _alternatives(hint)) > 1:
+        *others, last = ("None" if kind is type(None) else _words(kind, setting) for kind in kinds)
+        return f"{', '.join(others)}, or {last}"
+    if setting.kind:
+        return setting.kind
+    if hint is bool:
+        return "True or False"
+    if typing.get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, typing.get_args(hint)))}"
+    if typing.get_origin(hint) is collections.abc.Sequence:
+        of_each = _words(typing.get_args(hint)[0], dataclasses.replace(setting, unit=""))
+        return f"a tuple of {setting.unit}, each {of_each}"
+    words = "a whole number" if hint is int else "a number"
+    if setting.above is not None:
+        words += f" above {setting.above:g}" + (
+            f", up to {setting.most:g}" if setting.most < math.inf else ""
+        )
+    elif setting.least > -math.inf and setting.most < math.inf:
+        words += f" from {_shown(setting.least)} to {_shown(setting.most)}"
+    elif setting.least > -math.inf:
+        words += f" of at least {_shown(setting.least)}"
+    return words + (f" ({setting.unit})" if setting.unit else "")
+
+
+def _shown(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
+
+
+def _fits(hint: Any, setting: Setting, value: Any) -> bool:
+    if len(kinds := _alternatives(hint)) > 1:
+        return any(_fits(kind, setting, value) for kind in kinds)
+    if hint is type(None):
+        return value is None
+    if setting.fits is not None:
+        return setting.fits(value)
+    if hint is bool:
+        return isinstance(value, bool)
+    if typing.get_origin(hint) is Literal:
+        return isinstance(value, str) and value in typing.get_args(hint)
+    if typing.get_origin(hint) is collections.abc.Sequence:
+        of_each = typing.get_args(hint)[0]
+        return (
+            isinstance(value, tuple | list)
+            and len(value) > 0
+            and all(_fits(of_each, setting, x) for x in value)
+        )
+    # Python counts True and False among the numbers, people do not.
+    is_number = isinstance(value, numbers.Integral if hint is int else numbers.Real) and not isinstance(
+        value, bool
+    )
+    if not is_number or math.isnan(value) or (setting.finite and math.isinf(value)):
+        return False
+    low_enough = value <= setting.most
+    return bool(low_enough and (value >= setting.least if setting.above is None else value > setting.above))
+
+
+def _alternatives(hint: Any) -> tuple:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
