@@ -56,7 +56,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       train_step: int64 variable that counts updates, created under the strategy's scope.
       seed: of exploration and head choice.
       learning_rate, adam_epsilon: of Adam; no gradient clipping, no Huber loss.
-      target_update_period: in updates.
+      target_update_period: updates between two target networks.
       double_q: the online network chooses the bootstrap action (van Hasselt 2016); off in the paper.
       priority_eta: weight of the maximum in a sequence's priority.
       importance_exponent: beta of the importance weights.
@@ -83,7 +83,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         shape: SequenceShape,
         train_step: tf.Variable,
         seed: int = 0,
-        learning_rate: Annotated[float, Setting(above=0, paper="2e-4")] = 2e-4,
+        learning_rate: Annotated[float, Setting(least=0, paper="2e-4")] = 2e-4,
         adam_epsilon: Annotated[float, Setting(above=0, paper="1e-6")] = 1e-6,
         target_update_period: Annotated[int, Setting("updates", least=1, paper="400")] = 400,
         double_q: Annotated[bool, Setting(paper="no")] = False,

@@ -122,9 +122,9 @@ class ConvTorso(Torso):
     """For images [height, width, channels]: convolutions, a linear layer, relu after each.
 
     Args:
-      channels: one number per convolution, and so the next two.
-      kernel_sizes: of equal length.
-      strides: of equal length.
+      channels: of each convolution.
+      kernel_sizes: of each convolution.
+      strides: of each convolution.
       units: of the linear layer: D.
       padding: of the convolutions, "same" or "valid".
       compute_dtype: "float32" or "bfloat16", see `Torso`.

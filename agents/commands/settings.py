@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
 
 import gin
 
@@ -45,27 +44,34 @@ def check() -> None:
 def listed() -> str:
     """Every setting with its default, what may be given and what it means, as `--list_settings` prints it."""
     lines = []
-    meanings = {name: _meanings(configurable) for name, configurable in configuration.ours()}
+    meant = meanings()
     for name, setting in declared().items():
-        owner, _, parameter = name.rpartition(".")
         default = (
             ""
             if setting.default in (inspect.Parameter.empty, gin.REQUIRED)
             else f" = {setting.shown_default}"
         )
-        meaning = meanings[owner].get(parameter, "")
         lines.append(f"{name}{default}")
         lines.append(
             textwrap.fill(
-                f"{setting.expected}. {meaning}".strip(), 100, initial_indent="    ", subsequent_indent="    "
+                f"{setting.expected}. {meant[name]}".strip(),
+                100,
+                initial_indent="    ",
+                subsequent_indent="    ",
             )
         )
     return "\n".join(lines)
 
 
-def _meanings(configurable: Callable) -> dict[str, str]:
-    """What the docstring says of each argument, by name."""
-    documentation = inspect.getdoc(configurable) or ""
-    arguments = re.search(r"^Args:\n((?:  .*\n|\n)*)", documentation + "\n", re.M)
-    entries = re.findall(r"^  ([\w, ]+): ((?:.*\n)(?:    .*\n)*)", arguments[1] if arguments else "", re.M)
-    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+def meanings() -> dict[str, str]:
+    """What the docstrings say of each argument, by the names that people write."""
+    found = {}
+    for name, configurable in configuration.ours():
+        documentation = inspect.getdoc(configurable) or ""
+        arguments = re.search(r"^Args:\n((?:  .*\n|\n)*)", documentation + "\n", re.M)
+        entries = re.findall(
+            r"^  ([\w, ]+): ((?:.*\n)(?:    .*\n)*)", arguments[1] if arguments else "", re.M
+        )
+        for parameters, text in entries:
+            found |= {f"{name}.{parameter}": " ".join(text.split()) for parameter in parameters.split(", ")}
+    return found

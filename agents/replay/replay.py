@@ -64,7 +64,7 @@ class ReplaySettings:
     Args:
       backend: "local", in this process, whose draws are seeded, or "reverb", a server that other processes reach. None:
         that of the run's checkpoint, and local without one. Distributed runs take Reverb.
-      capacity: in observations; the table holds capacity / period sequences, then the oldest leaves.
+      capacity: observations; the table holds capacity / period sequences, then the oldest leaves.
       min_sequences: sequences that must be there before the first is sampled.
       replay_ratio: how often a sequence is sampled per sequence inserted, on average. Does not count under
         `train.steps_per_update`.
@@ -86,13 +86,13 @@ class ReplaySettings:
     capacity: Annotated[int, Setting("observations", least=1, paper="4e6")] = 4_000_000
     min_sequences: Annotated[int, Setting("sequences", least=1, paper="open")] = 1_000
     replay_ratio: Annotated[float, Setting("samples per sequence", above=0, paper="1")] = 1.0
-    error_buffer: Annotated[float, Setting("samples", least=1, finite=False, gin=False)] = 10_000
+    error_buffer: Annotated[float, Setting("samples", least=1, finite=False)] = 10_000
     sampler: Annotated[Literal["prioritized", "uniform"], Setting(gin=False)] = "prioritized"
     priority_exponent: Annotated[float, Setting(least=0, paper="0.9")] = 0.9
     read_ahead: Annotated[int | None, Setting("batches", least=0, most=1000, gin=False)] = None
     compression: Annotated[int | None, Setting("zlib's level", least=0, most=9, example=3)] = None
-    patience: Annotated[float, Setting("seconds", above=0, gin=False)] = 300.0
-    port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
+    patience: Annotated[float, Setting("seconds", least=0, gin=False)] = 300.0
+    port: Annotated[int | None, Setting(least=1, most=65_535, gin=False)] = None
 
 
 class Writer(abc.ABC):

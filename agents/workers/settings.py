@@ -63,7 +63,7 @@ class Training:
       checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
       summary_interval: updates between TensorBoard entries; 0 writes none.
       publish_interval: distributed: updates between publications of the weights.
-      weights_interval: distributed: steps of each environment between two looks for newer weights.
+      weights_interval: steps of each environment between two looks for newer weights; distributed.
       step_timeout: distributed: seconds after which a step of the environments counts as stuck.
       max_faults: distributed: failures of environments after which a run ends instead of restarting its collector.
     """

@@ -89,7 +89,7 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(refused):
                 said = refused(f"--gin_bindings={name} = {value}")
                 assert name in said or "NOTHING" in said, (name, value)
                 tried += 1
-        assert tried > 20, value
+        assert tried > 10, value
 
 
 def test_what_the_program_sets_itself_cannot_be_bound(refused):
@@ -100,8 +100,8 @@ def test_what_the_program_sets_itself_cannot_be_bound(refused):
 def test_messages_say_what_is_expected_and_what_to_type(refused):
     for binding, answer in (
         ("train.num_envs = 0", "train.num_envs = 0: expected a whole number of at least 1 (environments)"),
-        ("RecurrentMultiHeadAgent.learning_rate = 0", "expected a number above 0"),
-        ("Replay.port = 80000", "expected a whole number from 1 to 65,535, or None"),
+        ("RecurrentMultiHeadAgent.learning_rate = -1", "expected a number of at least 0"),
+        ("Replay.compression = 10", "expected a whole number from 0 to 9 (zlib's level), or None"),
         ("Replay.backend = 'ring'", "expected one of 'local', 'reverb', or None"),
         ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),
         ("Heads.pairs = ((0.9, True), (1.1, True))", "each (its discount from 0 to 1"),
