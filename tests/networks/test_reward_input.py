@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import RewardInput
-from tests.networks.test_recurrent_q_network import B, T, batch, some_state, tiny_network, tiny_torso
+from tests.networks.test_recurrent_q_network import B, T, batch, some_state, tiny_network
 
 
 def built(*observed):
@@ -87,8 +87,3 @@ def test_statistics_are_saved_with_the_weights_and_not_trained():
     copy = network.copy(name="target_network")
     copy.create_variables()
     assert copy.reward_input.statistics is not extra and not copy.reward_input.statistics.numpy().any()
-
-
-def test_another_input_is_refused():
-    with pytest.raises(ValueError, match="reward_input='sign': expected 'clip' or 'rms'"):
-        tiny_network(reward_input="sign", torso=tiny_torso)
