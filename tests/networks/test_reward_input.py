@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from networks import RewardInput
@@ -45,6 +45,7 @@ def test_statistics_are_the_mean_square_of_all_rewards_in_whatever_stretches(str
     np.testing.assert_allclose(mean_square, np.mean(np.square(together)), rtol=1e-12)
 
 
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.floats(-100, 100, width=16), min_size=1, max_size=20),
     st.integers(-30, 30),

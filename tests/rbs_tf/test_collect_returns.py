@@ -248,7 +248,7 @@ def test_of_many_the_longest_report_and_a_masked_reset_cut_only_where_they_shoul
     assert_equal(seen.moments, expected(0.9, (c[:4], False), A, C))
 
 
-@pytest.mark.parametrize(("mode", "reward"), zip(AutoresetMode, [np.nan, -np.inf, 1e200], strict=True))
+@pytest.mark.parametrize(("mode", "reward"), [*zip(AutoresetMode, [np.nan, -np.inf, 1e200], strict=True)])
 def test_a_reward_of_one_that_cannot_be_counted_leaves_the_others(mode, reward):
     seen, scripts = Sum(), [(C,), (([1.0, reward, 2.0], True),), (([5.0, reward], True),)]
     envs = CollectReturns(vector(SyncVectorEnv, mode, scripts), seen, 0.9)

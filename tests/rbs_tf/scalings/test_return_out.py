@@ -15,7 +15,7 @@ reports = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     described=reports,
     half_life=st.none() | st.floats(5, 500),

@@ -64,9 +64,8 @@ def test_targets_are_summed_in_reward_units_so_outputs_of_true_values_have_no_er
     np.testing.assert_allclose(scaling.errors(targets, outputs[:-1], context()), 0.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_an_agent_stays_finite_with_rewards_of_any_size(jit_compile):
-    agent = make_agent(scaling=SignedHyperbolic, jit_compile=jit_compile)
+def test_an_agent_stays_finite_with_rewards_of_any_size():
+    agent = make_agent(scaling=SignedHyperbolic, jit_compile=True)
     for reward_scale in (1e-20, 1.0, 1e20):
         loss = agent.train(as_sequence(random_windows(reward_scale=reward_scale)))
         assert np.isfinite(loss.loss.numpy()) and np.isfinite(loss.extra.priorities.numpy()).all()
