@@ -148,8 +148,8 @@ def test_a_cut_episode_keeps_its_last_potential():
 def test_drift_multiplies_by_its_formula_across_episodes():
     gradual, _ = play(DriftRewards(Game(), steps=40, start=0.5, end=2000.0), [1] * 60)
     np.testing.assert_allclose(gradual, 0.5 * 4000.0 ** np.minimum(np.arange(60) / 40, 1.0), rtol=1e-12)
-    at_once, _ = play(DriftRewards(Game(), steps=41, end=7.0, gradual=False), [1] * 60)
-    np.testing.assert_array_equal(at_once, [1] * 21 + [7] * 39)
+    at_once, _ = play(DriftRewards(Game(), steps=40, end=7.0, gradual=False), [1] * 60)
+    np.testing.assert_array_equal(at_once, [1] * 20 + [7] * 40)
 
 
 @every_wrapper
