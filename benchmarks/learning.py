@@ -18,6 +18,7 @@ from scipy import stats
 
 from agents.monitoring.report import runs
 from agents.monitoring.report.numbers import dead_units
+from benchmarks.performance import processor
 
 FIFTHS = [f"fifth_{part}" for part in range(1, 6)]
 COLUMNS = ("variant", "seed", "steps", *FIFTHS, "greedy", "dead_units", "commit", "processor")
@@ -35,12 +36,6 @@ def row(folder: Path, variant: str) -> dict[str, str]:
     commit, machine = run.versions["commit"], processor()
     values = (variant, run.seed, run.steps, *(f"{number:.4g}" for number in numbers), commit, machine)
     return dict(zip(COLUMNS, map(str, values), strict=True))
-
-
-def processor() -> str:
-    """The name of this machine's."""
-    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1] if found else "unknown"
 
 
 def summary(rows: Iterable[dict[str, str]], measure: str) -> list[str]:

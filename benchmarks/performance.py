@@ -88,11 +88,6 @@ def keep(name: str, rows: list[Row]) -> None:
         "rows": [row.__dict__ for row in rows],
     }
     ROWS.write_text(json.dumps(kept, indent=1) + "\n")
-    write_page(kept)
-
-
-def write_page(kept: dict[str, dict]) -> None:
-    """Puts the table of these rows in place of the page's."""
     between = re.escape(TABLE) + ".*?" + re.escape(END)
     page = re.sub(between, lambda _: f"{TABLE}\n\n{table(kept)}\n\n{END}", PAGE.read_text(), flags=re.DOTALL)
     PAGE.write_text(page)

@@ -169,7 +169,10 @@ def main(command_line: Sequence[str] | None = None) -> None:
         draw(runs),
         "noise_amplification",
         [
-            [step, *(x[step - lag] for run in runs.values() for x, lag in _columns(run))]
+            [
+                step,
+                *(x for name in runs for x in (smoothed[name][step - SMOOTHED + 1], runs[name].scales[step])),
+            ]
             for step in range(SMOOTHED - 1, options.steps, 100)
         ],
         ["update", *(f"{name}: {what}" for name in runs for what in ("root mean square error", "sigma"))],
@@ -177,11 +180,6 @@ def main(command_line: Sequence[str] | None = None) -> None:
         f"updates{details}; undivided, or divided by the return-based scale, they end at {smoothed['return'][-1]:.0e}.",
         options.output_dir,
     )
-
-
-def _columns(run: Run) -> list[tuple[np.ndarray, int]]:
-    """Series for the CSV, and by how many updates each starts late."""
-    return [(run.root_mean_square, SMOOTHED - 1), (run.scales, 0)]
 
 
 if __name__ == "__main__":

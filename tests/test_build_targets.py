@@ -63,27 +63,18 @@ def test_every_python_file_belongs_to_exactly_one_target():
     assert owners.keys() == python_files
 
 
-def test_every_named_file_and_target_exists():
+def test_every_named_file_exists_and_every_test_file_is_a_test_target():
     for target in TARGETS.values():
-        assert {name for name in target.srcs + target.data if not (ROOT / name).is_file()} == set(), (
-            target.name
-        )
+        missing = {name for name in target.srcs + target.data if not (ROOT / name).is_file()}
+        assert missing == set(), target.name
         assert {dep[1:] for dep in target.deps if dep.startswith(":")} <= TARGETS.keys(), target.name
-
-
-def test_every_test_file_is_a_test_target():
     tests = {name for name in FILES if name.startswith("tests/") and Path(name).name.startswith("test_")}
     assert tests == {s for target in TARGETS.values() if target.rule == "py_test" for s in target.srcs}
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_dependencies_run_one_way(layer):
-    below = LAYERS[LAYERS.index(layer) + 1 :]
-    assert with_dependencies(layer) <= set(below)
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_target_depends_directly_on_what_its_files_import(layer):
+def test_dependencies_run_one_way_and_name_what_the_files_import(layer):
+    assert with_dependencies(layer) <= set(LAYERS[LAYERS.index(layer) + 1 :])
     target = TARGETS[layer]
     local = {f":{name}" for name in imported_modules(target.srcs) & set(LAYERS) - {layer}}
     external = {f"@pypi//{name.replace('-', '_')}" for name in imported_distributions(target.srcs)}

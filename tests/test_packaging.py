@@ -76,23 +76,14 @@ def pins(python, lock="requirements.lock"):
     return pinned
 
 
-def test_the_wheel_holds_rbs_tf_alone(wheel, version):
+def test_the_wheel_holds_rbs_tf_alone_and_every_module_and_table_of_it(wheel, version):
     info = f"rbs_tf-{version}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
-        assert {name.split("/")[0] for name in archive.namelist()} == {"rbs_tf", info}
+        packed = {name for name in archive.namelist() if not name.startswith(f"{info}/")}
         assert archive.read(f"{info}/top_level.txt").split() == [b"rbs_tf"]
-
-
-def test_the_wheel_holds_every_module_and_table_of_rbs_tf(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if name.startswith("rbs_tf/")}
-    expected = {
-        str(path.relative_to(ROOT))
-        for pattern in ("**/*.py", "**/*.csv", "py.typed")
-        for path in (ROOT / "rbs_tf").glob(pattern)
-    }
-    assert packed == expected
-    assert "rbs_tf/py.typed" in packed
+    patterns = ("**/*.py", "**/*.csv", "py.typed")
+    found = (path for pattern in patterns for path in (ROOT / "rbs_tf").glob(pattern))
+    assert packed == {str(path.relative_to(ROOT)) for path in found} and "rbs_tf/py.typed" in packed
 
 
 def test_the_wheel_asks_for_numpy_alone_and_for_no_newest_python(wheel):
@@ -155,8 +146,6 @@ def test_what_the_packages_import_is_declared(project):
     shipping = [extra for extra in project["optional-dependencies"] if extra not in ("bsuite", "dev")]
     assert imported_distributions(shipped) <= names(packages(project, *shipping))
     assert imported_distributions(python_files) <= names(packages(project))
-
-
-def test_the_gpl_package_is_an_extra_of_its_own(project):
+    # The package under the GPL is an extra of its own.
     extras = project["optional-dependencies"]
     assert [extra for extra in extras if "minatar" in names(packages(project, extra))] == ["minatar"]

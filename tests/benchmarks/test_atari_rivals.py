@@ -9,14 +9,6 @@ from tests.source_tree import ROOT
 COMMITTED = ROOT / "docs/results/atari_rivals.csv"
 
 
-def test_exploration_ends_after_as_many_steps_as_in_rl_zoo():
-    explored = {
-        name: sb3_atari.PLANNED_STEPS * settings["exploration_fraction"]
-        for name, settings in sb3_atari.SETTINGS.items()
-    }
-    assert explored == {"dqn": 1_000_000, "qrdqn": 250_000}
-
-
 def test_lines_are_added_below_those_that_the_table_has(tmp_path):
     table, lines = tmp_path / "new/rivals.csv", sb3_atari.read(COMMITTED)
     assert len(lines) == 16 and tuple(lines[0]) == sb3_atari.FIELDS

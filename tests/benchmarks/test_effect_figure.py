@@ -21,12 +21,3 @@ def test_the_factors_that_it_names_are_those_of_the_right_panel():
         means = [np.mean(values) for values in errors[name].values()]
         assert len(means) == 10
         assert f"{float(f'{max(means) / min(means):.2g}'):,.4g}" in README
-
-
-def test_the_figure_is_small_enough_for_the_repository(tmp_path):
-    (tmp_path / "images").mkdir()
-    for table in ("quickstart.csv", "results/scales_table.csv"):
-        (tmp_path / table).parent.mkdir(exist_ok=True)
-        (tmp_path / table).write_bytes((ROOT / "docs" / table).read_bytes())
-    effect_figure.main([f"--docs={tmp_path}"])
-    assert 10_000 < (tmp_path / "images/effect.png").stat().st_size < 150_000

@@ -58,6 +58,9 @@ def test_an_update_is_timed_in_the_type_that_its_row_names(monkeypatch):
     assert 0 < least <= median <= most
     assert f"{workloads.operations(TINY):.2e} operations" in note
     assert tf.config.experimental.tensor_float_32_execution_enabled()
+    drawing, updating, collecting = gpu.learner_rows(small=True)
+    assert drawing[0] == "quickstart: drawing a batch of 8"
+    assert float(updating[1].split()[0]) > 0 and float(collecting[1].split()[0]) > 0
 
 
 @pytest.mark.parametrize(("off", "shown", "kept"), [(5e-5, "5e-05", "yes"), (2e-4, "2e-04", "**no**")])
@@ -82,19 +85,10 @@ def test_losses_are_compared_in_float32_and_with_the_cpus_own_rounding(off, show
     assert len(learned_from) == 3 and not tf.config.experimental.tensor_float_32_execution_enabled()
 
 
-def test_the_learners_part_collects_draws_and_updates():
-    drawing, updating, collecting = gpu.learner_rows(small=True)
-    assert drawing[0] == "quickstart: drawing a batch of 8"
-    assert float(updating[1].split()[0]) > 0 and float(collecting[1].split()[0]) > 0
-
-
-def test_what_hangs_is_killed_and_what_crashes_says_so():
+def test_what_hangs_is_killed_and_what_crashes_says_so_and_a_part_runs_in_a_process_of_its_own():
     hangs = "import time; print('here', flush=True); time.sleep(1000)"
     assert gpu.run([sys.executable, "-c", hangs], 5.0) == (None, "here\n")
     assert gpu.run([sys.executable, "-c", "import os; os.abort()"], 300.0)[0] == -6
-
-
-def test_a_part_runs_for_real_in_a_process_of_its_own():
     code, said = gpu.run([sys.executable, "-m", "benchmarks.gpu", "--part=devices", "--small"], 300.0)
     assert code == 0 and [line.split(" | ")[0] for line in said.splitlines()][:2] == ["| machine", "| GPU"]
 
@@ -111,7 +105,7 @@ def said_by(outcomes, asked):
     return run
 
 
-def test_a_part_that_fails_costs_its_own_rows_and_the_page_tells_what_it_said(monkeypatch):
+def test_a_part_that_fails_or_finds_no_time_left_costs_its_own_rows_and_the_page_says_so(monkeypatch):
     asked = {}
     failing = {
         "tf32": (None, "compiling\n| tf32 before | 2 ms | |"),
@@ -128,14 +122,11 @@ def test_a_part_that_fails_costs_its_own_rows_and_the_page_tells_what_it_said(mo
     assert [small for _, small in asked.values()] == [False] + [True] * (len(gpu.PARTS) - 1)
     assert "No GPU was found" in page
 
-
-def test_what_finds_no_time_left_is_named(monkeypatch):
-    asked = {}
-    monkeypatch.setattr(gpu, "run", said_by({}, asked))
+    asked.clear()
     clock = iter(range(0, 10_000, 100))
     monkeypatch.setattr(gpu.time, "monotonic", lambda: float(next(clock)))
     page = "\n".join(gpu.page(minutes=8, small=True))
-    run, left_out = list(gpu.PARTS)[: len(asked)], list(gpu.PARTS)[len(asked) :]
-    assert list(asked) == run and 0 < len(run) < len(gpu.PARTS)
-    assert all(f"| {name} | **not run** | 8 minutes were over |" in page for name in left_out)
     assert all(limit <= gpu.PARTS[name][1] for name, (limit, _) in asked.items())
+    left_out = [*gpu.PARTS][len(asked) :]
+    assert [*asked] == [*gpu.PARTS][: len(asked)] and asked and left_out
+    assert all(f"| {name} | **not run** | 8 minutes were over |" in page for name in left_out)

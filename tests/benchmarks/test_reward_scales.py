@@ -49,11 +49,8 @@ def test_shares_and_ratios_are_those_of_the_runs():
 
 def test_only_repeats_that_every_cell_has_are_compared_and_one_has_no_interval():
     lines = [row for row in rows(lambda *_: 1.0) if row["repeat"] == "0" or row["game"] == "breakout"]
-    assert reward_scales.logs(lines, "return").shape == (1, 14)
-    assert (
-        reward_scales.ratio(*(reward_scales.logs(lines, name) for name in ("return", "none"))).count("[") == 0
-    )
-    assert reward_scales.logs(lines, "return", ["x1"])[0] == pytest.approx([0.0, 0.0], abs=0.3)
+    both = [reward_scales.logs(lines, name) for name in ("return", "none")]
+    assert both[0].shape == (1, 14) and "[" not in reward_scales.ratio(*both)
 
 
 def test_scores_are_means_over_parts_of_the_run_not_over_episodes():

@@ -3,13 +3,9 @@
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 
-import pytest
-
-from benchmarks import performance, side_by_side
-from benchmarks.side_by_side import Row, publish, row, times
+from benchmarks import performance
+from benchmarks.side_by_side import row, times
 
 
 def test_ways_take_turns_and_every_other_round_goes_backwards():
@@ -27,27 +23,15 @@ def test_a_ratio_is_the_median_of_the_rounds_own():
     assert (per_step.ours, per_step.rival, per_step.ratio) == (40.0, 20.0, 2.0)
 
 
-@pytest.mark.parametrize(
-    ("at_most", "said"),
-    [
+def test_a_bound_is_kept_for_certain_only_where_all_rounds_keep_it():
+    for at_most, said in (
         (3.0, "at most 3: yes"),
         (2.0, "at most 2: yes, by the median"),
         (1.9, "at most 1.9: **no**, by the median"),
         (0.9, "at most 0.9: **no**"),
         (None, ""),
-    ],
-)
-def test_a_bound_is_kept_for_certain_only_where_all_rounds_keep_it(at_most, said):
-    assert row("ours", "rival", [1.0, 2.0, 3.0], [1.0, 1.0, 1.0], unit="", at_most=at_most).bound == said
-
-
-def test_published_rows_come_back_from_their_file(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv(side_by_side.ROWS_FILE, str(tmp_path / "rows"))
-    rows = [row("ours", "rival", [2.0], [1.0], unit="cpu-ms", at_most=bound) for bound in (1.0, None)]
-    for line in rows:
-        publish(line)
-    assert [Row(**json.loads(line)) for line in (tmp_path / "rows").read_text().splitlines()] == rows
-    assert "2 [2, 2] at most 1: **no**" in capsys.readouterr().out
+    ):
+        assert row("ours", "rival", [1.0, 2.0, 3.0], [1.0] * 3, unit="", at_most=at_most).bound == said
 
 
 def test_the_page_shows_every_row_that_was_kept():
@@ -55,6 +39,7 @@ def test_the_page_shows_every_row_that_was_kept():
     table = performance.table(kept)
     assert table in performance.PAGE.read_text()
     assert set(kept) <= set(performance.BENCHMARKS)
+    assert all(importlib.util.find_spec(f"benchmarks.{name}") for name in performance.BENCHMARKS)
     assert len(re.findall(r"(?m)^\| (?!what)", table)) == sum(len(part["rows"]) for part in kept.values())
 
 
@@ -70,13 +55,3 @@ def test_new_rows_take_the_place_of_a_benchmarks_earlier_ones(tmp_path, monkeypa
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert [line.split(" | ")[0] for line in text.splitlines() if " | b | " in line] == ["| s", "| o"]
-
-
-def test_every_benchmark_of_the_page_exists():
-    assert all(importlib.util.find_spec(f"benchmarks.{name}") for name in performance.BENCHMARKS)
-
-
-def test_an_unknown_benchmark_is_refused_with_the_names():
-    command = [sys.executable, "-m", "benchmarks.performance", "head"]
-    ended = subprocess.run(command, cwd=performance.ROOT, capture_output=True, text=True)
-    assert ended.returncode == 2 and "unknown: head; choose from learner_step, other" in ended.stderr

@@ -33,19 +33,8 @@ def test_every_head_is_a_dueling_network_of_its_own():
         advantage = relu(INPUTS @ W1[H + h] + b1[H + h]) @ Wa[h] + ba[h]
         expected = value + advantage - advantage.mean(axis=1, keepdims=True)
         np.testing.assert_allclose(q_values[:, h], expected, atol=1e-5)
-
-
-def test_leading_dimensions_are_kept():
-    heads = built_heads()
     sequences = INPUTS.reshape(2, 3, IN)
-    np.testing.assert_array_equal(heads(sequences), tf.reshape(heads(INPUTS), (2, 3, H, A)))
-
-
-def test_heads_with_equal_weights_give_what_one_head_gives():
-    one, many = built_heads(num_heads=1), built_heads()
-    for single, packed in zip(one.weights, many.weights, strict=True):
-        packed.assign(tf.repeat(single, H, axis=0))
-    np.testing.assert_allclose(many(INPUTS), np.repeat(one(INPUTS), H, axis=1), atol=1e-6)
+    np.testing.assert_array_equal(heads(sequences), tf.reshape(q_values, (2, 3, H, A)))
 
 
 def gradients_of(heads):
@@ -57,41 +46,34 @@ def gradients_of(heads):
     return outputs, tape.gradient(loss, [inputs, *heads.trainable_variables])
 
 
-def test_only_the_gradient_into_the_input_is_divided_by_sqrt_h():
-    outputs, (into_input, *into_weights) = gradients_of(built_heads())
-    plain_outputs, (plain_into_input, *plain_into_weights) = gradients_of(built_heads(scale_gradient=False))
+@pytest.mark.parametrize("num_heads", [1, H])
+def test_only_the_gradient_into_the_input_is_divided_by_sqrt_h(num_heads):
+    scaled, plain = (built_heads(num_heads, scale_gradient=scale) for scale in (True, False))
+    outputs, (into_input, *into_weights) = gradients_of(scaled)
+    plain_outputs, (plain_into_input, *plain_into_weights) = gradients_of(plain)
     np.testing.assert_array_equal(outputs, plain_outputs)
-    np.testing.assert_allclose(into_input, plain_into_input / np.sqrt(H), rtol=1e-6)
-    for scaled, plain in zip(into_weights, plain_into_weights, strict=True):
-        np.testing.assert_array_equal(scaled, plain)
-
-
-def test_the_gradient_of_one_head_stays_as_it_is():
-    _, (into_input, *_) = gradients_of(built_heads(num_heads=1))
-    _, (plain_into_input, *_) = gradients_of(built_heads(num_heads=1, scale_gradient=False))
-    np.testing.assert_array_equal(into_input, plain_into_input)
+    np.testing.assert_allclose(into_input, plain_into_input / np.sqrt(num_heads), rtol=1e-6)
+    for one, other in zip(into_weights, plain_into_weights, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("num_heads", [1, 10])
-def test_each_head_starts_with_the_variance_of_its_own_fan_in(num_heads):
-    heads = DuelingHeads(num_heads, num_actions=50, hidden=60, seed=0)
-    heads.build(tf.TensorShape((None, 100)))
-    for packed, fan_in in ((heads.W1, 100), (heads.Wa, 60)):
-        for weights in packed.numpy():
+def test_each_head_starts_with_the_variance_of_its_own_fan_in_and_as_the_seed_says(num_heads):
+    def initial(seed):
+        heads = DuelingHeads(num_heads, num_actions=50, hidden=60, seed=seed)
+        heads.build(tf.TensorShape((None, 100)))
+        assert not any(np.any(biases) for biases in (heads.b1, heads.bv, heads.ba))
+        return [weights.numpy() for weights in (heads.W1, heads.Wa, heads.Wv)]
+
+    first, last, values = initial(0)
+    for packed, fan_in in ((first, 100), (last, 60)):
+        for weights in packed:
             assert np.var(weights) == pytest.approx(1 / fan_in, rel=0.1)
-    assert np.var(heads.Wv) == pytest.approx(1 / 60, rel=0.5 if num_heads == 1 else 0.15)
-    assert not any(np.any(biases) for biases in (heads.b1, heads.bv, heads.ba))
-
-
-def test_no_two_heads_start_equal():
-    heads = built_heads()
-    for packed in (heads.W1, heads.Wv, heads.Wa):
-        assert len({weights.tobytes() for weights in packed.numpy()}) == packed.shape[0]
-
-
-def test_the_seed_decides_the_weights():
-    np.testing.assert_array_equal(built_heads(seed=1)(INPUTS), built_heads(seed=1)(INPUTS))
-    assert not np.array_equal(built_heads(seed=1)(INPUTS), built_heads(seed=2)(INPUTS))
+    assert np.var(values) == pytest.approx(1 / 60, rel=0.5 if num_heads == 1 else 0.15)
+    for packed, again, other in zip((first, last, values), initial(0), initial(1), strict=True):
+        assert len({weights.tobytes() for weights in packed}) == len(packed), "no two heads start equal"
+        np.testing.assert_array_equal(packed, again)
+        assert not np.array_equal(packed, other)
 
 
 sizes = st.floats(1e-3, 1e3)
@@ -102,44 +84,31 @@ shifts = st.floats(-1e3, 1e3)
 @given(ratio=st.lists(sizes, min_size=H, max_size=H), shift=st.lists(shifts, min_size=H, max_size=H))
 def test_rescaled_outputs_are_ratio_times_old_plus_shift(ratio, shift):
     heads = built_heads()
-    ratio, shift = np.array(ratio), np.array(shift)
-    expected = ratio[:, None] * heads(INPUTS).numpy() + shift[:, None]
+    ratio, shift, advantage = np.array(ratio), np.array(shift), heads.ba.numpy()
+    old = heads(INPUTS).numpy()
     heads.rescale_outputs(ratio, shift)
     tolerance = 1e-6 * (20.0 * ratio + np.abs(shift))[:, None]  # float32, with streams of size up to about 20
-    assert np.all(np.abs(heads(INPUTS) - expected) <= tolerance)
-
-
-def test_rescaling_by_powers_of_two_is_exact_to_the_last_bit():
-    heads = built_heads()
-    old = heads(INPUTS).numpy()
-    ratio = np.array((0.25, 1.0, 1024.0))
-    heads.rescale_outputs(ratio, np.zeros(H))
-    np.testing.assert_array_equal(heads(INPUTS), ratio[:, None] * old)
-
-
-def test_the_shift_moves_the_value_stream_alone():
-    heads = built_heads()
-    advantage = heads.Wa.numpy(), heads.ba.numpy()
-    heads.rescale_outputs(np.ones(H), np.arange(H))
-    np.testing.assert_array_equal(heads.Wa, advantage[0])
-    np.testing.assert_array_equal(heads.ba, advantage[1])
+    assert np.all(np.abs(heads(INPUTS) - (ratio[:, None] * old + shift[:, None])) <= tolerance)
+    # The shift moves the value stream only.
+    np.testing.assert_allclose(heads.ba, ratio[:, None] * advantage, rtol=1e-6)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_rescaling_works_in_graphs(jit_compile):
-    heads, eager = built_heads(), built_heads()
-    ratio, shift = tf.constant((0.5, 2.0, 3.0), tf.float64), tf.constant((1.0, 0.0, -1.0), tf.float64)
-    tf.function(heads.rescale_outputs, jit_compile=jit_compile)(ratio, shift)
-    eager.rescale_outputs(ratio, shift)
-    np.testing.assert_allclose(heads(INPUTS), eager(INPUTS), atol=1e-6)
+def test_rescaling_works_in_graphs_and_by_powers_of_two_to_the_last_bit(jit_compile):
+    heads, ratio = built_heads(), tf.constant((0.25, 1.0, 1024.0), tf.float64)
+    old = heads(INPUTS).numpy()
+    tf.function(heads.rescale_outputs, jit_compile=jit_compile)(ratio, tf.zeros(H, tf.float64))
+    np.testing.assert_array_equal(heads(INPUTS), ratio.numpy()[:, None] * old)
 
 
 K = 5
 
 
-def categorical_heads(**options):
-    """With last layers that are not 0."""
-    heads = built_heads(outputs_per_action=K, **options)
+def categorical_heads():
+    """With last layers that are not 0, as which they start."""
+    heads = built_heads(outputs_per_action=K)
+    np.testing.assert_array_equal(heads.Wv, np.zeros((H, HIDDEN, K)))
+    np.testing.assert_array_equal(heads.Wa, np.zeros((H, HIDDEN, A * K)))
     rng = np.random.default_rng(2)
     for weights in (heads.Wv, heads.Wa):
         weights.assign(rng.normal(size=weights.shape))
@@ -160,11 +129,3 @@ def test_each_of_several_outputs_is_a_dueling_network_of_its_own():
         np.testing.assert_allclose(
             tf.reshape(logits, (N, H, A, K))[..., output], one(INPUTS), atol=1e-5, err_msg=str(output)
         )
-
-
-def test_several_outputs_start_at_zero_and_hidden_layers_as_ever():
-    heads = DuelingHeads(H, A, HIDDEN, seed=0, outputs_per_action=K)
-    one = DuelingHeads(H, A, HIDDEN, seed=0)
-    np.testing.assert_array_equal(heads(INPUTS), np.zeros((N, H, A, K)))
-    one(INPUTS)
-    np.testing.assert_array_equal(heads.W1, one.W1)

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from tf_agents.specs import BoundedTensorSpec
 
-from networks import ConvTorso, MlpTorso, RecurrentQNetwork, atari_torso
+from networks import ConvTorso, RecurrentQNetwork, atari_torso
 
 B, T, H, A, U = 3, 6, 4, 5, 8
 ACTION, REWARD = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
@@ -67,53 +67,35 @@ def test_the_papers_network_has_the_papers_layers():
     assert sum(np.prod(variable.shape) for variable in network.trainable_variables) == shared + 10 * head
 
 
-@pytest.mark.parametrize("outer", [(B,), (B, T)])
-def test_values_and_state_have_the_promised_shapes(outer):
-    inputs, step_type = batch(*outer)
-    q_values, state = tiny_network()(inputs, step_type, some_state())
-    assert q_values.shape == (*outer, H, A) and q_values.dtype == tf.float32
-    assert [part.shape for part in state] == [(B, U), (B, U)]
-
-
-def test_an_unroll_is_a_chain_of_single_steps():
+def test_an_unroll_is_a_chain_of_single_steps_of_sequences_that_do_not_see_each_other():
     network = tiny_network()
     inputs, step_type = batch(B, T)
     q_values, last = network(inputs, step_type, some_state())
+    assert q_values.shape == (B, T, H, A) and q_values.dtype == tf.float32
+    for nest in (last, network.get_initial_state(B)):
+        tf.nest.assert_same_structure(network.state_spec, nest)
     state = some_state()
     for t in range(T):
         row = tuple(part[:, t] for part in inputs)
         step_values, state = network(row, step_type[:, t], state)
         np.testing.assert_allclose(q_values[:, t], step_values, atol=1e-5)
     np.testing.assert_allclose(last, state, atol=1e-5)
-
-
-def test_sequences_of_a_batch_do_not_see_each_other():
-    network = tiny_network()
-    inputs, step_type = batch(B, T)
-    together, _ = network(inputs, step_type, some_state())
     for b in range(B):
         row = slice(b, b + 1)
         state = tuple(part[row] for part in some_state())
         alone, _ = network(tuple(part[row] for part in inputs), step_type[row], state)
-        np.testing.assert_allclose(together[row], alone, atol=1e-5)
-
-
-def test_no_state_means_zeros_and_no_step_types_mean_no_reset():
-    network = tiny_network()
-    inputs, _ = batch(B, T)
-    implicit, _ = network(inputs)
-    explicit, _ = network(inputs, tf.fill((B, T), MID), network.get_initial_state(B))
-    np.testing.assert_array_equal(implicit, explicit)
+        np.testing.assert_allclose(q_values[row], alone, atol=1e-5)
 
 
 @pytest.mark.parametrize("outer", [(B,), (B, T)])
-def test_a_first_step_forgets_the_state(outer):
+def test_no_state_means_zeros_no_step_types_mean_no_reset_and_a_first_step_forgets_the_state(outer):
     network = tiny_network()
     inputs, _ = batch(*outer)
-    step_type = tf.fill(outer, FIRST)
-    with_state, _ = network(inputs, step_type, some_state())
-    without, _ = network(inputs, step_type)
-    np.testing.assert_array_equal(with_state, without)
+    implicit, _ = network(inputs)
+    explicit, _ = network(inputs, tf.fill(outer, MID), network.get_initial_state(B))
+    np.testing.assert_array_equal(implicit, explicit)
+    forgotten, _ = network(inputs, tf.fill(outer, FIRST), some_state())
+    np.testing.assert_array_equal(forgotten, network(inputs, tf.fill(outer, FIRST))[0])
 
 
 def with_part(inputs, index, value):
@@ -170,26 +152,19 @@ def test_graphs_and_xla_give_the_values_and_gradients_of_eager_mode(jit_compile,
         np.testing.assert_allclose(in_graph, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_every_weight_is_reached_by_the_gradient():
-    gradients = values_and_gradients(tiny_network(), *batch(B, T), some_state())[1:]
-    assert all(np.any(gradient != 0.0) for gradient in gradients)
-
-
-def test_the_shared_gradient_alone_is_divided_by_sqrt_h():
+def test_the_shared_gradient_alone_is_divided_by_sqrt_h_and_reaches_every_weight():
     arguments = (*batch(B, T), some_state())
     network = tiny_network()
+    assert [v.name for v in (*network.shared_variables, *network.heads.variables)] == [
+        v.name for v in network.variables
+    ]
     shared = {variable.ref() for variable in network.shared_variables}
     scaled = values_and_gradients(network, *arguments)[1:]
     plain = values_and_gradients(tiny_network(scale_gradient=False), *arguments)[1:]
     for variable, own, other in zip(network.trainable_variables, scaled, plain, strict=True):
         factor = H**-0.5 if variable.ref() in shared else 1.0
         np.testing.assert_allclose(own, factor * other, rtol=1e-4, atol=1e-5)
-
-
-def test_shared_and_head_variables_are_all_there_is():
-    network = tiny_network()
-    names = [variable.name for variable in (*network.shared_variables, *network.heads.variables)]
-    assert names == [variable.name for variable in network.variables]
+        assert np.any(own != 0.0)
 
 
 def test_a_copy_has_variables_of_its_own_that_start_equal():
@@ -232,15 +207,11 @@ class OwnTorso(tf.keras.layers.Layer):
         return tf.cast(tf.reshape(observation, (-1, 32)), tf.float32)
 
 
-def test_a_torso_of_ones_own_shows_its_features_and_is_not_normalised():
+def test_a_torso_of_ones_own_shows_its_features():
     network = tiny_network(torso=lambda seed: OwnTorso())
     dead, _ = network.torso_activity(tf.zeros((3, 4, 4, 2), tf.uint8))
     assert network.torso_layers == ["features"] and dead.numpy().tolist() == [1.0]
     assert not network.torso_is_set_from_data
-    with pytest.raises(
-        ValueError, match="normalise_torso = 'centre' is for .* this one is a OwnTorso. Leave it at 'none'"
-    ):
-        tiny_network(torso=lambda seed: OwnTorso(), normalise_torso="centre")
 
 
 def test_a_copy_of_a_normalised_network_is_set_by_its_variables():
@@ -257,14 +228,6 @@ def test_a_copy_of_a_normalised_network_is_set_by_its_variables():
     np.testing.assert_array_equal(copy(inputs, step_type)[0], network(inputs, step_type)[0])
 
 
-@pytest.mark.parametrize("dtype", [tf.bool, tf.uint8, tf.float32])
-def test_variables_are_created_for_every_kind_of_observation(dtype):
-    network = tiny_network((tf.TensorSpec((3, 2), dtype), ACTION, REWARD), torso=MlpTorso)
-    inputs, step_type = batch(B, T)
-    observation = tf.cast(inputs[0][:, :, :3, :2, 0] > 127, dtype)
-    assert network((observation, *inputs[1:]), step_type)[0].shape == (B, T, H, A)
-
-
 @pytest.mark.parametrize("maximum, divisor", [(1, 1.0), (255, 255.0)])
 def test_the_spec_tells_flags_from_pixels(maximum, divisor):
     bounded = BoundedTensorSpec((4, 4, 2), tf.uint8, 0, maximum)
@@ -275,14 +238,6 @@ def test_the_spec_tells_flags_from_pixels(maximum, divisor):
     float_spec = (tf.TensorSpec((4, 4, 2), tf.float32), ACTION, REWARD)
     expected, _ = tiny_network(float_spec)(as_floats, step_type)
     np.testing.assert_allclose(q_values, expected, atol=1e-6)
-
-
-def test_the_state_spec_is_a_plain_tuple_that_nests_with_states():
-    network = tiny_network()
-    assert type(network.state_spec) is tuple
-    _, state = network(*batch(B, T))
-    tf.nest.assert_same_structure(network.state_spec, state)
-    tf.nest.assert_same_structure(network.state_spec, network.get_initial_state(B))
 
 
 def test_values_survive_a_saved_model(tmp_path):
@@ -333,13 +288,18 @@ def test_vectors_get_linear_layers_under_every_config_unless_a_torso_is_bound(co
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match="input_tensor_spec must be a tuple"):
-        RecurrentQNetwork(SPEC[0], A, H)
-    with pytest.raises(TypeError, match="must be a factory"):
-        RecurrentQNetwork(SPEC, A, H, torso=atari_torso())
-    with pytest.raises(TypeError, match="must be a factory"):
-        RecurrentQNetwork(SPEC, A, H, image_torso=atari_torso())
-    with pytest.raises(ValueError, match=r"outer dimensions \[B\] or \[B, T\]"):
-        tiny_network()(batch(2, B, T)[0])
-    with pytest.raises(ValueError, match="create_variables"):
-        _ = RecurrentQNetwork(SPEC, A, H, torso=tiny_torso).shared_variables
+    for build, error, complaint in (
+        (lambda: RecurrentQNetwork(SPEC[0], A, H), ValueError, "input_tensor_spec"),
+        (lambda: RecurrentQNetwork(SPEC, A, H, torso=atari_torso()), TypeError, "torso.* factory"),
+        (lambda: RecurrentQNetwork(SPEC, A, H, image_torso=atari_torso()), TypeError, "torso.* factory"),
+        (lambda: tiny_network(reward_input="sign"), ValueError, "reward_input"),
+        (
+            lambda: tiny_network(torso=lambda seed: OwnTorso(), normalise_torso="centre"),
+            ValueError,
+            "normalise_torso.* OwnTorso",
+        ),
+        (lambda: tiny_network()(batch(2, B, T)[0]), ValueError, r"outer dimensions \[B\] or \[B, T\]"),
+        (lambda: tiny_network(create=False).shared_variables, ValueError, "create_variables"),
+    ):
+        with pytest.raises(error, match=complaint):
+            build()

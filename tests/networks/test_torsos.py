@@ -1,16 +1,9 @@
-import gin
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from networks import ConvTorso, MlpTorso, atari_torso, dqn_torso, small_torso
 from networks.torsos import torso_for
-
-
-@pytest.fixture(autouse=True)
-def _no_gin_bindings_left():
-    yield
-    gin.clear_config()
 
 
 def tiny_torso(**kwargs):
@@ -21,16 +14,22 @@ def pixels(*shape):
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def test_the_small_torso_is_one_convolution_and_128_units():
-    torso = small_torso()
-    features = torso(tf.zeros((2, 10, 10, 4), tf.bool))
-    assert features.shape == (2, 128) and features.dtype == tf.float32
-    assert [variable.shape.as_list() for variable in torso.variables] == [
-        [3, 3, 4, 16],
-        [16],
-        [1600, 128],
-        [128],
-    ]
+@pytest.mark.parametrize(
+    "build, shape, shapes",
+    [
+        (small_torso, (10, 10, 4), [(3, 3, 4, 16), (16,), (1600, 128), (128,)]),
+        (  # Mnih et al. 2013
+            dqn_torso,
+            (84, 84, 4),
+            [(8, 8, 4, 16), (16,), (4, 4, 16, 32), (32,), (9 * 9 * 32, 256), (256,)],
+        ),
+    ],
+)
+def test_torsos_have_the_published_layers(build, shape, shapes):
+    torso = build()
+    features = torso(tf.zeros((2, *shape), tf.bool))
+    assert features.shape == (2, *shapes[-1]) and features.dtype == tf.float32
+    assert [tuple(variable.shape) for variable in torso.variables] == shapes
 
 
 def test_convolutions_pad_to_ceil_of_size_over_stride():
@@ -39,24 +38,13 @@ def test_convolutions_pad_to_ceil_of_size_over_stride():
     assert torso.variables[-2].shape == (4 * 3 * 3, 5)  # ceil(7 / 2) x ceil(5 / 2) x 3 channels
 
 
-def test_pixels_are_divided_by_255():
+def test_pixels_are_divided_by_255_and_all_else_is_taken_as_it_is():
     torso = tiny_torso(seed=1)
     frames = pixels(3, 6, 6, 2)
     np.testing.assert_allclose(torso(frames), torso(frames.astype(np.float32) / 255.0), rtol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [bool, np.int32, np.float64])
-def test_what_is_no_pixel_is_taken_as_it_is(dtype):
-    torso = tiny_torso(seed=1)
-    frames = (pixels(3, 6, 6, 2) > 127).astype(dtype)
-    np.testing.assert_array_equal(torso(frames), torso(frames.astype(np.float32)))
-
-
-def test_the_dqn_torso_is_that_of_2013():
-    torso = dqn_torso()
-    assert torso(pixels(2, 84, 84, 4)).shape == (2, 256)
-    shapes = [(8, 8, 4, 16), (16,), (4, 4, 16, 32), (32,), (9 * 9 * 32, 256), (256,)]
-    assert [tuple(variable.shape) for variable in torso.variables] == shapes
+    for dtype in (bool, np.int32, np.float64):
+        flags = (frames > 127).astype(dtype)
+        np.testing.assert_array_equal(torso(flags), torso(flags.astype(np.float32)))
 
 
 def normalised(how, seed=3):
@@ -138,41 +126,17 @@ def test_a_bfloat16_torso_is_close_to_float32_and_keeps_float32_variables():
     assert 0.0 < difference < 0.01  # bfloat16 has 8 significant bits
 
 
-def test_weights_start_with_variance_one_over_fan_in():
-    torso = MlpTorso(units=(300,), seed=0)
-    torso(tf.zeros((1, 200)))
-    assert np.var(torso.variables[0]) == pytest.approx(1 / 200, rel=0.03)
-
-
-def test_the_seed_decides_the_weights_of_every_layer():
+def test_the_seed_decides_the_weights_of_every_layer_whose_variance_is_one_over_fan_in():
     def kernels(seed):
-        torso = MlpTorso(units=(4, 4), seed=seed)
-        torso(tf.zeros((1, 4)))
+        torso = MlpTorso(units=(200, 200), seed=seed)
+        torso(tf.zeros((1, 200)))
         return [kernel.numpy() for kernel in torso.variables[::2]]
 
+    assert np.var(kernels(3)[0]) == pytest.approx(1 / 200, rel=0.03)
     np.testing.assert_array_equal(kernels(3), kernels(3))
     assert not np.array_equal(kernels(3), kernels(4))
     assert not np.array_equal(*kernels(3)), "layers of equal shape must not start equal"
     assert not np.array_equal(kernels(None), kernels(None))
-
-
-def test_gin_reaches_factories_and_classes():
-    gin.parse_config("networks.atari_torso.compute_dtype = 'bfloat16'\nnetworks.MlpTorso.units = (7,)")
-    assert atari_torso().compute_dtype == "bfloat16"
-    assert MlpTorso()(tf.zeros((2, 3))).shape == (2, 7)
-
-
-def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match="compute_dtype.*'float16'"):
-        small_torso(compute_dtype="float16")
-    with pytest.raises(ValueError, match="one of 'none', 'centre', 'centre_and_scale', got 'center'"):
-        small_torso().normalise("center")
-    with pytest.raises(ValueError, match="one number per convolution"):
-        ConvTorso(channels=(1, 2), kernel_sizes=(3,), strides=(1,), units=4)
-    with pytest.raises(ValueError, match="30 x 15 pixels are too small"):
-        dqn_torso()(pixels(1, 30, 15, 1))
-    with pytest.raises(ValueError, match=r"shape \(4,\).*MlpTorso"):
-        small_torso()(tf.zeros((2, 4)))
 
 
 @pytest.mark.parametrize(
@@ -188,9 +152,17 @@ def test_wrong_arguments_are_named():
 )
 def test_observations_choose_their_torso(shape, torso):
     assert torso_for(tf.TensorSpec(shape, tf.uint8)) is torso
+    for_images = small_torso if len(shape) == 3 else MlpTorso
+    assert torso_for(tf.TensorSpec(shape, tf.float32), small_torso) is for_images
 
 
-def test_a_choice_for_images_is_for_images_alone():
-    assert torso_for(tf.TensorSpec((84, 84, 4), tf.uint8), small_torso) is small_torso
-    for shape in ((), (4,), (10, 5)):
-        assert torso_for(tf.TensorSpec(shape, tf.float32), small_torso) is MlpTorso
+def test_wrong_arguments_are_named():
+    for build, complaint in (
+        (lambda: small_torso(compute_dtype="float16"), "compute_dtype"),
+        (lambda: small_torso().normalise("center"), "'centre'.*'center'"),
+        (lambda: ConvTorso((1, 2), kernel_sizes=(3,), strides=(1,), units=4), "one number per convolution"),
+        (lambda: dqn_torso()(pixels(1, 30, 15, 1)), "30 x 15 pixels are too small"),
+        (lambda: small_torso()(tf.zeros((2, 4))), r"shape \(4,\).*MlpTorso"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            build()

@@ -1,6 +1,5 @@
 """`CollectReturns` feeds exactly what the episodes were, in portions."""
 
-import copy
 import functools
 import itertools
 import re
@@ -11,14 +10,6 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rbs_tf import CollectReturns, ReturnMoments
-
-
-def layer(**settings):
-    """TensorFlow's part; everything else here does without."""
-    pytest.importorskip("tensorflow")
-    from rbs_tf import ReturnScaling
-
-    return ReturnScaling(**settings)
 
 
 class Script(gymnasium.Env):
@@ -83,12 +74,11 @@ def assert_equal(a, b):
 A, B, C = ([1.0, 5.0, -2.0], True), ([3.0], True), (np.arange(7.0), False)
 
 
-@pytest.mark.parametrize("gammas", [0.9, [0.0, 0.9, 1.0]])
-@pytest.mark.parametrize("report_steps", [1, 3, 100])
-def test_portions_add_up_to_the_episodes(gammas, report_steps):
-    seen = Sum(np.size(gammas))
-    play(CollectReturns(Script(A, B, C, A), seen, gammas, report_steps=report_steps))
-    assert_equal(seen.moments, expected(gammas, A, B, C, A))
+def test_portions_add_up_to_the_episodes():
+    for gammas, report_steps in itertools.product((0.9, [0.0, 0.9, 1.0]), (1, 3, 100)):
+        seen = Sum(np.size(gammas))
+        play(CollectReturns(Script(A, B, C, A), seen, gammas, report_steps=report_steps))
+        assert_equal(seen.moments, expected(gammas, A, B, C, A))
 
 
 def test_rewards_arrive_before_the_episode_has_ended_and_returns_after():
@@ -98,30 +88,27 @@ def test_rewards_arrive_before_the_episode_has_ended_and_returns_after():
     np.testing.assert_allclose(seen.moments.reward_mean, np.mean(C[0][:6]))
 
 
-def test_a_reset_in_mid_episode_cuts_it_like_a_time_out():
+def test_a_reset_in_mid_episode_and_the_longest_report_cut_like_a_time_out():
     seen = Sum()
     env = CollectReturns(Script(C, A), seen, 0.9)
     play(env, steps=4)
     play(env)
     assert_equal(seen.moments, expected(0.9, (C[0][:4], False), A))
+    endless = Sum()
+    play(CollectReturns(Script(C), endless, 0.9, max_report_steps=3), steps=6)
+    assert_equal(endless.moments, expected(0.9, (C[0][:3], False), (C[0][3:6], False)))
 
 
-def test_an_episode_without_end_reports_all_the_same():
-    seen = Sum()
-    play(CollectReturns(Script(C), seen, 0.9, max_report_steps=3), steps=6)
-    assert_equal(seen.moments, expected(0.9, (C[0][:3], False), (C[0][3:6], False)))
+def test_environments_of_one_process_share_a_layer_and_one_gamma_serves_all_its_heads():
+    pytest.importorskip("tensorflow")
+    from rbs_tf import ReturnScaling
 
-
-def test_environments_of_one_process_share_a_layer():
-    scaling = layer()
-    envs = gymnasium.vector.SyncVectorEnv(
-        [lambda script=script: CollectReturns(Script(*script), scaling, 0.9) for script in ([C, C], [C, C])]
-    )
+    scaling = ReturnScaling(num_heads=3)
+    envs = SyncVectorEnv([lambda: CollectReturns(Script(C, C), scaling, 0.9)] * 2)
     envs.reset(seed=0)
     for _ in range(len(C[0])):
         envs.step(np.zeros(2, int))
-    np.testing.assert_allclose(scaling.sigma, expected(0.9, C, C).sigma)
-    np.testing.assert_allclose(scaling.mean_return, expected(0.9, C, C).mean_return)
+    assert_equal(scaling.moments, expected([0.9] * 3, C, C))
 
 
 @pytest.mark.parametrize("reward", [np.nan, -np.inf, 1e200])
@@ -137,43 +124,31 @@ def test_a_reward_that_cannot_be_counted_is_refused_and_leaves_no_trace(reward):
     assert_equal(seen.moments, expected(0.9, ([1.0, 2.0], True), A))
 
 
-def test_one_gamma_serves_all_heads_of_a_layer():
-    scaling = layer(num_heads=3)
-    play(CollectReturns(Script(A, B), scaling, 0.9))
-    np.testing.assert_allclose(scaling.sigma, expected([0.9] * 3, A, B).sigma)
+def test_wrong_arguments_are_named():
+    class Unknown(gymnasium.vector.VectorEnv):
+        num_envs = 2
+        metadata = {"autoreset_mode": "perhaps"}
 
-
-@pytest.mark.parametrize("gamma", [[0.9], [0.9, 0.9, 0.9], []])
-def test_gammas_of_another_number_of_heads_are_refused_at_once(gamma):
-    with pytest.raises(ValueError, match="gamma must be"):
-        CollectReturns(Script(A), layer(num_heads=2), gamma)
-
-
-@pytest.mark.parametrize("scaling", [None, 3, ReturnMoments.empty(1)])
-def test_a_scaling_that_takes_no_moments_is_refused_at_once(scaling):
-    with pytest.raises(TypeError, match="scaling must be a ReturnScaling"):
-        CollectReturns(Script(A), scaling, 0.9)
-
-
-@pytest.mark.parametrize(
-    ("settings", "complaint"),
-    [
-        ({"gamma": 1.5}, "gamma must be"),
-        ({"gamma": [[0.9]]}, "gamma must be"),
-        ({"gamma": 0.9, "report_steps": 0}, "at least 1"),
-        ({"gamma": 0.9, "max_report_steps": 0}, "at least 1"),
-    ],
-)
-def test_wrong_settings_are_named(settings, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        CollectReturns(Script(A), Sum(), **settings)
-
-
-def test_it_takes_only_gymnasiums_environments():
-    with pytest.raises(
-        TypeError, match=r"env must be a gymnasium\.Env or a gymnasium\.vector\.VectorEnv; got 3"
+    env = Script(A)
+    for arguments, settings, error, complaint in (
+        ((env, Sum(), 1.5), {}, ValueError, "gamma"),
+        ((env, Sum(), [[0.9]]), {}, ValueError, "gamma"),
+        ((env, Sum(2), [0.9]), {}, ValueError, "gamma"),
+        ((env, Sum(2), [0.9] * 3), {}, ValueError, "gamma"),
+        ((env, Sum(), []), {}, ValueError, "gamma"),
+        ((env, Sum(), 0.9), {"report_steps": 0}, ValueError, "report_steps"),
+        ((env, Sum(), 0.9), {"max_report_steps": 0}, ValueError, "max_report_steps"),
+        ((env, ReturnMoments.empty(1), 0.9), {}, TypeError, "scaling must be a ReturnScaling"),
+        (
+            (3, Sum(), 0.9),
+            {},
+            TypeError,
+            "env must be a gymnasium.Env or a gymnasium.vector.VectorEnv; got 3",
+        ),
+        ((Unknown(), Sum(), 0.9), {}, ValueError, "autoreset_mode.*perhaps"),
     ):
-        CollectReturns(3, Sum(), 0.9)
+        with pytest.raises(error, match=complaint):
+            CollectReturns(*arguments, **settings)
 
 
 D = (-np.ones(130), True)  # longer than the first buffer
@@ -182,10 +157,7 @@ SCRIPTS = [(A, B, C), (C, A), (B,), (D,)]
 
 def vector(kind, mode, scripts=SCRIPTS):
     """Scripts that start again when they are through, an environment each."""
-    return kind(
-        [functools.partial(Script, *script, forever=True) for script in scripts],
-        autoreset_mode=mode,
-    )
+    return kind([functools.partial(Script, *script, forever=True) for script in scripts], autoreset_mode=mode)
 
 
 def shown(mode, scripts, steps):
@@ -201,44 +173,31 @@ def shown(mode, scripts, steps):
                 break
 
 
-def step(envs, count=1):
-    """Vector steps; under `DISABLED`, with the resets that are the caller's there."""
-    for _ in range(count):
-        *_, terminated, truncated, _ = envs.step(np.zeros(envs.num_envs, int))
-        over = terminated | truncated
-        if envs.metadata["autoreset_mode"] == AutoresetMode.DISABLED and over.any():
-            envs.reset(options={"reset_mask": over})
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
 @pytest.mark.parametrize(
-    ("kind", "gammas", "report_steps"),
+    ("kind", "mode", "gammas", "report_steps"),
     [
-        (SyncVectorEnv, 0.9, 1),
-        (SyncVectorEnv, [0.0, 0.9, 1.0], 7),
-        (SyncVectorEnv, [0.5, 0.99], 1000),
-        (AsyncVectorEnv, [0.0, 0.9], 7),
+        (SyncVectorEnv, AutoresetMode.NEXT_STEP, 0.9, 1),
+        (SyncVectorEnv, AutoresetMode.NEXT_STEP, [0.5, 0.99], 1000),
+        (SyncVectorEnv, AutoresetMode.SAME_STEP, [0.0, 0.9, 1.0], 7),
+        (SyncVectorEnv, AutoresetMode.DISABLED, [0.0, 0.9, 1.0], 7),
+        (AsyncVectorEnv, AutoresetMode.NEXT_STEP, [0.0, 0.9], 7),
     ],
 )
 def test_environments_that_step_together_add_up_to_their_episodes(kind, mode, gammas, report_steps):
-    seen = Sum(np.size(gammas))
-    envs = CollectReturns(vector(kind, mode), seen, gammas, report_steps=report_steps)
+    seen, envs = Sum(np.size(gammas)), vector(kind, mode)
+    # Gymnasium 1.3 writes the mode of another vector environment into the metadata of the first.
+    vector(SyncVectorEnv, next(other for other in AutoresetMode if other != mode)).close()
+    envs = CollectReturns(envs, seen, gammas, report_steps=report_steps)
     envs.reset(seed=0)
-    step(envs, 300)
+    for _ in range(300):
+        *_, terminated, truncated, _ = envs.step(np.zeros(envs.num_envs, int))
+        over = terminated | truncated
+        if mode == AutoresetMode.DISABLED and over.any():
+            envs.reset(options={"reset_mask": over})
     envs.reset()
     assert_equal(seen.moments, expected(gammas, *shown(mode, SCRIPTS, 300)))
     assert len(seen.portions) <= 301  # one merge a vector step at most
     envs.close()
-
-
-def test_wrappers_are_those_of_what_they_wrap():
-    one = CollectReturns(gymnasium.make("CartPole-v1"), Sum(), 0.9)
-    many = CollectReturns(gymnasium.make_vec("CartPole-v1", num_envs=4), Sum(), 0.9)
-    assert isinstance(one, gymnasium.Wrapper) and not isinstance(one, gymnasium.vector.VectorWrapper)
-    assert isinstance(many, gymnasium.vector.VectorWrapper) and not isinstance(many, gymnasium.Wrapper)
-    assert one.unwrapped.spec.id == "CartPole-v1" and one.action_space.n == 2
-    assert many.num_envs == 4 and many.single_action_space.n == 2
-    assert copy.deepcopy(one).action_space == one.action_space
 
 
 def test_cartpoles_own_vector_environment_counts_every_step_but_resets():
@@ -255,52 +214,46 @@ def test_cartpoles_own_vector_environment_counts_every_step_but_resets():
     np.testing.assert_allclose(seen.moments.discount_mean, 0.99 * (1 - ends / counted))
 
 
+def stepped(envs, count):
+    for _ in range(count):
+        envs.step(np.zeros(envs.num_envs, int))
+
+
 def test_rewards_of_many_arrive_in_portions_and_returns_at_an_episodes_end():
     seen = Sum()
-    envs = CollectReturns(
-        vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, [(C,), (D,)]), seen, 0.9, report_steps=4
-    )
+    envs = vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, [(C,), (D,)])
+    envs = CollectReturns(envs, seen, 0.9, report_steps=4)
     envs.reset()
-    step(envs, 4)
-    assert seen.moments.count == 8 and seen.moments.return_count == 0
-    step(envs, 3)
-    assert seen.moments.count == 14 and seen.moments.return_count == 7
+    for steps, count, return_count in ((4, 8, 0), (3, 14, 7)):
+        stepped(envs, steps)
+        assert (seen.moments.count, seen.moments.return_count) == (count, return_count)
     assert len(seen.portions) == 2
 
 
-def test_many_episodes_without_end_report_all_the_same():
-    seen = Sum()
-    envs = CollectReturns(
-        vector(SyncVectorEnv, AutoresetMode.SAME_STEP, [(D,), (C,)]), seen, 0.9, max_report_steps=5
-    )
+def test_of_many_the_longest_report_and_a_masked_reset_cut_only_where_they_should():
+    seen, envs = Sum(), vector(SyncVectorEnv, AutoresetMode.SAME_STEP, [(D,), (C,)])
+    envs = CollectReturns(envs, seen, 0.9, max_report_steps=5)
     envs.reset()
-    step(envs, 7)
+    stepped(envs, 7)
     envs.reset()
     d, c = D[0], C[0]
     assert_equal(seen.moments, expected(0.9, (d[:5], False), (d[5:7], False), (c[:5], False), (c[5:], False)))
 
-
-def test_a_masked_reset_cuts_the_episodes_that_it_names():
     seen = Sum()
     envs = CollectReturns(vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, [(C, A), (C, A)]), seen, 0.9)
     envs.reset()
-    step(envs, 4)
+    stepped(envs, 4)
     envs.reset(options={"reset_mask": np.array([True, False])})
-    step(envs, 3)  # A whole, and the rest of C
-    assert_equal(seen.moments, expected(0.9, (C[0][:4], False), A, C))
+    stepped(envs, 3)  # A whole, and the rest of C
+    assert_equal(seen.moments, expected(0.9, (c[:4], False), A, C))
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize("reward", [np.nan, -np.inf, 1e200])
+@pytest.mark.parametrize(("mode", "reward"), [*zip(AutoresetMode, [np.nan, -np.inf, 1e200], strict=True)])
 def test_a_reward_of_one_that_cannot_be_counted_leaves_the_others(mode, reward):
-    seen = Sum()
-    envs = CollectReturns(
-        vector(SyncVectorEnv, mode, [(C,), (([1.0, reward, 2.0], True),), (([5.0, reward], True),)]),
-        seen,
-        0.9,
-    )
+    seen, scripts = Sum(), [(C,), (([1.0, reward, 2.0], True),), (([5.0, reward], True),)]
+    envs = CollectReturns(vector(SyncVectorEnv, mode, scripts), seen, 0.9)
     envs.reset()
-    step(envs)
+    stepped(envs, 1)
     with pytest.raises(ValueError, match=f"reward of environment 1 is {re.escape(str(reward))} at step 1"):
         envs.step(np.zeros(3, int))
     if mode == AutoresetMode.DISABLED:
@@ -326,30 +279,6 @@ def test_an_environment_that_has_ended_counts_again_when_it_is_reset():
     scripts = [functools.partial(Unminding, *script, forever=True) for script in ([A], [C])]
     envs = CollectReturns(Unchecked(scripts, autoreset_mode=AutoresetMode.DISABLED), seen, 0.9)
     envs.reset()
-    for _ in range(5):
-        envs.step(np.zeros(2, int))
+    stepped(envs, 5)
     envs.reset()
     assert_equal(seen.moments, expected(0.9, A, (C[0][:5], False)))
-
-
-def test_the_mode_is_the_environments_own():
-    first = vector(SyncVectorEnv, AutoresetMode.SAME_STEP)
-    vector(
-        SyncVectorEnv, AutoresetMode.DISABLED
-    )  # Gymnasium 1.3 writes this mode into the metadata of the first
-    seen = Sum()
-    envs = CollectReturns(first, seen, 0.9)
-    envs.reset()
-    for _ in range(20):
-        envs.step(np.zeros(len(SCRIPTS), int))
-    envs.reset()
-    assert_equal(seen.moments, expected(0.9, *shown(AutoresetMode.SAME_STEP, SCRIPTS, 20)))
-
-
-def test_an_unknown_autoreset_mode_is_refused():
-    class Unknown(gymnasium.vector.VectorEnv):
-        num_envs = 2
-        metadata = {"autoreset_mode": "perhaps"}
-
-    with pytest.raises(ValueError, match="autoreset_mode.*perhaps"):
-        CollectReturns(Unknown(), Sum(), 0.9)

@@ -45,7 +45,7 @@ def replicated():
         return strategy, ReturnScaling(3)
 
 
-def run(strategy, function, arrays, in_graph, axis=0):
+def run(strategy, function, arrays, in_graph=True, axis=0):
     """Each replica gets its share of the arrays, unequally large; returns every replica's result."""
 
     def share(array):
@@ -61,6 +61,11 @@ def run(strategy, function, arrays, in_graph, axis=0):
     return [x.numpy() for x in strategy.experimental_local_results(result)]
 
 
+def assert_every_copy(strategy, layer, expected, rtol=0.0):
+    for copy in strategy.experimental_local_results(layer.statistics):
+        np.testing.assert_allclose(copy.numpy(), expected, rtol=rtol)
+
+
 def check_statistics(in_graph):
     strategy, layer = replicated()
 
@@ -74,24 +79,23 @@ def check_statistics(in_graph):
     expected = ReturnMoments.merge(*(ReturnMoments.from_episode(*data(seed)[:2]) for seed in (1, 2)))
     np.testing.assert_array_equal(*sigmas)
     np.testing.assert_allclose(sigmas[0], expected.sigma, rtol=1e-12)
-    for copy in strategy.experimental_local_results(layer.statistics):
-        np.testing.assert_allclose(copy.numpy(), expected.to_array(), rtol=1e-12)
+    assert_every_copy(strategy, layer, expected.to_array(), rtol=1e-12)
 
 
-def check_refusal(in_graph):
+def check_refusal():
     """One replica's NaN keeps the statistics of both as they were."""
     strategy, layer = replicated()
     rewards, discounts, _ = data()
     rewards[6, 1] = np.nan
     with pytest.raises(tf.errors.InvalidArgumentError, match="rewards must be finite"):
-        run(strategy, lambda *x: layer.update_state(*x) or tf.constant(0), (rewards, discounts), in_graph)
-    for copy in strategy.experimental_local_results(layer.statistics):
-        np.testing.assert_array_equal(copy.numpy(), np.zeros((8, 3)))
-    run(strategy, lambda *x: layer.update_state(*x) or tf.constant(0), data()[:2], in_graph)
+        run(strategy, lambda *x: layer.update_state(*x) or tf.constant(0), (rewards, discounts))
+    assert_every_copy(strategy, layer, np.zeros((8, 3)))
+    run(strategy, lambda *x: layer.update_state(*x) or tf.constant(0), data()[:2])
     np.testing.assert_array_equal(layer.moments.count, [8.0] * 3)
 
 
-def check_other_contexts():
+def check_merging():
+    """Moments of another process count once, wherever they are merged."""
     strategy, layer = replicated()
     moments = ReturnMoments.from_episode(*data()[:2])
 
@@ -105,31 +109,17 @@ def check_other_contexts():
     for context in (merge, merge_across_replicas, lambda: strategy.run(merge)):
         layer.reset_state()
         context()
-        for copy in strategy.experimental_local_results(layer.statistics):
-            np.testing.assert_array_equal(copy.numpy(), moments.to_array())
+        assert_every_copy(strategy, layer, moments.to_array())
 
 
-def check_batch_sigma(in_graph):
+def check_batch_sigma():
     rng = np.random.default_rng(0)
     rewards, discounts = rng.normal(size=(6, 5, 3)), rng.uniform(size=(6, 5, 3))
     mask = rng.uniform(size=(6, 5)) < 0.7
     strategy, _ = replicated()
-    first, second = run(strategy, batch_sigma, (rewards, discounts, mask), in_graph, axis=1)
+    first, second = run(strategy, batch_sigma, (rewards, discounts, mask), axis=1)
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, batch_sigma(rewards, discounts, mask), rtol=1e-12)
-
-
-@pytest.mark.parametrize("check", [check_statistics, check_refusal, check_batch_sigma])
-def test_replicas(process, check):
-    process(check, True)
-
-
-def test_replicas_without_a_graph(process):
-    process(check_statistics, False)
-
-
-def test_moments_of_another_process_count_once_wherever_they_are_merged(process):
-    process(check_other_contexts)
 
 
 def check_scaled_loss():
@@ -139,23 +129,27 @@ def check_scaled_loss():
         loss = ScaledLoss(gamma=0.9)
     rewards = np.random.default_rng(0).normal(size=(5, 2))
     for t, reward in enumerate(rewards):
-        step_type, next_step_type = np.full(2, min(t, 1), np.int32), np.full(2, 1 + (t == 4), np.int32)
-        loss.observe(
-            types.SimpleNamespace(
-                step_type=step_type,
-                next_step_type=next_step_type,
-                reward=reward,
-                discount=np.full(2, float(t < 4)),
-            )
-        )
+        kinds = np.full(2, min(t, 1), np.int32), np.full(2, 1 + (t == 4), np.int32)
+        fields = dict(zip(("step_type", "next_step_type"), kinds, strict=True))
+        loss.observe(types.SimpleNamespace(reward=reward, discount=np.full(2, float(t < 4)), **fields))
     discounts = np.append(np.full(4, 0.9), 0.0)
-    sigma = ReturnMoments.merge(
-        *(ReturnMoments.from_episode(column, discounts) for column in rewards.T)
-    ).sigma
+    episodes = (ReturnMoments.from_episode(column, discounts) for column in rewards.T)
     errors = np.arange(8.0)
-    shares = run(strategy, loss, (errors, np.zeros(8)), in_graph=True)
-    np.testing.assert_allclose(np.concatenate(shares), 0.5 * (errors / sigma) ** 2, rtol=1e-9)
+    shares = run(strategy, loss, (errors, np.zeros(8)))
+    expected = 0.5 * (errors / ReturnMoments.merge(*episodes).sigma) ** 2
+    np.testing.assert_allclose(np.concatenate(shares), expected, rtol=1e-9)
 
 
-def test_replicas_scale_by_what_the_actor_has_observed(process):
-    process(check_scaled_loss)
+@pytest.mark.parametrize(
+    "check",
+    [
+        functools.partial(check_statistics, True),
+        functools.partial(check_statistics, False),
+        check_refusal,
+        check_merging,
+        check_batch_sigma,
+        check_scaled_loss,
+    ],
+)
+def test_replicas(process, check):
+    process(check)

@@ -83,15 +83,7 @@ def test_statistics_are_those_of_the_episodes(array):
     assert_equal(loss, expected(0.9, A, B, C, C, A, B))
 
 
-def test_an_environment_without_a_batch_axis_is_one_of_one():
-    loss = ScaledLoss(gamma=0.9)
-    for row in steps(A, C):
-        one = trajectory(row)
-        loss.observe(types.SimpleNamespace(**{name: value[0] for name, value in vars(one).items()}))
-    assert_equal(loss, expected(0.9, A, C))
-
-
-def test_observing_works_inside_a_graph():
+def test_observing_works_inside_a_graph_and_without_a_batch_axis():
     loss = ScaledLoss(gamma=0.9)
 
     @tf.function
@@ -99,11 +91,11 @@ def test_observing_works_inside_a_graph():
         for row in rows:
             names = ("step_type", "next_step_type", "reward", "discount")
             kinds = (tf.int32, tf.int32, tf.float32, tf.float32)
-            fields = (tf.cast(row[:, i], kind) for i, kind in enumerate(kinds))
+            fields = (tf.cast(row[i], kind) for i, kind in enumerate(kinds))
             loss.observe(types.SimpleNamespace(**dict(zip(names, fields, strict=True))))
 
-    drive(tf.constant([*zip(steps(A, B, C), steps(C, A, B), strict=True)]))
-    assert_equal(loss, expected(0.9, A, B, C, C, A, B))
+    drive(tf.constant([*steps(A, B, C)]))
+    assert_equal(loss, expected(0.9, A, B, C))
 
 
 def test_rewards_count_as_steps_happen_and_returns_when_the_episode_has_ended():
@@ -113,24 +105,15 @@ def test_rewards_count_as_steps_happen_and_returns_when_the_episode_has_ended():
     assert_equal(loss, ReturnMoments.merge(expected(0.9, A), open_steps))
 
 
-def test_an_episode_left_before_its_end_is_cut_there():
-    loss = ScaledLoss(gamma=0.9)
-    observe(loss, [*[*steps(C)][:2], *steps(A)])
-    assert_equal(loss, expected(0.9, (C[0][:2], False), A))
-
-
-def test_an_environment_that_never_ends_reports_all_the_same():
-    loss = ScaledLoss(gamma=0.9, max_report_steps=2)
-    observe(loss, steps(C))
-    assert_equal(loss, expected(0.9, ([4.0, 4.0], False), ([1.0, 0.5], False), ([7.0], False)))
-
-
-def test_the_reward_scale_factor_of_the_agent_counts():
-    loss = ScaledLoss(gamma=0.9, reward_scale_factor=-10.0)
-    observe(loss, steps(A, C))
-    assert_equal(
-        loss, expected(0.9, *((-10.0 * np.array(rewards), terminal) for rewards, terminal in (A, C)))
+def test_episodes_are_cut_where_they_are_left_or_after_the_longest_report():
+    left, endless = (
+        ScaledLoss(gamma=0.9, reward_scale_factor=-10.0),
+        ScaledLoss(gamma=0.9, max_report_steps=2),
     )
+    observe(left, [*[*steps(C)][:2], *steps(A)])
+    assert_equal(left, expected(0.9, ([-40.0, -40.0], False), (-10.0 * np.array(A[0]), True)))
+    observe(endless, steps(C))
+    assert_equal(endless, expected(0.9, ([4.0, 4.0], False), ([1.0, 0.5], False), ([7.0], False)))
 
 
 def seen(**settings) -> ScaledLoss:
@@ -143,39 +126,24 @@ targets, predictions = np.random.default_rng(0).normal(0, 20, (2, 4, 7)).astype(
 sigma = expected(0.9, A, B, C, C, A, B).sigma[0]
 
 
-def test_the_loss_is_half_the_square_of_errors_divided_by_sigma():
+def test_the_loss_is_half_the_square_of_errors_divided_by_sigma_unless_another_is_given():
     np.testing.assert_allclose(seen().scale, sigma, rtol=1e-10)
-    loss = seen()(targets, predictions)
-    np.testing.assert_allclose(loss, 0.5 * ((targets - predictions) / sigma) ** 2, rtol=1e-5)
+    scaled, prediction = (targets - predictions) / sigma, tf.constant(predictions)
+    with tf.GradientTape() as tape:
+        tape.watch(prediction)
+        loss = seen()(targets, prediction)
+    np.testing.assert_allclose(loss, 0.5 * scaled**2, rtol=1e-5)
+    np.testing.assert_allclose(tape.gradient(loss, prediction), -scaled / sigma, rtol=1e-5)
 
-
-def test_thresholds_are_in_units_of_sigma():
-    loss = seen(loss_fn=common.element_wise_huber_loss)(targets, predictions)
-    scaled = np.abs(targets - predictions) / sigma
-    assert (scaled < 1).any() and (scaled > 1).any()
-    np.testing.assert_allclose(loss, np.where(scaled < 1, 0.5 * scaled**2, scaled - 0.5), rtol=1e-5)
-
-
-def test_the_sign_of_errors_survives():
-    below = seen(loss_fn=lambda target, prediction: tf.nn.relu(target - prediction))
+    huber = seen(loss_fn=common.element_wise_huber_loss)(targets, predictions)  # its threshold is 1 sigma
+    size = np.abs(scaled)
+    assert (size < 1).any() and (size > 1).any()
+    np.testing.assert_allclose(huber, np.where(size < 1, 0.5 * size**2, size - 0.5), rtol=1e-5)
+    below = seen(loss_fn=lambda errors, zeros: tf.nn.relu(errors - zeros))
     np.testing.assert_allclose(below([5.0, -5.0], [0.0, 0.0]), [5.0 / sigma, 0.0], rtol=1e-6)
 
 
-def test_the_gradient_is_divided_by_the_square_of_sigma():
-    loss, prediction = seen(), tf.constant([1.0, 2.0])
-    with tf.GradientTape() as tape:
-        tape.watch(prediction)
-        value = loss(tf.constant([4.0, 4.0]), prediction)
-    np.testing.assert_allclose(
-        tape.gradient(value, prediction), [-3.0 / sigma**2, -2.0 / sigma**2], rtol=1e-6
-    )
-
-
 WRAPS = pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
-CALLS = {
-    "errors": lambda loss: lambda: loss(targets, predictions),
-    "value loss": lambda loss: lambda: loss.scale_value_loss(tf.constant(50.0)),
-}
 
 
 @WRAPS
@@ -206,11 +174,12 @@ def test_a_compiled_loss_reads_the_current_statistics():
 
 
 @WRAPS
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_without_any_step_there_is_no_scale(wrap, call):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Add scaled_loss.observe to") as refused:
-        wrap(call(ScaledLoss(gamma=0.9)))()
-    assert wrap is tf.function or "\n" not in refused.value.message
+def test_without_any_step_there_is_no_scale(wrap):
+    loss = ScaledLoss(gamma=0.9)
+    for call in (lambda: loss(targets, predictions), lambda: loss.scale_value_loss(tf.constant(50.0))):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Add scaled_loss.observe to") as refused:
+            wrap(call)()
+        assert wrap is tf.function or "\n" not in refused.value.message
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -225,32 +194,22 @@ def test_what_is_not_finite_is_refused_and_leaves_no_trace(bad):
     assert_equal(loss, reference.scaling.moments)
 
 
-def test_another_number_of_environments_is_refused():
-    loss = seen()
+def test_what_does_not_fit_is_refused():
     with pytest.raises(tf.errors.InvalidArgumentError, match="number of environments has changed"):
-        loss.observe(trajectory((FIRST, MID, 1.0, 1.0)))
-
-
-def test_whole_sequences_are_refused_with_the_way_out():
+        seen().observe(trajectory((FIRST, MID, 1.0, 1.0)))
     sequence = trajectory(*steps(A))
     batch = types.SimpleNamespace(**{name: value[None] for name, value in vars(sequence).items()})
     with pytest.raises(ValueError, match=r"\[B\] or \[\] per field; got .*merge_state"):
         seen().observe(batch)
-
-
-@pytest.mark.parametrize(
-    ("settings", "complaint"),
-    [
-        ({"gamma": 1.1}, "gamma must be within"),
-        ({"gamma": float("nan")}, "gamma must be within"),
-        ({"gamma": 0.9, "reward_scale_factor": float("inf")}, "reward_scale_factor must be finite"),
-        ({"gamma": 0.9, "max_report_steps": 0}, "max_report_steps must be at least 1"),
-        ({"gamma": 0.9, "sigma_v": 0.0}, "sigma_v must be a positive number"),
-    ],
-)
-def test_wrong_settings_are_named(settings, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        ScaledLoss(**settings)
+    for name, value in (
+        ("gamma", 1.1),
+        ("gamma", float("nan")),
+        ("reward_scale_factor", float("inf")),
+        ("max_report_steps", 0),
+        ("sigma_v", 0.0),
+    ):
+        with pytest.raises(ValueError, match=name):
+            ScaledLoss(**{"gamma": 0.9, name: value})
 
 
 def test_a_checkpoint_goes_on_in_the_middle_of_an_episode(tmp_path):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from studies import adam
 from studies.adam import updates
 
 FACTORS = 10.0 ** np.array([-5.0, -4.0, -0.25, 0.0, 2.0, 6.0])
@@ -39,10 +38,3 @@ def test_a_constant_factor_changes_what_is_learned_only_through_epsilon(result):
     bounds = {0.0: (0.0, 1e-14), 1e-6: (1e-4, 1e-2), 1e-3: (0.1, 1.0)}
     low, high = bounds[epsilon]
     assert low <= measured.effect(ONE - 1, ONE) < high
-
-
-def test_the_command_writes_a_figure_and_the_numbers(tmp_path, capsys):
-    adam.main([f"--output_dir={tmp_path}"])
-    assert {path.suffix for path in tmp_path.glob("adam.*")} == {".png", ".svg", ".csv"}
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("Adam's updates")

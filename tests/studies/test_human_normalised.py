@@ -38,10 +38,6 @@ def test_a_game_without_rewards_has_no_loss_and_no_division_by_zero():
     assert np.isnan(row["points_per_non_zero_reward"])
 
 
-def test_without_time_nothing_is_played():
-    assert scores.play(("pong",), seconds=0.0) == {"pong": []}
-
-
 def test_without_a_finished_game_the_command_says_what_to_do(tmp_path):
     with pytest.raises(SystemExit, match="raise --seconds"):
         scores.main([f"--output_dir={tmp_path}", "--seconds=0", "--games=pong"])

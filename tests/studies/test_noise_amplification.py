@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from studies import noise_amplification
 from studies.noise_amplification import SCALES, SIGMA_BOUND, regress, up_swings
 
 
@@ -51,10 +50,3 @@ def test_an_up_swing_is_a_rise_and_ends_with_a_fall():
     errors = np.array([1.0, 0.1, 0.5, 1.5, 3.0, 1.0, 0.2, 0.1, 0.9, 2.0])
     assert up_swings(errors) == [(1, pytest.approx(30.0)), (7, pytest.approx(20.0))]
     assert up_swings(np.array([1.0, 9.0, 0.5, 4.0])) == []
-
-
-def test_the_command_writes_a_figure_and_the_numbers(tmp_path, capsys):
-    noise_amplification.main([f"--output_dir={tmp_path}", "--steps=2500"])
-    assert {path.suffix for path in tmp_path.glob("noise_amplification.*")} == {".png", ".svg", ".csv"}
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "by more than 10x 1 times in 2500 updates" in line

@@ -1,4 +1,5 @@
-"""Scaling by the deviation of the errors themselves: what it measures, when, and what it does to noise."""
+"""Scaling by the deviation of the errors themselves: what it measures, when, and what it does to noise; and MEME's
+normalisation by the largest of running deviation, deviation in the batch and 0.01."""
 
 import numpy as np
 import pytest
@@ -6,20 +7,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbs_tf.scalings import ErrorContext, ReturnBasedScaling
-from rbs_tf.scalings.error import ErrorBasedScaling
+from rbs_tf.scalings import CrossHeadScaling, ErrorBasedScaling, ReturnBasedScaling
+from tests.rbs_tf.scalings.episodes import SHAPE, H, context
 
-H = 2
-SHAPE = (5, 3, H)
 ALL = np.ones(SHAPE[:2])
-
-
-def context(mask=ALL):
-    """Two rows more than there are errors, as the n-step window has."""
-    values = tf.zeros((*mask.shape, H))
-    mask = np.concatenate([mask, np.ones((2, mask.shape[1]))])
-    rewards = tf.zeros((*mask.shape, H))
-    return ErrorContext(rewards, rewards, tf.constant(mask, tf.float32), values, values)
 
 
 def some_errors(seed=0, size=1.0, offset=0.0):
@@ -32,14 +23,15 @@ def some_mask(seed=0):
     return mask.astype(np.float64)
 
 
-def scaled(scaling, errors, mask=ALL, dtype=tf.float64):
+def scaled(scaling, errors, mask=ALL):
     """Of errors that are half in the targets and half in the outputs."""
-    errors = tf.constant(errors, dtype)
-    return scaling.errors(0.5 * errors, -0.5 * errors, context(mask)).numpy()
+    errors = tf.constant(errors, tf.float64)
+    batch = context(mask=np.concatenate([mask, np.ones((2, SHAPE[1]))]))
+    return scaling.errors(0.5 * errors, -0.5 * errors, batch).numpy()
 
 
-def update(scaling, errors, mask=ALL, dtype=tf.float64):
-    errors = tf.constant(errors, dtype)
+def update(scaling, errors, mask=ALL):
+    errors = tf.constant(errors, tf.float64)
     scaling.after_update(0.5 * errors, -0.5 * errors, tf.constant(mask, tf.float32), None, None)
 
 
@@ -47,9 +39,10 @@ def state(scaling):
     return {name: value.numpy() for name, value in scaling.summaries().items()}
 
 
-def test_the_first_batch_is_divided_by_its_own_deviation():
-    scaling, errors = ErrorBasedScaling(H), some_errors(size=[1.0, 1e6])
-    np.testing.assert_allclose(scaled(scaling, errors), errors / errors.std(axis=(0, 1)), rtol=1e-12)
+@pytest.mark.parametrize("kind", [ErrorBasedScaling, CrossHeadScaling])
+def test_the_first_batch_is_divided_by_its_own_deviation(kind):
+    errors = some_errors(size=[1.0, 1e6])
+    np.testing.assert_allclose(scaled(kind(H), errors), errors / errors.std(axis=(0, 1)), rtol=1e-12)
 
 
 def test_a_later_spike_is_divided_by_the_deviation_that_it_leads_to():
@@ -60,41 +53,28 @@ def test_a_later_spike_is_divided_by_the_deviation_that_it_leads_to():
     assert np.abs(scaled(scaling, spike)).max() < 1.1 * np.sqrt(15 / 0.01)
 
 
-@pytest.mark.parametrize("step", [0.3, 0.02, 1.0])
-def test_the_average_is_over_all_errors_with_weights_that_fade_batch_by_batch(step):
-    scaling, errors, weights = ErrorBasedScaling(H, step=step), [], []
+@pytest.mark.parametrize("options", [{"step": 0.3}, {"step": 0.02}, {"step": 1.0}, {"window": 4}])
+def test_statistics_are_over_all_errors_with_weights_that_fade_or_over_the_last_batches(options):
+    scaling, errors, weights = ErrorBasedScaling(H, **options), [], []
+    step, window = options.get("step", 1.0), options.get("window", 0)
     for seed in range(12):
-        batch, mask = some_errors(seed, size=[1 + seed, 0.01], offset=[0.0, 7.0]), some_mask(seed)
+        batch, mask = (
+            some_errors(seed, size=[1 + seed, 10.0 ** (-seed / 4)], offset=[0.0, 7.0]),
+            some_mask(seed),
+        )
         batch[mask == 0] = np.inf
+        found = scaled(scaling, batch, mask)[mask == 1]
         update(scaling, batch, mask)
         counted = batch[mask == 1]
         errors.append(counted)
-        weights = [w * (1 - step) for w in weights] + [np.full(len(counted), step)]
-        everything, share = np.concatenate(errors), np.concatenate(weights)
+        weights = [w * (1 if window else 1 - step) for w in weights] + [np.full(len(counted), step)]
+        everything, share = np.concatenate(errors[-window:]), np.concatenate(weights[-window:])
         mean = np.average(everything, axis=0, weights=share)
-        variance = np.average(np.square(everything - mean), axis=0, weights=share)
+        deviation = np.sqrt(np.average(np.square(everything - mean), axis=0, weights=share))
         np.testing.assert_allclose(state(scaling)["error_mean"], mean, rtol=1e-9)
-        np.testing.assert_allclose(state(scaling)["error_deviation"], np.sqrt(variance), rtol=1e-9)
-
-
-def test_a_window_counts_the_last_batches_alike_and_no_others():
-    scaling, errors = ErrorBasedScaling(H, window=4), []
-    for seed in range(10):
-        batch, mask = some_errors(seed, size=10.0**-seed), some_mask(seed)
-        update(scaling, batch, mask)
-        errors.append(batch[mask == 1])
-        expected = np.concatenate(errors[-4:]).std(axis=0)
-        np.testing.assert_allclose(state(scaling)["error_deviation"], expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("window", [None, 3])
-def test_errors_are_divided_by_the_deviation_that_the_update_will_leave(window):
-    scaling = ErrorBasedScaling(H, step=0.1, window=window)
-    for seed in range(6):
-        errors, mask = some_errors(seed, size=1.0 + seed), some_mask(seed)
-        found = scaled(scaling, errors, mask)
-        update(scaling, errors, mask)
-        np.testing.assert_allclose(found, errors / state(scaling)["error_deviation"], rtol=1e-12)
+        np.testing.assert_allclose(state(scaling)["error_deviation"], deviation, rtol=1e-9)
+        # Errors are divided by the deviation that the update will leave.
+        np.testing.assert_allclose(found, counted / np.maximum(deviation, 1e-4), rtol=1e-9)
 
 
 @pytest.mark.parametrize("window", [None, 5])
@@ -134,25 +114,35 @@ def test_errors_without_spread_are_divided_by_the_lower_bound():
     np.testing.assert_allclose(scaled(ErrorBasedScaling(H, min_scale=0.5), np.ones(SHAPE)), 2.0)
 
 
-def test_a_batch_of_padding_changes_no_statistics():
-    scaling = ErrorBasedScaling(H)
-    update(scaling, some_errors())
-    before = state(scaling)
-    update(scaling, np.full(SHAPE, np.nan), 0 * ALL)
-    for name, value in state(scaling).items():
-        np.testing.assert_array_equal(value, before[name])
-    assert np.isfinite(scaled(ErrorBasedScaling(H), some_errors(), 0 * ALL)).all()
+def test_meme_takes_the_largest_of_the_three_and_its_running_deviation_does_not_yet_hold_the_batch():
+    scaling = CrossHeadScaling(H, step=1.0)
+    update(scaling, some_errors(0, size=[1.0, 1e-5]))
+    running = state(scaling)["error_deviation"]
+    smaller, larger = some_errors(1, size=[0.5, 1e-4]), some_errors(1, size=[2.0, 0.02])
+    np.testing.assert_allclose(scaled(scaling, smaller), smaller / [running[0], 0.01], rtol=1e-12)
+    np.testing.assert_allclose(scaled(scaling, larger), larger / larger.std(axis=(0, 1)), rtol=1e-12)
+    update(scaling, larger)
+    np.testing.assert_allclose(state(scaling)["error_deviation"], larger.std(axis=(0, 1)), rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"step": 0.0}, "step must lie in"),
-        ({"step": 1.5}, "step must lie in"),
-        ({"window": 0}, "window counts batches"),
-        ({"min_scale": 0.0}, "min_scale must be positive"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        ErrorBasedScaling(H, **options)
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), exponent=st.floats(-8, 8), spike=st.floats(0, 1e9))
+def test_with_meme_no_spread_of_scaled_errors_exceeds_1(seed, exponent, spike):
+    scaling = CrossHeadScaling(H)
+    for batch in range(3):
+        errors = some_errors((seed, batch), size=10.0**exponent)
+        errors[batch, 0] += spike
+        assert scaled(scaling, errors).std(axis=(0, 1)).max() <= 1 + 1e-9
+        update(scaling, errors)
+
+
+def test_options_out_of_range_are_refused():
+    for kind, name, value in (
+        (ErrorBasedScaling, "step", 0.0),
+        (ErrorBasedScaling, "step", 1.5),
+        (ErrorBasedScaling, "window", 0),
+        (ErrorBasedScaling, "min_scale", 0.0),
+        (CrossHeadScaling, "min_scale", -1.0),
+    ):
+        with pytest.raises(ValueError, match=name):
+            kind(H, **{name: value})

@@ -6,16 +6,16 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbs_tf.scalings import MomentsWithMaxima, ReturnBasedScaling, ReturnOut
+from rbs_tf.scalings import MomentsWithMaxima, ReturnOut
 from tests.rbs_tf.scalings import preserving
-from tests.rbs_tf.scalings.episodes import ROWS, SHAPE, H, LastLayers, context, episode, normal, steps
+from tests.rbs_tf.scalings.episodes import ROWS, H, LastLayers, context, episode, normal, steps
 
 reports = st.lists(
     st.tuples(st.floats(-3, 6), st.tuples(st.booleans(), st.booleans())), min_size=1, max_size=8
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     described=reports,
     half_life=st.none() | st.floats(5, 500),
@@ -65,24 +65,6 @@ def test_where_no_episode_has_ended_or_rewards_exceed_returns_the_rewards_count(
         np.testing.assert_allclose(scaling.online.scale, expected)
 
 
-def test_sigma_v_is_measured_in_network_units():
-    scaling, outputs = ReturnOut(H), normal(0)
-    scaling.observe(episode(size=1000.0))
-    scaling.before_update(LastLayers(), None)
-    scaling.initialise(outputs, tf.ones(SHAPE[:2]))
-    np.testing.assert_allclose(scaling.layer.sigma_v, outputs.std(axis=(0, 1)), rtol=1e-5)
-
-
-def test_with_unit_outputs_of_the_right_size_errors_are_those_of_return_based_scaling():
-    scaling, plain = ReturnOut(H), ReturnBasedScaling(H)
-    for each in (scaling, plain):
-        each.observe(episode(size=10.0))
-        each.before_update(LastLayers(), None)
-    outputs, targets, batch = normal(0), normal(1, 10.0), context(rewards=normal(2, 10.0, ROWS))
-    expected = plain.errors(targets, scaling.values(outputs), batch)
-    np.testing.assert_allclose(scaling.errors(targets, outputs, batch), expected, rtol=1e-4)
-
-
 @pytest.mark.parametrize("size", [0.0, 1.0], ids=["no rewards", "constant rewards"])
 @pytest.mark.parametrize("seen", [False, True], ids=["nothing seen", "not updated yet"])
 def test_first_priorities_do_not_know_the_unit_where_the_rewards_of_a_batch_do_not_vary(size, seen):
@@ -97,17 +79,6 @@ def test_first_priorities_do_not_know_the_unit_where_the_rewards_of_a_batch_do_n
     assert np.isfinite(found).all() and np.abs(found).max() > 0
 
 
-def test_the_unit_falls_with_rewards_which_all_time_statistics_do_not_let_it():
-    scales = []
-    for half_life in (None, 100.0):
-        scaling, layers = ReturnOut(H, half_life=half_life), LastLayers()
-        for seed in range(100):
-            scaling.observe(episode(seed, 20, 1000.0 if seed < 20 else 1.0))
-            scaling.before_update(layers, None)
-        scales.append(scaling.online.scale.numpy())
-    assert (scales[0] > 50 * scales[1]).all()
-
-
 def test_when_all_rewards_are_forgotten_the_unit_stays_above_a_millionth_of_its_largest():
     scaling, layers = ReturnOut(H, half_life=1.0), LastLayers()
     scaling.observe(episode(0, 20, 100.0))
@@ -118,8 +89,3 @@ def test_when_all_rewards_are_forgotten_the_unit_stays_above_a_millionth_of_its_
         scaling.before_update(layers, None)
     np.testing.assert_allclose(scaling.online.scale, 1e-6 * largest, rtol=1e-3)
     np.testing.assert_allclose(scaling.values(layers()), value, rtol=1e-4, atol=1e-3)
-
-
-def test_a_half_life_that_is_not_positive_is_refused():
-    with pytest.raises(ValueError, match="half_life is a number of environment steps above 0, or None"):
-        ReturnOut(H, half_life=0.0)

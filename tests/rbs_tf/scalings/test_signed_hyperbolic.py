@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agents.targets import n_step_targets
 from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic, squash, unsquash
 from tests.agents.small_agent import as_sequence, make_agent, random_windows
-from tests.rbs_tf.scalings.episodes import SHAPE, context
+from tests.rbs_tf.scalings.episodes import context
 
 # Between the denormal numbers and the overflow of the inverse.
 MAGNITUDES = st.floats(-37, 37).map(lambda exponent: np.float32(10.0**exponent))
@@ -44,28 +44,6 @@ def test_round_trips(x):
     np.testing.assert_allclose(squash(unsquash(tf.constant(y))).numpy(), y, rtol=1e-6)
 
 
-@given(NUMBERS)
-def test_both_are_odd_and_squashing_shrinks(x):
-    squashed, back = squash(tf.constant(x)).numpy(), unsquash(tf.constant(x / np.float32(1e20))).numpy()
-    assert squash(tf.constant(-x)).numpy() == -squashed
-    assert unsquash(tf.constant(-x / np.float32(1e20))).numpy() == -back
-    assert abs(squashed) <= 0.5 * abs(x)
-
-
-@given(NUMBERS, NUMBERS)
-def test_the_order_of_values_is_that_of_outputs_so_that_greedy_actions_agree(a, b):
-    low, high = sorted((a / np.float32(1e20), b / np.float32(1e20)))
-    values = SignedHyperbolic(1).values(tf.constant([low, high]))
-    assert values[0] <= values[1]
-
-
-def test_it_is_not_homogeneous_and_squashes_large_errors_more():
-    scaling = SignedHyperbolic(2)
-    sizes = np.array([0.01, 1e6], np.float32)
-    errors = [scaling.errors(tf.fill(SHAPE, size), tf.zeros(SHAPE), context())[0, 0, 0] for size in sizes]
-    np.testing.assert_allclose(errors / sizes, [0.5, 1e-3], rtol=0.01)
-
-
 def test_targets_are_summed_in_reward_units_so_outputs_of_true_values_have_no_error():
     """A cycle of rewards with discount 0.9 and n = 3: squashed sums would not have this fixed point."""
     scaling, rewards = SignedHyperbolic(1), np.tile([0.0, 100.0, -7.0, 3000.0], 5)[:, None, None]
@@ -86,9 +64,8 @@ def test_targets_are_summed_in_reward_units_so_outputs_of_true_values_have_no_er
     np.testing.assert_allclose(scaling.errors(targets, outputs[:-1], context()), 0.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_an_agent_stays_finite_with_rewards_of_any_size(jit_compile):
-    agent = make_agent(scaling=SignedHyperbolic, jit_compile=jit_compile)
+def test_an_agent_stays_finite_with_rewards_of_any_size():
+    agent = make_agent(scaling=SignedHyperbolic, jit_compile=True)
     for reward_scale in (1e-20, 1.0, 1e20):
         loss = agent.train(as_sequence(random_windows(reward_scale=reward_scale)))
         assert np.isfinite(loss.loss.numpy()) and np.isfinite(loss.extra.priorities.numpy()).all()

@@ -1,0 +1,255 @@
+"""Scalings of rewards, and the largest of them: against NumPy and against the wrappers that they are taken from."""
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rbs_tf import ReturnMoments, discounted_returns
+from rbs_tf.scalings import ClippedRewards, GymnasiumNormalise, MaxReward, MomentsWithMaxima, SimbaV2
+from tests.agents.small_agent import as_sequence, make_agent, random_windows, some_moments
+from tests.rbs_tf.scalings.episodes import ROWS, SHAPE, H, context, episode, normal, numbers, steps
+
+
+def alike(rewards, gamma):
+    """Rewards and discounts [T, H] of an episode for H heads alike; the last step is terminal."""
+    discounts = np.append(np.full(len(rewards) - 1, gamma), 0.0)
+    return tuple(np.repeat(np.c_[column], H, axis=1) for column in (rewards, discounts))
+
+
+def scale(scaling, episodes, gamma):
+    for rewards in episodes:
+        rewards, discounts = alike(rewards, gamma)
+        scaling.observe(MomentsWithMaxima.from_steps(rewards, discounts))
+        scaling.observe(MomentsWithMaxima.from_returns(discounted_returns(rewards, discounts)))
+    return scaling.scale.numpy()[0]
+
+
+@given(reward=st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False))
+def test_rewards_are_clipped_to_plus_and_minus_one(reward):
+    assert ClippedRewards(1).rewards(tf.fill([1, 1, 1], reward)).numpy().item() == np.clip(reward, -1, 1)
+
+
+def test_an_agent_learns_the_same_from_rewards_that_were_clipped_before():
+    windows = random_windows(reward_scale=3.0)
+    clipped = dict(windows, reward=np.clip(windows["reward"], -1.0, 1.0))
+    found = []
+    for batch in (windows, clipped):
+        agent = make_agent(((0.0, False), (1.0, True)), scaling=ClippedRewards)
+        # The network's own input, the previous reward, is clipped by the network.
+        for _ in range(3):
+            agent.train(as_sequence(batch))
+        found.append([variable.numpy() for variable in agent.network.variables])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [ClippedRewards, GymnasiumNormalise, SimbaV2])
+def test_errors_and_values_are_left_alone(kind):
+    scaling = kind(H)
+    scaling.observe(episode(size=1e3))
+    targets, outputs = 1e3 * tf.random.normal(SHAPE), 1e3 * tf.random.normal(SHAPE)
+    np.testing.assert_array_equal(scaling.errors(targets, outputs, context()), targets - outputs)
+    np.testing.assert_array_equal(scaling.values(outputs), outputs)
+
+
+class Stream(gymnasium.Env):
+    """Pays the rewards of one episode after the other."""
+
+    observation_space = gymnasium.spaces.Discrete(1)
+    action_space = gymnasium.spaces.Discrete(1)
+
+    def __init__(self, episodes):
+        self._episodes = iter(episodes)
+
+    def reset(self, *, seed=None, options=None):
+        self._rewards = list(next(self._episodes))
+        return 0, {}
+
+    def step(self, action):
+        reward = self._rewards.pop(0)
+        return 0, reward, not self._rewards, False, {}
+
+
+def gymnasiums_scale(episodes, gamma):
+    """sqrt(var + epsilon) of the wrapper after these episodes."""
+    env = gymnasium.wrappers.NormalizeReward(Stream(episodes), gamma=gamma)
+    for rewards in episodes:
+        env.reset()
+        for _ in rewards:
+            env.step(0)
+    return np.sqrt(env.return_rms.var + env.epsilon).item()
+
+
+def simbas_scale(episodes, gamma, g_max=5.0, epsilon=1e-8):
+    """`RewardNormalizer._scale_reward`'s denominator, but that a trace ends behind an episode and not before its last
+    reward: one stream, all samples of the trace at once."""
+    traces = []
+    for rewards in episodes:
+        trace = 0.0
+        for reward in rewards:
+            trace = gamma * trace + reward
+            traces.append(trace)
+    # What its RunningMeanStd starts with: 1e-4 samples of mean 0 and variance 1.
+    weights = np.append(np.ones(len(traces)), 1e-4)
+    mean = np.append(traces, 0.0) @ weights / weights.sum()
+    variance = (np.append(np.square(traces - mean), 1.0 + mean**2) @ weights) / weights.sum()
+    return max(np.sqrt(variance + epsilon), np.abs(traces).max() / g_max)
+
+
+WRAPPERS = {GymnasiumNormalise: gymnasiums_scale, SimbaV2: simbas_scale}
+
+
+@pytest.mark.parametrize("kind", WRAPPERS)
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 1000), exponent=st.floats(-6, 6), spike=st.floats(0, 1000), offset=st.floats(-9, 9)
+)
+def test_without_a_future_it_is_the_wrapper_exactly(kind, seed, exponent, spike, offset):
+    rng = np.random.default_rng(seed)
+    episodes = [10.0**exponent * rng.normal(offset, 1.0, rng.integers(1, 20)) for _ in range(3)]
+    episodes[1][0] += 10.0**exponent * spike
+    assert scale(kind(H), episodes, 0.0) == pytest.approx(WRAPPERS[kind](episodes, 0.0), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "episodes", "rel"),
+    [
+        (GymnasiumNormalise, np.full((200, 20), 3.0), 5e-3),  # the wrapper is late by its first episode
+        (GymnasiumNormalise, np.random.default_rng(0).normal(1.0, 5.0, (200, 30)), 0.05),
+        (SimbaV2, np.full((50, 20), 3.0), 1e-9),
+        (SimbaV2, np.concatenate([np.full((500, 20), 0.01), np.full((1, 20), 3.0)]), 1e-9),
+    ],
+)
+def test_for_constant_or_independent_rewards_it_is_about_the_wrapper(kind, episodes, rel):
+    """Sums forwards and returns are the same numbers in another order."""
+    assert scale(kind(H), episodes, 0.9) == pytest.approx(WRAPPERS[kind](episodes, 0.9), rel=rel)
+
+
+def test_before_anything_is_known_rewards_are_left_as_they_are():
+    rewards = tf.random.normal(SHAPE)
+    np.testing.assert_allclose(GymnasiumNormalise(H).rewards(rewards), rewards, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "largest"), [(GymnasiumNormalise, 110.0), (SimbaV2, 5.001)])
+def test_a_large_reward_is_harmless_before_its_return_is_known(kind, largest):
+    scaling, rewards = kind(H), np.zeros((10_000, H))
+    rewards[50] = 1e6
+    scaling.observe(MomentsWithMaxima.from_steps(rewards, np.full_like(rewards, 0.9)))
+    assert scaling.rewards(tf.fill(SHAPE, 1e6)).numpy().max() < largest
+
+
+def test_rewards_are_normalised_inside_a_target_and_bootstraps_are_not():
+    """The target is linear in the rewards; what the target network adds is in normalised units already."""
+    agent, windows = make_agent(scaling=GymnasiumNormalise), random_windows()
+
+    def targets(rewards):
+        found = agent.sequence_errors(as_sequence(windows)._replace(steps=steps._replace(reward=rewards)))
+        return found.targets.numpy()
+
+    # The network sees the previous reward too: rewards beyond its clipping, so that it sees the same.
+    steps = as_sequence(windows).steps
+    one = tf.where(steps.reward == 0.0, 0.0, tf.sign(steps.reward))
+    raw = targets(2.0 * one) - targets(one)
+    agent.observe(some_moments())
+    assert (agent.scaling.scale.numpy() > 1.01).any()
+    normalised = targets(2.0 * one) - targets(one)
+    np.testing.assert_allclose(normalised, raw / agent.scaling.scale, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), gamma=st.sampled_from([0.0, 0.9, 1.0]), size=st.floats(0.1, 1e6))
+def test_no_return_that_is_known_exceeds_simbas_bound_without_which_it_is_gymnasiums(seed, gamma, size):
+    rng = np.random.default_rng(seed)
+    episodes = [size * rng.standard_t(1.5, rng.integers(1, 40)) for _ in range(4)]
+    divisor = scale(SimbaV2(H, max_return=2.0), episodes, gamma)
+    for rewards in episodes:
+        rewards, discounts = alike(rewards / divisor, gamma)
+        assert np.abs(discounted_returns(rewards, discounts)).max() <= 2.0 * (1 + 1e-9)
+    unbounded = scale(SimbaV2(H, max_return=np.inf), episodes, gamma)
+    assert unbounded == scale(GymnasiumNormalise(H), episodes, gamma)
+
+
+def one_step_errors(scaling, rewards, outputs, next_outputs):
+    """As the agent computes them: discount 0.9, the target network's outputs after each step."""
+    targets = scaling.rewards(tf.constant(rewards)) + 0.9 * scaling.values(tf.constant(next_outputs), True)
+    batch = context(rewards=np.concatenate([rewards, rewards[:2]]))
+    return scaling.errors(targets, tf.constant(outputs), batch).numpy()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.floats(-4, 6), min_size=1, max_size=4))
+def test_max_reward_divides_rewards_by_the_largest_of_all_so_far(exponents):
+    scaling, largest = MaxReward(H), np.zeros(H)
+    for seed, exponent in enumerate(exponents):
+        rewards, discounts = steps(seed, size=10.0**exponent)
+        scaling.observe(MomentsWithMaxima.from_episode(rewards, discounts))
+        largest = np.maximum(largest, np.abs(rewards).max(axis=0))
+        rewards, q, q_next = (normal((seed, n)) for n in range(3))
+        expected = rewards / largest + 0.9 * q_next - q
+        found = one_step_errors(scaling, rewards, q, q_next)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(scaling.summaries()["reward_scale"], largest)
+
+
+def test_a_head_that_has_seen_no_reward_has_values_of_0():
+    scaling, q = MaxReward(H), normal(0)
+    scaling.observe(episode(size=[0.0, 3.0]))
+    np.testing.assert_array_equal(scaling.values(q)[..., 0], 0.0)
+    assert (scaling.values(q)[..., 1].numpy() != 0.0).all()
+    errors = one_step_errors(scaling, np.zeros(SHAPE, np.float32), q, normal(1))
+    np.testing.assert_array_equal(errors[..., 0], -q[..., 0])
+
+
+def test_first_priorities_are_in_units_of_their_batch_without_its_padding():
+    rewards, mask = normal(0, shape=ROWS), np.ones(ROWS[:2])
+    mask[3:, 1] = 0
+    rewards[3:, 1] = np.inf
+    found = MaxReward(H).errors(rewards[:5], normal(1), context(rewards=rewards, mask=mask)).numpy()
+    unit = np.sqrt(np.square(rewards[mask == 1], dtype=np.float64).mean(axis=0))
+    expected = (rewards[:5] / unit - normal(1))[mask[:5] == 1]
+    np.testing.assert_allclose(found[mask[:5] == 1], expected, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.floats(-3, 3), st.integers(1, 9)), max_size=5))
+def test_moments_with_maxima_are_the_moments_and_the_largest_sizes_of_everything(described):
+    episodes = [steps(seed, length, 10.0**size) for seed, (size, length) in enumerate(described)]
+    found, plain = (
+        functools.reduce(kind.merge, [kind.from_episode(*each) for each in episodes], kind.empty(H))
+        for kind in (MomentsWithMaxima, ReturnMoments)
+    )
+    np.testing.assert_array_equal([*found][:8], [*plain])
+    largest_reward, largest_return = np.zeros((2, H))
+    for rewards, discounts in episodes:
+        largest_reward = np.maximum(largest_reward, np.abs(rewards).max(axis=0))
+        returns = np.abs(discounted_returns(rewards, discounts)).max(axis=0)
+        largest_return = np.maximum(largest_return, returns)
+    np.testing.assert_array_equal(
+        (found.largest_reward, found.largest_return), (largest_reward, largest_return)
+    )
+    copy = MomentsWithMaxima.from_array(found.to_array())
+    np.testing.assert_array_equal(copy.to_array(), found.to_array())
+    assert found.to_array().shape == (10, H)
+
+
+def test_plain_moments_and_other_numbers_of_heads_are_refused_and_leave_everything_as_it_was():
+    for scaling in (MaxReward(H), SimbaV2(H)):
+        before = numbers(scaling)
+        with pytest.raises(ValueError, match="make them with rbs_tf.scalings.maxima.MomentsWithMaxima"):
+            scaling.observe(ReturnMoments.from_episode(*steps()))
+        with pytest.raises(ValueError, match="equally many heads"):
+            scaling.observe(MomentsWithMaxima.from_steps([[1.0]], [[0.0]]))
+        for a, b in zip(before, numbers(scaling), strict=True):
+            np.testing.assert_array_equal(b, a)
+    for kind, name, value in (
+        (GymnasiumNormalise, "epsilon", 0.0),
+        (SimbaV2, "epsilon", -1.0),
+        (SimbaV2, "max_return", 0.0),
+    ):
+        with pytest.raises(ValueError, match=name):
+            kind(H, **{name: value})

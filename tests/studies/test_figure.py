@@ -1,0 +1,43 @@
+"""Every study's command, and the figure module that they share."""
+
+import importlib
+import sys
+
+import pytest
+
+from studies import figure
+
+
+@pytest.mark.parametrize(
+    ("study", "options", "said", "first_column"),
+    [
+        ("adam", [], "Adam's updates", []),
+        ("derivation", ["--seconds=1"], "", ["sine, period 50"]),
+        (
+            "edge_cases",
+            [],
+            "off by 0 for T = 1 and gamma = 0",
+            ["T = 1", "gamma = 0", "T to infinity", "constant reward", "Brownian"],
+        ),
+        ("intuitions", [], "at most 1.49x", []),
+        ("noise_amplification", ["--steps=2500"], "by more than 10x 1 times in 2500 updates", []),
+    ],
+)
+def test_a_command_writes_a_figure_its_numbers_and_one_line(
+    study, options, said, first_column, tmp_path, capsys
+):
+    importlib.import_module(f"studies.{study}").main([f"--output_dir={tmp_path}", *options])
+    assert {path.name for path in tmp_path.iterdir()} == {f"{study}.{kind}" for kind in ("png", "svg", "csv")}
+    (line,) = capsys.readouterr().out.splitlines()
+    assert said in line
+    table = (tmp_path / f"{study}.csv").read_text()
+    assert table.count("\n") > 5 and all(f"\n{cell}," in table.replace('"', "") for cell in first_column)
+
+
+def test_without_matplotlib_a_command_says_what_to_install(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(SystemExit):
+        importlib.import_module("studies.intuitions").main([f"--output_dir={tmp_path}"])
+    assert 'pip install "rbs-tf[plots]"' in capsys.readouterr().err
+    with pytest.raises(ImportError, match="plots"):
+        figure.new_figure()
