@@ -1,4 +1,4 @@
-"""Writes the table of hyper-parameters in agent.md from the settings and the gin files: `python -m docs.hyper_parameters`."""
+"""Writes agent.md's table of hyper-parameters from settings and gin files: `python -m docs.hyper_parameters`."""
 
 import re
 from pathlib import Path
@@ -46,10 +46,7 @@ def in_force(config: str, names: list[str]) -> dict[str, str]:
         "ConvTorso.units": linear.units,
     }
     values = {name: of_torso.get(name) or configuration.parameter(name) for name in names}
-    return {
-        name: "ten" if name == "Heads.pairs" and len(value) == 10 else f"`{value}`"
-        for name, value in values.items()
-    }
+    return {name: "ten" if value == TEN_HEADS else f"`{value}`" for name, value in values.items()}
 
 
 def with_table(text: str) -> str:

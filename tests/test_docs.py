@@ -1,6 +1,6 @@
 """The documentation against what it describes: commands parse, links lead somewhere, tables say what gin says."""
 
-import ast
+import inspect
 import re
 import shlex
 from importlib import util
@@ -8,9 +8,11 @@ from importlib import util
 import pytest
 from gin import config_parser
 
+import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
 import rbs_tf
-from agents.commands import configuration
+from agents.commands import configuration, settings
 from agents.commands import train as command_line
+from docs import hyper_parameters
 from rbs_tf.environments import names
 from tests.source_tree import ROOT
 
@@ -88,7 +90,9 @@ def test_every_training_command_parses():
             assert options.env in names.ATARI_GAMES | set(names.MINATAR_GAMES)
         for binding in options.gin_bindings:
             (statement,) = parsed(binding)
-            default(f"{statement.selector}.{statement.arg_name}")
+            assert (
+                f"{configuration.as_written(statement.selector)}.{statement.arg_name}" in settings.declared()
+            ), binding
 
 
 def test_every_module_that_is_run_exists_with_its_flags():
@@ -166,9 +170,6 @@ def test_every_public_name_is_on_the_api_page():
     assert [name for name in rbs_tf.__all__ if f"\n::: rbs_tf.{name}\n" not in text] == []
 
 
-# What a parameter is: bound in a gin file, or the default in the code. Nothing is imported for it.
-
-
 def parsed(text):
     """The statements of gin code; references stay text."""
 
@@ -212,74 +213,17 @@ def test_ratios_of_scalings_are_those_of_the_results(page, first, last):
     assert [ratio for ratio in ratios if ratio not in results] == []
 
 
-def configurables():
-    """Gin's name -> (module, node) of all that gin configures in the packages."""
-    found = {}
-    for package in ("agents", "networks", "rbs_tf"):
-        for path in (ROOT / package).rglob("*.py"):
-            module = ast.parse(path.read_text())
-            for node in module.body:
-                for decorator in getattr(node, "decorator_list", ()):
-                    if ast.unparse(decorator).startswith("gin.configurable"):
-                        name = ast.literal_eval(decorator.args[0]) if decorator.args else node.name
-                        found[name] = module, node
-    return found
-
-
-CONFIGURABLES = configurables()
 MODULES = ("agents", "networks", "environments", "scalings")  # that gin's names may have before them
 
 
-def default(parameter):
-    """The literal default of "RecurrentQNetwork.lstm_units" in the code; None if it has none.
-
-    Raises:
-      KeyError: there is no such configurable, or it has no such parameter.
-    """
-    configurable, name = parameter.split("/")[-1].split(".")[-2:]
-    module, node = CONFIGURABLES[configurable]
-    defaults = {}
-    if isinstance(node, ast.ClassDef):
-        fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
-        defaults |= {item.target.id: item.value for item in fields}
-        node = next((item for item in node.body if getattr(item, "name", "") == "__init__"), None)
-    if node is not None:
-        arguments = [*node.args.posonlyargs, *node.args.args]
-        missing = len(arguments) - len(node.args.defaults)
-        values = [None] * missing + node.args.defaults
-        pairs = [*zip(arguments, values, strict=True)]
-        pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-        defaults |= {argument.arg: value for argument, value in pairs}
-    value = defaults[name]
-    if isinstance(value, ast.Name):  # a constant of the module
-        assigned = {n.targets[0].id: n.value for n in module.body if isinstance(n, ast.Assign)}
-        value = assigned.get(value.id)
-    try:
-        return None if value is None else ast.literal_eval(value)
-    except ValueError:
-        return None
-
-
-def torso_setting(function, name):
-    """What `atari_torso`, `dqn_torso` or `small_torso` hands to ConvTorso."""
-    _, node = CONFIGURABLES[function]
-    call = next(item.value for item in node.body if isinstance(item, ast.Return))
-    return next(ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg == name)
-
-
-def hyper_parameters():
-    """(parameter, config, value as the page says it) of every cell of agent.md's table that holds a literal."""
-    for line in (DOCS / "agent.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) != 6 or not re.match(r"`\w+\.\w+`", cells[5]):
-            continue
-        parameter = re.match(r"`([\w.]+)`", cells[5])[1]
-        for config, cell in zip(("atari", "atari_small", "quickstart"), cells[2:5], strict=True):
-            if literal := re.fullmatch(r"`(.+)`", cell):
-                yield parameter, config, ast.literal_eval(literal[1])
+def parameters():
+    """Every parameter of what gin configures: configurable, as people write it -> its parameters."""
+    return {name: inspect.signature(configurable).parameters for name, configurable in configuration.ours()}
 
 
 def test_every_parameter_that_is_named_exists():
+    known = parameters()
+    assert len(known) > 25
     for words in code("\n\n".join(page.read_text() for page in PAGES)):
         for name in re.findall(r"(?<![\w./])[\w.]+\.\w+\b", words):
             *modules, configurable, parameter = name.split(".")
@@ -289,22 +233,15 @@ def test_every_parameter_that_is_named_exists():
                 if not modules
                 else modules[0] in MODULES
             )
-            if ours and configurable in CONFIGURABLES and name != "train.py":
-                default(f"{configurable}.{parameter}")
+            owner = f"environments.{configurable}" if configurable == "make" else configurable
+            if ours and owner in known and name != "train.py":
+                assert parameter in known[owner], name
 
 
-def test_the_table_of_hyper_parameters_says_what_counts():
-    for parameter, config, said in hyper_parameters():
-        bound = bindings(ROOT / f"configs/{config}.gin")
-        counts = bound.get(parameter, default(parameter))
-        if parameter.startswith("ConvTorso.") and parameter not in bound:
-            torso = bound.get("RecurrentQNetwork.image_torso", "@networks.small_torso").split(".")[-1]
-            counts = torso_setting(torso, parameter.split(".")[1])
-        assert counts == said, f"{parameter} of {config}"
-
-
-def test_the_table_of_hyper_parameters_has_every_binding_of_the_papers_setup():
-    told = {parameter for parameter, config, _ in hyper_parameters() if config == "atari"}
+def test_the_table_of_hyper_parameters_is_that_of_today():
+    page = hyper_parameters.PAGE.read_text()
+    assert hyper_parameters.with_table(page) == page, "run: python -m docs.hyper_parameters"
+    told = {name for name, setting in settings.declared().items() if setting.setting.paper}
     # How a run is spread over time and processes is no hyper-parameter.
     not_told = {
         "train.env",

@@ -183,7 +183,7 @@ def bound() -> Iterator[tuple[str, Any]]:
         if not _is_ours(gin.config._REGISTRY[selector]):
             continue
         for parameter, value in values.items():
-            name = f"{_as_written(selector)}.{parameter}"
+            name = f"{as_written(selector)}.{parameter}"
             try:
                 value = copy.deepcopy(value)
             except Exception as error:  # whatever a constructor raises that a reference with () calls
@@ -196,10 +196,11 @@ def bound() -> Iterator[tuple[str, Any]]:
 def ours() -> list[tuple[str, Callable]]:
     """The configurables of this program that are imported, by the names that people write."""
     entries = gin.config._REGISTRY.items()  # gin has no public list of its configurables
-    return sorted((_as_written(selector), entry.wrapped) for selector, entry in entries if _is_ours(entry))
+    return sorted((as_written(selector), entry.wrapped) for selector, entry in entries if _is_ours(entry))
 
 
-def _as_written(selector: str) -> str:
+def as_written(selector: str) -> str:
+    """A configurable's name as people write it, without a module where none is needed."""
     return re.sub(r"^(agents|networks|scalings)\.", "", selector)
 
 

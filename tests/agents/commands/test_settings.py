@@ -7,18 +7,23 @@ import gin
 import pytest
 
 import agents.running.cluster  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration, settings
+from agents.commands import settings
 from agents.commands.settings import declared
 from agents.commands.train import main
 
 # Some of what the program passes itself: parts, specs, seeds, names; and what is for Python alone.
 GIVEN = (
     *("MultiHeadPolicy.seed", "MultiHeadPolicy.decode", "RecurrentMultiHeadAgent.seed"),
-    *("RecurrentMultiHeadAgent.summary_interval", "RecurrentQNetwork.outputs_per_action", "RecurrentQNetwork.name"),
+    *(
+        "RecurrentMultiHeadAgent.summary_interval",
+        "RecurrentQNetwork.outputs_per_action",
+        "RecurrentQNetwork.name",
+    ),
     *("environments.make.num_envs", "environments.make.seed", "ConvTorso.seed", "atari_torso.seed"),
     *("two_hot.limit", "return_based.sigma_v", "Replay.sampler"),
 )
-SIGNED = {"hl_gauss.v_min", "hl_gauss.v_max"}  # may be negative
+# Beyond their kind: may be negative, may be infinite.
+ALSO = {("hl_gauss.v_min", "-5"), ("hl_gauss.v_max", "-5"), ("Replay.error_buffer", "1e400")}
 # A value of each kind, and the annotations that it may fit.
 VALUES = {
     "'many'": ("str", "Callable"),
@@ -56,8 +61,13 @@ def test_the_list_has_the_default_the_range_and_the_meaning_of_every_setting(cap
     entries = dict(re.findall(r"^(\S+)(?: = .*)?\n((?:    .*\n)+)", said, re.M))
     assert set(entries) == set(declared())
     for name, text in entries.items():
-        assert len(" ".join(text.split())) > len(declared()[name].expected) + 5, name  # a docstring without it
-    assert "SequenceShape.burn_in = 20\n    a whole number of at least 0 (environment steps). rows before" in said
+        assert len(" ".join(text.split())) > len(declared()[name].expected) + 5, (
+            name
+        )  # a docstring without it
+    assert (
+        "SequenceShape.burn_in = 20\n    a whole number of at least 0 (environment steps). rows before"
+        in said
+    )
 
 
 def may_fit(hint, value):
@@ -85,7 +95,7 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(refused):
     for value in VALUES:
         tried = 0
         for name, setting in declared().items():
-            if not may_fit(str(setting.hint), value) and not (value == "-5" and name in SIGNED):
+            if not may_fit(str(setting.hint), value) and (name, value) not in ALSO:
                 said = refused(f"--gin_bindings={name} = {value}")
                 assert name in said or "NOTHING" in said, (name, value)
                 tried += 1

@@ -37,7 +37,7 @@ def test_names_and_settings_choose_the_rules():
         ("pong", {}, 6),
         ("breakout", {}, 4),
         ("minatar/space_invaders", {}, 4),
-        ("MinAtar/SpaceInvaders-v1", {"full_action_set": None}, 4),
+        ("MinAtar/SpaceInvaders-v1", {}, 4),
     ):
         assert environments.make(name, **{"full_action_set": False} | settings).num_actions == actions
     env, same = (environments.make(name, seed=4) for name in ("ALE/SpaceInvaders-v5", "space_invaders"))
