@@ -48,14 +48,13 @@ class StatisticsLog:
     def __init__(self, root_dir: str | os.PathLike, position: tuple[int, int] = (0, 0)):
         self._folder = pathlib.Path(root_dir) / "statistics"
         self._folder.mkdir(parents=True, exist_ok=True)
-        step, self._since = position
+        self._position = position
         self.keys = {key for key, _ in self._records()}
-        self._open(step, max([self._since, *(number + 1 for _, number in _files(self._folder))]))
+        self._open(position[0], max([position[1], *(number + 1 for _, number in _files(self._folder))]))
 
-    def kept(self) -> Iterator[dict[str, np.ndarray]]:
+    def kept(self) -> list[dict[str, np.ndarray]]:
         """Every report since the position that was given, in order."""
-        for _, report in self._records():
-            yield report
+        return [report for _, report in self._records()]
 
     def append(self, key: int, report: Mapping[str, np.ndarray]) -> None:
         """Writes a report down; returns when the operating system has it.
@@ -91,9 +90,8 @@ class StatisticsLog:
         return step, number
 
     def _records(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        for (_, number), path in _files(self._folder).items():
-            if number >= self._since:
-                yield from _read(path)
+        for path in _files_since(self._folder, self._position):
+            yield from _read(path)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -111,10 +109,8 @@ def forget_after(root_dir: str | os.PathLike, position: tuple[int, int]) -> None
 
     Such a run collects the same steps again, which must not count twice.
     """
-    _, since = position
-    for (_, number), path in _files(pathlib.Path(root_dir) / "statistics").items():
-        if number >= since:
-            path.unlink()
+    for path in _files_since(pathlib.Path(root_dir) / "statistics", position):
+        path.unlink()
 
 
 def _files(folder: pathlib.Path) -> dict[tuple[int, int], pathlib.Path]:
@@ -122,6 +118,10 @@ def _files(folder: pathlib.Path) -> dict[tuple[int, int], pathlib.Path]:
     named = ((re.fullmatch(r"(\d+)-(\d+)\.tfrecord", path.name), path) for path in folder.glob("*.tfrecord"))
     ours = {(int(name[1]), int(name[2])): path for name, path in named if name}
     return dict(sorted(ours.items(), key=lambda file: file[0][1]))
+
+
+def _files_since(folder: pathlib.Path, position: tuple[int, int]) -> list[pathlib.Path]:
+    return [path for (_, number), path in _files(folder).items() if number >= position[1]]
 
 
 def _read(path: pathlib.Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
