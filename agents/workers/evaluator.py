@@ -76,16 +76,12 @@ class Evaluator:
           EnvironmentFault: see `Collector.run`.
         """
         batch, played = self._environment.batch_size, 0
-        time_step, policy_state = (
-            self._step(0, self._environment.reset),
-            self._policy.get_initial_state(batch),
-        )
-        returns, lengths = [], []
+        time_step = self._step(0, self._environment.reset)
+        policy_state = self._policy.get_initial_state(batch)
+        returns, lengths, errors = [], [], []
         to_play = np.full(batch, episodes_per_environment)
-        score, steps = np.zeros(batch), np.zeros(batch, np.int64)
         # Reward, discount and values of every step of an episode.
         histories: list[list] = [[] for _ in range(batch)]
-        errors = []
         while to_play.any():
             if stopped():
                 return None
@@ -94,19 +90,18 @@ class Evaluator:
             played += 1
             self.steps += 1
             time_step = self._step(played, self._environment.step, result.action.numpy())
-            first = time_step.is_first()
-            score, steps = np.where(first, 0.0, score + time_step.reward), np.where(first, 0, steps + 1)
-            cut = steps == self._max_steps
-            finished = (time_step.is_last() | cut) & (to_play > 0)
-            returns.extend(score[finished])
-            lengths.extend(steps[finished])
             values = result.info.taken_values.numpy()
-            for index in np.flatnonzero((to_play > 0) & ~first):
-                histories[index].append((time_step.reward[index], time_step.discount[index], values[index]))
-            for index in np.flatnonzero(finished):
-                errors.append(self._value_errors(*map(np.array, zip(*histories[index], strict=True))))
-                histories[index].clear()
-            to_play = np.where(cut, 0, to_play - finished)
+            for index in np.flatnonzero((to_play > 0) & ~time_step.is_first()):
+                history = histories[index]
+                history.append((time_step.reward[index], time_step.discount[index], values[index]))
+                cut = len(history) == self._max_steps
+                if cut or time_step.is_last()[index]:
+                    rewards, discounts, taken = map(np.array, zip(*history, strict=True))
+                    returns.append(sum(rewards.tolist()))
+                    lengths.append(len(history))
+                    errors.append(self._value_errors(rewards, discounts, taken))
+                    history.clear()
+                    to_play[index] = 0 if cut else to_play[index] - 1
         return Evaluation(np.array(returns), np.array(lengths), _relative(np.sum(errors, axis=0)))
 
     def _step(self, played: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:

@@ -93,8 +93,6 @@ def test_every_transition_of_an_episode_is_accounted_for(transitions, terminal):
     rows = episode(transitions, terminal)
     windows = cut(rows, PAPER, round_size=16)
     check_episode(windows, rows, PAPER)
-    final = [stored.discount[stored.observation[:, 1] == transitions + 1] for stored, _, _ in windows]
-    assert set(np.concatenate(final)) == {0.0 if terminal else 1.0}
 
 
 def test_windows_of_the_paper():
@@ -102,17 +100,6 @@ def test_windows_of_the_paper():
     assert {transitions: list(PAPER.starts(transitions)) for transitions in starts} == starts
     # Blocks divide windows and their distance.
     assert (PAPER.rows, PAPER.block, PAPER.blocks) == (105, 5, 21)
-
-
-def test_the_first_window_of_an_episode_begins_with_padding_and_a_zero_state():
-    ((stored, core_state, _),) = cut(episode(3), PAPER, round_size=2)
-    expected = [StepType.LAST] * 20 + [StepType.FIRST, MID, MID, StepType.LAST, StepType.LAST]
-    assert stored.step_type[:25].tolist() == expected and not core_state.any()
-
-
-def test_the_stored_state_is_the_one_that_enters_the_windows_first_row():
-    windows = cut(episode(200, number=5), PAPER, round_size=7)
-    assert [state[:2].tolist() for _, state, _ in windows] == [[0, 0], [5, 20], [5, 60], [5, 100]]
 
 
 shapes = st.builds(
