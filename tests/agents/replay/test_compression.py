@@ -1,4 +1,4 @@
-"""Observations come out of their strings as they went in, to the bit, and a learner sees no difference."""
+"""Observations come out of their strings as they went in, to the bit."""
 
 import zlib
 
@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.replay.compression import compress, decompress_batch, level_for
-from agents.targets import Packed, Sequence, SequenceShape, Steps, unpacked
+from agents.targets import Sequence, Steps, unpacked
 from rbs_tf import environments
-from tests.agents.replay.streams import HEADS, STATE, replay_class, rows_of
 
 # Pieces: all of it, lines, halves and quarters.
 SHAPES = [(), (5,), (4, 2), (6, 8, 3), (3, 96, 4), (2, 50, 6), (700,)]
@@ -108,29 +107,3 @@ def test_large_images_alone_are_compressed_unasked():
     vectors = tf.TensorSpec((20_000,), tf.float32)
     assert [level_for(spec, None) for spec in (frames, flags, vectors)] == [3, 0, 0]
     assert level_for(flags, 9) == 9 and level_for(frames, 0) == 0
-
-
-def test_batches_are_those_of_a_replay_without_compression(backend):
-    shape, spec = SequenceShape(burn_in=2, length=4, period=2, n_step=2), tf.TensorSpec((6, 8, 3), tf.uint8)
-    frames = np.random.default_rng(0).integers(0, 3, size=(40, *spec.shape), dtype=np.uint8) * 80
-
-    def batch(compression: int, packed: bool) -> list[np.ndarray]:
-        options = {"capacity": 200, "min_sequences": 1, "error_buffer": 50.0}
-        replay = replay_class(backend)(shape, spec, STATE, HEADS, compression=compression, **options)
-        writer = replay.writer()
-        for start in range(0, 40, shape.block):
-            t = np.arange(start, start + shape.block)
-            writer.append(rows_of(frames[t], t % 3, t, t * 0.1, 1.0, np.ones(4)), starts_window=True)
-            if start + shape.block >= shape.rows:
-                writer.insert(float(start == 12))  # a single window can be drawn: which draws are the same
-        writer.flush()
-        sequence, _ = next(iter(replay.dataset(8, packed=packed)))
-        assert isinstance(sequence.steps.observation, Packed) == (packed and compression > 0)
-        replay.stop()
-        return [column.numpy() for column in tf.nest.flatten(unpacked(sequence, spec))]
-
-    plain = batch(0, packed=True)
-    np.testing.assert_array_equal(plain[1][3, :, 0, 0, 0], frames[6:14, 0, 0, 0])
-    for packed in (False, True):
-        for ours, expected in zip(batch(3, packed), plain, strict=True):
-            np.testing.assert_array_equal(ours, expected, strict=True)

@@ -2,7 +2,6 @@
 
 import math
 import pathlib
-import time
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import tensorflow as tf
 from agents.replay import memory as replay_memory
 from agents.replay.replay import LOCAL, REVERB, StatisticsReport
 from agents.storage.checkpoint import ReplayFolders
-from agents.targets import SequenceShape
+from agents.targets import Packed, SequenceShape, unpacked
 from rbs_tf.scalings import MomentsWithMaxima
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, first_rows, replay_class
@@ -21,7 +20,9 @@ from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream
 def test_a_sequence_comes_out_as_it_went_in(make, compression):
     replay = make(compression=compression)
     Stream(replay).insert(3)
-    sequence, info = next(iter(replay.dataset(batch_size=20)))
+    sequence, info = next(iter(replay.dataset(batch_size=20, packed=True)))
+    assert isinstance(sequence.steps.observation, Packed) == bool(compression)
+    sequence = unpacked(sequence, OBSERVATION)
     starts = np.array(first_rows(sequence))
     assert set(starts) == {0, 2, 4}
     t = np.arange(8) + starts[:, None]
@@ -134,11 +135,11 @@ def test_reading_ahead_draws_no_more_than_told(make):
     replay = make(read_ahead=2)
     Stream(replay).insert(40)
     batches = iter(replay.dataset(batch_size=4))
-    next(batches)
-    while replay.sampled < 12:
-        time.sleep(0.01)
-    time.sleep(0.1)
-    assert replay.sampled == 12  # one batch in use, two waiting
+    for used in range(1, 6):
+        next(batches)
+        while replay.sampled < 4 * (used + 2):  # one batch in use, two waiting
+            pass
+        assert replay.sampled == 4 * (used + 2)
 
 
 def test_a_priority_that_no_draw_could_use_is_refused(make):

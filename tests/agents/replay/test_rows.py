@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from tf_agents.trajectories.time_step import StepType
 
 from agents.replay.rows import Piece, Rows, SequenceCutter
-from agents.storage.state import from_bytes, to_bytes
 from agents.targets import SequenceShape
 
 MID = 1
@@ -153,27 +152,3 @@ def test_impossible_shapes_are_refused():
     ):
         with pytest.raises(ValueError, match=words):
             SequenceShape(**settings)
-
-
-@given(
-    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=4),
-    round_size=st.integers(1, 25),
-    cut_at=st.integers(0, 150),
-    shape=st.sampled_from([SequenceShape(2, 4, 2, 2), SequenceShape(0, 6, 4, 3), SequenceShape(3, 5, 5, 1)]),
-)
-def test_a_cutter_goes_on_where_another_was(lengths, round_size, cut_at, shape):
-    rows = Rows.concatenate([episode(length, number=number) for number, length in enumerate(lengths)])
-    whole, cutter, pieces = SequenceCutter(shape), SequenceCutter(shape), []
-    expected = whole.cut(rows)
-    for index, each in enumerate(in_rounds(rows, round_size)):
-        if index == cut_at // round_size:
-            state, cutter = cutter.state(), SequenceCutter(shape)
-            cutter.restore(from_bytes(to_bytes(state)))
-        pieces += cutter.cut(each)
-    assert len(pieces) == len(expected)
-    for piece, same in zip(pieces, expected, strict=True):
-        assert piece.starts_window == same.starts_window
-        assert_same(piece.block, same.block)
-        assert (piece.window is None) == (same.window is None)
-        if piece.window is not None:
-            assert_same(piece.window, same.window)

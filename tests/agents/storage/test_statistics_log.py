@@ -70,8 +70,11 @@ def test_falling_back_to_an_older_checkpoint_brings_what_came_after_it(tmp_path)
     log = written(tmp_path, [7])
     older = checkpoint(log, 100)
     append(log, 8)
-    newer = checkpoint(log, 200, oldest=100)
+    newer = log.begin_file(200)
+    assert log.keys == {8}  # until it is written
+    log.saved(oldest=100)
     append(log, 2**64 - 1)
+    assert log.keys == {2**64 - 1}
     assert_kept(StatisticsLog(tmp_path, newer), 2**64 - 1)
     fallen_back = StatisticsLog(tmp_path, older)
     assert_kept(fallen_back, 8, 2**64 - 1)

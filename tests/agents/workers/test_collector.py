@@ -1,6 +1,7 @@
 """The collector against a real replay: scripted episodes go in, every step of them is accounted for."""
 
 import collections
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -98,6 +99,14 @@ def test_statistics_are_there_before_the_sequences_that_they_scale(start):
         collector.run(40)
     assert replay.size == 0
     assert merged(drained(replay)).count.tolist() == [collector_rows(40, 8) * 4] * 2
+
+
+def test_a_round_waits_until_its_windows_are_in_the_table(start):
+    collector, _ = start(ScriptedEnvironment([[8]]), shape=SMALL)
+    (writer,) = collector._writers
+    writer.flush = mock.Mock()
+    collector.run(40)
+    writer.flush.assert_called_once()
 
 
 def collector_rows(rows: int, length: int) -> int:
