@@ -65,7 +65,7 @@ def listed() -> str:
 
 def meanings() -> dict[str, str]:
     """What the docstrings say of each argument, by the names that people write."""
-    found = {}
+    found: dict[str, str] = {}
     for name, configurable in configuration.ours():
         documentation = inspect.getdoc(configurable) or ""
         arguments = re.search(r"^Args:\n((?:  .*\n|\n)*)", documentation + "\n", re.M)

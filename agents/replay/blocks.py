@@ -58,29 +58,24 @@ class Layout:
 
     def block(self, rows: Rows, starts_window: bool) -> Block:
         """Packs rows [block]; copies all of them."""
-        scalars = np.empty((len(rows), len(SCALARS)), np.float32)
-        for column, name in enumerate(SCALARS):
-            scalars[:, column] = getattr(rows, name)
+        scalars = np.array([getattr(rows, name) for name in SCALARS], np.float32).T.copy()
         observation = compress(rows.observation, self.level) if self.level else np.array(rows.observation)
         return Block(observation, scalars, np.array(rows.core_state[0]) if starts_window else None)
 
     def sequence(self, columns: Mapping[str, tf.Tensor], probability: Any, table_size: Any) -> Sequence:
         """Unpacks a batch in graphs: the columns of `signature`, [B, ...]; compressed observations become `Packed`."""
-        shape = self.shape
-        observation = columns[self.observations]
+        shape, observation = self.shape, columns[self.observations]
         if self.level:
             observation = decompress_batch(observation, shape.block, self.observation_spec)
         else:
             observation = tf.reshape(observation, (-1, shape.rows, *self.observation_spec.shape))
         scalars = tf.unstack(tf.reshape(columns["scalars"], (-1, shape.rows, len(SCALARS))), axis=-1)
-        steps = Steps(observation=observation, **dict(zip(SCALARS, scalars, strict=True)))
-        steps = steps._replace(
-            step_type=tf.cast(steps.step_type, tf.int32),
-            previous_action=tf.cast(steps.previous_action, tf.int32),
-        )
+        of_rows = dict(zip(SCALARS, scalars, strict=True))
+        for name in ("step_type", "previous_action"):
+            of_rows[name] = tf.cast(of_rows[name], tf.int32)
         states = tf.split(columns["core_state"], self._state_sizes, axis=-1)
         core_state = tf.nest.pack_sequence_as(self._state_spec, states)
-        return Sequence(steps, core_state, probability, table_size)
+        return Sequence(Steps(observation=observation, **of_rows), core_state, probability, table_size)
 
 
 def columns_of(blocks: list[Block]) -> dict[str, list[np.ndarray]]:
@@ -97,7 +92,7 @@ def columns_of(blocks: list[Block]) -> dict[str, list[np.ndarray]]:
     if blocks and isinstance(blocks[0].observation, bytes):
         columns["lengths"] = [np.array([len(block.observation)]) for block in blocks]
         columns["observations"] = [np.frombuffer(block.observation, np.uint8) for block in blocks]
-    return columns
+    return {name: parts for name, parts in columns.items() if parts}
 
 
 def blocks_of(columns: Mapping[str, np.ndarray]) -> list[Block]:

@@ -24,18 +24,9 @@ _PIECE = 256  # bytes; longer lines are halved
 
 
 def level_for(spec: tf.TensorSpec, level: int | None) -> int:
-    """zlib's level for such observations: as asked for, or by their size where None; 0 leaves them as they are.
-
-    Raises:
-      ValueError: a level that zlib does not have.
-    """
-    if level is None:
-        return _LEVEL if spec.dtype == tf.uint8 and spec.shape.num_elements() >= _LARGE else 0
-    if not isinstance(level, int) or not 0 <= level <= 9:
-        raise ValueError(
-            f"Replay.compression is zlib's level, from 1 to 9, 0 for none or None to choose by size; got {level!r}"
-        )
-    return level
+    """zlib's level for such observations: as asked for, or by their size where None; 0 leaves them as they are."""
+    by_size = _LEVEL if spec.dtype == tf.uint8 and spec.shape.num_elements() >= _LARGE else 0
+    return by_size if level is None else level
 
 
 def compress(rows: np.ndarray, level: int) -> bytes:
@@ -43,7 +34,8 @@ def compress(rows: np.ndarray, level: int) -> bytes:
 
     It holds the number of each piece, int32 [R, P], then the pieces in the order of their first appearance.
     """
-    lines, size = _lines(rows.shape[1:]), _piece(rows.shape[1:], rows.itemsize)
+    lines = rows.shape[1] if rows.ndim > 2 else 1
+    size = _piece(rows.shape[1:], rows.itemsize)
     # As strings of bytes NumPy compares pieces in one go; it skips zeros at their ends, which makes no two alike.
     flat = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8).view(f"S{size}")
     pieces = flat.reshape(len(rows), lines, -1)
@@ -83,13 +75,8 @@ def decompress_batch(strings: tf.Tensor, rows: int, spec: tf.TensorSpec) -> Pack
 
 
 def _piece(shape: tuple[int, ...], itemsize: int) -> int:
-    """Bytes of the pieces of such an observation: a line of an image, halved while it is long and can be."""
-    size = math.prod(shape) // _lines(shape) * itemsize
+    """Bytes of the pieces of such an observation: a line of an image, or all of it, halved while long and even."""
+    size = math.prod(shape[len(shape) > 1 :]) * itemsize
     while size > _PIECE and size % 16 == 0:
         size //= 2
     return size
-
-
-def _lines(shape: tuple[int, ...]) -> int:
-    """Lines of an image; what is none is one line."""
-    return shape[0] if len(shape) > 1 else 1

@@ -3,12 +3,31 @@
 Each block of rows is kept once, in an array of its own, for as long as a window refers to it: a full table takes what
 its windows hold, however short the episodes are. Sequence k, by order of insertion, stands in place k mod the table's
 size, as the oldest leaves first: keys need no index.
+
+A checkpoint is a folder of .npy files and one of JSON, nothing that could run code:
+
+    table.json          settings, counts, the state of the random number generator
+    priorities.npy      float64 [N], oldest sequence first
+    windows.npy         int64 [N, blocks of a window]: which blocks each sequence is made of
+    statistics.npz      the queue
+
+and its M blocks, one behind the other, in the columns of `columns_of`:
+
+    observations.npy    [M rows of a block, ...]; compressed: uint8, bytes
+    lengths.npy         int64 [M], bytes of each block; only if they are compressed
+    scalars.npy         float32 [M rows of a block, 4]
+    starts.npy          bool [M]: does a window begin there?
+    core_states.npy     float32 [those, S]
+
+Blocks are written and read one by one, so that neither way takes the memory a second time.
 """
 
 from __future__ import annotations
 
 import collections
 import itertools
+import json
+import pathlib
 import shutil
 import threading
 import uuid
@@ -18,31 +37,28 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agents.replay import local_files
 from agents.replay.blocks import Block, Layout, blocks_of, columns_of
-from agents.replay.local_files import Table
 from agents.replay.replay import (
     LOCAL,
-    REVERB,
+    TABLE,
     Drawn,
     Replay,
     ReplayStopped,
     StatisticsReport,
     Writer,
+    begins_with,
     check_priority,
-    difference,
-    other_backend,
-    other_settings,
-    written_by,
+    check_same,
 )
 from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
 from agents.storage.checkpoint import ReplayFolders
-from agents.storage.state import State
+from agents.storage.state import State, from_bytes, joined, part, to_bytes
 from agents.targets import Sequence, SequenceShape
 from rbs_tf import ReturnMoments
 
 _FOLDER = "local"  # under `ReplayFolders.writes_to`
+_STATISTICS = "statistics.npz"
 _FORMAT = 2  # of checkpoints, and of the collector's state beside them
 _OF_DRAWS = (tf.float32, tf.int64, tf.uint64, tf.float64)  # probability, the table's size, key and priority
 
@@ -63,6 +79,8 @@ class LocalReplay(Replay):
       ValueError: as `Replay`, and a checkpoint of the other backend.
     """
 
+    inserted = sampled = 0
+
     def __init__(
         self,
         shape: SequenceShape,
@@ -78,44 +96,33 @@ class LocalReplay(Replay):
         self._random = np.random.Generator(np.random.PCG64(seed))
         self._lock = threading.Lock()  # batches that are read ahead are drawn in another thread
         self._closed = False
-        self._inserted = self._sampled = self._oldest = 0
+        self._oldest = 0  # key of the oldest sequence
         self._windows: list[tuple[Block, ...]] = [()] * self._max_size
         self._priorities = np.zeros(self._max_size)
         self._weights = SumTree(self._max_size) if self.sampler == "prioritized" else None
         self._queue: collections.deque[tuple[int, StatisticsReport]] = collections.deque()
         self._folder = None if folders is None else folders.writes_to / _FOLDER
-        if folders is not None and folders.begins_with is not None:
-            self._restore(folders)
+        if (checkpoint := begins_with(folders, LOCAL)) is not None:
+            self._restore(checkpoint)
 
     @property
     def size(self) -> int:
-        return self._inserted - self._oldest
-
-    @property
-    def inserted(self) -> int:
-        return self._inserted
-
-    @property
-    def sampled(self) -> int:
-        return self._sampled
+        return self.inserted - self._oldest
 
     def writer(self) -> LocalWriter:
         return LocalWriter(self._insert, self._layout)
 
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        specs = {
-            name: tf.TensorSpec((batch_size, *spec.shape), spec.dtype)
-            for name, spec in self._layout.signature.items()
-        }
-        of_draws = [tf.TensorSpec((batch_size,), dtype) for dtype in _OF_DRAWS]
-        flat = [*specs.values(), *of_draws]
+        signature = self._layout.signature
+        dtypes = [*(spec.dtype for spec in signature.values()), *_OF_DRAWS]
+        shapes = [*(spec.shape for spec in signature.values()), *((),) * len(_OF_DRAWS)]
 
         def draw(_: tf.Tensor) -> tuple[Sequence, Drawn]:
-            drawn = tf.numpy_function(lambda: self._batch(batch_size), (), [spec.dtype for spec in flat])
-            for column, spec in zip(drawn, flat, strict=True):
-                column.set_shape(spec.shape)
+            drawn = tf.numpy_function(lambda: self._batch(batch_size), (), dtypes)
+            for column, shape in zip(drawn, shapes, strict=True):
+                column.set_shape((batch_size, *shape))
             *columns, probability, table_size, key, priority = drawn
-            windows = dict(zip(specs, columns, strict=True))
+            windows = dict(zip(signature, columns, strict=True))
             return self._layout.sequence(windows, probability, table_size), Drawn(key, priority)
 
         return draws.map(draw)
@@ -134,22 +141,62 @@ class LocalReplay(Replay):
             self._queue.popleft()
 
     def checkpoint(self) -> str:
-        if self._folder is None:
+        folder = self._folder
+        if folder is None:
             raise ValueError("a replay that was given no folders has nowhere to write a checkpoint")
-        shutil.rmtree(self._folder, ignore_errors=True)  # of an attempt that failed
-        self._folder.mkdir()
+        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed
+        folder.mkdir()
         with self._lock:
-            keys = np.arange(self._oldest, self._inserted)
-            table = Table(
-                self._identity(),
-                {"inserted": self._inserted, "sampled": self._sampled, "oldest": self._oldest},
-                self._random.bit_generator.state,
-                [self._windows[place] for place in (keys % self._max_size).tolist()],
-                self._priorities[keys % self._max_size],
-                list(self._queue),
-            )
-            local_files.write(self._folder, table)
-        return str(self._folder)
+            places = np.arange(self._oldest, self.inserted) % self._max_size
+            windows = [self._windows[place] for place in places.tolist()]
+            # Blocks are their own identity: the table keeps them alive meanwhile.
+            blocks = {id(block): block for window in windows for block in window}
+            numbers = {identity: number for number, identity in enumerate(blocks)}
+            numbered = [[numbers[id(block)] for block in window] for window in windows]
+            np.save(folder / "windows.npy", np.array(numbered, np.int64))
+            np.save(folder / "priorities.npy", self._priorities[places])
+            for name, parts in columns_of(list(blocks.values())).items():
+                _save(folder / f"{name}.npy", parts)
+            reports = joined({str(key): report for key, report in self._queue})
+            (folder / _STATISTICS).write_bytes(to_bytes(reports))
+            described = {
+                "settings": self._identity(),
+                "counts": {"inserted": self.inserted, "sampled": self.sampled, "oldest": self._oldest},
+                "random": self._random.bit_generator.state,
+                "reports": [key for key, _ in self._queue],
+            }
+            (folder / TABLE).write_text(json.dumps(described))
+        return str(folder)
+
+    def _restore(self, folder: pathlib.Path) -> None:
+        """Begins with what `checkpoint` has written."""
+        described = json.loads((folder / TABLE).read_text())
+        check_same(described["settings"], self._identity(), "sequences")
+        columns = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+        counts = described["counts"]
+        self.inserted, self.sampled, self._oldest = (counts[of] for of in ("inserted", "sampled", "oldest"))
+        self._random.bit_generator.state = described["random"]
+        places, blocks = np.arange(self._oldest, self.inserted) % self._max_size, blocks_of(columns)
+        for place, window in zip(places.tolist(), columns["windows"].tolist(), strict=True):
+            self._windows[place] = tuple(blocks[number] for number in window)
+        self._set_priorities(places, np.array(columns["priorities"]))
+        reports = from_bytes((folder / _STATISTICS).read_bytes())
+        self._queue.extend((key, part(reports, str(key))) for key in described["reports"])
+
+    def _identity(self) -> dict[str, Any]:
+        """Settings that a checkpoint belongs to."""
+        exponent = f", exponent {self._settings.priority_exponent}" if self.sampler == "prioritized" else ""
+        return {
+            "format": _FORMAT,
+            "capacity in sequences": self._max_size,
+            "replay_ratio": self.replay_ratio,
+            "min_sequences": self.min_sequences,
+            "sampler": self.sampler + exponent,
+            "signature": {
+                name: [list(spec.shape), spec.dtype.name] for name, spec in self._layout.signature.items()
+            },
+            "statistics": list(self._moments_shape),
+        }
 
     def stop(self) -> None:
         self._closed = True
@@ -162,17 +209,11 @@ class LocalReplay(Replay):
             raise ReplayStopped("The replay was stopped; what was being written is lost")
         with self._lock:
             if self.size == self._max_size:
-                self._drop_oldest()
-            place = self._inserted % self._max_size
+                self._oldest += 1
+            place = self.inserted % self._max_size
             self._windows[place] = window
-            self._inserted += 1
+            self.inserted += 1
             self._set_priorities(np.array([place]), np.array([priority]))
-
-    def _drop_oldest(self) -> None:
-        place = self._oldest % self._max_size
-        self._windows[place] = ()
-        self._set_priorities(np.array([place]), np.zeros(1))
-        self._oldest += 1
 
     def _set_priorities(self, places: np.ndarray, priorities: np.ndarray) -> None:
         self._priorities[places] = priorities
@@ -186,7 +227,7 @@ class LocalReplay(Replay):
             raise FloatingPointError(f"Priorities must be finite and not negative, got {priorities}")
         keys = keys.astype(np.int64)
         with self._lock:
-            there = (keys >= self._oldest) & (keys < self._inserted)
+            there = (keys >= self._oldest) & (keys < self.inserted)
             self._set_priorities(keys[there] % self._max_size, priorities[there])
 
     def _batch(self, batch_size: int) -> list[np.ndarray]:
@@ -197,7 +238,7 @@ class LocalReplay(Replay):
             places = keys % self._max_size
             windows = [self._windows[place] for place in places.tolist()]
             priorities = self._priorities[places]
-            self._sampled += batch_size
+            self.sampled += batch_size
         blocks = list(itertools.chain.from_iterable(windows))
         stored = [block.observation for block in blocks]
         observations = np.array(stored, object) if self._layout.level else np.stack(stored)
@@ -227,46 +268,9 @@ class LocalReplay(Replay):
         keys = self._oldest + self._random.integers(self.size, size=batch_size)
         return keys, np.full(batch_size, 1.0 / self.size)
 
-    def _identity(self) -> dict[str, Any]:
-        """Settings that a checkpoint belongs to."""
-        exponent = f", exponent {self._settings.priority_exponent}" if self.sampler == "prioritized" else ""
-        return {
-            "format": _FORMAT,
-            "capacity in sequences": self._max_size,
-            "replay_ratio": self.replay_ratio,
-            "min_sequences": self.min_sequences,
-            "sampler": self.sampler + exponent,
-            "signature": {
-                name: [list(spec.shape), spec.dtype.name] for name, spec in self._layout.signature.items()
-            },
-            "statistics": list(self._moments_shape),
-        }
-
-    def _restore(self, folders: ReplayFolders) -> None:
-        assert folders.begins_with is not None
-        if written_by(folders.begins_with) != LOCAL:
-            raise other_backend(REVERB, LOCAL)
-        if listed := difference(local_files.settings(folders.begins_with), self._identity()):
-            raise other_settings(listed, "sequences")
-        table = local_files.read(folders.begins_with)
-        self._inserted, self._sampled, self._oldest = (
-            table.counts[name] for name in ("inserted", "sampled", "oldest")
-        )
-        self._random.bit_generator.state = table.random
-        places = np.arange(self._oldest, self._inserted) % self._max_size
-        for place, window in zip(places.tolist(), table.windows, strict=True):
-            self._windows[place] = window
-        self._set_priorities(places, table.priorities)
-        self._queue.extend(table.reports)
-
 
 class LocalWriter(Writer):
-    """Keeps an environment's last blocks, and hands windows of them to the table; made by `LocalReplay.writer`.
-
-    Args:
-      insert: takes a window and its priority.
-      layout: of blocks.
-    """
+    """Keeps an environment's last blocks, and hands windows of them to the table; made by `LocalReplay.writer`."""
 
     def __init__(self, insert: Callable[[tuple[Block, ...], float], None], layout: Layout):
         self._insert, self._layout = insert, layout
@@ -285,10 +289,22 @@ class LocalWriter(Writer):
         # A window to come has one block more than these; nothing refers to blocks before the first that starts one.
         recent = list(self._recent)[max(len(self._recent) - self._layout.shape.blocks + 1, 0) :]
         recent = list(itertools.dropwhile(lambda block: block.core_state is None, recent))
-        return {name: np.concatenate(parts) for name, parts in columns_of(recent).items() if parts}
+        return {name: np.concatenate(parts) for name, parts in columns_of(recent).items()}
 
     def restore(self, state: State) -> None:
         self._recent.extend(blocks_of(state))
 
     def close(self) -> None:
         self._recent.clear()
+
+
+def _save(path: pathlib.Path, parts: list[np.ndarray]) -> None:
+    """Writes what `np.save` would of them one behind the other."""
+    described = {
+        "descr": np.lib.format.dtype_to_descr(parts[0].dtype),
+        "fortran_order": False,
+        "shape": (sum(map(len, parts)), *parts[0].shape[1:]),
+    }
+    with open(path, "wb", buffering=1 << 20) as file:
+        np.lib.format.write_array_header_1_0(file, described)
+        file.writelines(array.data for array in parts)

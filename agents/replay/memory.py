@@ -39,40 +39,29 @@ def estimate_memory(
     of_row, of_block, of_sequence = _OVERHEADS[backend]
     overhead = of_row + of_block // shape.block
     row = size * observation_spec.dtype.size + overhead
-    pixels = tuple(observation_spec.shape) if observation_spec.dtype == tf.uint8 else ()
-    if backend == "local" and not compression:
-        pixels = ()
-    if pixels == ATARI_FRAME:
-        row = _ATARI_ROW[compression > 0]
-    elif len(pixels) == 3 and min(pixels[:2]) >= _PICTURE_SIDE:
-        row = round(_PICTURE_SHARE[compression > 0] * size) + overhead
+    if observation_spec.dtype == tf.uint8 and (compression or backend != "local"):
+        pixels = tuple(observation_spec.shape)
+        if pixels == ATARI_FRAME:
+            row = _ATARI_ROW[compression > 0]
+        elif len(pixels) == 3 and min(pixels[:2]) >= _PICTURE_SIDE:
+            row = round(_PICTURE_SHARE[compression > 0] * size) + overhead
     state = sum(spec.shape.num_elements() * spec.dtype.size for spec in tf.nest.flatten(state_spec))
     return capacity * row + capacity // shape.period * (state + of_sequence)
 
 
-def check_memory(
-    observation_spec: tf.TensorSpec,
-    state_spec: Any,
-    shape: SequenceShape,
-    capacity: int,
-    compression: int = 0,
-    backend: str = "reverb",
-) -> str:
-    """Says in one sentence what a full replay takes and what there is.
+def check_memory(needed: int, capacity: int, period: int) -> str:
+    """Says in one sentence what a full replay takes, in bytes, and what there is.
 
     Raises:
       ValueError: the machine does not have so much memory free.
     """
-    needed, available = (
-        estimate_memory(observation_spec, state_spec, shape, capacity, compression, backend),
-        available_memory(),
-    )
+    available = available_memory()
     note = (
-        f"Replay of {capacity:,} observations ({capacity // shape.period:,} sequences): about "
+        f"Replay of {capacity:,} observations ({capacity // period:,} sequences): about "
         f"{needed / 1e9:.3g} GB when full; {available / 1e9:.3g} GB are free."
     )
     if needed > available:
-        fits = max(int(capacity * available / needed * 0.9), shape.period)
+        fits = max(int(capacity * available / needed * 0.9), period)
         raise ValueError(f"{note} Lower Replay.capacity: {float(f'{fits:.1g}'):.0f} would fit")
     return note
 

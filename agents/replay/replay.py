@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from agents.errors import UsageError
 from agents.replay.blocks import Layout
-from agents.replay.memory import check_memory
+from agents.replay.memory import check_memory, estimate_memory
 from agents.replay.rows import Rows
 from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import State
@@ -96,7 +96,14 @@ class ReplaySettings:
 
 
 class Writer(abc.ABC):
-    """Stores one environment's stream of blocks, and windows of them; made by `Replay.writer`."""
+    """Stores one environment's stream of blocks, and windows of them; made by `Replay.writer`.
+
+    `insert` and `flush` raise `ReplayStopped` if the replay was stopped, and:
+
+    Raises:
+      FloatingPointError: a priority is NaN, infinite or negative.
+      TimeoutError: the rate limiter lets nothing in.
+    """
 
     @abc.abstractmethod
     def append(self, block: Rows, starts_window: bool) -> None:
@@ -104,32 +111,18 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def insert(self, priority: float) -> None:
-        """Inserts the window that ends with the last block.
-
-        Raises:
-          FloatingPointError: the priority is NaN, infinite or negative.
-          ReplayStopped: the replay was stopped.
-        """
+        """Inserts the window that ends with the last block."""
 
     @abc.abstractmethod
     def flush(self) -> None:
-        """Waits until everything inserted is in the table.
-
-        Raises:
-          ReplayStopped: the replay was stopped meanwhile.
-          TimeoutError: the rate limiter lets nothing in.
-        """
+        """Waits until everything inserted is in the table."""
 
     def state(self) -> State | None:
         """The blocks that windows to come may refer to, for `restore`; None: no other writer can go on from here."""
         return None
 
     def restore(self, state: State) -> None:
-        """Appends what another writer, whose stream goes on here, had appended. Inserts nothing.
-
-        Raises:
-          TypeError: `state` gives None here.
-        """
+        """Appends what another writer, whose stream goes on here, had appended. Inserts nothing."""
         raise TypeError(f"{type(self).__name__} has no state, so none can be restored")
 
     @abc.abstractmethod
@@ -151,16 +144,12 @@ class Replay(abc.ABC):
       **settings: of `ReplaySettings`, in place of gin's.
 
     Attributes:
-      address: "host:port" for clients; None where nobody else can reach it.
       memory_note: what it will need, in words; empty for a client.
       sampler, replay_ratio, min_sequences: of its settings.
 
     Raises:
-      ValueError: settings that cannot be, that the machine's memory cannot hold, or other than the
-        checkpoint's.
+      ValueError: settings that cannot be, that the machine's memory cannot hold, or other than the checkpoint's.
     """
-
-    address: str | None = None
 
     def __init__(
         self,
@@ -186,8 +175,8 @@ class Replay(abc.ABC):
                 f"write a number from 1 to {self._max_size}"
             )
         self._layout = Layout(shape, observation_spec, state_spec, self._settings.compression)
-        memory = observation_spec, state_spec, shape, capacity, self._layout.level, backend
-        self.memory_note = check_memory(*memory) if own else ""
+        memory = estimate_memory(observation_spec, state_spec, shape, capacity, self._layout.level, backend)
+        self.memory_note = check_memory(memory, capacity, shape.period) if own else ""
         # For datasets, whose graphs cannot see an event.
         self._stopped = tf.Variable(False, trainable=False, name="replay_stopped")
         self._read_ahead = self._settings.read_ahead or 0
@@ -213,8 +202,7 @@ class Replay(abc.ABC):
         The first `min_sequences` insertions earn no samples. Where one thread takes turns at collecting and
         learning, the learner must ask here first: waiting for sequences, it would wait for itself.
         """
-        inserted_since_start = self.inserted - self.min_sequences
-        return (updates + 1) * batch_size <= inserted_since_start * self.replay_ratio
+        return (updates + 1) * batch_size <= (self.inserted - self.min_sequences) * self.replay_ratio
 
     def updates_due_by_steps(self, updates: int, environment_steps: int, steps_per_update: float) -> bool:
         """Says whether one more update after `updates` of them keeps to a number of environment steps per update.
@@ -238,8 +226,7 @@ class Replay(abc.ABC):
         together elsewhere: on a GPU, behind the copy to it.
         """
         draws = tf.data.Dataset.counter().take_while(lambda _: tf.logical_not(self._stopped))
-        # Left to itself, tf.data draws further ahead than it was asked to: by injected prefetches and
-        # parallel maps.
+        # Left to itself, tf.data draws further ahead than it was asked to: by injected prefetches and parallel maps.
         options = tf.data.Options()
         options.autotune.enabled = False
         batches = self._batches(draws, batch_size)
@@ -271,11 +258,7 @@ class Replay(abc.ABC):
 
     @abc.abstractmethod
     def checkpoint(self) -> str:
-        """Writes a checkpoint; returns its folder.
-
-        Raises:
-          OSError: the disk does not take it.
-        """
+        """Writes a checkpoint; returns its folder. An OSError: the disk does not take it."""
 
     @abc.abstractmethod
     def stop(self) -> None:
@@ -283,38 +266,44 @@ class Replay(abc.ABC):
 
 
 def check_priority(priority: float) -> None:
-    """Refuses what no draw could use, and for which Reverb would wait for ever.
-
-    Raises:
-      FloatingPointError: it is NaN, infinite or negative.
-    """
+    """Refuses what no draw could use, and for which Reverb would wait for ever."""
     if not 0.0 <= priority < math.inf:
         raise FloatingPointError(
             f"A priority must be finite and not negative, got {priority}; have the values diverged?"
         )
 
 
-def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Says which settings differ; empty if none does."""
-    different = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    return "; ".join(f"{name}: {then.get(name)} then, {now.get(name)} now" for name in different)
+def check_same(
+    then: Mapping[str, Any], now: Mapping[str, Any], table: str, whose: str = "The replay's checkpoint"
+) -> None:
+    """Refuses a checkpoint, or a server, whose settings of a table differ from those of now, with a ValueError."""
+    if different := [name for name in {**then, **now} if then.get(name) != now.get(name)]:
+        listed = "; ".join(f"{name}: {then.get(name)} then, {now.get(name)} now" for name in different)
+        raise ValueError(
+            f"{whose} was made with other settings of its {table} ({listed}). Repeat the settings of SequenceShape, "
+            "Replay and the network that it was made with, or start without it"
+        )
 
 
-def other_settings(listed: str, table: str) -> ValueError:
-    """What to raise where a checkpoint's settings differ from those of now."""
-    return ValueError(
-        f"The replay's checkpoint was written with other settings of its {table} ({listed}). "
-        "Repeat the settings of SequenceShape, Replay and the network that it was written with, "
-        "or start without it"
-    )
+def written_by(checkpoint: pathlib.Path) -> str:
+    """The backend that has written a replay's folder in a checkpoint."""
+    return LOCAL if (checkpoint / TABLE).exists() else REVERB
 
 
-def other_backend(then: str, now: str) -> ValueError:
-    """What to raise where a checkpoint was written by another backend."""
-    return ValueError(
-        f"The replay's checkpoint was written by the {then} replay, and this run has the {now} one. To go on, leave "
-        "out --replay (Replay.backend), --collectors and --cluster; or start in another folder with --root_dir=DIR"
-    )
+def begins_with(folders: ReplayFolders | None, backend: str) -> pathlib.Path | None:
+    """The checkpoint that a replay begins with, if any.
+
+    Raises:
+      ValueError: another backend has written it.
+    """
+    checkpoint = folders.begins_with if folders else None
+    if checkpoint is not None and (then := written_by(checkpoint)) != backend:
+        raise ValueError(
+            f"The replay's checkpoint was written by the {then} replay, and this run has the {backend} one. To go on, "
+            "leave out --replay (Replay.backend), --collectors and --cluster; or start in another folder with "
+            "--root_dir=DIR"
+        )
+    return checkpoint
 
 
 @functools.cache
@@ -323,8 +312,7 @@ def why_no_reverb() -> str:
     try:
         import reverb  # noqa: F401
     except Exception as error:  # TensorFlow's own, for one, if it was compiled for another TensorFlow
-        (first, *_) = str(error).splitlines() or [type(error).__name__]
-        return first
+        return (str(error).splitlines() or [type(error).__name__])[0]
     return ""
 
 
@@ -334,20 +322,12 @@ def require_reverb(asked: str, instead: str = "train in one process with --repla
     Args:
       asked: what needs it, as the user has typed it.
       instead: what else to do.
-
-    Raises:
-      UsageError: with what to install.
     """
     if why := why_no_reverb():
         raise UsageError(
             f"{asked} needs Reverb, which cannot be imported ({why}). It goes with Python 3.10 or 3.11 and TensorFlow "
             f"2.15. Install it with: pip install 'dm-reverb~=0.14.0' 'tensorflow~=2.15.0'; or {instead}"
         )
-
-
-def written_by(checkpoint: pathlib.Path) -> str:
-    """The backend that has written a replay's folder in a checkpoint."""
-    return LOCAL if (checkpoint / TABLE).exists() else REVERB
 
 
 def chosen_backend(chosen: str | None, folders: ReplayFolders | None) -> str:

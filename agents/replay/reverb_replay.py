@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,36 +18,29 @@ import reverb
 import tensorflow as tf
 from reverb.cc import schema_pb2
 
+from agents.replay.blocks import Layout
 from agents.replay.replay import (
-    LOCAL,
     REVERB,
     Drawn,
     Episode,
     Replay,
     ReplayStopped,
     StatisticsReport,
-    difference,
-    other_backend,
-    other_settings,
-    written_by,
+    Writer,
+    begins_with,
+    check_priority,
+    check_same,
 )
-from agents.replay.tables import (
-    SEQUENCES,
-    STATISTICS,
-    WEIGHTS,
-    sequences_table,
-    settings,
-    statistics_table,
-    weights_table,
-)
-from agents.replay.writer import SequenceWriter
+from agents.replay.rows import Rows
 from agents.storage.checkpoint import ReplayFolders
 from agents.targets import Sequence, SequenceShape
 from rbs_tf import ReturnMoments
 
+_SEQUENCES, _STATISTICS, _WEIGHTS = "sequences", "statistics", "weights"  # tables
 _POLL_MS = 200  # How often whoever waits looks whether the replay has been stopped.
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
-_MOST_EPISODES = 1_000_000
+_MOST_EPISODES = _MOST_REPORTS = 1_000_000
+_CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 
 
 class ReverbReplay(Replay):
@@ -77,8 +70,7 @@ class ReverbReplay(Replay):
         folders: ReplayFolders | None = None,
         **options: Any,
     ):
-        own = address is None
-        parts = shape, observation_spec, state_spec, num_heads, moments
+        own, parts = address is None, (shape, observation_spec, state_spec, num_heads, moments)
         super().__init__(*parts, backend=REVERB, own=own, **options)
         buffer = self._settings.error_buffer
         if buffer < max(1.0, self.replay_ratio):
@@ -92,26 +84,19 @@ class ReverbReplay(Replay):
         self._has_dataset = False
         self._weights_seen = -1
         self._closed = False
-        tables = [
-            sequences_table(
-                self._layout.signature,
-                self.sampler,
-                self._settings.priority_exponent,
-                self._max_size,
-                self.replay_ratio,
-                self.min_sequences,
-                self._settings.error_buffer,
-            ),
-            statistics_table(self._moments_shape),
-            weights_table(),
-        ]
-        wanted = {table.name: settings(table.info) for table in tables}
+        tables = self._tables()
+        wanted = {table.name: _settings(table.info) for table in tables}
         self._server = None
         if address is None:
             port = self._settings.port
             if port is not None:
                 _check_free(port)
-            checkpointer = reverb_checkpointer(folders) if folders else None
+            checkpointer = None
+            if folders is not None:
+                fallback = begins_with(folders, REVERB)
+                checkpointer = reverb.checkpointers.DefaultCheckpointer(
+                    str(folders.writes_to), fallback_checkpoint_path=fallback and str(fallback)
+                )
             self._server = reverb.Server(tables, port=port, checkpointer=checkpointer)
             address = f"localhost:{self._server.port}"
         self.address = address
@@ -127,15 +112,15 @@ class ReverbReplay(Replay):
 
     @property
     def size(self) -> int:
-        return self._info(SEQUENCES).current_size
+        return self._info(_SEQUENCES).current_size
 
     @property
     def inserted(self) -> int:
-        return self._limiter().insert_stats.completed
+        return self._info(_SEQUENCES).rate_limiter_info.insert_stats.completed
 
     @property
     def sampled(self) -> int:
-        return self._limiter().sample_stats.completed
+        return self._info(_SEQUENCES).rate_limiter_info.sample_stats.completed
 
     def batch_due(self, batch_size: int) -> bool:
         """Says whether one more batch keeps to the replay ratio, by the server's own count of samples.
@@ -143,9 +128,7 @@ class ReverbReplay(Replay):
         Unlike a learner's count of updates it survives the learner: one that has lost some does not wait for
         samples that the server will not give.
         """
-        info = self._limiter()
-        earned = (info.insert_stats.completed - self.min_sequences) * self.replay_ratio
-        return info.sample_stats.completed + batch_size <= earned
+        return self.sampled + batch_size <= (self.inserted - self.min_sequences) * self.replay_ratio
 
     def writer(self) -> SequenceWriter:
         return SequenceWriter(self._client, self._layout, self._flush)
@@ -162,7 +145,7 @@ class ReverbReplay(Replay):
         def draw(_: tf.Tensor) -> tf.data.Dataset:
             return reverb.TrajectoryDataset(
                 self.address,
-                SEQUENCES,
+                _SEQUENCES,
                 dtypes={name: spec.dtype for name, spec in signature.items()},
                 shapes={name: spec.shape for name, spec in signature.items()},
                 max_in_flight_samples_per_worker=batch_size,
@@ -174,7 +157,7 @@ class ReverbReplay(Replay):
         return draws.flat_map(draw).batch(batch_size, drop_remainder=True).map(self._unpack)
 
     def update_priorities(self, keys: tf.Tensor, priorities: tf.Tensor) -> None:
-        self._tf_client.update_priorities(SEQUENCES, keys, tf.cast(priorities, tf.float64))
+        self._tf_client.update_priorities(_SEQUENCES, keys, tf.cast(priorities, tf.float64))
 
     def put_statistics(self, report: StatisticsReport) -> None:
         for episode in report["episodes"]:
@@ -185,17 +168,15 @@ class ReverbReplay(Replay):
         history = self._reports.history
         item = {column: history[column][-1] for column in last}
         item["episodes"] = history["episodes"][-len(report["episodes"]) - 1 :]
-        self._reports.create_item(STATISTICS, 1.0, item)
+        self._reports.create_item(_STATISTICS, 1.0, item)
         self._flush(self._reports)
         self._reports.end_episode(timeout_ms=_POLL_MS)
 
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
-        for _ in range(self._info(STATISTICS).current_size):
-            (sample,) = self._client.sample(
-                STATISTICS, 1, emit_timesteps=False, unpack_as_table_signature=True
-            )
+        for _ in range(self._info(_STATISTICS).current_size):
+            sample = self._oldest(_STATISTICS)
             yield sample.info.key, sample.data | {"episodes": sample.data["episodes"][:-1]}
-            self._client.mutate_priorities(STATISTICS, deletes=[sample.info.key])
+            self._client.mutate_priorities(_STATISTICS, deletes=[sample.info.key])
 
     def publish(self, step: int, data: np.ndarray) -> None:
         """Replaces the weights; `data` is uint8 [bytes], see `agents.storage.weights`."""
@@ -203,7 +184,7 @@ class ReverbReplay(Replay):
         try:
             writer.append({"step": np.int64(step), "data": data})
             history = writer.history
-            writer.create_item(WEIGHTS, 1.0, {name: history[name][-1] for name in ("step", "data")})
+            writer.create_item(_WEIGHTS, 1.0, {name: history[name][-1] for name in ("step", "data")})
             self._flush(writer)
         finally:
             writer.close()
@@ -214,19 +195,25 @@ class ReverbReplay(Replay):
         Raises:
           reverb.errors.ReverbError: the server is gone.
         """
-        info = self._info(WEIGHTS)
+        info = self._info(_WEIGHTS)
         if info.current_size == 0:
             return None
         inserted = info.rate_limiter_info.insert_stats.completed
         if inserted == self._weights_seen:
             return None
-        (sample,) = self._client.sample(WEIGHTS, 1, emit_timesteps=False, unpack_as_table_signature=True)
+        sample = self._oldest(_WEIGHTS)
         self._weights_seen = inserted
         step = int(sample.data["step"])
         return (step, sample.data["data"]) if step > newer_than else None
 
     def checkpoint(self) -> str:
-        return reverb_checkpoint(self._client)
+        try:
+            return self._client.checkpoint()
+        except (
+            IndexError,
+            reverb.errors.ReverbError,
+        ) as error:  # the first is what Reverb makes of a full disk
+            raise OSError(str(error)) from error
 
     def end_waits(self) -> None:
         """Lets datasets end and writers that wait raise `ReplayStopped`; from any thread."""
@@ -234,7 +221,6 @@ class ReverbReplay(Replay):
         self._stopped.assign(True)
 
     def stop(self) -> None:
-        """Ends datasets and waiting writers, then the server if it is ours. May be called again."""
         if self._closed:
             return
         self._closed = True
@@ -246,8 +232,41 @@ class ReverbReplay(Replay):
         if self._server is not None:
             self._server.stop()
 
-    def _limiter(self) -> schema_pb2.RateLimiterInfo:
-        return self._info(SEQUENCES).rate_limiter_info
+    def _tables(self) -> list[reverb.Table]:
+        def in_order(
+            name: str, max_size: int, **columns: tuple[tuple[int | None, ...], tf.DType]
+        ) -> reverb.Table:
+            fifo, limiter = reverb.selectors.Fifo, reverb.rate_limiters.MinSize(1)
+            signature = {column: tf.TensorSpec(*of, column) for column, of in columns.items()}
+            return reverb.Table(name, fifo(), fifo(), max_size, limiter, signature=signature)
+
+        samplers = {
+            "prioritized": reverb.selectors.Prioritized(self._settings.priority_exponent),
+            "uniform": reverb.selectors.Uniform(),
+        }
+        sequences = reverb.Table(
+            _SEQUENCES,
+            samplers[self.sampler],
+            reverb.selectors.Fifo(),
+            self._max_size,
+            reverb.rate_limiters.SampleToInsertRatio(
+                self.replay_ratio, self.min_sequences, float(self._settings.error_buffer)
+            ),
+            signature=self._layout.signature,
+        )
+        # Not `Table.queue`: reading must not remove what the reader may not live to use.
+        statistics = in_order(
+            _STATISTICS,
+            _MOST_REPORTS,
+            moments=(self._moments_shape, tf.float64),
+            episodes=((None, len(Episode._fields)), tf.float64),
+        )
+        weights = in_order(_WEIGHTS, 1, step=((), tf.int64), data=((None,), tf.uint8))
+        return [sequences, statistics, weights]
+
+    def _oldest(self, table: str) -> reverb.ReplaySample:
+        (sample,) = self._client.sample(table, 1, emit_timesteps=False, unpack_as_table_signature=True)
+        return sample
 
     def _info(self, table: str) -> schema_pb2.TableInfo:
         infos = map(schema_pb2.TableInfo.FromString, self._counters.ServerInfo(_SERVER_SECONDS))
@@ -277,39 +296,71 @@ class ReverbReplay(Replay):
 
     def _check_settings(self, wanted: dict[str, dict[str, Any]]) -> None:
         """A checkpoint brings its own settings, which Reverb prefers to new ones without a word."""
-        infos = self._client.server_info()
-        for name, now in wanted.items():
-            if listed := difference(settings(infos[name]), now):
-                if self._server is None:
-                    raise ValueError(
-                        f"The replay server at {self.address} has other settings of its {name} ({listed})"
-                    )
+        infos, whose = self._client.server_info(), "The replay's checkpoint"
+        if self._server is None:
+            whose = f"The replay server at {self.address}"
+        try:
+            for name, now in wanted.items():
+                check_same(_settings(infos[name]), now, name, whose)
+        except ValueError:
+            if self._server is not None:
                 self._server.stop()
-                raise other_settings(listed, name)
+            raise
 
 
-def reverb_checkpointer(folders: ReplayFolders) -> reverb.checkpointers.DefaultCheckpointer:
-    """What to start a Reverb server with, so that it begins with the checkpoint that there is.
+class SequenceWriter(Writer):
+    """Appends blocks and inserts windows of them; made by `ReverbReplay.writer`."""
 
-    Raises:
-      ValueError: the local replay has written it.
-    """
-    if folders.begins_with is not None and written_by(folders.begins_with) != REVERB:
-        raise other_backend(LOCAL, REVERB)
-    fallback = None if folders.begins_with is None else str(folders.begins_with)
-    return reverb.checkpointers.DefaultCheckpointer(str(folders.writes_to), fallback_checkpoint_path=fallback)
+    def __init__(
+        self, client: reverb.Client, layout: Layout, flush: Callable[[reverb.TrajectoryWriter], None]
+    ):
+        self._layout, self._flush, blocks = layout, flush, layout.shape.blocks
+        self._writer = client.trajectory_writer(num_keep_alive_refs=blocks)
+        for column in layout.signature:
+            length = 1 if column == "core_state" else _chunk_blocks(layout.shape)
+            self._writer.configure((column,), num_keep_alive_refs=blocks, max_chunk_length=length)
+
+    def append(self, block: Rows, starts_window: bool) -> None:
+        stored = self._layout.block(block, starts_window)
+        observation = np.array(stored.observation, object) if self._layout.level else stored.observation
+        columns = {self._layout.observations: observation, "scalars": stored.scalars}
+        if stored.core_state is not None:
+            columns["core_state"] = stored.core_state
+        self._writer.append(columns)
+
+    def insert(self, priority: float) -> None:
+        check_priority(priority)
+        history, blocks = self._writer.history, self._layout.shape.blocks
+        window = {name: history[name][-blocks:] for name in (self._layout.observations, "scalars")}
+        self._writer.create_item(
+            _SEQUENCES, priority, window | {"core_state": history["core_state"][-blocks]}
+        )
+
+    def flush(self) -> None:
+        self._flush(self._writer)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
-def reverb_checkpoint(client: reverb.Client) -> str:
-    """Makes a server write a checkpoint; returns its folder.
+def _chunk_blocks(shape: SequenceShape) -> int:
+    """Blocks per chunk; it divides the windows' distance, as inserting a window closes the open chunk."""
+    distance = shape.period // shape.block
+    fitting = (n for n in range(1, distance + 1) if distance % n == 0 and n * shape.block <= _CHUNK_ROWS)
+    return max(fitting, default=1)
 
-    Raises:
-      OSError: the disk does not take it.
-    """
-    try:
-        return client.checkpoint()
-    except (IndexError, reverb.errors.ReverbError) as error:  # the first is what Reverb makes of a full disk
-        raise OSError(str(error)) from error
+
+def _settings(info: reverb.reverb_types.TableInfo) -> dict[str, Any]:
+    """Settings of a table that a checkpoint would override."""
+    limiter = info.rate_limiter_info
+    return {
+        "capacity in sequences": info.max_size,
+        "replay_ratio": limiter.samples_per_insert,
+        "min_sequences": limiter.min_size_to_sample,
+        "error_buffer": (limiter.min_diff, limiter.max_diff),
+        "sampler": str(info.sampler_options).replace("\n", " ").strip(),
+        "signature": {name: (tuple(spec.shape), spec.dtype.name) for name, spec in info.signature.items()},
+    }
 
 
 def _check_free(port: int) -> None:

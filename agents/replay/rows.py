@@ -1,15 +1,21 @@
-"""Rows of experience: one named column for each thing that is known of an environment's step."""
+"""Rows of experience, and how an environment's stream of them is cut into blocks, stored once, and windows of blocks.
+
+Window s of an episode (`SequenceShape.starts`) begins to train at transition s. Rows before the episode's start and
+after its final row are padding, so that a window never crosses the end of an episode.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tf_agents.trajectories.time_step import StepType
 
-from agents.storage.state import State
+from agents.storage.state import State, joined, part
+from agents.targets import SequenceShape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,21 +37,6 @@ class Rows:
     epsilon: np.ndarray  # float32 [K], its exploration
 
     @classmethod
-    def padding(cls, count: int, like: Rows) -> Rows:
-        """`count` rows that train nothing, with the columns of others."""
-        padding = cls.empty(count, **vars(like[0]))
-        for column in vars(padding).values():
-            column[...] = 0
-        padding.step_type[...] = StepType.LAST
-        padding.previous_action[...] = -1
-        return padding
-
-    @classmethod
-    def empty(cls, count: int, **row: np.ndarray) -> Rows:
-        """Room for `count` rows; `row` is one of them."""
-        return cls(**{name: np.empty((count, *of.shape), of.dtype) for name, of in row.items()})
-
-    @classmethod
     def concatenate(cls, parts: Sequence[Rows]) -> Rows:
         """Copies of rows, one part behind the other; all have the same columns."""
         columns: dict[str, Any] = {
@@ -56,13 +47,12 @@ class Rows:
 
     @classmethod
     def from_state(cls, state: State) -> Rows:
-        """What `state` was of."""
         columns: dict[str, Any] = {field.name: state.get(field.name) for field in dataclasses.fields(cls)}
         return cls(**columns)
 
     def state(self) -> State:
-        """Copies of the columns, by name."""
-        return {name: np.array(column) for name, column in vars(self).items() if column is not None}
+        """The columns that are there, by name."""
+        return {name: column for name, column in vars(self).items() if column is not None}
 
     def without_stored(self) -> Rows:
         """The same rows without what is large: observations and core states."""
@@ -74,3 +64,94 @@ class Rows:
     def __getitem__(self, index: Any) -> Rows:
         columns: list[Any] = [None if column is None else column[index] for column in vars(self).values()]
         return Rows(*columns)
+
+
+class Piece(NamedTuple):
+    """The next rows of a stream, and the window that ends with them."""
+
+    block: Rows  # [block], to be stored
+    starts_window: bool  # with its first row
+    window: Rows | None  # [L], without what is stored; None where none ends here
+
+
+class SequenceCutter:
+    """Cuts the stream of one environment into blocks and windows, episode by episode."""
+
+    def __init__(self, shape: SequenceShape):
+        self._shape = shape
+        # Of an unfinished episode: how many rows are in blocks, the padding before its start included; rows that do
+        # not fill a block yet; and the last rows that are in blocks, without what is stored.
+        self._kept: tuple[int, Rows, Rows] | None = None
+
+    def cut(self, rows: Rows) -> list[Piece]:
+        """Takes the next rows; returns what is complete now, in stream order, as copies.
+
+        Raises:
+          ValueError: an episode does not begin with a FIRST row, or breaks off without a LAST row.
+        """
+        ends = np.flatnonzero(rows.step_type == StepType.LAST) + 1
+        pieces: list[Piece] = []
+        for start, end in itertools.pairwise([0, *ends, len(rows)]):
+            if start < end:
+                pieces += self._extend(rows[start:end])
+        return pieces
+
+    def state(self) -> State:
+        """Returns what `restore` needs in order to go on with the stream."""
+        if self._kept is None:
+            return {}
+        cut, pending, recent = self._kept
+        return joined({"pending": pending.state(), "recent": recent.state()}) | {
+            "cut": np.array(cut, np.int64)
+        }
+
+    def restore(self, state: State) -> None:
+        """Goes on where another cutter of the same shape was."""
+        if state:
+            pending, recent = (Rows.from_state(part(state, name)) for name in ("pending", "recent"))
+            self._kept = int(state["cut"]), pending, recent
+
+    def _extend(self, rows: Rows) -> list[Piece]:
+        """Takes rows of one episode; the last row may be its end."""
+        shape, step_type = self._shape, rows.step_type
+        begins, ends = self._kept is None, step_type[-1] == StepType.LAST
+        if begins != (step_type[0] == StepType.FIRST) or (step_type[1:] == StepType.FIRST).any():
+            raise ValueError(
+                "A stream must run FIRST, MID, ..., LAST and then FIRST again; "
+                f"{'a new' if begins else 'an unfinished'} episode goes on with step types {step_type}"
+            )
+        if self._kept is None:
+            padding = _padding(shape.burn_in, rows)
+            self._kept = 0, padding, padding[:0].without_stored()
+        cut, pending, recent = self._kept
+        parts = [pending, rows]
+        if ends:
+            count = cut + len(pending) + len(rows)
+            start = shape.starts(count - shape.burn_in - 1)[-1]
+            parts.append(_padding(start + shape.rows - count, rows))
+        extended = Rows.concatenate(parts)
+        whole = len(extended) - len(extended) % shape.block
+        seen = Rows.concatenate([recent, extended[:whole].without_stored()])
+        pieces = []
+        for start in range(0, whole, shape.block):
+            end = start + shape.block
+            window_start = cut + end - shape.rows
+            ends_window = window_start >= 0 and window_start % shape.period == 0
+            window = seen[len(recent) + end - shape.rows : len(recent) + end] if ends_window else None
+            pieces.append(Piece(extended[start:end], (cut + start) % shape.period == 0, window))
+        # A copy, for a view would keep all these rows in memory.
+        pending = Rows.concatenate([extended[whole:]])
+        recent = seen[max(len(seen) - (shape.rows - shape.block), 0) :]
+        self._kept = None if ends else (cut + whole, pending, recent)
+        return pieces
+
+
+def _padding(count: int, like: Rows) -> Rows:
+    """`count` rows that train nothing, with the columns of others."""
+    columns = {
+        name: np.zeros((count, *column.shape[1:]), column.dtype) for name, column in vars(like).items()
+    }
+    padding = Rows(**columns)
+    padding.step_type[...] = StepType.LAST
+    padding.previous_action[...] = -1
+    return padding

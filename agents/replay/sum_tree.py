@@ -6,13 +6,10 @@ import numpy as np
 
 
 class SumTree:
-    """A weight for each of n places; a binary tree of their sums.
+    """A weight for each of n places, 0 at first; a binary tree of their sums.
 
     A sum is always that of its two halves as they are, never changed by a difference, so that it does not drift: the
     tree is a function of the weights alone, whatever they were before.
-
-    Args:
-      size: n, at least 1. All weights are 0 at first.
     """
 
     def __init__(self, size: int):
@@ -22,10 +19,7 @@ class SumTree:
         self._stale: list[np.ndarray] = []
 
     def set(self, places: np.ndarray, weights: np.ndarray | float) -> None:
-        """Sets weights [K], finite and not negative, at places int [K]; of equal places the last counts.
-
-        Sums are made anew when they are next asked for.
-        """
+        """Sets weights [K], finite and not negative, at places int [K]; of equal places the last counts."""
         nodes = self._leaves + places
         self._sums[nodes] = weights
         self._stale.append(nodes)
@@ -36,8 +30,13 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """The sum of all weights."""
-        self._refresh()
+        """The sum of all weights; brings the sums up to date."""
+        if self._stale:
+            nodes = np.concatenate(self._stale)
+            self._stale.clear()
+            for _ in range(self._leaves.bit_length() - 1):
+                nodes = nodes // 2
+                self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
         return float(self._sums[1])
 
     def draw(self, uniform: np.ndarray) -> np.ndarray:
@@ -60,12 +59,3 @@ class SumTree:
             rest -= np.where(right, left, 0.0)
             nodes += right
         return nodes - self._leaves
-
-    def _refresh(self) -> None:
-        if not self._stale:
-            return
-        nodes = np.concatenate(self._stale)
-        self._stale.clear()
-        for _ in range(self._leaves.bit_length() - 1):
-            nodes = nodes // 2
-            self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]

@@ -40,14 +40,12 @@ class Best:
     """
 
     def __init__(self, root_dir: str | os.PathLike):
-        self._path = pathlib.Path(root_dir) / BEST
-        self._highest = -np.inf
+        self._path, self._highest = pathlib.Path(root_dir) / BEST, -np.inf
         try:
             if (contents := _read(self._path)) is not None:
                 self._highest = contents[0].mean_return
         except RunFolderError as error:
-            aside = unused(self._path.with_name(f"{BEST}.damaged"))
-            self._path.rename(aside)
+            aside = self._path.rename(unused(self._path.with_name(f"{BEST}.damaged")))
             log.warning(
                 "%s It is now %s and may be deleted; the best of what comes is kept.", error, aside.name
             )
@@ -63,11 +61,10 @@ class Best:
         Raises:
           RunFolderError: it could not be written (disk full, for one); what was there before is untouched.
         """
-        mean_return = float(np.mean(returns))
-        if not mean_return > self._highest:
+        found = Found(update, float(np.mean(returns)), len(returns))
+        if not found.mean_return > self._highest:
             return False
         new = self._path.with_name(BEST + ".new")
-        found = Found(update, mean_return, len(returns))
         try:
             with open(new, "wb") as file:
                 np.savez(file, weights=packed([tf.identity(v) for v in variables]), **found._asdict())
@@ -79,7 +76,7 @@ class Best:
                 f"Cannot write {self._path}: {error.strerror or error}. "
                 "Free space on that disk or make the folder writable, then repeat the command."
             ) from error
-        self._highest = mean_return
+        self._highest = found.mean_return
         return True
 
 
@@ -89,25 +86,19 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
     Raises:
       RunFolderError: the file is damaged, or the weights are those of another network.
     """
-    contents = _read(pathlib.Path(root_dir) / BEST)
-    if contents is None:
+    path = pathlib.Path(root_dir) / BEST
+    if (contents := _read(path)) is None:
         return None
     found, weights = contents
     try:
         assign(variables, weights)
     except ValueError as error:
-        raise RunFolderError(
-            f"{pathlib.Path(root_dir) / BEST} comes from a different version of this program: {error}"
-        ) from error
+        raise RunFolderError(f"{path} comes from a different version of this program: {error}") from error
     return found
 
 
 def _read(path: pathlib.Path) -> tuple[Found, np.ndarray] | None:
-    """None if there is no such file.
-
-    Raises:
-      RunFolderError: it is damaged.
-    """
+    """None if there is no such file; a RunFolderError if it is damaged."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = Found(int(arrays["update"]), float(arrays["mean_return"]), int(arrays["episodes"]))

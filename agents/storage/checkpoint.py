@@ -23,7 +23,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from agents.errors import RunFolderError
@@ -31,6 +30,7 @@ from agents.storage.run_folder import unused
 
 _MANIFEST, _EXTRA, _VARIABLES, _REPLAY = "manifest.json", "extra.json", "variables", "replay"
 _UNFINISHED, _REPLACED, _DAMAGED = ".tmp", ".replaced", ".damaged"
+_KEPT = 2  # checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +45,13 @@ class ReplayFolders(NamedTuple):
 class Checkpointer:
     """Saves the run in `root_dir` and finds its newest whole checkpoint.
 
-    On disk there are `keep` checkpoints, one more while saving, and the replay counts in each of them.
+    On disk there are two checkpoints, one more while saving, and the replay counts in each of them.
 
     Args:
       root_dir: the run folder, which no other process may be using (see `run_folder.opened`).
       trackables: what `tf.train.Checkpoint` saves, by name.
       replay_checkpoint: makes the replay write a checkpoint and returns its folder: `Replay.checkpoint`, of one that
         was started with `replay_folders()`. None: the run has no replay to save.
-      keep: how many checkpoints stay, at least 1.
     """
 
     def __init__(
@@ -60,15 +59,11 @@ class Checkpointer:
         root_dir: str | os.PathLike,
         trackables: Mapping[str, Any],
         replay_checkpoint: Callable[[], str] | None = None,
-        keep: int = 2,
     ):
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1, got {keep}.")
         self._root = pathlib.Path(root_dir).absolute()
         self._folder = self._root / "checkpoints"
         self._checkpoint = tf.train.Checkpoint(**trackables)
         self._replay_checkpoint = replay_checkpoint
-        self._keep = keep
         self._newest: pathlib.Path | None = None  # known to be whole
         with _explained(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +72,7 @@ class Checkpointer:
     @property
     def oldest(self) -> int:
         """Step of the oldest checkpoint that is kept, 0 without any."""
-        return int(self._saved()[-1].name) if self._saved() else 0
+        return min((int(path.name) for path in _numbered(self._folder)), default=0)
 
     def replay_folders(self) -> ReplayFolders:
         """Returns what to start the replay with, so that it begins with that of `restore`.
@@ -85,25 +80,23 @@ class Checkpointer:
         Reverb keeps only the last checkpoint under its path and, on starting, prefers it to any other. So
         what a replay has written is moved into our checkpoints, and what a killed process left there is removed.
         """
-        with _explained(self._root / _REPLAY):
-            shutil.rmtree(self._root / _REPLAY, ignore_errors=True)
-            (self._root / _REPLAY).mkdir()
+        folder = self._root / _REPLAY
+        with _explained(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
             newest = self._newest_whole()
-        saved = newest / _REPLAY if newest and (newest / _REPLAY).exists() else None
-        return ReplayFolders(self._root / _REPLAY, saved)
+        return ReplayFolders(folder, newest / _REPLAY if newest and (newest / _REPLAY).exists() else None)
 
     def save(
         self, step: int, extra: Mapping[str, Any] | None = None, files: Mapping[str, bytes] | None = None
-    ) -> str:
+    ) -> None:
         """Writes a checkpoint and removes the oldest.
 
         Args:
           step: its number, at least 0; a checkpoint of the same step is replaced.
-          extra: numbers, strings, lists, dictionaries with string keys, and numpy arrays; numpy scalars and
-            tuples come back as Python scalars and lists.
+          extra: what JSON can hold; tuples come back as lists.
           files: what else belongs to it, by file name.
-        Returns:
-          the folder of the checkpoint.
+
         Raises:
           RunFolderError: it could not be written (disk full, for one); the earlier ones are untouched.
         """
@@ -113,43 +106,42 @@ class Checkpointer:
             with _explained(self._folder):
                 unfinished.mkdir()
                 self._checkpoint.write(str(unfinished / _VARIABLES))
-                (unfinished / _EXTRA).write_text(json.dumps(dict(extra or {}), default=_encode))
+                (unfinished / _EXTRA).write_text(json.dumps(dict(extra or {})))
                 for name, content in (files or {}).items():
                     (unfinished / name).write_bytes(content)
                 if self._replay_checkpoint is not None:
                     # A rename, not a copy: both are in the run folder.
                     os.rename(self._replay_checkpoint(), unfinished / _REPLAY)
-                _write_manifest(unfinished)
-                _replace(unfinished, final)
+                (unfinished / _MANIFEST).write_text(json.dumps(_described(unfinished), indent=2))
+                for path in (*unfinished.rglob("*"), unfinished):
+                    _sync(path)
+                if final.exists():  # a folder cannot be overwritten
+                    final.rename(_with_suffix(final, _REPLACED))
+                unfinished.rename(final)
+                _sync(self._folder)
                 self._newest = final
                 self._tidy()
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-        return str(final)
 
     def restore(self) -> tuple[int, dict[str, Any]] | None:
-        """Restores the variables from the newest whole checkpoint.
+        """Restores the variables from the newest whole checkpoint; returns its step and extra, None without any.
 
         Variables that do not exist yet (an optimizer's slots) are restored when they are created. The replay
         comes back through `replay_folders`.
 
-        Returns:
-          (step, extra) as they were saved, or None if there is no checkpoint.
         Raises:
           RunFolderError: the checkpoint lacks variables that the program has.
         """
-        newest = self._newest_whole()
-        if newest is None:
-            return None
-        _read_variables(self._checkpoint, newest)
+        if (newest := self._newest_whole()) is not None:
+            _read_variables(self._checkpoint, newest)
         return self.newest()
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
         """Returns what `restore` would; restores nothing."""
-        newest = self._newest_whole()
-        if newest is None:
+        if (newest := self._newest_whole()) is None:
             return None
-        return int(newest.name), json.loads((newest / _EXTRA).read_text(), object_hook=_decode)
+        return int(newest.name), json.loads((newest / _EXTRA).read_text())
 
     def file(self, name: str) -> bytes | None:
         """A file that the newest whole checkpoint was given; None if there is none of that name."""
@@ -157,7 +149,7 @@ class Checkpointer:
         return (newest / name).read_bytes() if newest and (newest / name).exists() else None
 
     def is_own(self, name: str) -> bool:
-        """Says whether a file of the newest whole checkpoint is this user's, for those that it trusts nobody else's."""
+        """Says whether a file of the newest whole checkpoint is this user's: no others are trusted with a pickle."""
         newest = self._newest_whole()
         return newest is not None and (newest / name).stat().st_uid == os.geteuid()
 
@@ -167,7 +159,7 @@ class Checkpointer:
         Raises:
           RunFolderError: there are checkpoints, and all of them are damaged.
         """
-        if self._newest is None and (saved := self._saved()):
+        if self._newest is None and (saved := _numbered(self._folder)):
             damage = dict(
                 itertools.takewhile(lambda of: of[1], ((folder, _damage(folder)) for folder in saved))
             )
@@ -180,25 +172,18 @@ class Checkpointer:
                 )
             self._newest = saved[len(damage)]
             for folder, why in damage.items():
-                aside = unused(_with_suffix(folder, _DAMAGED))
-                folder.rename(aside)
+                aside = folder.rename(unused(_with_suffix(folder, _DAMAGED)))
                 log.warning(
-                    "Checkpoint %s is damaged (%s); the one before is taken. It is now %s and may be deleted.",
-                    folder,
-                    why,
-                    aside.name,
+                    f"Checkpoint {folder} is damaged ({why}); the one before is taken. It is now {aside.name} and "
+                    "may be deleted."
                 )
         return self._newest
 
-    def _saved(self) -> list[pathlib.Path]:
-        """Newest first."""
-        return _numbered(self._folder)
-
     def _tidy(self) -> None:
         for replaced in _numbered(self._folder, _REPLACED):
-            if not replaced.with_suffix("").exists():  # killed between the two renames of _replace
+            if not replaced.with_suffix("").exists():  # killed between the two renames of `save`
                 replaced.rename(replaced.with_suffix(""))
-        for superfluous in self._saved()[self._keep :]:
+        for superfluous in _numbered(self._folder)[_KEPT:]:
             superfluous.rename(_with_suffix(superfluous, _REPLACED))
         for suffix in (_REPLACED, _UNFINISHED):
             for leftover in _numbered(self._folder, suffix):
@@ -206,17 +191,11 @@ class Checkpointer:
 
 
 def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], attempts: int = 5) -> int:
-    """Restores variables, and nothing else, from the newest whole checkpoint, and changes nothing in the run folder.
+    """Restores variables, and nothing else, from the newest whole checkpoint; returns its step.
 
-    The run may go on: if it replaces a checkpoint meanwhile, this looks for the newest one again.
+    The run may go on: nothing in its folder is changed, and if it replaces a checkpoint meanwhile, this looks for the
+    newest one again, `attempts` times. `trackables` are as the run's `Checkpointer` has them.
 
-    Args:
-      root_dir: the run folder.
-      trackables: as the run's `Checkpointer` has them.
-      attempts: how often to look again.
-
-    Returns:
-      the step of the checkpoint.
     Raises:
       RunFolderError: there is none that is whole, or it lacks variables that the program has.
     """
@@ -264,21 +243,6 @@ def _with_suffix(folder: pathlib.Path, suffix: str) -> pathlib.Path:
     return folder.with_name(folder.name + suffix)
 
 
-def _replace(new: pathlib.Path, final: pathlib.Path) -> None:
-    """Renames `new` to `final`; what stood there is moved first, for a folder cannot be overwritten."""
-    if final.exists():
-        final.rename(_with_suffix(final, _REPLACED))
-    new.rename(final)
-    _sync(final.parent)
-
-
-def _write_manifest(folder: pathlib.Path) -> None:
-    """Describes the files of a folder and forces everything to the disk."""
-    (folder / _MANIFEST).write_text(json.dumps(_described(folder), indent=2))
-    for path in (*folder.rglob("*"), folder):
-        _sync(path)
-
-
 def _described(folder: pathlib.Path, patterns: Iterable[str] = ("*",)) -> dict[str, dict[str, Any]]:
     matching = itertools.chain.from_iterable(map(folder.rglob, patterns))
     files = sorted(path for path in matching if path.is_file() and path != folder / _MANIFEST)
@@ -300,7 +264,7 @@ def _damage(folder: pathlib.Path, patterns: Iterable[str] = ("*",)) -> str | Non
     except (OSError, ValueError) as error:
         return str(error)
     except (AttributeError, TypeError):  # JSON of another form
-        return f"{_MANIFEST} describes no files"
+        pass
     return f"its files are not those that {_MANIFEST} describes"
 
 
@@ -318,20 +282,3 @@ def _sync(path: pathlib.Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _encode(value: Any) -> Any:
-    """JSON's `default`; decimal digits hold floating-point numbers of any width exactly."""
-    if isinstance(value, np.ndarray):
-        return {"dtype": value.dtype.str, "shape": value.shape, "values": value.ravel().tolist()}
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(
-        f"A checkpoint's extra holds numbers, strings, lists, dictionaries and arrays, not {value!r}."
-    )
-
-
-def _decode(value: dict[str, Any]) -> Any:
-    if value.keys() == {"dtype", "shape", "values"}:
-        return np.array(value["values"], value["dtype"]).reshape(value["shape"])
-    return value

@@ -82,7 +82,9 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
         try:
             yield folder
         except BaseException:
-            if new and not _holds_work(folder):
+            logs = folder.glob("statistics/*.tfrecord")
+            collected = any(folder.glob("checkpoints/*")) or any(log.stat().st_size for log in logs)
+            if new and not collected:
                 _remove(folder, made)
             raise
 
@@ -120,19 +122,19 @@ def versions() -> str:
             lines.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             lines.append(f"{package} not installed")
-    return "\n".join([*lines, f"commit {_commit()}"]) + "\n"
+    return "\n".join([*lines, f"commit {_commit()}", ""])
 
 
 def first_start(root_dir: str | os.PathLike) -> str:
     """The line about the folder's first start: when, and the command. No two runs have the same."""
-    with open(pathlib.Path(root_dir) / _COMMAND, encoding="utf-8", errors="replace") as lines:
+    with open(pathlib.Path(root_dir) / _COMMAND, errors="replace") as lines:
         return lines.readline()
 
 
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
     """Returns what `versions` said at the folder's last start, name -> version; nothing without the file."""
     path = pathlib.Path(root_dir) / _VERSIONS
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = path.read_text(errors="replace") if path.exists() else ""
     return dict(re.findall(r"^(\S+) (.+)$", text, re.MULTILINE))
 
 
@@ -154,9 +156,8 @@ def _make(folder: pathlib.Path) -> list[pathlib.Path]:
         )
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    names = {entry.name for entry in folder.iterdir()}
-    foreign = sorted(names - _BEFORE_CONFIG)
-    if foreign and CONFIG not in names:
+    foreign = sorted({entry.name for entry in folder.iterdir()} - _BEFORE_CONFIG)
+    if foreign and CONFIG not in foreign:
         shown = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
         raise RunFolderError(
             f"{folder} holds something else than a run: {shown}. "
@@ -170,11 +171,9 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
     with open(folder / _LOCK, "a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.exists(folder / _LOCK) or not os.path.samestat(
-                os.fstat(lock.fileno()), os.stat(folder / _LOCK)
-            ):
-                raise BlockingIOError  # its holder has just removed the folder
-        except BlockingIOError:
+            if not os.path.samefile(lock.fileno(), folder / _LOCK):
+                raise FileNotFoundError
+        except (BlockingIOError, FileNotFoundError):  # the latter: its holder has just removed the folder
             lock.seek(0)
             raise RunFolderError(
                 f"Another process ({lock.read().strip() or 'starting'}) is working in {folder}. "
@@ -217,12 +216,6 @@ def _fixed_lines(config: str) -> list[str]:
     return [line for line in lines if not line.startswith("train.updates = ")]
 
 
-def _holds_work(folder: pathlib.Path) -> bool:
-    """Says whether a run has collected anything: a checkpoint has it, or the log of statistics."""
-    logs = folder.glob("statistics/*.tfrecord")
-    return any(folder.glob("checkpoints/*")) or any(log.stat().st_size for log in logs)
-
-
 def _remove(folder: pathlib.Path, made: Sequence[pathlib.Path]) -> None:
     """Removes a new run's files, which `_make` has found to be alone in there, and the folders made for them."""
     for entry in folder.iterdir():
@@ -237,16 +230,12 @@ def _remove(folder: pathlib.Path, made: Sequence[pathlib.Path]) -> None:
 
 
 def _commit() -> str:
+    describe = "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty= with changes"
     try:
-        commit, changes = (
-            subprocess.run(
-                ("git", "-C", REPOSITORY, *arguments), capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-        )
+        git = subprocess.run(("git", "-C", REPOSITORY, *describe), capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return commit + (" with changes" if changes else "")
+    return git.stdout.strip()
 
 
 def write(path: str | os.PathLike, text: str) -> None:

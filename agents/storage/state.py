@@ -20,8 +20,13 @@ def joined(parts: Mapping[str, State]) -> State:
     return {f"{name}/{key}": array for name, part in parts.items() for key, array in part.items()}
 
 
+def joined_in_order(parts: Iterable[State]) -> State:
+    """The same of parts that are called by their place."""
+    return joined({str(index): part for index, part in enumerate(parts)})
+
+
 def part(state: State, name: str) -> State:
-    """Returns what `joined` was given under that name."""
+    """Returns what `joined` was given under that name, or under "name/name" by two of them."""
     prefix = name + "/"
     return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
 

@@ -50,12 +50,11 @@ class StatisticsLog:
         self._folder.mkdir(parents=True, exist_ok=True)
         step, self._since = position
         self.keys = {key for key, _ in self._records()}
-        self._open(step, max([self._since, *(number + 1 for _, number in _files(self._folder))]))
+        self._open(step, max([self._since, *(number + 1 for _, number, _ in _files(self._folder))]))
 
-    def kept(self) -> Iterator[dict[str, np.ndarray]]:
+    def kept(self) -> list[dict[str, np.ndarray]]:
         """Every report since the position that was given, in order."""
-        for _, report in self._records():
-            yield report
+        return [report for _, report in self._records()]
 
     def append(self, key: int, report: Mapping[str, np.ndarray]) -> None:
         """Writes a report down; returns when the operating system has it.
@@ -79,7 +78,7 @@ class StatisticsLog:
     def saved(self, oldest: int) -> None:
         """The checkpoint of the latest position has been written; the oldest that is kept is that of step `oldest`."""
         self.keys.clear()
-        for (step, _), path in _files(self._folder).items():
+        for step, _, path in _files(self._folder):
             if step < oldest:
                 path.unlink()
 
@@ -91,9 +90,8 @@ class StatisticsLog:
         return step, number
 
     def _records(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        for (_, number), path in _files(self._folder).items():
-            if number >= self._since:
-                yield from _read(path)
+        for *_, path in _files(self._folder, self._since):
+            yield from _read(path)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -112,16 +110,15 @@ def forget_after(root_dir: str | os.PathLike, position: tuple[int, int]) -> None
     Such a run collects the same steps again, which must not count twice.
     """
     _, since = position
-    for (_, number), path in _files(pathlib.Path(root_dir) / "statistics").items():
-        if number >= since:
-            path.unlink()
+    for *_, path in _files(pathlib.Path(root_dir) / "statistics", since):
+        path.unlink()
 
 
-def _files(folder: pathlib.Path) -> dict[tuple[int, int], pathlib.Path]:
-    """The logs in a folder by step and number, in the order of their numbers; other files are not ours."""
+def _files(folder: pathlib.Path, since: int = 0) -> list[tuple[int, int, pathlib.Path]]:
+    """Step, number and path of the logs in a folder, in order from a number on; other files are not ours."""
     named = ((re.fullmatch(r"(\d+)-(\d+)\.tfrecord", path.name), path) for path in folder.glob("*.tfrecord"))
-    ours = {(int(name[1]), int(name[2])): path for name, path in named if name}
-    return dict(sorted(ours.items(), key=lambda file: file[0][1]))
+    ours = ((int(name[1]), int(name[2]), path) for name, path in named if name)
+    return sorted((file for file in ours if file[1] >= since), key=lambda file: file[1])
 
 
 def _read(path: pathlib.Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:

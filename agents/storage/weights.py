@@ -23,10 +23,9 @@ def assign(variables: Sequence[tf.Variable], data: np.ndarray) -> None:
     sizes = [variable.shape.num_elements() * variable.dtype.size for variable in variables]
     if sum(sizes) != data.nbytes:
         raise ValueError(f"weights of {data.nbytes} bytes do not fit variables of {sum(sizes)}")
-    ends = np.cumsum(sizes)
-    for variable, part in zip(variables, np.split(data, ends[:-1]), strict=True):
-        dtype = variable.dtype.as_numpy_dtype
-        variable.assign(np.frombuffer(part.tobytes(), dtype).reshape(variable.shape))
+    for variable, part in zip(variables, np.split(data, np.cumsum(sizes)[:-1]), strict=True):
+        values = np.frombuffer(part.tobytes(), variable.dtype.as_numpy_dtype)
+        variable.assign(values.reshape(variable.shape))
 
 
 class Publisher:
@@ -64,14 +63,13 @@ class Publisher:
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._next is not None or self._closing)
-                if self._next is None:
-                    return
-                (step, copy), self._next = self._next, None
-            try:
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._next is not None or self._closing)
+                    if self._next is None:
+                        return
+                    (step, copy), self._next = self._next, None
                 self._send(step, packed(copy))
-            except Exception as error:  # noqa: BLE001  `error` tells
-                self.error = error
-                return
+        except Exception as error:  # noqa: BLE001  `error` tells
+            self.error = error

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +16,8 @@ from tf_agents.trajectories.time_step import StepType
 from agents.heads import Heads
 from agents.policy import PolicyInfo
 from agents.replay.replay import Episode, Replay
-from agents.replay.rows import Rows
-from agents.replay.windows import Piece, SequenceCutter
-from agents.storage.state import State, joined, numbered, part
+from agents.replay.rows import Piece, Rows, SequenceCutter
+from agents.storage.state import State, joined, joined_in_order, numbered, part
 from agents.targets import SequenceShape, Steps
 from agents.workers.faults import check_finite, time_step_of
 from agents.workers.step_statistics import Reports
@@ -123,8 +121,8 @@ class Collector:
                 "time_step": numbered(self._time_step),
                 "policy": numbered(tf.nest.flatten(self._policy_state)),
                 "reports": self._reports.state(),
-                "cutters": _joined([cutter.state() for cutter in self._cutters]),
-                "writers": _joined(writers),
+                "cutters": joined_in_order(cutter.state() for cutter in self._cutters),
+                "writers": joined_in_order(writers),
             }
         )
 
@@ -133,15 +131,14 @@ class Collector:
 
         What that one had handed to the replay is not written again: it is in the replay's own checkpoint.
         """
-        counts = part(state, "counts").values()
-        self.environment_steps, self.episodes, self._rounds_steps = map(int, counts)
+        self.environment_steps, self.episodes, self._rounds_steps = map(int, part(state, "counts").values())
         self._time_step = ts.TimeStep(*part(state, "time_step").values())
         policy_state = map(tf.constant, part(state, "policy").values())
         self._policy_state = tf.nest.pack_sequence_as(self._policy_state, list(policy_state))
         self._reports.restore(part(state, "reports"))
         for index, (cutter, writer) in enumerate(zip(self._cutters, self._writers, strict=True)):
-            cutter.restore(part(part(state, "cutters"), str(index)))
-            writer.restore(part(part(state, "writers"), str(index)))
+            cutter.restore(part(state, f"cutters/{index}"))
+            writer.restore(part(state, f"writers/{index}"))
 
     def close(self) -> None:
         """Closes the writers; never waits. Windows that are not complete are lost."""
@@ -149,17 +146,21 @@ class Collector:
             writer.close()
 
     def _collect(self, num_steps: int) -> Rows:
-        """Plays a round; its rows are overwritten by the next one's."""
         if self._time_step is None:
             self._time_step = self._from_environment(0, self._environment.reset)
         rows = self._rows
         for index in range(num_steps):
             time_step = self._time_step
             action = self._act(ts.TimeStep(*map(tf.constant, time_step)), self._policy_state)
-            info = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
+            info: PolicyInfo = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
+            # The fields of a time step and of `PolicyInfo` are named as the columns.
+            row = time_step._asdict() | info._asdict()
+            row["core_state"] = np.concatenate(info.core_state, axis=-1)
             if rows is None or len(rows) != num_steps:
-                self._rows = rows = _room(num_steps, time_step, info)
-            _write(rows, index, time_step, info)
+                room = {name: np.empty((num_steps, *of.shape), of.dtype) for name, of in row.items()}
+                self._rows = rows = Rows(**room)
+            for name, values in row.items():
+                getattr(rows, name)[index] = values
             self._policy_state = action.state
             actions = action.action.numpy()
             self._time_step = self._from_environment(index + 1, self._environment.step, actions)
@@ -167,7 +168,6 @@ class Collector:
         return rows
 
     def _from_environment(self, row: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
-        """Takes what the environment gives at a step of this round, and checks it against its spec."""
         self.activity = "environment", time.monotonic()
         where = f"{self._name}, environments' step {self._rounds_steps + row}"
         time_step = time_step_of(self._environment, where, call, *args)
@@ -177,7 +177,10 @@ class Collector:
     def _insert(self, streams: list[list[Piece]]) -> None:
         """Stores blocks and inserts windows, environment by environment."""
         windows = [piece.window for pieces in streams for piece in pieces if piece.window is not None]
-        priorities = iter(self._first_priorities(windows))
+        priorities: Iterator[float] = iter(())
+        if windows:
+            columns = (np.stack([getattr(window, name) for window in windows]) for name in _OF_PRIORITIES)
+            priorities = iter(self._priorities(*columns).numpy().tolist())
         for pieces, writer in zip(streams, self._writers, strict=True):
             for piece in pieces:
                 writer.append(piece.block, piece.starts_window)
@@ -187,30 +190,6 @@ class Collector:
                 start = time.monotonic()
                 writer.flush()
                 self.waited += time.monotonic() - start
-
-    def _first_priorities(self, windows: list[Rows]) -> list[float]:
-        if not windows:
-            return []
-        columns = (np.stack([getattr(window, name) for window in windows]) for name in _OF_PRIORITIES)
-        return self._priorities(*columns).numpy().tolist()
-
-
-def _joined(states: Sequence[State]) -> State:
-    return joined({str(index): state for index, state in enumerate(states)})
-
-
-def _room(num_steps: int, time_step: ts.TimeStep, info: PolicyInfo) -> Rows:
-    """Room for a round of rows like this one."""
-    row = time_step._asdict() | info._asdict()
-    return Rows.empty(num_steps, **row | {"core_state": np.concatenate(info.core_state, axis=-1)})
-
-
-def _write(rows: Rows, index: int, time_step: ts.TimeStep, info: PolicyInfo) -> None:
-    """Writes one row of every environment: the fields of a time step and of `PolicyInfo` are named as the columns."""
-    for name, values in (time_step._asdict() | info._asdict()).items():
-        if name != "core_state":
-            getattr(rows, name)[index] = values
-    np.concatenate(info.core_state, axis=-1, out=rows.core_state[index])
 
 
 def traced_action(policy: tf_policy.TFPolicy, time_step_spec: ts.TimeStep, batch: int) -> Callable:
@@ -228,11 +207,8 @@ def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
     of_rows = [tf.TensorSpec((None, rows), of) for of in (tf.int32, tf.int32, tf.float32, tf.float32)]
     values = tf.TensorSpec((None, rows, num_heads), tf.float32)
 
-    @tf.function(input_signature=[*of_rows, values, values], autograph=False)
-    def traced(
-        step_type: Any, previous_action: Any, reward: Any, discount: Any, taken: Any, greedy: Any
-    ) -> tf.Tensor:
-        steps = Steps(step_type, None, previous_action, reward, discount)
-        return priorities(steps, taken, greedy)
+    def traced(*columns: tf.Tensor) -> tf.Tensor:
+        step_type, previous_action, reward, discount, taken, greedy = columns
+        return priorities(Steps(step_type, None, previous_action, reward, discount), taken, greedy)
 
-    return traced
+    return tf.function(traced, input_signature=[*of_rows, values, values], autograph=False)

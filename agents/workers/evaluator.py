@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -39,8 +39,8 @@ class Evaluation(NamedTuple):
 class Evaluator:
     """Plays whole episodes in a batched environment, the same number in each environment.
 
-    (Taking the first n episodes that finish would favour short ones.) Weights do not change during `run`, so every
-    episode starts with the newest ones, as in the paper's evaluation (appendix A.2).
+    (Taking the first n episodes that finish would favour short ones.) Weights do not change during `run`: every episode
+    starts with the newest ones, as in the paper's evaluation (appendix A.2).
 
     Args:
       environment: batched; it is reset before every evaluation, and closed by whoever made it.
@@ -76,15 +76,12 @@ class Evaluator:
           EnvironmentFault: see `Collector.run`.
         """
         batch, played = self._environment.batch_size, 0
-        time_step = self._step(played, self._environment.reset)
+        time_step = self._step(0, self._environment.reset)
         policy_state = self._policy.get_initial_state(batch)
-        returns, lengths = [], []
+        returns, lengths, errors = [], [], []
         to_play = np.full(batch, episodes_per_environment)
-        score, steps = np.zeros(batch), np.zeros(batch, np.int64)
-        histories: list[list] = [
-            [] for _ in range(batch)
-        ]  # reward, discount, values of every step of an episode
-        errors = []
+        # Reward, discount and values of every step of an episode.
+        histories: list[list] = [[] for _ in range(batch)]
         while to_play.any():
             if stopped():
                 return None
@@ -93,21 +90,18 @@ class Evaluator:
             played += 1
             self.steps += 1
             time_step = self._step(played, self._environment.step, result.action.numpy())
-            first = time_step.is_first()
-            score, steps = np.where(first, 0.0, score + time_step.reward), np.where(first, 0, steps + 1)
-            cut = steps == self._max_steps
-            finished = (time_step.is_last() | cut) & (to_play > 0)
-            returns.extend(score[finished])
-            lengths.extend(steps[finished])
             values = result.info.taken_values.numpy()
-            for index in np.flatnonzero(to_play > 0):
-                if not first[index]:
-                    step = time_step.reward[index], time_step.discount[index], values[index]
-                    histories[index].append(step)
-            for index in np.flatnonzero(finished):
-                errors.append(self._value_errors(*map(np.array, zip(*histories[index], strict=True))))
-                histories[index].clear()
-            to_play = np.where(cut, 0, to_play - finished)
+            for index in np.flatnonzero((to_play > 0) & ~time_step.is_first()):
+                history = histories[index]
+                history.append((time_step.reward[index], time_step.discount[index], values[index]))
+                cut = len(history) == self._max_steps
+                if cut or time_step.is_last()[index]:
+                    rewards, discounts, taken = map(np.array, zip(*history, strict=True))
+                    returns.append(sum(rewards.tolist()))
+                    lengths.append(len(history))
+                    errors.append(self._value_errors(rewards, discounts, taken))
+                    history.clear()
+                    to_play[index] = 0 if cut else to_play[index] - 1
         return Evaluation(np.array(returns), np.array(lengths), _relative(np.sum(errors, axis=0)))
 
     def _step(self, played: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
@@ -125,12 +119,10 @@ class Evaluator:
 
 def _relative(sums: np.ndarray) -> np.ndarray:
     """sqrt(E[(Q - G)^2] / V[G]) from sums as in `Evaluator._value_errors`."""
-    count, total, squares, errors = sums
-    mean = total / count
-    variance = squares / count - np.square(mean)
+    mean, squares, errors = sums[1:] / sums[0]
+    variance = squares - np.square(mean)
     # What rounding leaves of a variance of 0 is none.
-    varies = variance > 1e-12 * squares / count
-    return np.sqrt(errors / count / np.where(varies, variance, np.nan))
+    return np.sqrt(errors / np.where(variance > 1e-12 * squares, variance, np.nan))
 
 
 def in_words(returns: np.ndarray, lengths: np.ndarray) -> str:
@@ -155,7 +147,7 @@ class Evaluations:
         agent: RecurrentMultiHeadAgent,
     ):
         self._evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
-        self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
+        self._agent, self._game, self._best = agent, environment.game, Best(root_dir)
         self._episodes = pathlib.Path(root_dir, EVALUATION, EPISODES)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
         self.last_return = float("nan")  # mean of the last one
@@ -179,9 +171,10 @@ class Evaluations:
             return None
         self.last_return = float(np.mean(evaluation.returns))
         self.last_episodes = in_words(evaluation.returns, evaluation.lengths)
-        self._keep(update, evaluation)
-        self._write(update, evaluation, loss_scales)
-        self.best.offer(update, evaluation.returns, self._agent.acting_variables)
+        head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
+        self._keep(update, evaluation, self._agent.heads.names[head])
+        self._write(update, evaluation, head, loss_scales)
+        self._best.offer(update, evaluation.returns, self._agent.acting_variables)
         return self.last_return
 
     @property
@@ -189,28 +182,25 @@ class Evaluations:
         """Steps of the batch so far, in all evaluations."""
         return self._evaluator.steps
 
-    def _keep(self, update: int, evaluation: Evaluation) -> None:
+    def _keep(self, update: int, evaluation: Evaluation, head: str) -> None:
         """Adds the episodes to the run's, without those that an earlier start has played at this update or later."""
-        lines: list[str] = []
-        with contextlib.suppress(OSError):  # there are none yet
-            lines = self._episodes.read_text(errors="replace").splitlines()
-        numbers = [line.split(",")[0] for line in lines]  # of the header and of what is damaged, none
-        lines = [
-            line for line, at in zip(lines, numbers, strict=True) if at.isdecimal() and int(at[:20]) < update
-        ]
-        head = self._agent.heads.names[int(np.argmax(self._agent.policy.head_probabilities.numpy()))]
+        self._episodes.parent.mkdir(exist_ok=True)
+        text = self._episodes.read_text(errors="replace") if self._episodes.exists() else ""
+        # The header has no number, nor has what is damaged.
+        numbered = re.findall(r"^(([0-9]{1,18}),.*)$", text, re.MULTILINE)
+        lines = [line for line, number in numbered if int(number) < update]
         played = zip(evaluation.returns, evaluation.lengths, strict=True)
         lines += [f"{update},{head},{float(points)!r},{steps}" for points, steps in played]
-        self._episodes.parent.mkdir(exist_ok=True)
         write(self._episodes, "\n".join(["update,head,return,steps", *lines, ""]))
 
-    def _write(self, update: int, evaluation: Evaluation, loss_scales: summaries.LossScales | None) -> None:
+    def _write(
+        self, update: int, evaluation: Evaluation, head: int, loss_scales: summaries.LossScales | None
+    ) -> None:
         names = self._agent.heads.names
         with self._writer.as_default(step=update):
             tf.summary.scalar(RETURN, self.last_return)
             tf.summary.scalar("episode/length", np.mean(evaluation.lengths))
-            best_head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
-            tf.summary.scalar("episode/best_head", best_head)
+            tf.summary.scalar("episode/best_head", head)
             if scores.has_score(self._game):
                 normalised = scores.human_normalised_score(self._game, self.last_return)
                 tf.summary.scalar("episode/human_normalised_score", normalised)

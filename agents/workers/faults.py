@@ -14,10 +14,9 @@ from agents.errors import EnvironmentFault
 def time_step_of(
     environment: py_environment.PyEnvironment, where: str, call: Callable, *args: np.ndarray
 ) -> ts.TimeStep:
-    """Calls the environment's `reset` or `step`; rewards and observations may still be NaN or infinite.
+    """Calls the environment's `reset` or `step`; what it raises, and observations that do not fit its spec, are faults.
 
-    Raises:
-      EnvironmentFault: it raised something, or gave observations of another shape or dtype than its spec's.
+    Rewards and observations may still be NaN or infinite.
     """
     try:
         time_step = call(*args)
@@ -34,11 +33,7 @@ def time_step_of(
 
 
 def check_finite(reward: np.ndarray, observation: np.ndarray, who: str, first_step: int) -> None:
-    """Checks rewards [K, N] and observations [K, N, ...] of K steps.
-
-    Raises:
-      EnvironmentFault: one of them is NaN or infinite.
-    """
+    """Checks rewards [K, N] and observations [K, N, ...] of K steps: it is a fault if one is NaN or infinite."""
     for what, values in (("reward", reward), ("observation", observation)):
         if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
             row, index, *rest = np.argwhere(~np.isfinite(values))[0]

@@ -134,7 +134,7 @@ class Learner:
         _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})
         self.environment_steps, self.episodes = extra["environment_steps"], extra["episodes"]
         self._log = StatisticsLog(root_dir, extra["statistics_log"])
-        self._take_in(list(self._log.kept()))
+        self._take_in(self._log.kept())
         self.note: str | None = None
         self._mark = time.monotonic(), self.updates, self.environment_steps
         # RMS TD errors [H] before and after scaling, as the updates have returned them: kept, not looked at.
@@ -151,13 +151,10 @@ class Learner:
         return int(self._agent.train_step_counter.numpy())
 
     def drain_statistics(self) -> list[float]:
-        """Takes everything that waits in the statistics queue into the scaling and the bandit.
+        """Takes all that waits in the statistics queue into scaling and bandit; returns finished episodes' raw returns.
 
         Each report is on disk before it is used and leaves the queue after that: it counts once, wherever this process
         is killed, as long as its run folder survives.
-
-        Returns:
-          raw returns of the episodes that have finished.
         """
         reports = []
         for key, report in self._replay.statistics():
@@ -175,7 +172,9 @@ class Learner:
         """
         self._compiling.join()
         if self.updates == 0 and self._agent.network.torso_is_set_from_data:
-            self._set_torso()
+            draws = iter(self._replay.dataset(self.batch_size))
+            count = -(-_FRAMES // (self.batch_size * self._agent.shape.rows))
+            self._agent.set_torso_from([next(draws)[0] for _ in range(count)])
         loss, means = self._learner.run(iterations=1)
         self._errors.append([means.per_head[tag] for tag in (UNSCALED, SCALED)])
         due = self._summary_interval and self.updates % self._summary_interval == 0
@@ -190,11 +189,6 @@ class Learner:
             self._summarise_rates()
         return loss
 
-    def _set_torso(self) -> None:
-        draws = iter(self._replay.dataset(self.batch_size))
-        count = -(-_FRAMES // (self.batch_size * self._agent.shape.rows))
-        self._agent.set_torso_from([next(draws)[0] for _ in range(count)])
-
     def loss_scales(self) -> summaries.LossScales | None:
         """Loss scales of the latest updates of this start; None before its first."""
         if not self._errors:
@@ -204,8 +198,7 @@ class Learner:
 
     def save(self, files: Mapping[str, bytes] | None = None) -> None:
         """Writes a checkpoint, with these files beside it, by name; what waits in the statistics queue stays there."""
-        if self._checkpointer is None:
-            raise ValueError("a learner without a checkpointer has nowhere to save")
+        assert self._checkpointer is not None, "a learner without a checkpointer has nowhere to save"
         with self._events_written():
             self.summary_writer.flush()
         counters = {

@@ -1,4 +1,4 @@
-"""Observations come out of their strings as they went in, to the bit, and a learner sees no difference."""
+"""Observations come out of their strings as they went in, to the bit."""
 
 import zlib
 
@@ -8,44 +8,31 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay.compression import compress, decompress_batch
-from agents.targets import Packed, Sequence, SequenceShape, Steps, unpacked
+from agents.replay.compression import compress, decompress_batch, level_for
+from agents.targets import Sequence, Steps, unpacked
 from rbs_tf import environments
-from rbs_tf.scores import GAMES
-from tests.agents.replay.streams import HEADS, STATE, replay_class, rows_of
-from tests.agents.small_agent import SHAPE, as_sequence, make_agent, random_windows
 
-SHAPES = [
-    (),
-    (5,),
-    (4, 2),
-    (6, 8, 3),
-    (3, 96, 4),
-    (2, 50, 6),
-    (700,),
-]  # pieces: all of it, lines, halves and quarters
+# Pieces: all of it, lines, halves and quarters.
+SHAPES = [(), (5,), (4, 2), (6, 8, 3), (3, 96, 4), (2, 50, 6), (700,)]
 DTYPES = [np.uint8, np.float32, np.int32, np.bool_, np.float64]
 
 
-def strings_of(rows: np.ndarray, level: int = 3) -> np.ndarray:
+def strings_of(rows: np.ndarray) -> np.ndarray:
     """[B, N, R, ...] -> [B, N]."""
-    return np.array([[compress(block, level) for block in window] for window in rows], object)
+    return np.array([[compress(block, 3) for block in window] for window in rows], object)
 
 
-def batch_of(strings: np.ndarray, rows: int, spec: tf.TensorSpec) -> Packed:
-    return decompress_batch(tf.constant(strings), rows, spec)
-
-
-def with_observation(observation) -> Sequence:
-    return Sequence(Steps(None, observation, None, None, None), None, None, None)
+def back(strings: tf.Tensor, rows: int, spec: tf.TensorSpec) -> tf.Tensor:
+    """Observations, by way of `Packed`."""
+    packed = decompress_batch(strings, rows, spec)
+    return unpacked(Sequence(Steps(None, packed, None, None, None), None, None, None), spec).steps.observation
 
 
 def assert_comes_back(rows: np.ndarray) -> None:
     spec = tf.TensorSpec(rows.shape[3:], rows.dtype)
-    packed = batch_of(strings_of(rows), rows.shape[2], spec)
-    back = unpacked(with_observation(packed), spec).steps.observation
-    assert (back.shape, back.dtype) == ((len(rows), rows.shape[1] * rows.shape[2], *spec.shape), spec.dtype)
-    assert back.numpy().tobytes() == rows.tobytes()
+    found = back(tf.constant(strings_of(rows)), rows.shape[2], spec)
+    assert (found.shape, found.dtype) == ((len(rows), rows.shape[1] * rows.shape[2], *spec.shape), spec.dtype)
+    assert found.numpy().tobytes() == rows.tobytes()
 
 
 @settings(max_examples=30, deadline=None)
@@ -81,96 +68,42 @@ def test_a_piece_that_was_seen_before_is_kept_once():
     string = compress(frames, 3)
     kept = zlib.decompress(string)[4 * 9 :]
     assert kept == b"".join(each.tobytes() for each in (line, line + 16, line + 32, line + 48))
-    packed = batch_of(np.array([[string, string]], object), 3, tf.TensorSpec((3, 8, 2), tf.uint8))
+    packed = decompress_batch(
+        tf.constant([[string, string]], tf.string), 3, tf.TensorSpec((3, 8, 2), tf.uint8)
+    )
     assert packed.numbers.shape == (1, 6, 3)
     assert packed.numbers[0, :, 1].numpy().tolist() == [1, 1, 3, 5, 5, 7]
 
 
-def played(game: str, steps: int, **frames) -> np.ndarray:
-    """Random play: [steps, ...]."""
-    environment = environments.make(game, num_envs=1, seed=0, **frames)
-    random, found = np.random.default_rng(0), [environment.reset().observation[0].copy()]
-    while len(found) < steps:
+@pytest.mark.parametrize("game", ["pong", "enduro", "battle_zone"])
+def test_atari_frames_of_random_play_come_back_and_take_a_third_of_the_bytes_to_a_gpu(game):
+    environment, random = environments.make(game, num_envs=1, seed=0), np.random.default_rng(0)
+    frames = [environment.reset().observation[0].copy()]
+    while len(frames) < 50:
         actions = random.integers(environment.num_actions, size=1).astype(np.int32)
-        found.append(environment.step(actions).observation[0].copy())
+        frames.append(environment.step(actions).observation[0].copy())
     environment.close()
-    return np.stack(found)
-
-
-def assert_game_comes_back_small(game: str, steps: int, share: float = 1 / 3) -> None:
-    frames = played(game, steps)
-    rows = frames.reshape(-1, 10, 5, *frames.shape[1:])
+    rows = np.reshape(frames, (-1, 10, 5, *frames[0].shape))
     assert_comes_back(rows)
     strings = strings_of(rows)
-    alone = sum(len(zlib.compress(block.tobytes(), 3)) for block in rows.reshape(-1, *rows.shape[2:]))
+    alone = sum(len(zlib.compress(block.tobytes(), 3)) for block in rows[0])
     assert sum(map(len, strings.ravel())) < alone
-    packed = batch_of(strings, 5, tf.TensorSpec(frames.shape[1:], tf.uint8))
-    assert sum(part.numpy().nbytes for part in packed) < share * frames.nbytes
-
-
-@pytest.mark.parametrize("game", ["pong", "enduro", "battle_zone"])
-def test_atari_frames_come_back_and_take_a_third_of_the_bytes_to_a_gpu(game):
-    assert_game_comes_back_small(game, 50)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("game", GAMES)
-def test_frames_of_all_games_come_back_and_take_a_third_of_the_bytes_to_a_gpu(game):
-    # A third of the screen of Yars' Revenge is noise.
-    assert_game_comes_back_small(game, 400, 0.4 if game == "yars_revenge" else 1 / 3)
+    packed = decompress_batch(tf.constant(strings), 5, tf.TensorSpec(frames[0].shape, tf.uint8))
+    assert sum(part.numpy().nbytes for part in packed) < rows.nbytes / 3
 
 
 def test_replicas_need_not_know_the_size_of_their_share():
-    rows, spec = (
-        np.random.default_rng(0).integers(0, 2, (2, 3, 5, 4, 8), np.uint8),
-        tf.TensorSpec((4, 8), tf.uint8),
-    )
+    rows = np.random.default_rng(0).integers(0, 2, (2, 3, 5, 4, 8), np.uint8)
 
     @tf.function(input_signature=[tf.TensorSpec((None, 3), tf.string)])
-    def back(strings: tf.Tensor) -> tf.Tensor:
-        return unpacked(with_observation(decompress_batch(strings, 5, spec)), spec).steps.observation
+    def of(strings: tf.Tensor) -> tf.Tensor:
+        return back(strings, 5, tf.TensorSpec((4, 8), tf.uint8))
 
-    np.testing.assert_array_equal(back(tf.constant(strings_of(rows))), rows.reshape(2, 15, 4, 8))
-
-
-def test_batches_are_those_of_a_replay_without_compression(backend):
-    shape, spec = SequenceShape(burn_in=2, length=4, period=2, n_step=2), tf.TensorSpec((6, 8, 3), tf.uint8)
-    frames = np.random.default_rng(0).integers(0, 3, size=(40, *spec.shape), dtype=np.uint8) * 80
-
-    def batch(compression: int, packed: bool) -> list[np.ndarray]:
-        options = {"capacity": 200, "min_sequences": 1, "error_buffer": 50.0}
-        replay = replay_class(backend)(shape, spec, STATE, HEADS, compression=compression, **options)
-        writer = replay.writer()
-        for start in range(0, 40, shape.block):
-            t = np.arange(start, start + shape.block)
-            writer.append(rows_of(frames[t], t % 3, t, t * 0.1, 1.0, np.ones(4)), starts_window=True)
-            if start + shape.block >= shape.rows:
-                writer.insert(float(start == 12))  # a single window can be drawn: which draws are the same
-        writer.flush()
-        sequence, _ = next(iter(replay.dataset(8, packed=packed)))
-        assert isinstance(sequence.steps.observation, Packed) == (packed and compression > 0)
-        replay.stop()
-        return [column.numpy() for column in tf.nest.flatten(unpacked(sequence, spec))]
-
-    plain = batch(0, packed=True)
-    np.testing.assert_array_equal(plain[1][3, :, 0, 0, 0], frames[6:14, 0, 0, 0])
-    for packed in (False, True):
-        for ours, expected in zip(batch(3, packed), plain, strict=True):
-            np.testing.assert_array_equal(ours, expected, strict=True)
+    np.testing.assert_array_equal(of(tf.constant(strings_of(rows))), rows.reshape(2, 15, 4, 8))
 
 
-def test_an_update_with_packed_observations_is_the_same_to_the_bit():
-    windows = random_windows()
-    observation = windows["observation"]
-    strings = strings_of(observation[:, None])
-    packed = batch_of(strings, SHAPE.rows, tf.TensorSpec(observation.shape[2:], tf.float32))
-    sequence = as_sequence(windows)
-    found = []
-    for given_observation in (sequence.steps.observation, packed):
-        agent = make_agent()
-        steps = sequence.steps._replace(observation=given_observation)
-        before = agent.loss(sequence._replace(steps=steps)).loss.numpy()
-        extra = agent.train(sequence._replace(steps=steps)).extra
-        found.append([before, extra.priorities.numpy(), *(each.numpy() for each in agent.network.variables)])
-    for ours, expected in zip(*reversed(found), strict=True):
-        np.testing.assert_array_equal(ours, expected, strict=True)
+def test_large_images_alone_are_compressed_unasked():
+    frames, flags = tf.TensorSpec((210, 160, 3), tf.uint8), tf.TensorSpec((10, 10, 6), tf.uint8)
+    vectors = tf.TensorSpec((20_000,), tf.float32)
+    assert [level_for(spec, None) for spec in (frames, flags, vectors)] == [3, 0, 0]
+    assert level_for(flags, 9) == 9 and level_for(frames, 0) == 0

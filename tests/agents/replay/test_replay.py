@@ -2,17 +2,15 @@
 
 import math
 import pathlib
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from agents.replay import memory as replay_memory
-from agents.replay.compression import level_for
 from agents.replay.replay import LOCAL, REVERB, StatisticsReport
 from agents.storage.checkpoint import ReplayFolders
-from agents.targets import SequenceShape
+from agents.targets import Packed, SequenceShape, unpacked
 from rbs_tf.scalings import MomentsWithMaxima
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, first_rows, replay_class
@@ -22,7 +20,9 @@ from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream
 def test_a_sequence_comes_out_as_it_went_in(make, compression):
     replay = make(compression=compression)
     Stream(replay).insert(3)
-    sequence, info = next(iter(replay.dataset(batch_size=20)))
+    sequence, info = next(iter(replay.dataset(batch_size=20, packed=True)))
+    assert isinstance(sequence.steps.observation, Packed) == bool(compression)
+    sequence = unpacked(sequence, OBSERVATION)
     starts = np.array(first_rows(sequence))
     assert set(starts) == {0, 2, 4}
     t = np.arange(8) + starts[:, None]
@@ -79,14 +79,15 @@ def test_a_priority_of_zero_is_drawn_only_where_all_are(make):
     assert set(first_rows(sequence)) == {6} and sequence.probability.numpy().tolist() == [1.0] * 10
 
 
-def test_keys_of_sequences_that_have_left_are_skipped(make):
+def test_the_oldest_sequences_leave_a_full_table_and_their_keys_are_skipped(make):
     replay = make(capacity=10)
     stream = Stream(replay)
     stream.insert(5)
     _, info = next(iter(replay.dataset(batch_size=20)))
     stream.insert(5, priority=3.0)
     replay.update_priorities(info.key, tf.zeros(20))
-    _, info = next(iter(replay.dataset(batch_size=20)))
+    sequence, info = next(iter(replay.dataset(batch_size=20)))
+    assert replay.size == 5 and set(first_rows(sequence)) <= {10, 12, 14, 16, 18}
     assert info.priority.numpy().tolist() == [3.0] * 20
 
 
@@ -99,32 +100,17 @@ def test_batches_end_when_the_replay_is_stopped(make):
     assert list(batches) == []
 
 
-def test_the_oldest_sequences_leave_a_full_table(make):
-    replay = make(capacity=10, sampler="uniform")
-    Stream(replay).insert(8)
-    sequence, _ = next(iter(replay.dataset(batch_size=40)))
-    assert replay.size == 5 and set(first_rows(sequence)) <= {6, 8, 10, 12, 14}
-
-
-def test_updates_come_due_with_insertions_at_the_replay_ratio(make):
-    replay = make(min_sequences=3, replay_ratio=2.0)
-    stream = Stream(replay)
-    due = []
-    for _ in range(6):
-        stream.insert(1)
-        due.append([updates for updates in range(4) if replay.updates_due(updates, batch_size=3)])
-    assert due == [[], [], [], [], [0], [0, 1]]
-
-
-def test_one_thread_that_keeps_to_what_is_due_never_waits(make):
+def test_updates_come_due_at_the_replay_ratio_and_one_thread_that_keeps_to_it_never_waits(make):
     replay = make(min_sequences=3, replay_ratio=2.0, error_buffer=6.0, patience=0.0)
-    stream, batches, updates = Stream(replay), iter(replay.dataset(batch_size=3)), 0
+    stream, batches, made = Stream(replay), iter(replay.dataset(batch_size=3)), []
     for _ in range(30):
         stream.insert(1)
-        while replay.updates_due(updates, 3):
+        made.append(made[-1] if made else 0)
+        while replay.updates_due(made[-1], 3):
             next(batches)
-            updates += 1
-    assert (replay.inserted, replay.sampled, updates) == (30, 54, 18)
+            made[-1] += 1
+    assert made[:7] == [0, 0, 0, 0, 1, 2, 2] and made[-1] == 18
+    assert (replay.inserted, replay.sampled) == (30, 54)
 
 
 def test_updates_come_due_with_environment_steps_whatever_is_inserted(make):
@@ -149,17 +135,18 @@ def test_reading_ahead_draws_no_more_than_told(make):
     replay = make(read_ahead=2)
     Stream(replay).insert(40)
     batches = iter(replay.dataset(batch_size=4))
-    next(batches)
-    while replay.sampled < 12:
-        time.sleep(0.01)
-    time.sleep(0.1)
-    assert replay.sampled == 12  # one batch in use, two waiting
+    for used in range(1, 6):
+        next(batches)
+        while replay.sampled < 4 * (used + 2):  # one batch in use, two waiting
+            pass
+        assert replay.sampled == 4 * (used + 2)
 
 
-@pytest.mark.parametrize("priority", [math.nan, math.inf, -1.0])
-def test_a_priority_that_no_draw_could_use_is_refused(make, priority):
-    with pytest.raises(FloatingPointError, match="finite"):
-        Stream(make()).insert(1, priority)
+def test_a_priority_that_no_draw_could_use_is_refused(make):
+    stream = Stream(make())
+    for priority in (math.nan, math.inf, -1.0):
+        with pytest.raises(FloatingPointError, match="finite"):
+            stream.insert(1, priority)
 
 
 def report_of(value: float, episodes: int) -> StatisticsReport:
@@ -172,10 +159,8 @@ def report_of(value: float, episodes: int) -> StatisticsReport:
 
 def test_statistics_leave_the_queue_in_order_and_once(make):
     replay = make(moments=MomentsWithMaxima)
-    reports = [
-        report_of(value, episodes)
-        for value, episodes in ((1.0 / 3.0, 0), (2.0, 2), (3.0, 1), (4.0, 0), (5.0, 300))
-    ]
+    given = (1.0 / 3.0, 0), (2.0, 2), (3.0, 1), (4.0, 0), (5.0, 300)
+    reports = [report_of(value, episodes) for value, episodes in given]
     assert drained(replay) == []
     for report in reports:
         replay.put_statistics(report)
@@ -227,23 +212,23 @@ def test_a_checkpoint_brings_everything_back(make, tmp_path, compression):
     np.testing.assert_array_equal(sequence.core_state[1], np.full((4, 2), -10.0))
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+def test_a_checkpoint_of_other_settings_is_refused(make, backend, tmp_path):
+    cases = [
         ({"replay_ratio": 4.0}, "replay_ratio: 1.0 then, 4.0 now"),
         ({"capacity": 300}, "capacity in sequences: 100 then, 150 now"),
         ({"min_sequences": 2}, "min_sequences: 1 then, 2 now"),
         ({"sampler": "uniform"}, "sampler"),
         ({"compression": 3}, "signature"),
         ({"priority_exponent": 0.6}, "sampler: .*0.9.* then, .*0.6.* now"),
-    ],
-)
-def test_a_checkpoint_of_other_settings_is_refused(make, tmp_path, settings, words):
+    ]
+    if backend == REVERB:
+        cases.append(({"error_buffer": 60.0}, "error_buffer"))
     replay = make(folders=ReplayFolders(tmp_path, None))
     saved = pathlib.Path(replay.checkpoint())
     replay.stop()
-    with pytest.raises(ValueError, match=words):
-        make(folders=ReplayFolders(emptied(tmp_path / "next"), saved), **settings)
+    for number, (settings, words) in enumerate(cases):
+        with pytest.raises(ValueError, match=words):
+            make(folders=ReplayFolders(emptied(tmp_path / str(number)), saved), **settings)
 
 
 def test_a_checkpoint_of_the_other_backend_is_refused_with_what_to_type(make, backend, tmp_path):
@@ -257,25 +242,24 @@ def test_a_checkpoint_of_the_other_backend_is_refused_with_what_to_type(make, ba
         make(folders=ReplayFolders(emptied(tmp_path / "next"), saved))
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+def test_impossible_settings_are_refused(make):
+    for settings, words in (
         ({"min_sequences": 101}, "a number from 1 to 100"),
-        ({"replay_ratio": 0.0}, "must be positive"),
+        ({"replay_ratio": 0.0}, "replay_ratio = 0.0: expected a number above 0"),
         ({"capacity": 4_000_000_000_000}, "Lower Replay.capacity"),
-        ({"compression": 10}, "from 1 to 9, 0 for none"),
-    ],
-)
-def test_impossible_settings_are_refused(make, settings, words):
-    with pytest.raises(ValueError, match=words):
-        make(**settings)
+        ({"compression": 10}, "compression = 10: expected a whole number from 0 to 9"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make(**settings)
 
 
-def test_compression_halves_the_papers_replay():
+def test_compression_halves_the_papers_replay_and_other_observations_count_in_full():
     frames, state = tf.TensorSpec((210, 160, 3), tf.uint8), (tf.TensorSpec((512,), tf.float32),) * 2
     for compression, row in ((3, 2_400), (0, 5_700)):
         estimate = replay_memory.estimate_memory(frames, state, SequenceShape(), 4_000_000, compression)
         assert estimate == 4_000_000 * row + 100_000 * (4_096 + 1_000)
+    uncompressed = replay_memory.estimate_memory(frames, (), SHAPE, 100, 0, "local")
+    assert uncompressed == 100 * (100_800 + 16 + 450 // SHAPE.block) + 50 * 420
 
 
 def test_small_pictures_count_as_compressed_and_none_as_larger_than_they_are():
@@ -287,27 +271,6 @@ def test_small_pictures_count_as_compressed_and_none_as_larger_than_they_are():
     for spec in same:  # too small, and no pixels
         size = spec.shape.num_elements() * spec.dtype.size
         assert replay_memory.estimate_memory(spec, (), shape, 20) == 20 * (size + 166) + 1_000
-
-
-def test_large_images_alone_are_compressed_unasked():
-    frames, flags = tf.TensorSpec((210, 160, 3), tf.uint8), tf.TensorSpec((10, 10, 6), tf.uint8)
-    vectors = tf.TensorSpec((20_000,), tf.float32)
-    assert [level_for(spec, None) for spec in (frames, flags, vectors)] == [3, 0, 0]
-    assert level_for(flags, 9) == 9 and level_for(frames, 0) == 0
-
-
-def test_other_observations_count_uncompressed():
-    grid = tf.TensorSpec((10, 10, 6), tf.uint8)
-    assert replay_memory.estimate_memory(grid, (), SHAPE, 100) == 100 * (600 + 166) + 50 * 1_000
-
-
-def machine(folder: pathlib.Path, groups: str, files: dict[str, str]) -> pathlib.Path:
-    for name, text in {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1000 kB\n", **files}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    (folder / "proc/self").mkdir(exist_ok=True)
-    (folder / "proc/self/cgroup").write_text(groups)
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -336,4 +299,8 @@ def machine(folder: pathlib.Path, groups: str, files: dict[str, str]) -> pathlib
     ],
 )
 def test_available_memory_is_what_the_tightest_limit_leaves(tmp_path, groups, files, available):
-    assert replay_memory.available_memory(machine(tmp_path, groups, files)) == available
+    machine = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1000 kB\n", "proc/self/cgroup": groups}
+    for name, text in (machine | files).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert replay_memory.available_memory(tmp_path) == available

@@ -1,14 +1,11 @@
 """What only a replay in a Reverb server has: a network, and others who wait."""
 
 import os
-import pathlib
 import threading
-import time
 
 import pytest
 
 from agents.replay.replay import REVERB, ReplayStopped
-from agents.storage.checkpoint import ReplayFolders
 from tests.agents.replay.streams import Stream
 
 pytest.importorskip("reverb")
@@ -46,7 +43,8 @@ def test_stopping_ends_waiting_readers_and_writers(make):
     threads = [threading.Thread(target=write), read]
     for thread in threads:
         thread.start()
-    time.sleep(0.5)
+    while replay.inserted < 3:  # as many as the ratio lets in without a reader
+        pass
     assert outcome == []
     replay.stop()
     empty.stop()
@@ -56,21 +54,11 @@ def test_stopping_ends_waiting_readers_and_writers(make):
     waiting.writer.close()
 
 
-def test_reading_further_ahead_than_the_ratio_tolerates_is_refused(make):
-    with pytest.raises(ValueError, match="Replay.error_buffer = 60 or more"):
-        make(read_ahead=2).dataset(batch_size=20)
-
-
-def test_a_tolerance_less_than_the_ratio_is_refused(make):
+def test_a_tolerance_of_less_than_the_ratio_or_than_what_is_read_ahead_is_refused(make):
     with pytest.raises(ValueError, match="at least as large"):
         make(replay_ratio=8.0, error_buffer=7.0)
-
-
-def test_a_checkpoint_of_another_tolerance_is_refused(make, tmp_path):
-    saved = pathlib.Path(make(folders=ReplayFolders(tmp_path, None)).checkpoint())
-    (tmp_path / "next").mkdir()
-    with pytest.raises(ValueError, match="error_buffer"):
-        make(error_buffer=60.0, folders=ReplayFolders(tmp_path / "next", saved))
+    with pytest.raises(ValueError, match="Replay.error_buffer = 60 or more"):
+        make(read_ahead=2).dataset(batch_size=20)
 
 
 def test_a_writer_that_nobody_reads_from_gives_up_says_why_and_closes_without_waiting(make):

@@ -27,26 +27,16 @@ def kept(root, variables):
 
 def test_the_weights_of_the_highest_mean_stay(tmp_path, variables):
     keeper = Best(tmp_path)
-    assert best.load(tmp_path, variables) is None
+    assert best.load(tmp_path, variables) is None and not offer(keeper, variables, 5, np.nan)
     offered = [offer(keeper, variables, 10, -5.0, -7.0), offer(keeper, variables, 20, 4.0, 2.0, 3.0)]
     offered += [offer(keeper, variables, 30, 9.0, -9.0), offer(keeper, variables, 40, 3.0)]
     assert offered == [True, True, False, False]
     assert kept(tmp_path, variables) == (20, 3.0, 3)
-
-
-def test_a_worse_evaluation_after_a_resume_does_not_replace_a_better_one(tmp_path, variables):
-    offer(Best(tmp_path), variables, 10, 8.0)
     resumed = Best(tmp_path)
-    assert not offer(resumed, variables, 20, 7.0)
-    assert kept(tmp_path, variables).update == 10
-    assert offer(resumed, variables, 30, 9.0)
-    assert kept(tmp_path, variables).update == 30
-
-
-def test_a_return_that_is_no_number_is_never_the_best(tmp_path, variables):
-    keeper = Best(tmp_path)
-    assert not offer(keeper, variables, 10, np.nan)
-    assert offer(keeper, variables, 20, -1e9)
+    assert not offer(resumed, variables, 50, 2.0)
+    assert kept(tmp_path, variables).update == 20
+    assert offer(resumed, variables, 60, 9.0)
+    assert kept(tmp_path, variables).update == 60
 
 
 def test_a_damaged_file_is_set_aside_with_a_word_and_replaced(tmp_path, variables, caplog):
@@ -65,30 +55,6 @@ def test_a_damaged_file_is_set_aside_with_a_word_and_replaced(tmp_path, variable
         assert kept(tmp_path, variables).update == 20
 
 
-def test_any_flipped_bit_is_harmless_or_found(tmp_path, variables):
-    offer(Best(tmp_path), variables, 10, 8.0)
-    path, values = tmp_path / "best.npz", [variable.numpy() for variable in variables]
-    content, rng = path.read_bytes(), np.random.default_rng(0)
-    found = 0
-    for place in range(len(content)):
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << rng.integers(8)
-        path.write_bytes(damaged)
-        try:
-            assert best.load(tmp_path, variables) == (10, 8.0, 1)
-            for variable, value in zip(variables, values, strict=True):
-                np.testing.assert_array_equal(variable, value)
-        except RunFolderError:
-            found += 1
-    assert found > len(content) / 2
-
-
-def test_weights_of_another_network_are_refused(tmp_path, variables):
-    offer(Best(tmp_path), variables, 10, 8.0)
-    with pytest.raises(RunFolderError, match=r"best.npz comes from a different version"):
-        best.load(tmp_path, variables[:1])
-
-
 def test_what_cannot_be_written_is_an_error_that_names_the_file_and_keeps_the_old_one(tmp_path, variables):
     keeper = Best(tmp_path)
     offer(keeper, variables, 10, 8.0)
@@ -96,3 +62,5 @@ def test_what_cannot_be_written_is_an_error_that_names_the_file_and_keeps_the_ol
     with pytest.raises(RunFolderError, match=r"Cannot write .*best.npz: "):
         offer(keeper, variables, 20, 9.0)
     assert kept(tmp_path, variables).update == 10
+    with pytest.raises(RunFolderError, match=r"best.npz comes from a different version"):
+        best.load(tmp_path, variables[:1])

@@ -8,96 +8,57 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-import reverb
 import tensorflow as tf
 
 from agents.errors import RunFolderError
-from agents.replay.reverb_replay import reverb_checkpoint, reverb_checkpointer
 from agents.storage.checkpoint import Checkpointer, read_newest
 
 
 class Run:
-    """What a checkpoint is made of: a variable, and a Reverb server whose only table holds numbers."""
+    """What a checkpoint is made of: a variable, and a replay of numbers."""
 
-    def __init__(self, root_dir: pathlib.Path, keep: int = 2):
+    def __init__(self, root_dir: pathlib.Path):
         self.variable = tf.Variable(0.0)
-        self.checkpointer = Checkpointer(
-            root_dir, {"variable": self.variable}, lambda: reverb_checkpoint(self.client), keep
-        )
-        table = reverb.Table.queue("numbers", 100)
-        self.server = reverb.Server(
-            [table], checkpointer=reverb_checkpointer(self.checkpointer.replay_folders())
-        )
-        self.client = reverb.Client(f"localhost:{self.server.port}")
+        self.checkpointer = Checkpointer(root_dir, {"variable": self.variable}, self.write_replay)
+        self.writes_to, saved = self.checkpointer.replay_folders()
+        self.numbers = json.loads((saved / "numbers").read_text()) if saved else []
+
+    def write_replay(self) -> str:
+        folder = self.writes_to / "replay"
+        folder.mkdir()
+        (folder / "numbers").write_text(json.dumps(self.numbers))
+        return str(folder)
 
     def go_to(self, step: int) -> None:
         """One number into the replay and one checkpoint for every step from here to `step`."""
         while self.variable < step:
             self.variable.assign_add(1.0)
-            self.client.insert([self.variable.numpy()], {"numbers": 1.0})
+            self.numbers.append(int(self.variable))
             self.save()
 
-    def save(self) -> str:
-        return self.checkpointer.save(int(self.variable), {"step": int(self.variable)})
-
-    def replay(self) -> list[float]:
-        """Takes all numbers out of the replay."""
-        size = self.client.server_info()["numbers"].current_size
-        return [float(item[0].data[0]) for item in self.client.sample("numbers", size)] if size else []
-
-
-@pytest.fixture
-def started(tmp_path) -> Iterator:
-    """Starts runs in `tmp_path`, one at a time."""
-    servers = []
-
-    def start(**settings) -> Run:
-        stop()
-        run = Run(tmp_path, **settings)
-        servers.append(run.server)
-        return run
-
-    def stop() -> None:
-        while servers:
-            servers.pop().stop()
-
-    yield start
-    stop()
+    def save(self) -> None:
+        self.checkpointer.save(int(self.variable), {"step": int(self.variable)})
 
 
 def saved(root_dir: pathlib.Path) -> list[str]:
     return sorted(path.name for path in (root_dir / "checkpoints").iterdir())
 
 
-def test_a_new_folder_has_nothing_to_restore(started):
-    run = started()
-    assert run.checkpointer.restore() is None
-    assert run.replay() == []
-
-
-def test_variables_replay_and_extra_come_back(started):
-    started().go_to(3)
-    run = started()
-    assert run.checkpointer.restore() == (3, {"step": 3})
-    assert run.variable.numpy() == 3.0
-    assert run.replay() == [1.0, 2.0, 3.0]
-
-
-def test_a_restored_run_goes_on_and_can_be_restored_again(started):
-    started().go_to(2)
-    run = started()
-    run.checkpointer.restore()
-    run.go_to(4)
-    run = started()
-    assert run.checkpointer.restore()[0] == 4
-    assert run.replay() == [1.0, 2.0, 3.0, 4.0]
-
-
-def test_the_last_two_are_kept_each_with_its_replay(started, tmp_path):
-    started().go_to(4)
-    assert saved(tmp_path) == ["3", "4"]
-    assert all((tmp_path / "checkpoints" / step / "replay" / "DONE").exists() for step in ("3", "4"))
-    assert list((tmp_path / "replay").iterdir()) == []
+def test_variables_replay_and_extra_come_back_go_on_and_come_back_again(tmp_path):
+    run = Run(tmp_path)
+    assert run.checkpointer.restore() is None and run.numbers == []
+    for end in (2, 4):
+        run.go_to(end)
+        # The last two are kept, each with its replay.
+        assert saved(tmp_path) == [str(end - 1), str(end)]
+        assert all((tmp_path / "checkpoints" / step / "replay/numbers").exists() for step in saved(tmp_path))
+        assert list(run.writes_to.iterdir()) == []
+        run.write_replay()  # and killed before the rest was saved
+        run = Run(tmp_path)
+        assert list(run.writes_to.iterdir()) == []
+        assert run.checkpointer.restore() == (end, {"step": end})
+        assert run.variable.numpy() == end
+    assert run.numbers == [1, 2, 3, 4]
 
 
 def test_steps_count_as_numbers_not_as_text(tmp_path):
@@ -129,91 +90,64 @@ def test_files_are_kept_in_the_checkpoint_that_they_belong_to(tmp_path):
     assert again.newest()[0] == 2 and again.file("state") is None
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, pathlib.Path.unlink])
-def test_a_damaged_file_makes_the_checkpoint_before_it_the_newest(tmp_path, damage):
-    for step in (1, 2):
-        Checkpointer(tmp_path, {}).save(step, files={"state": b"state of %d" % step})
-    damage(tmp_path / "checkpoints/2/state")
-    checkpointer = Checkpointer(tmp_path, {})
-    assert checkpointer.file("state") == b"state of 1" and checkpointer.newest()[0] == 1
-
-
-@pytest.mark.parametrize("file", ["extra.json", "variables.index", "replay/chunks.tfrecord"])
-def test_a_damaged_newest_falls_back_to_the_one_before_as_a_whole(started, tmp_path, caplog, file):
-    started().go_to(3)
-    flip_a_bit(tmp_path / "checkpoints" / "3" / file)
-    run = started()
+@pytest.mark.parametrize(
+    "damage, file",
+    [
+        (truncate, "extra.json"),
+        (pathlib.Path.unlink, "variables.index"),
+        (flip_a_bit, "replay/numbers"),
+    ],
+)
+def test_a_damaged_newest_falls_back_to_the_one_before_as_a_whole(tmp_path, caplog, damage, file):
+    Run(tmp_path).go_to(3)
+    damage(tmp_path / "checkpoints" / "3" / file)
+    run = Run(tmp_path)
     assert run.checkpointer.restore() == (2, {"step": 2})
     assert run.variable.numpy() == 2.0
-    assert run.replay() == [1.0, 2.0]
+    assert run.numbers == [1, 2]
     assert "3 is damaged" in caplog.text
     assert saved(tmp_path) == ["2", "3.damaged"]
-
-
-def test_a_damaged_checkpoint_does_not_push_out_a_whole_one(started, tmp_path):
-    started().go_to(3)
-    truncate(tmp_path / "checkpoints" / "3" / "extra.json")
-    run = started()
-    run.checkpointer.restore()
     run.go_to(3)
     assert saved(tmp_path) == ["2", "3", "3.damaged"]
-    assert started().checkpointer.restore()[0] == 3
+    assert Run(tmp_path).checkpointer.restore()[0] == 3
 
 
-def test_with_nothing_whole_left_a_run_is_refused_and_nothing_changes(started, tmp_path):
-    started().go_to(3)
+def test_with_nothing_whole_left_a_run_is_refused_and_nothing_changes(tmp_path):
+    Run(tmp_path).go_to(3)
     for step in (2, 3):
         truncate(tmp_path / "checkpoints" / f"{step}" / "extra.json")
     for _ in range(2):
         with pytest.raises(RunFolderError, match=r"All checkpoints in .* are damaged \(3: .*; 2: .*--anew"):
-            started()
+            Run(tmp_path)
         assert saved(tmp_path) == ["2", "3"]
 
 
-@pytest.mark.parametrize(
-    "manifest", ["", "[]", "{}", "3", "null", '{"extra.json": 5}', '{"extra.json": {"bytes": 1}}']
-)
-def test_a_manifest_of_another_form_counts_as_damage(tmp_path, manifest):
-    for step in (2, 3):
-        Checkpointer(tmp_path, {}).save(step)
-    (tmp_path / "checkpoints" / "3" / "manifest.json").write_text(manifest)
-    assert Checkpointer(tmp_path, {}).restore()[0] == 2
+def test_a_manifest_of_another_form_counts_as_damage(tmp_path):
+    Checkpointer(tmp_path, {}).save(2)
+    for manifest in ("", "[]", "{}", "3", "null", '{"extra.json": 5}', '{"extra.json": {"bytes": 1}}'):
+        Checkpointer(tmp_path, {}).save(3)
+        (tmp_path / "checkpoints" / "3" / "manifest.json").write_text(manifest)
+        assert Checkpointer(tmp_path, {}).restore()[0] == 2
 
 
-def test_files_of_other_peoples_are_left_alone(started, tmp_path):
-    names = ["mine.tmp", "notes", "old.replaced", "5.damaged"]
-    for name in names:
-        (tmp_path / "checkpoints" / name).mkdir(parents=True)
-    started().go_to(3)
-    truncate(tmp_path / "checkpoints" / "3" / "extra.json")
-    started().checkpointer.restore()
-    assert saved(tmp_path) == sorted(["2", "3.damaged", *names])
-
-
-def test_what_the_server_wrote_after_the_checkpoint_is_not_restored(started):
-    run = started()
-    run.go_to(2)
-    run.client.insert([np.float32(9.0)], {"numbers": 1.0})
-    run.client.checkpoint()  # and killed before the rest was saved
-    assert started().replay() == [1.0, 2.0]
-
-
-def test_saving_a_step_again_replaces_it(started, tmp_path):
-    run = started()
+def test_saving_a_step_again_replaces_it(tmp_path):
+    run = Run(tmp_path)
     run.go_to(1)
-    run.client.insert([np.float32(5.0)], {"numbers": 1.0})
+    run.numbers.append(5)
     run.save()
-    assert saved(tmp_path) == ["1"]
-    assert started().replay() == [1.0, 5.0]
+    assert saved(tmp_path) == ["1"] and Run(tmp_path).numbers == [1, 5]
 
 
-def test_a_process_killed_while_it_replaces_a_checkpoint_loses_nothing(tmp_path):
-    checkpoints = tmp_path / "checkpoints"
+def test_a_process_killed_while_it_replaces_a_checkpoint_loses_nothing_and_other_files_are_left_alone(
+    tmp_path,
+):
+    checkpoints, others = tmp_path / "checkpoints", ["5.damaged", "mine.tmp", "notes", "old.replaced"]
     Checkpointer(tmp_path, {}).save(7, {"kept": True})
     (checkpoints / "7").rename(checkpoints / "7.replaced")
-    (checkpoints / "7.tmp").mkdir()
+    for name in ("7.tmp", *others):
+        (checkpoints / name).mkdir()
     assert Checkpointer(tmp_path, {}).restore() == (7, {"kept": True})
-    assert saved(tmp_path) == ["7"]
+    assert saved(tmp_path) == sorted(["7", *others])
 
 
 @contextmanager
@@ -244,42 +178,18 @@ def test_a_full_disk_is_an_error_that_names_the_folder_and_leaves_the_old_checkp
     checkpointer.save(2)
 
 
-def test_a_replay_that_cannot_be_written_is_an_error_that_leaves_the_old_checkpoint_whole(started, tmp_path):
-    run = started()
+def test_a_replay_that_cannot_be_written_is_an_error_that_leaves_the_old_checkpoint_whole(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="Cannot write to .*/file/checkpoints"):
+        Checkpointer(tmp_path / "file", {})
+    run = Run(tmp_path)
     run.go_to(1)
     shutil.rmtree(tmp_path / "replay")
     (tmp_path / "replay").write_text("in the way")
     with pytest.raises(RunFolderError, match="Cannot write"):
         run.go_to(2)
     (tmp_path / "replay").unlink()
-    assert started().checkpointer.restore()[0] == 1
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "checkpoints").write_text("")
-    with pytest.raises(RunFolderError, match=rf"Cannot write to {tmp_path}/checkpoints"):
-        Checkpointer(tmp_path, {})
-
-
-def test_an_optimizer_goes_on_as_if_it_had_never_stopped(tmp_path):
-    def learner():
-        weights = tf.Variable([1.0, -2.0])
-        optimizer = tf.keras.optimizers.Adam(0.1)
-
-        def learn(updates):
-            for _ in range(updates):
-                optimizer.apply_gradients([(weights**2, weights)])
-            return weights.numpy()
-
-        return {"weights": weights, "optimizer": optimizer}, learn
-
-    _, learn_at_once = learner()
-    trackables, learn = learner()
-    learn(5)
-    Checkpointer(tmp_path, trackables).save(5)
-    trackables, learn = learner()
-    Checkpointer(tmp_path, trackables).restore()
-    np.testing.assert_array_equal(learn(5), learn_at_once(10))
+    assert Run(tmp_path).checkpointer.restore()[0] == 1
 
 
 def test_a_checkpoint_of_another_program_is_refused(tmp_path):
@@ -288,45 +198,10 @@ def test_a_checkpoint_of_another_program_is_refused(tmp_path):
         Checkpointer(tmp_path, {"weights": tf.Variable(1.0), "bandit": tf.Variable(1.0)}).restore()
 
 
-def test_random_generators_and_arrays_come_back_exactly(tmp_path):
-    generators = [np.random.Generator(kind(3)) for kind in (np.random.PCG64, np.random.MT19937)]
-    for generator in generators:
-        generator.random(10)
-    extra = {
-        "generators": [generator.bit_generator.state for generator in generators],
-        "float32": np.array([[0.1, np.nan], [-np.inf, 1e-45]], np.float32),
-        "float64": np.array(np.pi),
-        "empty": np.zeros((0, 3), np.int16),
-        "flags": np.array([True, False]),
-        "scalar": np.int64(2**62),
-    }
-    Checkpointer(tmp_path, {}).save(0, extra)
-    _, restored = Checkpointer(tmp_path, {}).restore()
-    for generator, state in zip(generators, restored["generators"], strict=True):
-        twin = np.random.Generator(type(generator.bit_generator)(0))
-        twin.bit_generator.state = state
-        np.testing.assert_array_equal(twin.random(100), generator.random(100))
-    for name in ("float32", "float64", "empty", "flags"):
-        np.testing.assert_array_equal(restored[name], extra[name], strict=True)
-    assert restored["scalar"] == 2**62
-
-
-def test_what_json_cannot_hold_is_refused_by_name(tmp_path):
-    checkpointer = Checkpointer(tmp_path, {})
-    with pytest.raises(TypeError, match="numbers, strings, lists, dictionaries and arrays, not {1}"):
-        checkpointer.save(1, {"seen": {1}})
-    assert saved(tmp_path) == []
-
-
-def test_the_manifest_describes_every_file(tmp_path):
-    folder = pathlib.Path(Checkpointer(tmp_path, {"weights": tf.Variable(1.0)}).save(1))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    files = {path.name for path in folder.iterdir()} - {"manifest.json"}
-    assert set(manifest) == files
-    assert all(entry["bytes"] == (folder / name).stat().st_size for name, entry in manifest.items())
-
-
 def test_an_onlooker_reads_the_newest_whole_checkpoint_and_changes_nothing(tmp_path):
+    with pytest.raises(RunFolderError, match="no whole checkpoint"):
+        read_newest(tmp_path, {})
+    assert list(tmp_path.iterdir()) == []
     variable = tf.Variable(0.0)
     checkpointer = Checkpointer(tmp_path, {"variable": variable})
     for step in (1, 2, 3):
@@ -340,15 +215,9 @@ def test_an_onlooker_reads_the_newest_whole_checkpoint_and_changes_nothing(tmp_p
     assert saved(tmp_path) == ["2", "3", "4.tmp"]
 
 
-def test_an_onlooker_needs_a_whole_checkpoint(tmp_path):
-    with pytest.raises(RunFolderError, match="no whole checkpoint"):
-        read_newest(tmp_path, {})
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_checkpoints_can_be_read_while_the_run_replaces_them(tmp_path):
     written, read = tf.Variable([0] * 1000), tf.Variable([0] * 1000)
-    checkpointer = Checkpointer(tmp_path, {"variable": written}, keep=1)
+    checkpointer = Checkpointer(tmp_path, {"variable": written})
     checkpointer.save(0)
     done = threading.Event()
 

@@ -49,29 +49,11 @@ def test_reports_come_back_bit_for_bit_though_the_log_was_never_closed(tmp_path)
 
 
 def test_what_a_checkpoint_holds_does_not_come_back(tmp_path):
-    log = written(tmp_path)
-    position = checkpoint(log, 100)
-    assert_kept(StatisticsLog(tmp_path, position))
-    append(log, 8)
-    assert_kept(StatisticsLog(tmp_path, position), 8)
-
-
-def test_a_process_that_dies_right_after_its_checkpoint_counts_nothing_twice(tmp_path):
-    position = written(tmp_path, [7]).begin_file(100)
+    position = written(tmp_path, [7]).begin_file(100)  # the process dies right after it
     resumed = StatisticsLog(tmp_path, position)
     assert_kept(resumed)
     append(resumed, 8)
     assert_kept(StatisticsLog(tmp_path, position), 8)
-
-
-def test_a_process_that_dies_before_its_checkpoint_is_written_loses_nothing(tmp_path):
-    log = written(tmp_path, [7])
-    older = checkpoint(log, 100)
-    append(log, 8)
-    log.begin_file(200)
-    append(log, 2**64 - 1)
-    assert log.keys == {8, 2**64 - 1}
-    assert_kept(StatisticsLog(tmp_path, older), 8, 2**64 - 1)
 
 
 def test_a_checkpoint_of_the_same_step_again_holds_what_came_in_between(tmp_path):
@@ -88,8 +70,11 @@ def test_falling_back_to_an_older_checkpoint_brings_what_came_after_it(tmp_path)
     log = written(tmp_path, [7])
     older = checkpoint(log, 100)
     append(log, 8)
-    newer = checkpoint(log, 200, oldest=100)
+    newer = log.begin_file(200)
+    assert log.keys == {8}  # until it is written
+    log.saved(oldest=100)
     append(log, 2**64 - 1)
+    assert log.keys == {2**64 - 1}
     assert_kept(StatisticsLog(tmp_path, newer), 2**64 - 1)
     fallen_back = StatisticsLog(tmp_path, older)
     assert_kept(fallen_back, 8, 2**64 - 1)
@@ -113,12 +98,16 @@ def names(folder):
     return sorted(path.name for path in (folder / "statistics").iterdir())
 
 
-def test_files_that_no_checkpoint_needs_are_deleted(tmp_path):
+def test_files_that_no_checkpoint_needs_are_deleted_and_other_peoples_left_alone(tmp_path):
+    (tmp_path / "statistics").mkdir()
+    (tmp_path / "statistics" / "notes.tfrecord").write_text("mine")
     log = written(tmp_path, [7])
     for step in (100, 200, 300):
         append(log, 8)
         checkpoint(log, step, oldest=step - 100)
-    assert names(tmp_path) == ["200-2.tfrecord", "300-3.tfrecord"]
+    assert names(tmp_path) == ["200-2.tfrecord", "300-3.tfrecord", "notes.tfrecord"]
+    statistics_log.forget_after(tmp_path, (0, 0))
+    assert names(tmp_path) == ["notes.tfrecord"]
 
 
 def test_a_run_that_begins_again_at_a_checkpoint_forgets_what_came_after_it(tmp_path):
@@ -129,8 +118,6 @@ def test_a_run_that_begins_again_at_a_checkpoint_forgets_what_came_after_it(tmp_
     append(log, 7)
     statistics_log.forget_after(tmp_path, newer)
     assert_kept(StatisticsLog(tmp_path, older), 8)
-    statistics_log.forget_after(tmp_path, (0, 0))
-    assert names(tmp_path) == []
 
 
 def keys_read(path):
@@ -174,14 +161,3 @@ def test_a_full_disk_is_said_before_a_report_counts(tmp_path):
     ):
         append(log, 7)
     assert not log.keys
-
-
-def test_files_of_other_peoples_are_left_alone(tmp_path):
-    (tmp_path / "statistics").mkdir()
-    notes = tmp_path / "statistics" / "notes.tfrecord"
-    notes.write_text("mine")
-    log = written(tmp_path)
-    for step in (100, 200):
-        checkpoint(log, step, oldest=step)
-    statistics_log.forget_after(tmp_path, (200, 0))
-    assert notes.read_text() == "mine"

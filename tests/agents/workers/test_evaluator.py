@@ -52,7 +52,7 @@ def test_values_are_compared_with_the_returns_that_followed_in_their_standard_de
     np.testing.assert_allclose(evaluation.value_errors, relative_value_errors(lengths, 5.0), rtol=1e-5)
 
 
-def test_a_head_whose_returns_are_all_alike_has_no_relative_error():
+def test_a_head_whose_returns_are_all_alike_has_no_relative_error_and_a_stopped_evaluation_gives_nothing():
     class Unrewarded(ScriptedEnvironment):
         def _time_step(self):
             time_step = super()._time_step()
@@ -61,6 +61,7 @@ def test_a_head_whose_returns_are_all_alike_has_no_relative_error():
     evaluator = Evaluator(Unrewarded([[5]]), ScriptedPolicy(), Heads(PAIRS), Scaling(2))
     evaluation = evaluator.run()
     assert np.isnan(evaluation.value_errors).all() and evaluation.returns.tolist() == [0.0]
+    assert evaluator.run(stopped=lambda: True) is None
 
 
 def test_equal_episodes_are_counted_once():
@@ -69,22 +70,15 @@ def test_equal_episodes_are_counted_once():
     assert in_words(alike + np.arange(3), other) == "3 episodes"
 
 
-def test_an_evaluation_that_is_stopped_gives_nothing():
-    evaluator = Evaluator(ScriptedEnvironment([[5]]), ScriptedPolicy(), Heads(PAIRS), Scaling(2))
-    assert evaluator.run(stopped=lambda: True) is None
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_reward_that_is_not_finite_ends_an_evaluation_with_its_place(value):
-    environment = ScriptedEnvironment([[5, 3], [2, 4]], bad_reward=(3, 1, value))
-    evaluator = Evaluator(environment, ScriptedPolicy(0.5), Heads(PAIRS), InOtherUnits(2))
-    with pytest.raises(EnvironmentFault, match=f"evaluation, environment 1: reward {value} at its step 3"):
-        evaluator.run()
-
-
-def test_an_environment_that_fails_ends_an_evaluation_with_its_place():
-    environment = ScriptedEnvironment([[5]])
-    environment._step = None
-    evaluator = Evaluator(environment, ScriptedPolicy(0.5), Heads(PAIRS), InOtherUnits(2))
-    with pytest.raises(EnvironmentFault, match="evaluation, environments' step 1: TypeError"):
-        evaluator.run()
+def test_what_an_environment_does_wrong_ends_an_evaluation_with_its_place():
+    bad_reward, failing = (
+        ScriptedEnvironment([[5], [2]], bad_reward=(3, 1, np.nan)),
+        ScriptedEnvironment([[5]]),
+    )
+    failing._step = None
+    for environment, message in (
+        (bad_reward, "evaluation, environment 1: reward nan at its step 3"),
+        (failing, "evaluation, environments' step 1: TypeError"),
+    ):
+        with pytest.raises(EnvironmentFault, match=message):
+            Evaluator(environment, ScriptedPolicy(), Heads(PAIRS), Scaling(2)).run()

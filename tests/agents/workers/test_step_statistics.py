@@ -26,10 +26,6 @@ def scripted_steps(
     return HEADS.rewards(rewards), HEADS.discounts(discounts)
 
 
-def scripted_episode(index: int, episode: int, length: int) -> ReturnMoments:
-    return ReturnMoments.from_episode(*scripted_steps(index, episode, length))
-
-
 def played(scripts: list[list[int]], rows: int):
     """Environment, episode, transitions and whether it has ended, of all that was begun in so many rows of each."""
     for index, script in enumerate(scripts):
@@ -40,37 +36,21 @@ def played(scripts: list[list[int]], rows: int):
             left, episode = left - length - 1, episode + 1
 
 
-def test_every_transition_and_every_return_enters_the_statistics_once(start):
+@pytest.mark.parametrize("kind", [ReturnMoments, MomentsWithMaxima])
+def test_every_transition_and_every_return_enters_the_statistics_once(start, kind):
     scripts = [[3, 5], [17]]
-    collector, replay = start(ScriptedEnvironment(scripts))
+    collector, replay = start(ScriptedEnvironment(scripts), moments=kind)
     for _ in range(9):
         collector.run(4)
-    # In 36 rows the first environment plays 7 episodes of 4 or 6 rows and begins one, the second 2 of 18.
-    finished = [scripted_episode(0, episode, scripts[0][episode % 2]) for episode in range(7)]
-    finished += [scripted_episode(1, episode, 17) for episode in range(2)]
-    begun = np.array([reward_of(0, 7, t) for t in range(1, 2)])
-    expected = ReturnMoments.from_steps(HEADS.rewards(begun), HEADS.discounts(np.ones(1)))
-    for episode in finished:
-        expected = ReturnMoments.merge(expected, episode)
-    found = merged(drained(replay))
-    np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-12)
-    assert found.count.tolist() == [collector.environment_steps] * 2
-
-
-def test_maxima_are_reported_where_a_scaling_observes_them(start):
-    scripts = [[3, 5], [17]]
-    collector, replay = start(ScriptedEnvironment(scripts), moments=MomentsWithMaxima)
-    for _ in range(9):
-        collector.run(4)
-    expected = MomentsWithMaxima.empty(len(HEADS))
+    expected = kind.empty(len(HEADS))
     for index, episode, length, ended in played(scripts, 36):
         steps = scripted_steps(index, episode, length, ended)
-        expected = MomentsWithMaxima.merge(expected, MomentsWithMaxima.from_steps(*steps))
+        expected = kind.merge(expected, kind.from_steps(*steps))
         if ended:
-            returns = MomentsWithMaxima.from_returns(discounted_returns(*steps))
-            expected = MomentsWithMaxima.merge(expected, returns)
-    found = merged(drained(replay), MomentsWithMaxima)
+            expected = kind.merge(expected, kind.from_returns(discounted_returns(*steps)))
+    found = merged(drained(replay), kind)
     np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9)
+    assert found.count.tolist() == [collector.environment_steps] * 2
 
 
 def test_finished_episodes_are_returned_and_reported(start):
