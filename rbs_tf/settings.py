@@ -138,6 +138,7 @@ def _checking(function: Callable, known_as: str) -> Callable:
                 raise ValueError(refusal(f"{known_as}.{name}", given[name], declared))
         return function(*args, **kwargs)
 
+    vars(checked)["__signature__"] = signature  # gin does not look behind wrappers
     return checked
 
 

@@ -147,7 +147,7 @@ class Evaluations:
         agent: RecurrentMultiHeadAgent,
     ):
         self._evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
-        self._agent, self._game, self._best = agent, environment.game, Best(root_dir)
+        self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
         self._episodes = pathlib.Path(root_dir, EVALUATION, EPISODES)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
         self.last_return = float("nan")  # mean of the last one
@@ -174,7 +174,7 @@ class Evaluations:
         head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
         self._keep(update, evaluation, self._agent.heads.names[head])
         self._write(update, evaluation, head, loss_scales)
-        self._best.offer(update, evaluation.returns, self._agent.acting_variables)
+        self.best.offer(update, evaluation.returns, self._agent.acting_variables)
         return self.last_return
 
     @property
