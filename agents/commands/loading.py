@@ -157,6 +157,7 @@ def load(
             if checkpoint == "best":
                 weights = f"The run has kept no best weights. {weights}"
         index = _head_index(agent, head)
+        let_act(agent, index)
     except RunFolderError as error:
         environment.close()
         raise UsageError(str(error)) from error
@@ -166,20 +167,16 @@ def load(
 
 
 def _head_index(agent: RecurrentMultiHeadAgent, head: str | None) -> int:
-    """Lets only one head act in `agent.policy`; returns its number."""
     import numpy as np
 
     names = agent.heads.names
     if head is None:
-        index = int(np.argmax(agent.policy.head_probabilities))
-    elif head in names:
-        index = names.index(head)
-    elif head.isdecimal() and int(head) < len(names):
-        index = int(head)
-    else:
-        raise UsageError(f"There is no head {head!r}. {nearest(head, names)} Or write its number, from 0.")
-    let_act(agent, index)
-    return index
+        return int(np.argmax(agent.policy.head_probabilities))
+    if head in names:
+        return names.index(head)
+    if head.isdecimal() and int(head) < len(names):
+        return int(head)
+    raise UsageError(f"There is no head {head!r}. {nearest(head, names)} Or write its number, from 0.")
 
 
 def let_act(agent: RecurrentMultiHeadAgent, head: int) -> None:

@@ -21,6 +21,8 @@ import tensorflow as tf
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import summary as custom_scalar
+from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
+from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
@@ -65,6 +67,8 @@ _SETTINGS = {
     "n_step": "SequenceShape.n_step",
     "lstm_units": "RecurrentQNetwork.lstm_units",
 }
+# What TensorBoard shows at once; the others can be ticked. It orders columns by this and then by name.
+_FIRST = ("env", "heads", "reward_multiplier", "scaling", "seed")
 _METRICS = (  # folder, tag, title
     (EVALUATION, RETURN, "greedy return"),
     (EVALUATION, f"{VALUE_ERROR}/mean", "value error"),
@@ -91,14 +95,10 @@ def write_once(
     if (folder / _FILE).exists():
         return
     now = time.time()
-    # The same columns in all runs, for TensorBoard takes any run's for all; without domains, which would hide runs
-    # of values that this one does not know.
-    columns = [hparams.HParam(name) for name in ("scaling", "heads", *_SETTINGS)]
-    metrics = [hparams.Metric(tag, group=group, display_name=title) for group, tag, title in _METRICS]
     summaries = (
         custom_scalar.pb(layout(agent, environment, distributed)),
         text_pb("operative_config", f"```\n{gin.operative_config_str()}```"),
-        hparams.hparams_config_pb(columns, metrics, now),
+        _columns(now),
         # Runs of equal settings in other folders are runs of their own.
         hparams.hparams_pb(settings(agent.heads), trial_id="/".join(folder.parts[-2:])),
     )
@@ -245,6 +245,22 @@ def loss_scales_figure(names: Sequence[str], scales: LossScales) -> np.ndarray |
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _columns(now: float) -> summary_pb2.Summary:
+    """The columns of the table of hparams: the same ones in all runs, for TensorBoard takes any run's for all."""
+    names = ("scaling", "heads", *_SETTINGS)
+    experiment = api_pb2.Experiment(
+        # Without domains, which would hide runs of values that this one does not know.
+        hparam_infos=[api_pb2.HParamInfo(name=name, differs=name in _FIRST) for name in names],
+        metric_infos=[hparams.Metric(tag, group, title).as_proto() for group, tag, title in _METRICS],
+        time_created_secs=now,
+    )
+    content = plugin_data_pb2.HParamsPluginData(experiment=experiment)
+    summary, metadata = summary_pb2.Summary(), hparams_metadata.create_summary_metadata(content)
+    tag, tensor = hparams_metadata.EXPERIMENT_TAG, hparams_metadata.NULL_TENSOR
+    summary.value.add(tag=tag, metadata=metadata, tensor=tensor)
+    return summary
 
 
 def _scaling() -> str:

@@ -156,5 +156,6 @@ def test_what_heads_learn_from(whole):
 
     assert of("none", 0, "last fifth", "loss") == pytest.approx([1, 10, 100])
     assert of("none", 0, "whole run", "share_of_loss") == pytest.approx([1 / 111, 10 / 111, 100 / 111])
-    assert of("return_based", 1, "first fifth", "td_error") == pytest.approx([2, 2, 2])
+    for part, error in (("whole run", 35), ("first fifth", 10), ("last fifth", 55)):  # of 60 updates
+        assert of("return_based", 1, part, "td_error") == pytest.approx([error] * 3)
     assert of("return_based", 1, "last fifth", "value_error") == pytest.approx([0.5] * 3)

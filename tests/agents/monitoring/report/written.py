@@ -53,7 +53,7 @@ def write_run(
     """A run with an entry every ten updates.
 
     Training returns are `factor` times the update, evaluations one more; steps are ten times the updates. The loss of
-    head h is 10^h without scaling, 1 with it; value errors are 0.5.
+    head h is 10^h without scaling, 1 with it; value errors are 0.5, unscaled TD errors the update.
     """
     folder.mkdir(parents=True)
     more = OF_RETURN if scaling == "return_based" else ""
@@ -68,7 +68,7 @@ def write_run(
         for index, head in enumerate(HEADS if losses else ()):
             loss = 10.0**index if scaling == "none" else 1.0
             entry |= {f"loss/{head}": loss, f"td_error/scaled/{head}": (2 * loss) ** 0.5}
-            entry |= {f"td_error/unscaled/{head}": 3.0 if scaling == "none" else 2.0}
+            entry |= {f"td_error/unscaled/{head}": float(update)}
         train[update] = entry
     write_events(folder / "train", train)
     if evaluated:
