@@ -46,6 +46,7 @@ def test_the_latest_weights_are_those_of_the_newest_checkpoint(run, tmp_path):
 @pytest.mark.parametrize("head", [0, 1])
 def test_the_chosen_head_acts_greedily_and_all_values_are_in_units_of_their_rewards(run, head):
     trained = load(run.root, head=str(head), seed=3)
+    np.testing.assert_array_equal(trained.agent.policy.head_probabilities, np.eye(2)[head])
     played = list(play.moments(trained, 1))
     trained.environment.close()
     assert played[-1].ended and played[-1].action is None and played[0].reward == 0.0
@@ -64,8 +65,17 @@ def test_the_chosen_head_acts_greedily_and_all_values_are_in_units_of_their_rewa
     np.testing.assert_allclose([moment.values for moment in acted], values, rtol=1e-4, atol=1e-5)
 
 
-def test_every_head_plays_in_turn_and_greedily(run, capsys):
-    assert main(["play", str(run.root), "--heads", "--episodes=3", "--seed=3"]) == 0
+def test_every_head_plays_in_turn_and_greedily(run, capsys, monkeypatch):
+    acting, moments = [], play.moments
+
+    def noted(trained, *arguments):
+        acting.append(trained.agent.policy.head_probabilities.numpy().tolist())
+        return moments(trained, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(play, "moments", noted)
+        assert main(["play", str(run.root), "--heads", "--episodes=3", "--seed=3"]) == 0
+    assert acting == np.eye(2).tolist()
     header, *lines = capsys.readouterr().out.splitlines()
     assert "Acting" not in header and "Best evaluation so far" in header
     for head, (name, line) in enumerate(zip(NAMES, lines, strict=True)):
