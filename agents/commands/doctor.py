@@ -18,22 +18,20 @@ from agents.commands.flags import Parser
 
 Finding = tuple[str, str, str]  # status, what, detail
 OK, WARN, FAILED = "ok", "warn", "failed"
+LIMIT = 120.0  # seconds per check
 _NEEDED = ("", "tensorflow", "gymnasium", "tf-agents", "atari", "agent")  # extras, and what needs none
 _EXTRAS = (*_NEEDED, "minatar", "cluster", "plots", "video")
+_REVERB = sys.version_info < (3, 12) and sys.platform == "linux"
+_WITHOUT_REVERB = (
+    "Reverb needs Linux with Python 3.10 or 3.11: the replay is local, and --collectors is not there"
+)
 _LOCK = "requirements.lock" if sys.version_info < (3, 12) else "requirements-newest.lock --no-deps"
 _REINSTALL = f"Type: python -m pip install --force-reinstall -r {_LOCK} -e ."
 
 
 def check_machine() -> Iterator[Finding]:
-    """Python, operating system, cores and memory."""
     python = f"{platform.python_version()} on {platform.platform()}"
-    full = sys.version_info < (3, 12) and sys.platform == "linux"
-    note = (
-        ""
-        if full
-        else " (Reverb needs Linux with 3.10 or 3.11: the replay is local, and --collectors is not there)"
-    )
-    yield OK if sys.version_info >= (3, 10) else FAILED, "python", f"{python}{note}"
+    yield OK if sys.version_info >= (3, 10) else FAILED, "python", python
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     yield OK, "machine", f"{os.cpu_count()} cores, {memory:.1f} GiB; the quickstart takes about 2"
 
@@ -42,24 +40,23 @@ def check_packages() -> Iterator[Finding]:
     """Compares what is installed with what the metadata asks for; an extra may be missing."""
     from packaging.requirements import Requirement
 
-    asked: dict[str, bool] = {}  # is the agent nothing without it?
+    from agents.storage.run_folder import versions
+
+    asked: dict[Requirement, bool] = {}  # is the agent nothing without it?
     for required in map(Requirement, importlib.metadata.requires("rbs-tf") or ()):
         holds = [e for e in _EXTRAS if not required.marker or required.marker.evaluate({"extra": e})]
         if holds and required.name != "rbs-tf":
-            wanted = f"{required.name}{required.specifier}"
+            wanted = Requirement(f"{required.name}{required.specifier}")
             asked[wanted] = asked.get(wanted, False) or any(extra in _NEEDED for extra in holds)
     for wanted, needed in asked.items():
-        required = Requirement(wanted)
         try:
-            found = importlib.metadata.version(required.name)
+            found = importlib.metadata.version(wanted.name)
         except importlib.metadata.PackageNotFoundError:
             found = None
-        if found and found in required.specifier:
-            yield OK, wanted, found
+        if found and found in wanted.specifier:
+            yield OK, str(wanted), found
         elif found or needed:
-            yield FAILED if needed else WARN, wanted, f'{found}. Type: pip install "{wanted}"'
-    from agents.storage.run_folder import versions
-
+            yield FAILED if needed else WARN, str(wanted), f'{found}. Type: pip install "{wanted}"'
     yield OK, "clone", versions().splitlines()[-1]
 
 
@@ -80,7 +77,6 @@ def check_tensorflow() -> Iterator[Finding]:
 
 
 def check_atari() -> Iterator[Finding]:
-    """One step of Pong."""
     from ale_py.vector_env import AtariVectorEnv
 
     environment = AtariVectorEnv("pong", num_envs=1)
@@ -90,7 +86,6 @@ def check_atari() -> Iterator[Finding]:
 
 
 def check_minatar() -> Iterator[Finding]:
-    """One step of Space Invaders, which the quickstart plays."""
     from minatar import Environment
 
     environment = Environment("space_invaders")
@@ -100,12 +95,12 @@ def check_minatar() -> Iterator[Finding]:
 
 def check_reverb() -> Iterator[Finding]:
     """A Reverb server on a free port: write and read."""
-    proxies = any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy"))
+    if not _REVERB:
+        yield WARN, "run: reverb", _WITHOUT_REVERB
+        return
+    proxies = any(os.environ.get(f"{kind}_proxy") for kind in ("grpc", "https", "http"))
     if proxies and "localhost" not in os.environ.get("no_proxy", ""):
         yield WARN, "proxy", "gRPC asks it for localhost and waits for ever. Type: export no_proxy=localhost"
-    if sys.version_info >= (3, 12):
-        yield WARN, "run: reverb", "not for this Python: the replay is local, and --collectors is not there"
-        return
     import reverb
 
     server = reverb.Server([reverb.Table.queue("doctor", max_size=1)])
@@ -115,13 +110,6 @@ def check_reverb() -> Iterator[Finding]:
     yield OK if read == 0.5 else FAILED, "run: reverb", f"{read} read where 0.5 was written"
 
 
-def check_tensorboard() -> Iterator[Finding]:
-    """TensorBoard: it and its plugins load, which they do not beside every setuptools."""
-    from tensorboard.default import get_plugins
-
-    yield OK, "run: tensorboard", f"{len(get_plugins())} plugins"
-
-
 CHECKS = {
     "machine": check_machine,
     "packages": check_packages,
@@ -129,7 +117,6 @@ CHECKS = {
     "atari": check_atari,
     "minatar": check_minatar,
     "reverb": check_reverb,
-    "tensorboard": check_tensorboard,
 }
 
 
@@ -137,24 +124,20 @@ def main(command_line: Sequence[str] | None = None) -> int:
     """Prints the report; returns the exit status, 1 when something has failed."""
     parser = Parser(prog="python -m agents doctor", description=__doc__)
     parser.add_argument("--only", choices=CHECKS, help="one check, in this very process")
-    parser.add_argument("--limit", type=float, default=120, metavar="SECONDS", help="per check (%(default)s)")
-    options = parser.parse_args(command_line)
-    return _here(options.only) if options.only else max([_isolated(name, options.limit) for name in CHECKS])
-
-
-def _here(name: str) -> int:
-    """Prints what a check finds; what it raises is a finding, too."""
+    only = parser.parse_args(command_line).only
+    if only is None:
+        return max([_isolated(name) for name in CHECKS])
     try:
-        return max([_say(*finding) for finding in CHECKS[name]()])
+        return max([_say(*finding) for finding in CHECKS[only]()])
     except (Exception, SystemExit) as error:
-        return _say(FAILED, f"run: {name}", f"{error!r:.300}. {_REINSTALL}")
+        return _say(FAILED, f"run: {only}", f"{error!r:.300}. {_REINSTALL}")
 
 
-def _isolated(name: str, limit: float) -> int:
-    """The same in a process of its own."""
+def _isolated(name: str) -> int:
+    """Makes one check in a process of its own; returns 1 if it has failed."""
     command = [sys.executable, "-m", "agents", "doctor", f"--only={name}"]
     try:
-        subprocess.run(command, timeout=limit, check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(command, timeout=LIMIT, check=True, stderr=subprocess.DEVNULL)
     except subprocess.SubprocessError as error:
         told = getattr(error, "returncode", None) == 1
         return 1 if told else _say(FAILED, f"run: {name}", f"{error}. {_REINSTALL}")

@@ -53,20 +53,8 @@ def _module(trained: Trained) -> tf.Module:
     """Tracks variables alone: with a network come all of its layers' call functions and their classes."""
     import tensorflow as tf
 
-    environment, network, head = trained.environment, trained.agent.network, trained.head
-    spec = environment.observation_spec()
+    network, spec = trained.agent.network, trained.environment.observation_spec()
     units = [part.shape[0] for part in network.state_spec]
-    state_spec = [
-        tf.TensorSpec((None, size), tf.float32, name)
-        for size, name in zip(units, ("hidden", "cell"), strict=True)
-    ]
-    scalars = (("reward", tf.float32), ("discount", tf.float32), ("step_type", tf.int32))
-    signature = [
-        tf.TensorSpec((None, *spec.shape), spec.dtype, "observation"),
-        *(tf.TensorSpec((None,), dtype, name) for name, dtype in scalars),
-        *state_spec,
-        tf.TensorSpec((None,), tf.int32, "previous_action"),
-    ]
 
     def act(
         observation: Any,
@@ -83,7 +71,7 @@ def _module(trained: Trained) -> tf.Module:
         previous_action = tf.where(first, -1, previous_action)
         outputs, (hidden, cell) = network((observation, previous_action, reward), step_type, (hidden, cell))
         outputs = trained.agent.scaling.decode(outputs)
-        action = tf.argmax(outputs[:, head], axis=-1, output_type=tf.int32)
+        action = tf.argmax(outputs[:, trained.head], axis=-1, output_type=tf.int32)
         values = trained.values(tf.reduce_max(outputs, axis=-1))
         return {"action": action, "values": values, "hidden": hidden, "cell": cell, "previous_action": action}
 
@@ -91,10 +79,17 @@ def _module(trained: Trained) -> tf.Module:
         hidden, cell = (tf.zeros((batch_size, size)) for size in units)
         return {"hidden": hidden, "cell": cell, "previous_action": tf.fill((batch_size,), -1)}
 
+    signature = [tf.TensorSpec((None, *spec.shape), spec.dtype, "observation")]
+    for name in ("reward", "discount"):
+        signature.append(tf.TensorSpec((None,), tf.float32, name))
+    signature.append(tf.TensorSpec((None,), tf.int32, "step_type"))
+    for name, size in zip(("hidden", "cell"), units, strict=True):
+        signature.append(tf.TensorSpec((None, size), tf.float32, name))
+    signature.append(tf.TensorSpec((None,), tf.int32, "previous_action"))
     module = tf.Module()
     module.act = tf.function(act, input_signature=signature, autograph=False)
-    size = tf.TensorSpec((), tf.int32, "batch_size")
-    module.initial_state = tf.function(initial_state, input_signature=[size], autograph=False)
+    batch_size = [tf.TensorSpec((), tf.int32, "batch_size")]
+    module.initial_state = tf.function(initial_state, input_signature=batch_size, autograph=False)
     module.weights = [*network.variables, *trained.agent.scaling.variables]
     return module
 
@@ -119,7 +114,7 @@ def _description(trained: Trained) -> dict[str, Any]:
         "acting_head": heads.names[trained.head],
         "reward_multiplier": heads.reward_multiplier,
         "update": trained.update,
-        "origin": trained.origin,
+        "weights": trained.weights,
     }
 
 
@@ -131,22 +126,19 @@ def main(argv: Sequence[str]) -> int:
     """
     parser = Parser(
         prog="python -m agents export",
-        description="Writes what a run has learned as a SavedModel: it acts greedily and needs TensorFlow alone.",
+        description="Writes what a run has learned as a SavedModel: it acts greedily and needs only TensorFlow.",
     )
     add_arguments(parser)
     parser.add_argument("out_dir", metavar="OUT_DIR", help="folder to make")
     options = parser.parse_args(argv)
-    options.run_dir = find_folder(options)
-    _check_new(Path(options.out_dir).absolute())
-    trained = load(options.run_dir, options.checkpoint, options.head)
+    folder, out_dir = find_folder(options), Path(options.out_dir).absolute()
+    if out_dir.exists():
+        raise UsageError(f"{out_dir} exists already: give a folder that is to be made.")
+    if not os.access(out_dir.parent, os.W_OK):
+        raise UsageError(f"{out_dir} cannot be made: give one in a folder that exists and is yours.")
+    trained = load(folder, options.checkpoint, options.head)
     with contextlib.closing(trained.environment):
-        save(trained, Path(options.out_dir).absolute())
-    print(f"{trained.name}. {trained.origin}\nSavedModel: {options.out_dir}, described in its {DESCRIPTION}.")
+        save(trained, out_dir)
+    print(f"{trained.name}. {trained.weights} {trained.chosen}")
+    print(f"SavedModel: {options.out_dir}, described in its {DESCRIPTION}.")
     return 0
-
-
-def _check_new(folder: Path) -> None:
-    if folder.exists():
-        raise UsageError(f"{folder} exists already: give a folder that is to be made.")
-    if not os.access(folder.parent, os.W_OK):
-        raise UsageError(f"{folder} cannot be made: give one in a folder that exists and is yours.")

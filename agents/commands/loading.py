@@ -15,7 +15,6 @@ from agents.errors import RunFolderError, UsageError
 from agents.storage.run_folder import BEST, CONFIG, REPOSITORY
 
 if TYPE_CHECKING:
-    import numpy as np
     import tensorflow as tf
 
     from agents.agent import RecurrentMultiHeadAgent
@@ -28,17 +27,12 @@ class Trained(NamedTuple):
     """The policy of a run."""
 
     name: str  # of the environment
-    environment: GymnasiumVectorEnvironment  # or the same with a camera, `pictures.WithCamera`
+    environment: GymnasiumVectorEnvironment
     agent: RecurrentMultiHeadAgent  # its `policy` acts only with `head`, as in evaluations
     head: int
     update: int
     weights: str  # which these are, in words
-    chosen: str  # by whom the head was, in words
-
-    @property
-    def origin(self) -> str:
-        """Which weights these are and which head acts, in words."""
-        return f"{self.weights} Acting: head {self.agent.heads.names[self.head]}, {self.chosen}."
+    chosen: str  # which head acts, in words
 
     def values(self, outputs: tf.Tensor) -> tf.Tensor:
         """Converts what heads put out, float32 [..., H], to values in the rewards that each of them sees.
@@ -46,14 +40,9 @@ class Trained(NamedTuple):
         Those are the environment's own for unclipped heads, without the reward multiplier; for the others what was
         clipped, with it.
         """
-        return self.agent.scaling.values(outputs) / self._units
-
-    @property
-    def _units(self) -> np.ndarray:
-        import numpy as np
-
         heads = self.agent.heads
-        return np.array([1.0 if clip else heads.reward_multiplier for _, clip in heads.pairs], np.float32)
+        units = [1.0 if clip else heads.reward_multiplier for _, clip in heads.pairs]
+        return self.agent.scaling.values(outputs) / units
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,20 +68,12 @@ def find_folder(options: argparse.Namespace) -> Path:
     Raises:
       UsageError: they name none, or two, or there is nothing to read in it.
     """
-    if options.run_dir is not None and options.pretrained is not None:
+    if (options.run_dir is None) == (options.pretrained is None):
         raise UsageError(
-            f"RUN_DIR and --pretrained exclude each other: give {options.run_dir} or"
-            f" --pretrained={options.pretrained}."
+            "Which run is it? Give either the folder of a run as RUN_DIR, or --pretrained=NAME for weights that come "
+            "with the repository."
         )
-    if options.pretrained is not None:
-        folder = pretrained(options.pretrained)
-    elif options.run_dir is not None:
-        folder = Path(options.run_dir)
-    else:
-        raise UsageError(
-            "Which run is it? Give the folder of a run as RUN_DIR, or --pretrained=NAME for weights that come with"
-            " the repository."
-        )
+    folder = Path(options.run_dir) if options.pretrained is None else pretrained(options.pretrained)
     check_folder(folder, options.checkpoint)
     return folder
 
@@ -101,24 +82,12 @@ def pretrained(name: str) -> Path:
     """The folder of weights that come with the repository.
 
     Raises:
-      UsageError: there are none of this name, or a file is missing.
+      UsageError: there are none of this name.
     """
     names = sorted(folder.name for folder in PRETRAINED.glob("*") if folder.is_dir())
     if name not in names:
-        answer = f"There is: {', '.join(names)}." if names else f"{PRETRAINED} holds none at all."
-        raise UsageError(f"There is no pretrained agent {name!r}. {answer}")
-    folder = PRETRAINED / name
-    for file in (CONFIG, BEST):
-        if not (folder / file).is_file():
-            raise UsageError(f"{folder / file} is missing.{_way_back(folder)}")
-    return folder
-
-
-def _way_back(folder: Path) -> str:
-    """What repairs one of `pretrained/`'s folders, as a line that follows an error; empty for other folders."""
-    if folder.parent != PRETRAINED:
-        return ""
-    return f"\nTo get it back, type in the repository: git checkout -- {PRETRAINED.name}/{folder.name}"
+        raise UsageError(f"There is no pretrained agent {name!r}. {nearest(name, names)}")
+    return PRETRAINED / name
 
 
 def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
@@ -156,15 +125,14 @@ def load(
       head: name or index; None: the one that the bandit rated best.
       seed: of the environments.
       num_envs: environments in the batch.
-      camera: put one beside an Atari game, see `pictures.WithCamera`, unless the agent itself sees the console's
-        own picture.
+      camera: put one beside an Atari game, see `WithCamera`, unless the agent sees the console's own picture.
 
     Raises:
       UsageError: a head that there is not, an environment that cannot be made, or no weights that can be used.
     """
     check_folder(run_dir, checkpoint)
     import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
-    from agents.commands.pictures import WithCamera
+    from agents.commands.video import WithCamera
     from agents.replay.memory import ATARI_FRAME
     from agents.storage import best
     from agents.storage.checkpoint import read_newest
@@ -183,9 +151,7 @@ def load(
                 environment = WithCamera(environment, filming)
         except Exception as error:  # gin's, Python's or the environment's own: the file may say anything
             explained = without_gin_trail(error)
-            raise UsageError(
-                f"The run cannot be built from {run_dir}/config.gin: {explained}{_way_back(Path(run_dir))}"
-            ) from error
+            raise UsageError(f"The run cannot be built from {run_dir}/config.gin: {explained}") from error
     try:
         agent = build.build_agent(settings, environment)
         found = best.load(run_dir, agent.acting_variables) if checkpoint == "best" else None
@@ -198,36 +164,26 @@ def load(
             if checkpoint == "best":
                 weights = f"The run has kept no best weights. {weights}"
         index = _head_index(agent, head)
+        let_act(agent, index)
     except RunFolderError as error:
         environment.close()
-        raise UsageError(f"{error}{_way_back(Path(run_dir))}") from error
-    chosen = "the bandit's best" if head is None else "as asked for"
-    return Trained(
-        settings.train.env,
-        environment,
-        agent,
-        index,
-        update,
-        weights,
-        chosen,
-    )
+        raise UsageError(str(error)) from error
+    why = "the bandit's best" if head is None else "as asked for"
+    chosen = f"Acting: head {agent.heads.names[index]}, {why}."
+    return Trained(settings.train.env, environment, agent, index, update, weights, chosen)
 
 
 def _head_index(agent: RecurrentMultiHeadAgent, head: str | None) -> int:
-    """Lets only one head act in `agent.policy`; returns its number."""
     import numpy as np
 
     names = agent.heads.names
     if head is None:
-        index = int(np.argmax(agent.policy.head_probabilities))
-    elif head in names:
-        index = names.index(head)
-    elif head.isdecimal() and int(head) < len(names):
-        index = int(head)
-    else:
-        raise UsageError(f"There is no head {head!r}. {nearest(head, names)} Or write its number, from 0.")
-    let_act(agent, index)
-    return index
+        return int(np.argmax(agent.policy.head_probabilities))
+    if head in names:
+        return names.index(head)
+    if head.isdecimal() and int(head) < len(names):
+        return int(head)
+    raise UsageError(f"There is no head {head!r}. {nearest(head, names)} Or write its number, from 0.")
 
 
 def let_act(agent: RecurrentMultiHeadAgent, head: int) -> None:

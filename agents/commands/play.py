@@ -17,15 +17,9 @@ from rbs_tf.returns import LONGEST_EPISODE
 EXAMPLES = """\
 examples:
   python -m agents play runs/quickstart-minatar_space_invaders-return-seed0
-      ten episodes, greedily, with the weights of the best evaluation
   python -m agents play RUN_DIR --episodes=1 --video=out.mp4
-      with a video that shows what every head expects
   python -m agents play RUN_DIR --checkpoint=latest --head=unclipped_0.99
-      the newest weights, and a head of one's choice
-  python -m agents play RUN_DIR --heads
-      every head in turn, 20 episodes each: which of them have learned
-  python -m agents play --pretrained=pong
-      the weights that come with the repository, nothing to train
+  python -m agents play --pretrained=pong --heads
 """
 SIDE_BY_SIDE = 16  # environments at most; a film is of one episode after the other
 EPISODES, EPISODES_A_HEAD = 10, 20
@@ -98,39 +92,18 @@ def main(argv: Sequence[str]) -> int:
     Raises:
       UsageError: it cannot be done.
     """
-    options = _options(argv)
-    num_envs = 1 if options.video else min(options.episodes, SIDE_BY_SIDE)
-    chosen = options.checkpoint, options.head, options.seed
-    trained = load(options.run_dir, *chosen, num_envs=num_envs, camera=bool(options.video))
-    with contextlib.closing(trained.environment):
-        _play(trained, options)
-    return 0
-
-
-def _options(argv: Sequence[str]) -> Any:
-    """Parses the flags and refuses, before TensorFlow is there, what can be known to be wrong."""
     parser = Parser(
         prog="python -m agents play",
-        description="Plays what a run has learned, greedily unless its evaluations play otherwise. The run folder stays"
-        " as it is, and the run may go on.",
+        description="Plays what a run has learned, as its evaluations do; the run may go on.",
         epilog=EXAMPLES,
     )
     add_arguments(parser)
     flag = parser.add_argument
-    flag(
-        "--episodes",
-        type=count(1),
-        metavar="N",
-        help=f"how many ({EPISODES}; {EPISODES_A_HEAD} of each head)",
-    )
+    number = f"how many ({EPISODES}; {EPISODES_A_HEAD} of each head)"
+    flag("--episodes", type=count(1), metavar="N", help=number)
     flag("--heads", action="store_true", help="let every head act in turn, and say how each does")
-    flag(
-        "--max_steps",
-        type=count(1),
-        default=LONGEST_EPISODE,
-        metavar="N",
-        help="steps until an episode is cut (%(default)s)",
-    )
+    cut = "steps until an episode is cut (%(default)s)"
+    flag("--max_steps", type=count(1), default=LONGEST_EPISODE, metavar="N", help=cut)
     flag("--seed", type=count(0), default=0, metavar="N", help="of the environments (%(default)s)")
     flag("--video", metavar="FILE", help="film it: out.mp4 (needs the extra `video`), or out.gif")
     options = parser.parse_args(argv)
@@ -141,39 +114,45 @@ def _options(argv: Sequence[str]) -> Any:
     options.run_dir = find_folder(options)
     if options.video:
         check_file(options.video)
-    return options
+    # All that can be known to be wrong without TensorFlow has been refused.
+    num_envs = 1 if options.video else min(options.episodes, SIDE_BY_SIDE)
+    chosen = options.checkpoint, options.head, options.seed
+    trained = load(options.run_dir, *chosen, num_envs=num_envs, camera=bool(options.video))
+    with contextlib.closing(trained.environment):
+        _play(trained, options)
+    return 0
 
 
 def _play(trained: Trained, options: Any) -> None:
     """Plays, prints a line per episode in their order or one per head, and films."""
     epsilon = float(trained.agent.policy._epsilons[0])
     random = f" As in its evaluations, {100 * epsilon:.3g}% of its actions are random." if epsilon else ""
-    print(f"{trained.name}. {trained.weights if options.heads else trained.origin}{random}", flush=True)
+    chosen = "" if options.heads else f" {trained.chosen}"
+    print(f"{trained.name}. {trained.weights}{chosen}{random}", flush=True)
     if options.heads:
         for index, name in enumerate(trained.agent.heads.names):
             let_act(trained.agent, index)
             ended = [each for each in moments(trained, options.episodes, options.max_steps) if each.ended]
             print(f"{name}: {_summary(ended, trained.environment.game)}", flush=True)
         return
+    film = Film(options.video, trained) if options.video else None
     ends: dict[int, Moment] = {}
     played: list[Moment] = []
-    with contextlib.ExitStack() as closing:
-        if options.video:
-            film = closing.enter_context(contextlib.closing(Film(options.video, trained)))
+    try:
         for moment in moments(trained, options.episodes, options.max_steps):
-            if options.video:
+            if film:
                 film.add(moment)
             if moment.ended:
                 ends[moment.episode] = moment
             while end := ends.pop(len(played) + 1, None):
                 played.append(end)
-                cut = ", cut there" if end.cut else ""
-                print(
-                    f"episode {end.episode}: return {end.episode_return:.6g}, {end.step:,} steps{cut}",
-                    flush=True,
-                )
+                score, cut = f"return {end.episode_return:.6g}", ", cut there" if end.cut else ""
+                print(f"episode {end.episode}: {score}, {end.step:,} steps{cut}", flush=True)
+    finally:
+        if film:
+            film.close()
     print(_summary(played, trained.environment.game))
-    if options.video:
+    if film:
         print(film.words)
 
 

@@ -2,7 +2,6 @@
 
   python -m agents report runs                          every run below runs/, into report.html
   python -m agents report runs/a runs/b --x=steps       two of them, over environment steps
-  python -m agents report study --output=study.html --title="Ten heads, 57 games"
 
 What a run is comes from the configuration in its folder, not from the folder's name: runs whose settings are equal but
 for seed, environment and length are one group. Runs may still be going on. The page needs no network.
@@ -13,7 +12,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from agents.commands.flags import Parser
 from agents.errors import RunFolderError, UsageError
@@ -28,19 +26,25 @@ def main(command_line: Sequence[str]) -> int:
     parser = Parser(prog="python -m agents report", description=__doc__)
     add = parser.add_argument
     add("folders", nargs="+", type=Path, metavar="RUN_DIR", help="a run's folder, or one with runs below it")
-    add("--output", type=Path, default=Path("report.html"), metavar="FILE", help="default: %(default)s")
-    add(
-        "--csv_dir", type=Path, metavar="DIR", help="of the CSV files; default: FILE without .html, then _csv"
-    )
-    add("--title", default="Training runs", help="the page's heading; default: %(default)s")
+    add("--output", type=Path, default=Path("report.html"), metavar="FILE", help="the page (%(default)s)")
+    add("--title", default="Training runs", help="the page's heading (%(default)s)")
     add("--x", choices=("updates", "steps"), default="updates", help="what curves are over (%(default)s)")
     options = parser.parse_args(command_line)
     try:
         from agents.monitoring.report import groups, numbers, page, runs
     except ImportError as error:
         raise UsageError(f'The report needs {error.name}: pip install "rbs-tf[plots]"') from error
-    csv_dir = options.csv_dir or options.output.with_name(options.output.stem + "_csv")
-    _check_writable(options.output, csv_dir)
+    output, csv_dir = options.output, options.output.with_name(options.output.stem + "_csv")
+    if output.is_dir():
+        raise UsageError(
+            f"--output={output} is a folder: give a file in it, {output / 'report.html'} for one."
+        )
+    try:  # before anything is computed
+        csv_dir.mkdir(parents=True, exist_ok=True)
+        for path in (output.parent, csv_dir):
+            tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise UsageError(f"Cannot write to {output}: {error.strerror}. Give another --output.") from error
 
     found, left_out = [], []
     for folder in runs.find(options.folders):
@@ -61,32 +65,9 @@ def main(command_line: Sequence[str]) -> int:
         )
     print(f"Groups: {', '.join(group.label for group in study.groups)}\nDrawing ...", flush=True)
     tables = numbers.compute(study)
-    options.output.write_text(page.write(study, tables, options.title), encoding="utf-8")
+    output.write_text(page.write(study, tables, options.title), encoding="utf-8")
     for name, table in tables.items():
         if not table.empty:
-            harmless = table.map(_harmless)
-            harmless.to_csv(csv_dir / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
-    print(f"Page: {options.output.resolve()}\nCSV files: {csv_dir.resolve()}")
-    print(*numbers.in_words(study, tables["heads"]), sep="\n")
+            table.to_csv(csv_dir / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+    print(f"Page: {output.resolve()}\nCSV files: {csv_dir.resolve()}")
     return 0
-
-
-def _check_writable(output: Path, csv_dir: Path) -> None:
-    """Makes the folders, and finds out whether they can be written to before anything is computed."""
-    if output.is_dir():
-        raise UsageError(
-            f"--output={output} is a folder: give a file in it, {output / 'report.html'} for one."
-        )
-    for path in (output.parent, csv_dir):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=path).close()
-        except OSError as error:
-            raise UsageError(
-                f"Cannot write to {path}: {error.strerror}. Give another place with --output."
-            ) from error
-
-
-def _harmless(cell: Any) -> Any:
-    """Spreadsheets execute text that begins like a formula; a quote before it makes it text."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@") else cell

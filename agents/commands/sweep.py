@@ -19,10 +19,7 @@ import os
 import re
 import shlex
 import sys
-import time
-import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +27,8 @@ from agents.commands.flags import nearest
 from agents.errors import UsageError
 from agents.running import processes
 from agents.storage.run_folder import FINISHED, REPOSITORY
-from agents.tags import EVALUATION, RETURN
 
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
-# One entry per run, its greedy evaluations, and their return first, in the tab that TensorBoard opens with.
-WATCH = (
-    "http://localhost:6006/?"
-    + urllib.parse.urlencode(
-        {
-            "runFilter": f"{EVALUATION}$",
-            "pinnedCards": json.dumps([{"plugin": "scalars", "tag": RETURN}], separators=(",", ":")),
-        }
-    )
-    + "#timeseries"
-)
 RESOURCES = {"num_cpus": 1, "num_gpus": 0}  # of a run that Ray places
 
 
@@ -142,10 +127,10 @@ def run(
     waiting = {
         folder: [*train, *runs[folder], *flags] for folder in runs if not finished(folder, updates[folder])
     }
-    done, begun, failed = len(runs) - len(waiting), time.monotonic(), {}
+    done, failed = len(runs) - len(waiting), {}
     print(f"{len(runs)} runs in {root}, {done} of them finished before", flush=True)
     tensorboard = [os.path.relpath(Path(sys.prefix, "bin", "tensorboard")), "--logdir", os.path.relpath(root)]
-    print(f"To watch them: {shlex.join(tensorboard)}\nThen open:     {WATCH}", flush=True)
+    print(f"To watch them: {shlex.join(tensorboard)}", flush=True)
     ended = processes.work_through(waiting, lambda folder: processes.start(waiting[folder]))
     if cluster:
         ended = processes.work_through_on_ray(waiting, cluster, resources)
@@ -153,9 +138,8 @@ def run(
         for number, (folder, code) in enumerate(ended, 1):
             if code:
                 failed[folder.name] = code
-            left = timedelta(seconds=round((time.monotonic() - begun) / number * (len(waiting) - number)))
             how = f"failed with exit code {code}" if code else "finished"
-            print(f"{done + number} of {len(runs)}: {folder.name} {how}. Left about {left}.", flush=True)
+            print(f"{done + number} of {len(runs)}: {folder.name} {how}.", flush=True)
     print(f"{len(runs) - len(failed)} of {len(runs)} runs have finished, {len(failed)} failed.")
     for name, code in failed.items():
         print(f"  {name}: exit code {code}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import importlib.util
 import os
 from pathlib import Path
@@ -10,22 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from agents.commands.pictures import WithCamera, picture, rendered
 from agents.errors import UsageError
 
 if TYPE_CHECKING:
     from agents.commands.loading import Trained
+    from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 GIF_FRAMES = 1000  # a GIF is put together in memory, a third of a MB for each of them
 ATARI_RATE = 15.0  # frames per second at the console's own speed: it draws 60, and 4 make a step
 OTHER_RATE = 10.0  # for what does not say
 
-_PANEL, _HEADER, _ROW, _MARGIN = 450, 112, 30, 14  # pixels
+_SIDE = 420  # pixels that the picture should come near to
+_PANEL, _HEADER, _ROW, _MARGIN = 450, 92, 30, 14  # pixels
 _NAME, _LINE = 130, 200  # widths of a row's first two columns, pixels
 _HISTORY = 150  # steps that a line shows
 _BACKGROUND, _TEXT, _FAINT, _CURVE = (18, 20, 26), (232, 232, 232), (140, 145, 155), (110, 170, 230)
 _ACTING, _ACTING_CURVE = (54, 46, 20), (255, 200, 60)
-_MINATAR_ACTIONS = ("no-op", "left", "up", "right", "down", "fire")
 
 
 def check_file(path: str | os.PathLike) -> None:
@@ -52,9 +53,7 @@ class Moment(NamedTuple):
     observation: np.ndarray
     reward: float  # of the step that led here, units of the environment
     episode_return: float  # so far
-    values: (
-        np.ndarray
-    )  # float32 [H], each head's highest value, see `Trained.values`; at an end those of before
+    values: np.ndarray  # float32 [H], each head's highest, see `Trained.values`; at an end those of before
     action: int | None  # taken here; None at an end
     ended: bool
     cut: bool  # ended only because it had lasted long enough
@@ -63,18 +62,23 @@ class Moment(NamedTuple):
 class Film:
     """Writes one frame per moment as it comes, into an MP4 (H.264) or a GIF.
 
+    A frame is the game, and a row per head: its name, the course of its highest value over the episode's last steps,
+    and this value now. Each line has a scale of its own, as heads differ by orders of magnitude.
+
     Args:
       path: see `check_file`.
-      trained: what plays; its environment is asked for pictures.
+      trained: what plays.
     """
 
     def __init__(self, path: str | os.PathLike, trained: Trained):
         self._path, self._trained = Path(path), trained
-        self._panel = Panel(trained)
-        self._note = ""
         game = trained.environment.game
         render_rate = trained.environment._vector_env.metadata.get("render_fps", OTHER_RATE)
         self._rate = ATARI_RATE if game else float(render_rate)
+        self._font, self._large = ImageFont.load_default(13), ImageFont.load_default(17)
+        self._history: list[np.ndarray] = []  # of the present episode, as are the next two
+        self._low, self._high = (np.zeros(len(trained.agent.heads)) for _ in range(2))
+        self._note = ""
         self._writer: Any = None
         self._frames: list[Image.Image] = []
         self._count = 0
@@ -88,19 +92,26 @@ class Film:
     def add(self, moment: Moment) -> None:
         """Draws and writes a frame."""
         if self._path.suffix == ".gif" and len(self._frames) == GIF_FRAMES:
-            self._note = f" A GIF holds the first {GIF_FRAMES:,} frames alone; an MP4 holds all."
+            self._note = f" A GIF holds only the first {GIF_FRAMES:,} frames; an MP4 holds all."
             return
-        shown = self._picture(moment.observation)
+        shown = game_picture(self._trained.environment, moment.observation)
         if shown is None:
-            self._note = " The environment draws no pictures: it shows values alone."
-        frame = self._panel.draw(shown, moment)
+            self._note = " The environment draws no pictures: only values are shown."
+        frame = self.draw(shown, moment)
         self._count += 1
         if self._path.suffix == ".gif":
             self._frames.append(frame.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE))
-        else:
-            if self._writer is None:
-                self._writer = self._opened(frame.size)
-            self._writer.send(frame.tobytes())
+            return
+        if self._writer is None:
+            import imageio_ffmpeg
+
+            options = {"fps": self._rate, "codec": "libx264", "macro_block_size": 2}
+            # 4:2:0 is what every player takes.
+            self._writer = imageio_ffmpeg.write_frames(
+                str(self._path), frame.size, pix_fmt_out="yuv420p", **options
+            )
+            self._writer.send(None)
+        self._writer.send(frame.tobytes())
 
     def close(self) -> None:
         """Finishes the file; one that was interrupted holds what there was."""
@@ -112,98 +123,129 @@ class Film:
             first.save(self._path, save_all=True, append_images=others, duration=milliseconds, loop=0)
             self._frames = []
 
-    def _opened(self, size: tuple[int, int]) -> Any:
-        import imageio_ffmpeg
-
-        # 4:2:0 is what every player takes.
-        writer = imageio_ffmpeg.write_frames(
-            str(self._path), size, fps=self._rate, codec="libx264", pix_fmt_out="yuv420p", macro_block_size=2
-        )
-        writer.send(None)
-        return writer
-
-    def _picture(self, observation: np.ndarray) -> Image.Image | None:
-        environment = self._trained.environment
-        if isinstance(environment, WithCamera):
-            return environment.frame
-        image = picture(observation, environment.observation_spec())
-        return rendered(environment) if image is None else image
-
-
-class Panel:
-    """Draws values beside the picture: a row per head, with its name, the course of its value and its value now.
-
-    The course is that of the episode's last steps, each on a scale of its own, from the head's lowest value in the
-    episode to its highest: heads differ by orders of magnitude.
-
-    Args:
-      trained: what plays.
-    """
-
-    def __init__(self, trained: Trained):
-        self._trained = trained
-        self._names = trained.agent.heads.names
-        self._history: list[np.ndarray] = []
-        self._low, self._high = (np.zeros(len(self._names)) for _ in range(2))
-        self._font, self._large = ImageFont.load_default(13), ImageFont.load_default(17)
-
     def draw(self, picture: Image.Image | None, moment: Moment) -> Image.Image:
         """RGB of even width and height, always the same for pictures of the same size."""
+        trained, names = self._trained, self._trained.agent.heads.names
         if moment.step == 0:
             self._history, self._low, self._high = [], moment.values, moment.values
         self._history = [*self._history[1 - _HISTORY :], moment.values]
         self._low = np.minimum(self._low, moment.values)
         self._high = np.maximum(self._high, moment.values)
         left, height = (0, 0) if picture is None else picture.size
-        height = max(height, _HEADER + _ROW * len(self._names) + _MARGIN)
+        height = max(height, _HEADER + _ROW * len(names) + _MARGIN)
         image = Image.new("RGB", (left + _PANEL + left % 2, height + height % 2), _BACKGROUND)
         if picture is not None:
             image.paste(picture, (0, (height - picture.height) // 2))
         draw = ImageDraw.Draw(image)
-        self._write_header(draw, left + _MARGIN, moment)
-        for index in range(len(self._names)):
-            self._draw_row(draw, left, _HEADER + _ROW * index, index)
-        return image
-
-    def _write_header(self, draw: ImageDraw.ImageDraw, left: int, moment: Moment) -> None:
-        trained, right = self._trained, left + _PANEL - 2 * _MARGIN
-        draw.text((left, 10), trained.name, _TEXT, self._large)
+        start, right = left + _MARGIN, left + _PANEL - _MARGIN
+        played = f"episode {moment.episode}, step {moment.step:,}"
+        draw.text((start, 10), trained.name, _TEXT, self._large)
         draw.text((right, 10), f"return {moment.episode_return:.6g}", _TEXT, self._large, anchor="ra")
-        draw.text((left, 36), f"episode {moment.episode}, step {moment.step:,}", _FAINT, self._font)
+        draw.text((start, 36), played, _FAINT, self._font)
         color = _ACTING_CURVE if moment.reward else _FAINT
         draw.text((right, 36), f"reward {moment.reward:+.6g}", color, self._font, anchor="ra")
-        action = "-" if moment.action is None else action_name(trained, moment.action)
-        draw.text((left, 56), f"action: {action}", _TEXT, self._font)
-        draw.text((right, 56), f"weights of update {trained.update:,}", _FAINT, self._font, anchor="ra")
-        draw.text((left, _HEADER - 24), "head", _FAINT, self._font)
-        draw.text((left + _NAME, _HEADER - 24), "highest Q, each on its own scale", _FAINT, self._font)
+        draw.text((start, _HEADER - 24), "head", _FAINT, self._font)
+        title = "highest Q, each on its own scale"
+        draw.text((start + _NAME, _HEADER - 24), title, _FAINT, self._font)
         draw.text((right, _HEADER - 24), "now", _FAINT, self._font, anchor="ra")
-
-    def _draw_row(self, draw: ImageDraw.ImageDraw, left: int, top: int, index: int) -> None:
-        acting = index == self._trained.head
-        if acting:
-            draw.rectangle((left + 4, top, left + _PANEL - 5, top + _ROW - 3), _ACTING)
-        color, middle = (_ACTING_CURVE if acting else _TEXT), top + _ROW // 2 - 1
-        left += _MARGIN
-        draw.text((left, middle), self._names[index], color, self._font, anchor="lm")
-        right = left + _PANEL - 2 * _MARGIN
-        value = self._history[-1][index]
-        draw.text((right, middle), f"{value:,.4g}", color, self._font, anchor="rm")
-        span = self._high[index] - self._low[index]
-        relative = [
-            (values[index] - self._low[index]) / span if span > 0 else 0.5 for values in self._history
-        ]
-        bottom, height, step = top + _ROW - 6, _ROW - 9, _LINE / (_HISTORY - 1)
-        points = [(left + _NAME + step * i, bottom - height * part) for i, part in enumerate(relative)]
-        if len(points) > 1:
-            draw.line(points, _ACTING_CURVE if acting else _CURVE, 1)
+        for index, course in enumerate(np.transpose(self._history)):
+            top, acting = _HEADER + _ROW * index, index == trained.head
+            if acting:
+                draw.rectangle((left + 4, top, left + _PANEL - 5, top + _ROW - 3), _ACTING)
+            color, middle = (_ACTING_CURVE if acting else _TEXT), top + _ROW // 2 - 1
+            draw.text((start, middle), names[index], color, self._font, anchor="lm")
+            draw.text((right, middle), f"{course[-1]:,.4g}", color, self._font, anchor="rm")
+            span = self._high[index] - self._low[index]
+            relative = (course - self._low[index]) / span if span > 0 else np.full_like(course, 0.5)
+            across = start + _NAME + _LINE / (_HISTORY - 1) * np.arange(len(course))
+            points = zip(across, top + _ROW - 6 - (_ROW - 9) * relative, strict=True)
+            draw.line(list(points), _ACTING_CURVE if acting else _CURVE, 1)
+        return image
 
 
-def action_name(trained: Trained, action: int) -> str:
-    """In words where the game's actions are known: Atari's, or all 6 of MinAtar."""
-    environment = trained.environment
-    if environment.game:
-        return environment._vector_env.unwrapped.ale.get_action_set()[action].name.lower()
-    if environment.name.startswith("minatar/") and environment.num_actions == len(_MINATAR_ACTIONS):
-        return _MINATAR_ACTIONS[action]
-    return str(action)
+class WithCamera:
+    """An Atari environment, and beside it the same game in colour and full size, whatever the agent sees of it.
+
+    ALE's emulator gives one kind of frames. Two with equal seeds and actions play the same game.
+
+    Args:
+      environment: where an agent acts; everything but `frame` is its own.
+      camera: made like it but for the frames, with the same seed; closed with it.
+    """
+
+    def __init__(self, environment: GymnasiumVectorEnvironment, camera: GymnasiumVectorEnvironment):
+        self._environment, self._camera = environment, camera
+        self.frame: np.ndarray = np.zeros(0)  # of the first environment, now: uint8 [210, 160, 3]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._environment, name)
+
+    def reset(self) -> Any:
+        return self._together(self._environment.reset(), self._camera.reset())
+
+    def step(self, action: np.ndarray) -> Any:
+        """One step of both.
+
+        Raises:
+          RuntimeError: reward, discount or kind of the step are not the same in both.
+        """
+        return self._together(self._environment.step(action), self._camera.step(action))
+
+    def close(self) -> None:
+        self._environment.close()
+        self._camera.close()
+
+    def _together(self, acted: Any, filmed: Any) -> Any:
+        for name in ("reward", "discount", "step_type"):
+            here, there = getattr(acted, name), getattr(filmed, name)
+            if not np.array_equal(here, there):
+                raise RuntimeError(
+                    f"the camera shows another game than the agent plays: {name} {there}, not {here}"
+                )
+        self.frame = filmed.observation[0]
+        return acted
+
+
+def game_picture(environment: Any, observation: np.ndarray) -> Image.Image | None:
+    """Draws the game, enlarged by whole pixels: the camera's frame, else what the agent sees, else Gymnasium's picture.
+
+    Args:
+      environment: where the agent acts.
+      observation: uint8 [height, width, 3] in colour, [height, width, K] in grey, the newest of a stack last, or flags:
+        zeros and ones [height, width, C], which get a colour per channel, later channels above earlier ones.
+    """
+    if isinstance(environment, WithCamera):
+        return _enlarged(environment.frame)
+    if observation.dtype != np.uint8 or observation.ndim != 3:
+        return _rendered(environment)
+    channels = observation.shape[-1]
+    if np.all(environment.observation_spec().maximum <= 1):
+        hues = (colorsys.hsv_to_rgb(index / channels, 0.65, 1.0) for index in range(channels))
+        colors = np.array([(0.0, 0.0, 0.0), *hues]) * 255
+        topmost = np.max(observation * np.arange(1, channels + 1, dtype=np.uint8), axis=-1)
+        pixels = colors.astype(np.uint8)[topmost]
+    else:
+        pixels = observation if channels == 3 else np.repeat(observation[..., -1:], 3, axis=-1)
+    return _enlarged(pixels)
+
+
+def _enlarged(pixels: np.ndarray) -> Image.Image:
+    image = Image.fromarray(pixels)
+    factor = max(1, _SIDE // image.height)
+    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+
+
+def _rendered(environment: Any) -> Image.Image | None:
+    """Lets Gymnasium draw an environment; None if it cannot."""
+    envs = getattr(environment._vector_env, "envs", ())
+    if not envs or "rgb_array" not in envs[0].metadata.get("render_modes", ()):
+        return None
+    # The mode is an argument of the constructor, but environments look at it whenever they draw.
+    envs[0].unwrapped.render_mode = "rgb_array"
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # pygame complains about missing sound cards
+    try:
+        image = Image.fromarray(np.asarray(envs[0].render(), np.uint8))
+    except Exception:  # whatever an environment raises that lacks what it draws with
+        return None
+    image.thumbnail((640, 640))
+    return image

@@ -9,12 +9,12 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_SIZES = (
+    "font.size axes.titlesize axes.labelsize xtick.labelsize ytick.labelsize legend.fontsize figure.titlesize"
+)
 # Not str: matplotlib's hints list all names that there are.
 STYLE: dict[Any, Any] = {
-    **dict.fromkeys(
-        ["font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"], 9.0
-    ),
-    **dict.fromkeys(["legend.fontsize", "legend.title_fontsize", "figure.titlesize"], 9.0),
+    **dict.fromkeys(_SIZES.split(), 9.0),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,

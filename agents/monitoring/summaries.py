@@ -1,4 +1,4 @@
-"""Figures, histograms, settings and layout of a run in TensorBoard; docs/tensorboard.md lists every tag.
+"""Figures, scalars, settings and layout of a run in TensorBoard; docs/tensorboard.md lists every tag.
 
 The run folder itself gets one file of events, once: the layout of the page of custom scalars, the configuration, and
 the settings by which the table of hparams compares runs. `train` and `eval` below it get the rest as the run goes.
@@ -21,7 +21,6 @@ import tensorflow as tf
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import summary as custom_scalar
-from tensorboard.plugins.histogram.summary_v2 import histogram_pb
 from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams import summary_v2 as hparams
@@ -39,7 +38,6 @@ from agents.tags import (
     RATIO,
     RETURN,
     SCALED,
-    SIGMA,
     SPREAD,
     STEP_RATE,
     TRAIN,
@@ -52,7 +50,6 @@ from rbs_tf import scores
 FIGURE = "loss_scales"
 # TensorBoard takes every file with `tfevents` in its name.
 _FILE, _NEW = "events.out.tfevents.run", "tensorboard.new"
-_TINY = 1e-12  # below any scale; has a logarithm
 
 # What they are called in the table -> where gin has them.
 _SETTINGS = {
@@ -77,13 +74,6 @@ _METRICS = (  # folder, tag, title
     (EVALUATION, f"{VALUE_ERROR}/mean", "value error"),
     (TRAIN, RETURN, "training return"),
 )
-_TITLES = {
-    "sigma": "sigma",
-    "sigma_v": "sigma_v, the floor of sigma",
-    "variance_of_rewards": "V[R]",
-    "variance_of_discounts": "V[gamma]",
-    "mean_square_return": "E[G^2]",
-}
 
 
 class LossScales(NamedTuple):
@@ -104,15 +94,14 @@ def write_once(
     folder = pathlib.Path(root_dir).absolute()
     if (folder / _FILE).exists():
         return
-    config = f"```\n{gin.operative_config_str()}```"
+    now = time.time()
     summaries = (
         custom_scalar.pb(layout(agent, environment, distributed)),
-        text_pb("operative_config", config),
-        _experiment(),
+        text_pb("operative_config", f"```\n{gin.operative_config_str()}```"),
+        _columns(now),
         # Runs of equal settings in other folders are runs of their own.
         hparams.hparams_pb(settings(agent.heads), trial_id="/".join(folder.parts[-2:])),
     )
-    now = time.time()
     with tf.io.TFRecordWriter(str(folder / _NEW)) as records:
         records.write(event_pb2.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
         for summary in summaries:
@@ -129,19 +118,19 @@ def layout(
 
     Charts of equal quantities are equal in all runs: TensorBoard merges the layouts of runs that it shows together.
     """
-    scored = scores.has_score(environment.game)
-    scales = agent.scaling.summaries()
+    human = {"Human-normalised score": "episode/human_normalised_score$"}
+    waits = {"Share of time spent waiting": "waits/"}
     categories = {
         "Returns": {
             "Return per episode": f"{RETURN}$",
-            **({"Human-normalised score": "episode/human_normalised_score$"} if scored else {}),
+            **(human if scores.has_score(environment.game) else {}),
         },
         "Loss scales of all heads": {
             "RMS TD error before scaling": f"{UNSCALED}/",
             "RMS TD error after scaling": f"{SCALED}/",
             "Loss": f"{LOSS}/",
         },
-        "What errors are scaled by": {_TITLES.get(name, name): f"scaling/{name}/" for name in scales},
+        "What errors are scaled by": {name: f"scaling/{name}/" for name in agent.scaling.summaries()},
         "Values": {
             "Value error, relative to the spread of returns": f"{VALUE_ERROR}/",
             "Value": "value/",
@@ -155,7 +144,7 @@ def layout(
             "Times that a sequence is replayed": f"{RATIO}$",
             "Updates per second": f"{UPDATE_RATE}$",
             "Environment steps per second": f"{STEP_RATE}$",
-            **({"Share of time spent waiting": "waits/"} if distributed else {}),
+            **(waits if distributed else {}),
         },
         "Torso": {"Share of dead units": f"{DEAD}/", "Spread of features": f"{SPREAD}$"},
     }
@@ -190,8 +179,7 @@ def update_summary(
 ) -> bytes:
     """Everything that TensorBoard shows of an update, as one serialised `Summary`.
 
-    One write instead of one operation per head and tag: in the update's graph these would take half of the time that
-    tracing it takes.
+    An operation per head and tag would take half of the time that it takes to trace the update's graph.
 
     Args:
       names: of the heads, H.
@@ -204,12 +192,6 @@ def update_summary(
             summary.MergeFrom(scalar_pb(f"{tag}/{name}", value))
     for tag, value in scalars.items():
         summary.MergeFrom(scalar_pb(tag, value))
-    for tag in (SIGMA, UNSCALED, SCALED):
-        if tag in per_head:
-            values = np.asarray(per_head[tag], np.float64)
-            logarithms = np.log10(np.maximum(values[np.isfinite(values)], _TINY))
-            folder, name = tag.split("/")
-            summary.MergeFrom(histogram_pb(f"{folder}/log10_{name}", logarithms))
     return summary.SerializeToString()
 
 
@@ -238,68 +220,46 @@ def loss_scales_figure(names: Sequence[str], scales: LossScales) -> np.ndarray |
     """Draws what scaling does to each head's errors: uint8 [height, width, 3]; None without matplotlib."""
     if figures_note():
         return None
-    # Not pyplot: figures must work in threads, and go away by themselves.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.8, 3.8), dpi=150, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    places = np.arange(len(names))
+    from agents.monitoring.figure import new_figure
+
+    figure, ((axes,),) = new_figure(panel=(4.8, 3.8))
+    figure.set_dpi(150)
     series = (  # the first is larger: where nothing is scaled both lie on one another
         ("before scaling", scales.before, "tab:red", "o", 10),
         ("after scaling", scales.after, "tab:green", "s", 6),
     )
     for label, values, colour, marker, size in series:
         shown = np.where(values > 0.0, values, np.nan)  # a head that has no errors has no place on a log axis
-        axes.plot(places, shown, marker=marker, color=colour, lw=2, ms=size, label=f"{label}{_span(shown)}")
+        if not np.isnan(shown).all():
+            span = np.nanmax(shown) / np.nanmin(shown)
+            label += f": largest = {span:{',.0f' if span >= 10 else '.2g'}} x smallest"
+        axes.plot(names, shown, marker=marker, color=colour, lw=2, ms=size, label=label)
     axes.axhline(1.0, color="gray", ls=":", zorder=0)
-    axes.set_yscale("log")
-    axes.set_xticks(places, names, rotation=40, ha="right", rotation_mode="anchor", fontsize=10)
-    axes.tick_params(axis="y", labelsize=10)
-    axes.set_title(f"Errors of each head, last updates up to {scales.updates:,}", fontsize=11)
-    axes.set_ylabel("RMS TD error", fontsize=11)
+    axes.tick_params(axis="x", rotation=40)
+    title = f"Errors of each head, last updates up to {scales.updates:,}"
+    axes.set(yscale="log", ylabel="RMS TD error", title=title)
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside upper center", fontsize=10)
+    figure.legend(loc="outside upper center")
+    canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def _span(values: np.ndarray) -> str:
-    if np.isnan(values).all():
-        return ""
-    span = np.nanmax(values) / np.nanmin(values)
-    return f": largest = {span:{',.0f' if span >= 10 else '.2g'}} x smallest"
-
-
-def _experiment() -> summary_pb2.Summary:
+def _columns(now: float) -> summary_pb2.Summary:
     """The columns of the table of hparams: the same ones in all runs, for TensorBoard takes any run's for all."""
-    strings, switches = ("scaling", "env"), ("double_q",)
-
-    def kind(name: str) -> int:
-        if name in strings:
-            return api_pb2.DATA_TYPE_STRING
-        return api_pb2.DATA_TYPE_BOOL if name in switches else api_pb2.DATA_TYPE_FLOAT64
-
-    # Without domains, which would hide runs of values that this one does not know.
+    names = ("scaling", "heads", *_SETTINGS)
     experiment = api_pb2.Experiment(
-        hparam_infos=[
-            api_pb2.HParamInfo(name=name, type=kind(name), differs=name in _FIRST)
-            for name in ("scaling", "heads", *_SETTINGS)
-        ],
-        metric_infos=[
-            api_pb2.MetricInfo(name=api_pb2.MetricName(group=group, tag=tag), display_name=title)
-            for group, tag, title in _METRICS
-        ],
-        time_created_secs=time.time(),
+        # Without domains, which would hide runs of values that this one does not know.
+        hparam_infos=[api_pb2.HParamInfo(name=name, differs=name in _FIRST) for name in names],
+        metric_infos=[hparams.Metric(tag, group, title).as_proto() for group, tag, title in _METRICS],
+        time_created_secs=now,
     )
     content = plugin_data_pb2.HParamsPluginData(experiment=experiment)
-    summary = summary_pb2.Summary()
-    summary.value.add(
-        tag=hparams_metadata.EXPERIMENT_TAG,
-        metadata=hparams_metadata.create_summary_metadata(content),
-        tensor=hparams_metadata.NULL_TENSOR,
-    )
+    summary, metadata = summary_pb2.Summary(), hparams_metadata.create_summary_metadata(content)
+    tag, tensor = hparams_metadata.EXPERIMENT_TAG, hparams_metadata.NULL_TENSOR
+    summary.value.add(tag=tag, metadata=metadata, tensor=tensor)
     return summary
 
 

@@ -14,13 +14,11 @@ from agents.errors import UsageError
 from agents.storage import run_folder
 from agents.tags import EVALUATION, TRAIN
 
-_INSTALL = "--wandb needs Weights & Biases. Install it with: pip install 'rbs-tf[wandb]'"
-
 
 def require_wandb() -> None:
     """Raises UsageError if wandb is not installed."""
     if importlib.util.find_spec("wandb") is None:
-        raise UsageError(_INSTALL)
+        raise UsageError("--wandb needs Weights & Biases. Install it with: pip install 'rbs-tf[wandb]'")
 
 
 def run_id(folder: str | os.PathLike) -> str:
@@ -32,9 +30,7 @@ def run_id(folder: str | os.PathLike) -> str:
 def synced(folder: str | os.PathLike) -> Iterator[None]:
     """Sends the scalars and histograms that are written for TensorBoard meanwhile to the folder's run at W&B.
 
-    There they are called `train/...` and `eval/...`; W&B's table of runs has the columns of TensorBoard's hparams. Its
-    own settings are environment variables: WANDB_MODE=offline keeps the run in the folder's `wandb` instead of sending
-    it, WANDB_PROJECT names another project than `rbs_tf`.
+    There they are called `train/...` and `eval/...`; W&B's table of runs has the columns of TensorBoard's hparams.
 
     Args:
       folder: an opened run folder; gin's configuration has been parsed.

@@ -1,7 +1,7 @@
 """The statistics of the report: curves, their bootstrap intervals, aggregates over games, comparisons.
 
 Estimates over seeds are rliable's (Agarwal et al. 2021): 95% intervals from a stratified percentile bootstrap. What has
-one seed gets no interval, NaN. Bands over games are the paper's: inter-quartile, from resampled games.
+one seed gets no interval, NaN.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import pandas as pd
 from rliable import library, metrics
 
 RESAMPLES = 2_000
-AGGREGATES = ("mean", "median", "capped mean")
-ALL_AGGREGATES = (*AGGREGATES, "interquartile mean")
+AGGREGATES = ("mean", "median", "capped mean", "interquartile mean")
 
 
 def binned(places: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -25,13 +24,6 @@ def binned(places: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndar
     bins = pd.cut(places, edges, labels=False, include_lowest=True)
     means = pd.Series(values, dtype=float).groupby(bins).mean().reindex(range(len(edges) - 1))
     return means.interpolate(limit_area="inside").to_numpy()
-
-
-def interpolated(places: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Values at all edges but the first, linear between the given ones, NaN before the first and after the last."""
-    if not len(places):
-        return np.full(len(edges) - 1, np.nan)
-    return np.interp(edges[1:], places, values, left=np.nan, right=np.nan)
 
 
 def final(places: np.ndarray, values: np.ndarray, end: float) -> float:
@@ -58,61 +50,26 @@ def _alone(point: np.ndarray) -> np.ndarray:
     return np.stack([point, *[np.full_like(point, np.nan)] * 2])
 
 
-def aggregates(scores: np.ndarray) -> np.ndarray:
-    """Mean, median and mean capped at human level over games of human-normalised scores: [..., games] -> [3, ...]."""
-    return np.stack([scores.mean(axis=-1), np.median(scores, axis=-1), np.minimum(scores, 1.0).mean(axis=-1)])
+def aggregates(samples: np.ndarray) -> np.ndarray:
+    """Those of `AGGREGATES`, of human-normalised scores [seeds, games]: [4].
 
-
-def game_bands(scores: np.ndarray, seed: int = 0) -> np.ndarray:
-    """`aggregates` over games, and the inter-quartile range of those of resampled games: [games, K] -> [3, 3, K].
-
-    The first axis is that of `AGGREGATES`; the second holds point, lower and upper quartile. NaN quartiles from one
-    game. The paper's Figure 4: "inter-quartile ranges computed via bootstrap sampling the games".
+    The interquartile mean is of all runs, the others of the games' means over seeds.
     """
-    point = aggregates(scores.T)
-    if len(scores) < 2:
-        return _alone(point).swapaxes(0, 1)
-    drawn = np.random.default_rng(seed).integers(len(scores), size=(RESAMPLES, len(scores)))
-    # Column by column: [resamples, games, K] of 57 games would take a tenth of a gigabyte.
-    quartiles = [np.percentile(aggregates(column[drawn]), [25, 75], axis=-1) for column in scores.T]
-    low, high = np.stack(quartiles, axis=-1)  # from K times [2, 3]
-    return np.stack([point, low, high], axis=1)
+    games = samples.mean(axis=0)
+    capped = np.minimum(games, 1.0).mean()
+    return np.array([games.mean(), np.median(games), capped, metrics.aggregate_iqm(samples)])
 
 
-def task_means(samples: np.ndarray) -> np.ndarray:
-    """[seeds, K] -> [K]."""
-    return samples.mean(axis=0)
+def improvement(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Probability that x > y with ties counted half, mean over tasks: [1].
 
-
-def mean_and_iqm(samples: np.ndarray) -> np.ndarray:
-    """Mean and interquartile mean over seeds and tasks: [2]."""
-    return np.array([metrics.aggregate_mean(samples), metrics.aggregate_iqm(samples)])
-
-
-def all_aggregates(samples: np.ndarray) -> np.ndarray:
-    """Those of `ALL_AGGREGATES` of human-normalised scores [seeds, games]: [4]. Games' means over seeds come first,
-    except in the interquartile mean, which is of all runs."""
-    return np.array([*aggregates(samples.mean(axis=0)), metrics.aggregate_iqm(samples)])
-
-
-def profile(samples: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Share of all scores, over seeds and tasks, above each threshold: [seeds, tasks], [K] -> [K].
-
-    As rliable's `score_distributions`, in one step in place of one per threshold.
+    It equals `rliable.metrics.probability_of_improvement`, which runs a test of scipy's in every resample and task:
+    hundreds of times slower.
     """
-    return (samples[..., None] > thresholds).mean(axis=(0, 1))
+    return np.array([(1 + np.sign(x[:, None] - y[None]).mean()) / 2])
 
 
-def difference_and_probability(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Difference of means, and probability that x > y with ties counted half, mean over tasks: [2].
-
-    The latter equals `rliable.metrics.probability_of_improvement`, which runs a test of scipy's in every resample and
-    task: hundreds of times slower.
-    """
-    return np.array([x.mean() - y.mean(), (1 + np.sign(x[:, None] - y[None]).mean()) / 2])
-
-
-def estimate(*samples: np.ndarray, function: Callable[..., np.ndarray] = task_means) -> np.ndarray:
+def estimate(*samples: np.ndarray, function: Callable[..., np.ndarray]) -> np.ndarray:
     """Point and 95% interval of each of the function's K numbers: [3, K]; NaN for an interval from one seed.
 
     Args:

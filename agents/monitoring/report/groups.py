@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 from agents.monitoring.report import settings
 from agents.monitoring.report.runs import Run
-from agents.tags import LOSS, RETURN, STEPS
 
 AXES = {"updates": "learner updates", "steps": "environment steps"}
 KINDS = {
     "training": "training episodes (epsilon-greedy)",
     "evaluation": "evaluation (greedy, with the head that the bandit rates best)",
 }
-_LISTED = 6  # of what is missing
 _UNLIKE = 0.05  # runs whose lengths differ by more than this share are of different lengths
 
 
@@ -62,7 +60,7 @@ def make(found: Sequence[Run], axis: str, left_out: Sequence[tuple[Path, str]] =
     kept: dict[tuple, Run] = {}
     for run in sorted(found, key=lambda run: -run.updates):
         key = tuple(sorted(settings.method(run.settings).items())), run.environment, run.seed
-        if not run.updates or not (run.train.scalars or run.evaluation.scalars):
+        if not run.updates or not (run.train or run.evaluation):
             left_out.append((run.folder, "it has made no updates yet, or logged nothing"))
         elif key in kept:
             reason = f"it has the settings and the seed of {kept[key].folder}, which is as long or longer"
@@ -111,22 +109,11 @@ def notes(study: Study) -> Iterable[str]:
         if environment not in group.runs
     ]
     if missing:
-        more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
-        yield f"Not every group ran in every environment. Missing: {'; '.join(missing[:_LISTED])}{more}."
-    used: dict[str, set[str]] = defaultdict(set)
-    for run in study.runs():
-        for name, version in run.versions.items():
-            used[name].add(version)
-    commits = sorted(used["commit"])
+        yield f"Not every group ran in every environment. Missing: {'; '.join(missing)}."
+    commits = sorted({run.versions["commit"] for run in study.runs()})
     if len(commits) > 1:
         short = [commit[:10] + " with changes" * commit.endswith("changes") for commit in commits]
         yield f"Runs come from {len(commits)} states of the code: {', '.join(short)}."
-    elif commits[0] == "unknown" or commits[0].endswith("changes"):
-        yield "The code of the runs is not that of a commit (unknown, or changed since)."
-    others = sorted(used.keys() - {"commit", "platform"})
-    unlike = [f"{name} {' and '.join(sorted(used[name]))}" for name in others if len(used[name]) > 1]
-    if unlike:
-        yield f"Runs used several versions of {'; '.join(unlike)}."
     for environment in study.environments:
         runs = sorted(study.runs(environment), key=lambda run: run.length)
         shortest, longest = runs[0], runs[-1]
@@ -136,17 +123,12 @@ def notes(study: Study) -> Iterable[str]:
                 f"{AXES[study.axis]}, where the shortest ends ({study.name(shortest)}, {shortest.state}); the longest "
                 f"has {longest.length:,.0f}. A mean curve ends where the first of its seeds does."
             )
-    running = [study.name(run) for run in study.runs() if run.state == "running"]
-    if running:
-        yield f"Still running: {', '.join(running)}. Their numbers will change."
-    stopped = [study.name(run) for run in study.runs() if run.state == "stopped"]
-    if stopped:
-        yield f"Stopped before the updates that were asked for: {', '.join(stopped)}."
+    for state, words in (
+        ("running", "Still running, so that numbers will change"),
+        ("stopped", "Stopped before the updates that were asked for"),
+    ):
+        if names := [study.name(run) for run in study.runs() if run.state == state]:
+            yield f"{words}: {', '.join(names)}."
     for run in study.runs():
-        name, damaged = study.name(run), run.train.damaged + run.evaluation.damaged
-        if damaged and run.state != "running":
-            yield f"{name}: {', '.join(damaged)} breaks off inside a record; what stands before it is used."
-        missing = [tag for tag in (RETURN, STEPS) if tag not in run.train.scalars]
-        missing += [f"{LOSS}/HEAD"] * (not run.heads)
-        if missing:
-            yield f"{name} has not logged {', '.join(missing)}; it is missing where these are shown."
+        if run.damaged and run.state != "running":
+            yield f"{study.name(run)}: {', '.join(run.damaged)} breaks off inside a record; what stands before is used."

@@ -13,22 +13,16 @@ from agents.monitoring.report import panels, settings
 from agents.monitoring.report.groups import AXES, KINDS, Study, notes
 from agents.monitoring.report.numbers import Tables, games
 
-# What a scaling of this name calls a TD error in reward units is in units of the rewards that it learns from.
-OWN_UNITS = ("clip", "gymnasium")
-
 
 def write(study: Study, tables: Tables, title: str) -> str:
     """The page as text, from what `numbers.compute` has made."""
     labels, played = [group.label for group in study.groups], games(study)
-    scalings = [group.settings.get(settings.SCALING, "") for group in study.groups]
-    reference = labels[scalings.index(settings.UNSCALED) if settings.UNSCALED in scalings else 0]
-    units = [label for label, of in zip(labels, scalings, strict=True) if of.rpartition(".")[2] in OWN_UNITS]
     several, partial = settings.differing([group.settings for group in study.groups])
     rows = [[name, *(group.settings.get(name, "-") for group in study.groups)] for name in several + partial]
     template = string.Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
     return template.substitute(
         {name: _table(tables[name]) for name in ("runs", "final_returns", "aggregates", "improvement")},
-        **{name: _grid(figures) for name, figures in panels.draw(study, tables, reference).items()},
+        **{name: _grid(figures) for name, figures in panels.draw(study, tables).items()},
         settings=_table(pd.DataFrame(rows, columns=["setting", *labels])),
         notes=_list(notes(study)),
         left_out=_list(f"{folder}: {why}" for folder, why in study.left_out),
@@ -38,8 +32,6 @@ def write(study: Study, tables: Tables, title: str) -> str:
         kind=KINDS[study.kind],
         games=_names(played),
         others=_names(name for name in study.environments if name not in played),
-        reference=html.escape(reference),
-        own_units=_names(units),
         csv_files=_names(f"{name}.csv" for name, table in tables.items() if not table.empty),
     )
 

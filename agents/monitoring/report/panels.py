@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 
 from agents.monitoring import figure
@@ -26,20 +25,18 @@ COLOURS = ("#009e73", "#d55e00", "#2f86c5", "#b8629a", "#b07a00", "#8a8d92", "#7
 LINES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MOST_PANELS = 6  # of heads; of more environments all are drawn in one
-_LEVELS = {"probability": 0.5, "value_error": 1, "td_error": 1}  # to be drawn across the panel
-_PROBABILITIES = (0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
+_LEVELS = {"probability": 0.5, "value_error": 1}  # to be drawn across the panel
 
 Table: TypeAlias = pd.DataFrame
 Look = dict[str, dict[str, Any]]  # group -> options of matplotlib's `plot`
 
 
-def draw(study: Study, tables: Tables, reference: str) -> dict[str, Iterator[str]]:
-    """All figures by their places on the page; TD errors are drawn relative to those of the reference, a group."""
-    look, x, score = styles(study.groups), study.axis, "human-normalised score"
-    points, quartiles = f"{x} mean low high", f"{x} value lower_quartile upper_quartile"
+def draw(study: Study, tables: Tables) -> dict[str, Iterator[str]]:
+    """All figures by their places on the page."""
+    look, points = styles(study.groups), f"{study.axis} mean low high"
     seeds, means = tables["learning_curves"], tables["learning_curve_means"]
-    human, profile = tables["human_normalised"], tables["performance_profile"]
-    over = {"xlabel": AXES[x], "xlim": (0, None)}
+    over = {"xlabel": AXES[study.axis], "xlim": (0, None)}
+    scores = {"ylabel": "human-normalised score"}
     pairs = tables["improvement"]
     shown = sorted(pairs["environment"].unique(), key=lambda name: name != ALL)[:1]
     pairs = pairs[pairs["environment"].isin(shown)]
@@ -48,16 +45,11 @@ def draw(study: Study, tables: Tables, reference: str) -> dict[str, Iterator[str
     heads = functools.partial(of_heads, look, study, tables["heads"])
     return {
         "curves": line(means, "{environment}: {returns}", points, seeds, ylabel="return", **over),
-        "human": line(human, "{aggregate}", quartiles, ylabel=score, **over),
-        "final_scores": line(tables["aggregates"], "final {aggregate}", "group value low high", ylabel=score),
-        "profile": line(profile, "profile, {games} games", "threshold share_above low high", xlabel=score),
+        "human": line(tables["aggregates"], "{aggregate}", "group value low high", **scores),
         "pairs": line(pairs, "{environment}", "pair probability low high", ylim=(-0.02, 1.02)),
         "loss": heads("loss", ["whole run"], yscale="log"),
         "share": heads("share_of_loss", ["first fifth", "last fifth"]),
         "accuracy": heads("value_error", ["last fifth"], ylabel="RMSE / deviation of returns"),
-        "errors": heads("td_error", ["last fifth"], reference, ylabel="relative RMS TD error"),
-        "choices": choices(study, tables["head_choices"]),
-        "paths": loss_and_score(tables["loss_and_score"], look),
     }
 
 
@@ -104,18 +96,15 @@ def lines(
 
 
 def of_heads(
-    look: Look, study: Study, table: Table, name: str, parts: list[str], unit: str = "", **options: Any
+    look: Look, study: Study, table: Table, name: str, parts: list[str], **options: Any
 ) -> Iterator[str]:
     """A column of the heads' table in parts of the runs, for `lines`.
 
-    With a unit, a group, it is divided by this group's mean over seeds in the same environment. Many environments
-    share a panel, a line without interval for each, as in the paper's Figure 5.
+    Many environments share a panel, a line without interval for each, as in the paper's Figure 5.
     """
     rows = []
     for (environment, part), of in table[table["part"].isin(parts)].groupby(["environment", "part"]):
         values = of.pivot(index=["group", "seed"], columns="head", values=name)[of["head"].unique()]
-        if unit:
-            values = values / values[values.index.isin([unit], level="group")].mean()
         for group, seeds in values.dropna(how="all").groupby("group"):
             numbers = estimates.curve_interval(seeds.to_numpy()).T
             for head, of_head in zip(values.columns, numbers, strict=True):
@@ -126,33 +115,6 @@ def of_heads(
         found = found.assign(panel=f"{len(study.environments)} environments", low=np.nan, high=np.nan)
     title = "{panel}: {part}" if len(parts) > 1 else "{panel}"
     return lines(look, found, title, f"head {name} low high", xlabel="head", **options)
-
-
-def choices(study: Study, table: Table) -> Iterator[str]:
-    """The bandit's probabilities over time, mean over seeds: a panel for each environment and group."""
-    for title, rows in table.groupby(["environment", "group"], sort=False):
-        wide = rows.pivot_table("probability", "head", study.axis, sort=False)
-        drawing, ((axes,),) = figure.new_figure()
-        places, colours = [0, *wide.columns], BoundaryNorm(_PROBABILITIES, 256)
-        mesh = axes.pcolormesh(places, range(len(wide) + 1), wide, cmap="cividis", norm=colours)
-        drawing.colorbar(mesh, ax=axes, ticks=_PROBABILITIES[:-1], label="probability", pad=0.02)
-        axes.set_yticks(np.arange(len(wide)) + 0.5, wide.index)
-        axes.invert_yaxis()
-        axes.set(xlabel=AXES[study.axis], ylabel="head")
-        yield _figure(drawing, ", ".join(title))
-
-
-def loss_and_score(table: Table, look: Look) -> Iterator[str]:
-    """A panel for each environment: the way that loss and score take together, from the circle to the triangle."""
-    for environment, of_groups in table.groupby("environment", sort=False):
-        drawing, ((axes,),) = figure.new_figure()
-        for group, way in of_groups.groupby("group", sort=False):
-            axes.plot(way["return"], way["loss"], **look[group] | {"marker": ""})
-            known = way.dropna()
-            for end, marker in ((known.iloc[0], "o"), (known.iloc[-1], "^")):
-                axes.plot(end["return"], end["loss"], marker, color=look[group]["color"], ms=6)
-        axes.set(xlabel="training return per episode", ylabel="loss, sum over heads", yscale="log")
-        yield _figure(drawing, environment)
 
 
 def _figure(drawing: Figure, title: str) -> str:

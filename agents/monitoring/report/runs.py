@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,18 +30,19 @@ class Run(NamedTuple):
     length: float  # updates, or with the axis "steps" the steps at which the last one was made
     state: str  # "finished", "running" (a process holds the folder's lock) or "stopped"
     versions: Mapping[str, str]  # package -> version, and "commit", of the last start
-    train: events.Events  # over the axis, as are evaluations
-    evaluation: events.Events
+    train: events.Scalars  # over the axis, as are evaluations
+    evaluation: events.Scalars
+    damaged: Sequence[str]  # event files
 
     @property
     def heads(self) -> list[str]:
         """Names of the heads in the order of the network's outputs; empty without any summary of the loss."""
-        return [tag.removeprefix(f"{LOSS}/") for tag in self.train.scalars if tag.startswith(f"{LOSS}/")]
+        return [tag.removeprefix(f"{LOSS}/") for tag in self.train if tag.startswith(f"{LOSS}/")]
 
     def returns(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Places on the axis and mean returns per episode, of "training" or "evaluation": float64 [N] each."""
         logged = self.train if kind == "training" else self.evaluation
-        places, values = logged.scalars.get(RETURN, np.empty((0, 2))).T
+        places, values = logged.get(RETURN, np.empty((0, 2))).T
         return places, values
 
 
@@ -71,11 +72,11 @@ def read(folder: Path, axis: str = "updates") -> Run:
         raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
     if "train.env" not in configured:
         raise RunFolderError(f"{path.name} does not say train.env")
-    train, evaluation = events.read(folder / TRAIN), events.read(folder / EVALUATION)
-    logged = [values[-1, 0] for of in (train, evaluation) for values in of.scalars.values()]
+    (train, damaged), (evaluation, more) = events.read(folder / TRAIN), events.read(folder / EVALUATION)
+    logged = [values[-1, 0] for of in (train, evaluation) for values in of.values()]
     saved = [int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit()]
     updates = int(max([0, *logged, *saved]))
-    steps = int(train.scalars[STEPS][-1, 1]) if STEPS in train.scalars else None
+    steps = int(train[STEPS][-1, 1]) if STEPS in train else None
     planned, limit = configured.get("train.updates"), configured.get("train.environment_steps")
     goals = ((updates, planned), (steps or 0, limit))
     finished = any(goal is not None and so_far >= goal for so_far, goal in goals)
@@ -83,8 +84,12 @@ def read(folder: Path, axis: str = "updates") -> Run:
     if axis == "steps":
         if steps is None:
             raise RunFolderError(f"it has not logged {STEPS}, which --x=steps needs")
-        at = train.scalars[STEPS].T
-        train, evaluation, length = train.moved(*at), evaluation.moved(*at), float(np.interp(updates, *at))
+        at = train[STEPS].T
+        train, evaluation, length = (
+            _moved(train, *at),
+            _moved(evaluation, *at),
+            float(np.interp(updates, *at)),
+        )
     environment = configured["train.env"]
     return Run(
         folder=folder,
@@ -99,4 +104,12 @@ def read(folder: Path, axis: str = "updates") -> Run:
         versions={"commit": "unknown"} | run_folder.recorded_versions(folder),
         train=train,
         evaluation=evaluation,
+        damaged=damaged + more,
     )
+
+
+def _moved(scalars: events.Scalars, updates: np.ndarray, steps: np.ndarray) -> events.Scalars:
+    """The same scalars over environment steps, linear between updates."""
+    return {
+        tag: np.stack([np.interp(of[:, 0], updates, steps), of[:, 1]], axis=1) for tag, of in scalars.items()
+    }

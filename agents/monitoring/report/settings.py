@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import tokenize
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,7 @@ SCALING = "train.scaling"
 SCALED, UNSCALED = "@scalings.return_based", "@scalings.none"  # the paper's comparison
 # Runs that differ in these alone are repetitions of one method, in one environment or in several.
 REPETITION = frozenset({"train.seed", "train.env", "train.updates", "train.environment_steps"})
-_FIRST = (SCALING, "Heads.pairs")  # what a group is named after, if it can be
-_MOST_KEYS = 4  # in a group's name
+_FIRST = (SCALING, "Heads.pairs")  # what a group is named after, where they differ
 
 
 class Reference(str):
@@ -85,23 +83,17 @@ def differing(methods: Sequence[Mapping[str, str]]) -> tuple[list[str], list[str
 
 
 def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
-    """A name for each group from the smallest set of settings that tells all groups apart.
-
-    Every group has at least one of these settings. Of sets of one size, that with the scaling wins, then that with the
-    heads, then the alphabetical order.
-    """
+    """A name for each group: its scaling, its heads, then other settings in alphabetical order, as far as they tell
+    groups apart that have equal names so far."""
     if len(methods) == 1:
         return [_text(SCALING, methods[0].get(SCALING, "'run'"))]
     several, partial = differing(methods)
-    names = sorted(several, key=lambda name: [name != first for first in _FIRST]) + partial
-
-    def tells_apart(chosen: Sequence[str]) -> bool:
-        values = {tuple(settings.get(name) for name in chosen) for settings in methods}
-        return len(values) == len(methods) and (None,) * len(chosen) not in values
-
-    sizes = range(1, _MOST_KEYS + 1)
-    sets = itertools.chain.from_iterable(itertools.combinations(names, size) for size in sizes)
-    chosen = next(filter(tells_apart, sets), names)
+    chosen: list[str] = []
+    apart = 1
+    for name in sorted(several, key=lambda name: [name != first for first in _FIRST]) + partial:
+        kinds = len({tuple(settings.get(part) for part in (*chosen, name)) for settings in methods})
+        if kinds > apart:
+            chosen, apart = [*chosen, name], kinds
     return [
         ", ".join(_text(name, settings[name]) for name in chosen if name in settings) or "the rest"
         for settings in methods

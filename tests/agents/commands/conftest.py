@@ -33,12 +33,11 @@ def run(tmp_path_factory):
     return SimpleNamespace(root=root, offered=offered, newest=newest)
 
 
-@pytest.fixture(scope="session")
-def atari(tmp_path_factory):
-    """The folder of pretrained agents, with one in it."""
-    root = tmp_path_factory.mktemp("pretrained")
-    write_slim_run(root / "small_breakout", *ATARI)
-    return root
+@pytest.fixture
+def atari(tmp_path):
+    """A folder of pretrained agents, with one in it."""
+    write_slim_run(tmp_path / "pretrained" / "small_breakout", *ATARI)
+    return tmp_path / "pretrained"
 
 
 @pytest.fixture(autouse=True)

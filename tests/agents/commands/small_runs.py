@@ -21,17 +21,13 @@ BINDINGS = (
 )
 NAMES = ("clipped_0.9", "unclipped_0.99")
 CARTPOLE = ("train.env = 'CartPole-v1'", "RecurrentQNetwork.torso = @networks.MlpTorso")
-# Small grey frames in stacks of two, and all that draws random numbers.
+# Small grey frames in stacks of two.
 ATARI = (
     "train.env = 'breakout'",
     "environments.make.img_height = 84",
     "environments.make.img_width = 84",
     "environments.make.grayscale = True",
     "environments.make.stack_num = 2",
-    "environments.make.full_action_set = False",
-    "environments.make.repeat_action_probability = 0.25",
-    "environments.make.fire_on_new_life = True",
-    "environments.make.terminal_on_life_loss = True",
     "environments.make.max_episode_steps = 80",
     "Heads.reward_multiplier = 0.25",
     "RecurrentQNetwork.torso = @networks.ConvTorso",

@@ -3,12 +3,10 @@
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-import urllib.parse
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +18,6 @@ from agents.commands.train import CONFIGS, check_configuration, main
 from agents.errors import UsageError
 from agents.running import processes
 from agents.storage.run_folder import REPOSITORY, versions
-from agents.tags import RETURN
 from tests.agents.running.test_embedded import TINY
 
 # Leaves what train.py leaves. It fails with scaling none unless told not to, and of seeds 8 and 9 it waits for a
@@ -146,6 +143,10 @@ def test_a_folder_of_another_configuration_is_refused_before_the_first_run(start
     with pytest.raises(UsageError, match="belongs to a run with another configuration"):
         started("seed = [0, 1]")
     assert [path.name for path in (tmp_path / "root").iterdir()] == ["quickstart-seed1"]
+    # What has finished is known from the updates that it was asked for.
+    for text, finished in (('{"updates": 10}', (True, False)), ('{"upd', (False, False))):
+        (folder / "finished.json").write_text(text)
+        assert (sweep.finished(folder, 10), sweep.finished(folder, 11)) == finished
 
 
 def test_a_failing_run_does_not_stop_the_others_and_is_tried_again(started, tmp_path, capfd):
@@ -165,14 +166,6 @@ def test_a_failing_run_does_not_stop_the_others_and_is_tried_again(started, tmp_
         for scaling in ("none", "return")
         for seed in (0, 1)
     }
-
-
-def test_what_has_finished_is_known_from_the_updates_that_it_was_asked_for(tmp_path):
-    assert not sweep.finished(tmp_path, 10)
-    (tmp_path / "finished.json").write_text('{"updates": 10}')
-    assert sweep.finished(tmp_path, 10) and not sweep.finished(tmp_path, 11)
-    (tmp_path / "finished.json").write_text('{"upd')
-    assert not sweep.finished(tmp_path, 10)
 
 
 def interrupting(folder, number):
@@ -199,21 +192,29 @@ def test_a_signal_stops_the_present_run_in_order_and_the_sweep(started, tmp_path
     assert "3 of 3 runs have finished" in capfd.readouterr().out
 
 
-def test_a_run_ends_in_order_when_the_sweep_is_killed(tmp_path):
+def test_a_killed_sweep_lets_its_run_end_in_order_and_a_second_signal_ends_both_at_once(tmp_path):
     (tmp_path / "stand_in.py").write_text(STAND_IN)
-    program = (
-        "import sys\n"
-        "from agents.running import processes\n"
-        f"command = [sys.executable, {str(tmp_path)!r} + '/stand_in.py', '--seed=9', '--root_dir={tmp_path}/run']\n"
-        "list(processes.work_through([0], lambda _: processes.start(command)))\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY) as process:
-        while not (tmp_path / "run" / "waiting").exists():
-            assert process.poll() is None
+    for seed in (9, 8):
+        folder = tmp_path / f"run{seed}"
+        command = [sys.executable, f"{tmp_path}/stand_in.py", f"--seed={seed}", f"--root_dir={folder}"]
+        program = (
+            "from agents.running import processes\n"
+            f"list(processes.work_through([0], lambda _: processes.start({command!r})))\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY) as process:
+            while not (folder / "waiting").exists():
+                assert process.poll() is None
+                time.sleep(0.05)
+            if seed == 9:
+                process.kill()
+            while process.poll() is None:  # the first one lets it wait for ever
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.5)
+            assert process.returncode == -(signal.SIGKILL if seed == 9 else signal.SIGTERM)
+        pid = (folder / "waiting").read_text()
+        while Path(f"/proc/{pid}").exists():
             time.sleep(0.05)
-        process.kill()
-    while not (tmp_path / "run" / "checkpoint").exists():
-        time.sleep(0.05)
+        assert (folder / "checkpoint").exists() == (seed == 9)
 
 
 def test_as_many_run_at_a_time_as_there_are_places():
@@ -328,35 +329,6 @@ def test_on_ray_a_run_that_hangs_when_it_is_told_to_stop_is_killed(started, tmp_
     while Path(f"/proc/{waiting.read_text()}").exists():
         time.sleep(0.05)
     assert not (waiting.parent / "checkpoint").exists()
-
-
-def test_a_second_signal_ends_a_sweep_and_its_run_at_once(tmp_path):
-    (tmp_path / "stand_in.py").write_text(STAND_IN)
-    program = (
-        "import sys\n"
-        "from agents.running import processes\n"
-        f"command = [sys.executable, {str(tmp_path)!r} + '/stand_in.py', '--seed=8', '--root_dir={tmp_path}/run']\n"
-        "list(processes.work_through([0], lambda _: processes.start(command)))\n"
-    )
-    waiting = tmp_path / "run" / "waiting"
-    with subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY) as process:
-        while not waiting.exists():
-            assert process.poll() is None
-            time.sleep(0.05)
-        while process.poll() is None:  # the first one lets it wait for ever
-            process.send_signal(signal.SIGTERM)
-            time.sleep(0.5)
-        assert process.returncode == -signal.SIGTERM
-    while Path(f"/proc/{waiting.read_text()}").exists():
-        time.sleep(0.05)
-
-
-def test_the_address_shows_one_entry_per_run_and_pins_the_return():
-    query = urllib.parse.parse_qs(urllib.parse.urlsplit(sweep.WATCH).query)
-    shown = [name for name in ("run/train", "run/eval", "run") if re.search(query["runFilter"][0], name)]
-    assert shown == ["run/eval"]
-    (card,) = json.loads(query["pinnedCards"][0])
-    assert card == {"plugin": "scalars", "tag": RETURN}
 
 
 def test_other_flags_belong_into_the_file(capsys):

@@ -1,14 +1,7 @@
 """What TensorBoard finds in a real run's folder, and that its page shows it."""
 
-import contextlib
-import html
-import http.server
 import re
-import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +16,6 @@ from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
 from agents.workers.settings import Training
-from tests import browser
 from tests.agents.running.test_embedded import REPOSITORY, configured
 
 TABLE = REPOSITORY / "docs/tensorboard.md"
@@ -91,7 +83,7 @@ def test_what_other_scalings_write_stands_in_the_table_and_the_other_way_round(t
     for statement in configuration.scalings(REPOSITORY / "configs").values():
         with configured(statement):
             shown |= {f"scaling/{name}/<head>" for name in Training().scaling(2).summaries()}
-    rest = {"waits/learner", "waits/collectors", "episode/human_normalised_score", "scaling/log10_sigma"}
+    rest = {"waits/learner", "waits/collectors", "episode/human_normalised_score"}
     rows = {tag for (_, tag), written in table.items() if written != "always" or tag.startswith("scaling/")}
     assert rows == shown | rest
 
@@ -135,24 +127,11 @@ def test_configuration_and_hparams_are_there_once_though_the_run_was_resumed(run
     assert all(tag in events[group] for group, tag in metrics)
 
 
-def test_histograms_hold_the_logarithms_of_all_heads(events):
-    for tag, histogram in (
-        ("scaling/sigma", "scaling/log10_sigma"),
-        ("td_error/unscaled", "td_error/log10_unscaled"),
-        ("td_error/scaled", "td_error/log10_scaled"),
-    ):
-        logarithms = np.log10([values(events["train"][f"{tag}/{head}"]) for head in HEADS])
-        buckets = values(events["train"][histogram])
-        np.testing.assert_array_equal(buckets[..., 2].sum(axis=1), len(HEADS))
-        np.testing.assert_allclose(buckets[:, 0, 0], logarithms.min(axis=0), atol=1e-5)
-        np.testing.assert_allclose(buckets[:, -1, 1], logarithms.max(axis=0), atol=1e-5)
-
-
-def test_a_scale_of_nothing_has_a_place_in_the_histogram():
-    per_head = {"scaling/sigma": np.array([0.0, 10.0])}
-    summary = tf.compat.v1.Summary.FromString(summaries.update_summary(HEADS, per_head, {}))
-    (histogram,) = (value for value in summary.value if value.tag == "scaling/log10_sigma")
-    assert tf.make_ndarray(histogram.tensor)[[0, -1], [0, 1]].tolist() == [-12.0, 1.0]
+def test_half_a_layer_of_dead_units_is_no_note_and_more_is():
+    shares = {"torso/dead_units/conv_0": 0.5, "loss": 9.0}
+    assert summaries.dead_units_note(shares) == summaries.dead_units_note({}) == ""
+    note = summaries.dead_units_note(shares | {"torso/dead_units/conv_1": 0.75})
+    assert note.startswith("75% of the units of the torso's layer conv_1 put out 0 in every state")
 
 
 def test_the_figure_of_an_evaluation_shows_the_latest_updates_errors(run, events):
@@ -204,73 +183,3 @@ def test_settings_tell_runs_apart():
             settings = summaries.settings(Heads(((0.5, True),)))
         assert settings["scaling"] == expected and settings["heads"] == 1, bindings
         assert settings["learning_rate"] == (0.5 if "rate = 0.5" in bindings else 1e-3), bindings
-
-
-# Elements keep what they show in shadow roots, which no dump of a document holds.
-FRAME = b"""<iframe width="1400" height="3000"></iframe><pre></pre>
-<script>
-function words(node) {
-  if (["STYLE", "SCRIPT"].includes(node.nodeName)) return [];
-  if (node.nodeType === Node.TEXT_NODE) return [node.data.trim()];
-  return [...(node.shadowRoot ? [node.shadowRoot] : []), ...node.childNodes].flatMap(words);
-}
-const frame = document.querySelector("iframe");
-frame.src = "/" + location.hash;
-setInterval(() => {
-  document.querySelector("pre").textContent = words(frame.contentDocument.body).filter(Boolean).join("\\n");
-}, 500);
-</script>"""
-
-
-@contextlib.contextmanager
-def tensorboard(logdir):
-    """A real one, behind a server that adds the page /frame to it, which writes out its words; the address."""
-    command = (
-        sys.executable,
-        "-m",
-        "tensorboard.main",
-        f"--logdir={logdir}",
-        "--port=0",
-        "--load_fast=false",
-    )
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            address = next(
-                filter(None, (re.search(r"http://localhost:\d+", line) for line in process.stderr))
-            )[0]
-
-            class Handler(http.server.BaseHTTPRequestHandler):
-                def do_GET(self):
-                    status, kind, body = 200, "text/html", FRAME
-                    if self.path != "/frame":
-                        try:
-                            with urllib.request.urlopen(address + self.path) as answer:
-                                kind, body = answer.headers["Content-Type"], answer.read()
-                        except urllib.error.HTTPError as error:
-                            status, body = error.code, error.read()
-                    self.send_response(status)
-                    self.send_header("Content-Type", kind)
-                    self.end_headers()
-                    self.wfile.write(body)
-
-                def log_message(self, *_):
-                    pass
-
-            with http.server.ThreadingHTTPServer(("localhost", 0), Handler) as server:
-                threading.Thread(target=server.serve_forever, daemon=True).start()
-                yield f"http://localhost:{server.server_port}"
-                server.shutdown()
-        finally:
-            process.kill()
-
-
-def words_of(document):
-    return html.unescape(re.search(r"<pre>(.*)</pre>", document, re.DOTALL)[1]).splitlines()
-
-
-@pytest.mark.slow
-def test_tensorboard_opens_on_charts_that_hold_all_heads(run):
-    with tensorboard(run.root) as address:
-        words = words_of(browser.dom(f"{address}/frame#custom_scalars"))
-    assert {"Returns", "Return per episode", "RMS TD error before scaling", "sigma"} <= set(words)
-    assert {f"td_error/scaled/{head} (train)" for head in HEADS} <= set(words)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from rliable import library
+from rliable import metrics
 from scipy import stats
 
 from agents.monitoring.report import estimates
@@ -42,40 +42,21 @@ def test_intervals_of_a_curve():
     assert np.isnan(estimates.curve_interval(curves)).all(axis=0).tolist() == [False, False, True]
 
 
-def test_aggregates_over_games_by_hand():
-    scores = np.array([0.1, 0.5, 3.0, 1.2])
-    np.testing.assert_allclose(estimates.aggregates(scores), [1.2, 0.85, 0.65])
-    assert estimates.aggregates(np.stack([scores, scores], axis=0)).shape == (3, 2)
-
-
-def test_bands_are_the_inter_quartile_range_over_resampled_games():
-    scores = np.random.default_rng(2).lognormal(size=(9, 2))
-    bands = estimates.game_bands(scores)
-    assert bands.shape == (3, 3, 2)
-    for band, function in zip(bands, (np.mean, np.median, None), strict=True):
-        if function:
-            np.testing.assert_allclose(band[0], function(scores, axis=0))
-            expected = stats.bootstrap(
-                (scores,),
-                function,
-                n_resamples=20_000,
-                confidence_level=0.5,
-                method="percentile",
-                random_state=0,
-            ).confidence_interval
-            np.testing.assert_allclose(band[1:], expected, atol=0.1)
-    assert (bands[:, 1] <= bands[:, 2]).all()
-    assert np.isnan(estimates.game_bands(scores[:1])[:, 1:]).all()
-
-
-def test_aggregates_of_runs_and_profile_are_rliables():
+def test_aggregates_are_of_games_and_the_interquartile_mean_is_of_runs():
     samples = np.random.default_rng(3).normal(1, 1, size=(4, 6))
-    mean, median, capped, middle = estimates.all_aggregates(samples)
+    mean, median, capped, middle = estimates.aggregates(samples)
     games = samples.mean(axis=0)
     assert (mean, median) == pytest.approx((games.mean(), np.median(games)))
     assert capped == pytest.approx(np.minimum(games, 1).mean())
     assert middle == pytest.approx(stats.trim_mean(samples, 0.25, axis=None))
-    thresholds = np.linspace(0, 3, 7)
-    np.testing.assert_allclose(
-        estimates.profile(samples, thresholds), library.score_distributions(samples, thresholds)
-    )
+
+
+def test_the_probability_of_improvement_is_rliables_and_its_interval_leaves_numpys_generator_as_it_was():
+    rng = np.random.default_rng(4)
+    x, y = rng.integers(0, 5, size=(5, 3)) + 1.0, rng.integers(0, 5, size=(4, 3))
+    before = np.random.get_state()[1].copy()
+    ((point,), (low,), (high,)) = estimates.estimate(x, y, function=estimates.improvement)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)
+    assert point == pytest.approx(metrics.probability_of_improvement(x, y))
+    assert 0.3 < low < point < high < 1
+    assert np.isnan(estimates.estimate(x[:1], y, function=estimates.improvement)[1:]).all()

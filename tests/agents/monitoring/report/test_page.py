@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from agents.commands.report import _harmless, main
+from agents.commands.report import main
 from agents.errors import UsageError
 from tests.agents.monitoring.report.written import write_run
-from tests.browser import dom, screenshot
+from tests.browser import dom
 
 # Says what it finds.
 PROBE = """<pre id="probe"></pre><script>
@@ -20,7 +20,7 @@ document.getElementById("probe").textContent = JSON.stringify({
   requests: performance.getEntriesByType("resource").map(entry => entry.name).filter(name => !name.startsWith("data:")),
   words: [...document.images].map(image => image.alt),
   rows: [...document.querySelectorAll("table")].map(table => table.tBodies[0].rows.length),
-  links: [...document.querySelectorAll("ol a")].map(link => !!document.querySelector(link.getAttribute("href"))),
+  links: [...document.querySelectorAll("a")].map(link => !!document.querySelector(link.getAttribute("href"))),
   wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
 });
 </script></body>"""
@@ -55,24 +55,17 @@ def probed(page):
     )
 
 
-def test_the_page_stands_alone(page, probed):
+def test_the_page_stands_alone_and_scrolls_only_tables_in_a_narrow_window(page, probed):
     text = page.read_text()
-    assert probed["requests"] == [] and probed["broken"] == 0
+    assert (probed["requests"], probed["broken"], probed["wide"]) == ([], 0, 0)
     assert not re.search(r"https?://", text)
     assert set(re.findall(r'(?:src|href)="([^"#]{1,5})', text)) == {"data:"}
 
 
-def test_figures_and_tables_are_there_and_figures_are_said_in_words(probed):
-    assert len(probed["words"]) > 20 and "pong: training: return over learner updates" in probed["words"]
+def test_figures_and_tables_are_there_and_figures_are_said_in_words(page, probed):
+    assert len(probed["words"]) == 23 and "pong: training: return over learner updates" in probed["words"]
     assert probed["rows"] == [9, 2, 6, 8, 4]  # runs, settings, final returns, aggregates, probabilities
     assert probed["links"] and all(probed["links"])
-
-
-def test_a_narrow_window_scrolls_tables_alone(probed):
-    assert probed["wide"] == 0
-
-
-def test_what_was_asked_for_stands_on_the_page(page):
     text = page.read_text()
     assert "<h1>Games &amp; &lt;heads&gt;</h1>" in text
     for words in (
@@ -80,7 +73,6 @@ def test_what_was_asked_for_stands_on_the_page(page):
         "games: breakout, pong. Left out: minatar/breakout.",
         "3 of 6 combinations of group and environment have one seed",
         "Stopped before the updates that were asked for",
-        "inter-quartile range from resampling the games",
     ):
         assert words in text, words
 
@@ -97,43 +89,32 @@ def test_csv_files_lie_beside_the_page(page):
     assert {row["aggregate"] for row in tables["aggregates"]} > {"interquartile mean", "capped mean"}
 
 
-@pytest.mark.slow
-def test_a_picture_of_it_is_not_blank(page, tmp_path):
-    from matplotlib.image import imread
-
-    assert imread(screenshot(page.as_uri(), tmp_path / "page.png")).std() > 0.05
-
-
 def test_one_run_over_steps_without_losses_makes_a_page(tmp_path):
     write_run(tmp_path / "run", "CartPole-v1", losses=False, evaluated=False)
     output = tmp_path / "page.html"
-    main([str(tmp_path), f"--output={output}", "--x=steps", f"--csv_dir={tmp_path / 'numbers'}"])
+    main([str(tmp_path), f"--output={output}", "--x=steps"])
     text = output.read_text()
-    assert "over environment steps" in text and text.count("no run has numbers for this") == 10
+    assert "over environment steps" in text and text.count("no run has numbers for this") == 5
     assert not re.search(r"\bnan\b|<NA>|\bNone\b", text)
-    assert (tmp_path / "numbers" / "learning_curves.csv").exists()
 
 
 def test_no_run_is_one_clear_line(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UsageError, match=f"No run to report on in {folder}.*config.gin"):
-            main([str(folder)])
-
-
-def test_a_run_that_has_not_begun_is_named(tmp_path):
+            main([str(folder), f"--output={tmp_path / 'report.html'}"])
     folder = write_run(tmp_path / "run")
     (folder / "operative_config.gin").unlink()
     with pytest.raises(UsageError, match=f"{folder}: no operative_config.gin: the run has not got as far"):
-        main([str(tmp_path)])
+        main([str(tmp_path), f"--output={tmp_path / 'report.html'}"])
 
 
 def test_help_needs_no_tensorflow():
     probe = (
-        "import sys; from agents.commands.report import _harmless, main\n"
+        "import sys; from agents.commands.report import main\n"
         "try: main(['--help'])\nfinally: print('tensorflow' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
-    assert "RUN_DIR" in shown and "--csv_dir" in shown and shown.endswith("False\n")
+    assert "RUN_DIR" in shown and "--output" in shown and shown.endswith("False\n")
 
 
 def test_a_damaged_run_is_left_out_with_the_reason_and_the_others_are_reported_on(tmp_path, capsys):
@@ -154,10 +135,3 @@ def test_a_place_that_cannot_be_written_to_is_found_out_before_computing(root, t
         with pytest.raises(UsageError, match="--output"):
             print(output, main([str(root), f"--output={tmp_path / output}"]))
     assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_cells_that_a_spreadsheet_would_execute_are_text():
-    assert [_harmless(cell) for cell in ("=1+1", "+x", "-y", "@z", "a=b", -3.0)] == [
-        *("'=1+1", "'+x", "'-y", "'@z", "a=b"),
-        -3.0,
-    ]

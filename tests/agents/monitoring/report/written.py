@@ -53,8 +53,7 @@ def write_run(
     """A run with an entry every ten updates.
 
     Training returns are `factor` times the update, evaluations one more; steps are ten times the updates. The loss of
-    head h is 10^h without scaling, 1 with it; value errors are 0.5. The bandit prefers the last head, which plays three
-    of four episodes; the first plays the rest.
+    head h is 10^h without scaling, 1 with it; value errors are 0.5, unscaled TD errors the update.
     """
     folder.mkdir(parents=True)
     more = OF_RETURN if scaling == "return_based" else ""
@@ -69,10 +68,9 @@ def write_run(
         for index, head in enumerate(HEADS if losses else ()):
             loss = 10.0**index if scaling == "none" else 1.0
             entry |= {f"loss/{head}": loss, f"td_error/scaled/{head}": (2 * loss) ** 0.5}
-            entry |= {f"td_error/unscaled/{head}": 3.0 if scaling == "none" else 2.0}
-            entry |= {f"bandit/probability/{head}": 0.8 if index == 2 else 0.1}
+            entry |= {f"td_error/unscaled/{head}": float(update)}
         train[update] = entry
-    write_events(folder / "train", train, heads=[0, 2, 2, 2] if losses else None)
+    write_events(folder / "train", train)
     if evaluated:
         entries = {
             update: {"episode/return": factor * update + 1}
@@ -83,17 +81,16 @@ def write_run(
     return folder
 
 
-def write_events(folder, entries, name="events.out.tfevents.1700000000.host.1.0.v2", heads=None):
+def write_events(folder, entries, name="events.out.tfevents.1700000000.host.1.0.v2"):
     """One event file of this name: step -> tag -> value, or a list of values that came one after another."""
     before = set(folder.glob("*"))
     writer = tf.summary.create_file_writer(str(folder))
     for step, values in entries.items():
         with writer.as_default(step=step):
+            tf.summary.histogram("episode/head", [0.0, 2.0])
             for tag, value in values.items():
                 for one in np.atleast_1d(value):
                     tf.summary.scalar(tag, one)
-            if heads is not None:
-                tf.summary.histogram("episode/head", np.array(heads, np.float64))
     writer.close()
     (made,) = set(folder.glob("*")) - before
     return made.rename(folder / name)
