@@ -17,6 +17,7 @@ COMMAND = (
             "RecurrentMultiHeadAgent.jit_compile = False",
             "Heads.pairs = ((0.9, True), (0.99, False))",
             "Replay.min_sequences = 5",
+            "Replay.replay_ratio = 2.0",
             "train.eval_envs = 1",
             "train.num_envs = 2",
             "train.final_eval_rounds = 1",
