@@ -405,7 +405,7 @@ def test_shares_of_waiting_reach_the_learner(driver):
 
 
 def test_the_processes_of_a_killed_driver_are_waited_for(driver, monkeypatch):
-    (driver.root / "processes.txt").write_text("replay: -\nlearner: 12345\n")
+    (driver.root / "processes.txt").write_text("replay: 12345\nlearner: -\n")
     ray = Ray()
     monkeypatch.setattr(cluster, "_is_host", lambda number: number == "12345" and ray.now < 10.0)
     assert driver.train(ray).updates == 60 and ray.now > 10.0
