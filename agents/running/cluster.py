@@ -289,8 +289,8 @@ class ClusterRun:
         self._faults += 1
         if self._faults > self._training.max_faults:
             raise RunFolderError(
-                f"{what}\nThat was fault {self._faults} of this start, and train.max_faults is "
-                f"{self._training.max_faults}. The same command goes on from the last checkpoint"
+                f"{what}\nThat was fault {self._faults} of this start, and {self._training.max_faults} are allowed. "
+                "The same command goes on from the last checkpoint"
             )
         self._progress.say(f"{what}; it starts again (fault {self._faults} of {self._training.max_faults}).")
 
@@ -329,14 +329,9 @@ class ClusterRun:
         waits = self._waits()
         if waits is not None:
             self._learner.host.tell.remote("note_waits", *waits)
-        self._tell_loss_scales(learner)
+        self._evaluator.host.tell.remote("note_loss_scales", learner["loss_scales"])
         self._progress.update(*counts, learner.pop("returns", ()), eval_return, waits)
         self._progress.say_once(learner["note"])
-
-    def _tell_loss_scales(self, learner: dict[str, Any]) -> None:
-        """Hands the evaluator what it draws from the learner's status."""
-        if learner.get("loss_scales") is not None:
-            self._evaluator.host.tell.remote("note_loss_scales", learner["loss_scales"])
 
     def _waits(self) -> tuple[float, float] | None:
         """Shares of the last seconds in which the learner waited for data, and collectors for the learner."""
@@ -346,11 +341,9 @@ class ClusterRun:
             return None
         now = {member: member.status["waited"] for member in self._members if "waited" in member.status}
         self._waits_mark = time.monotonic(), now
-        shares = {m: max(0.0, now[m] - before[m]) / seconds for m in now if m in before}
-        of_collectors = [shares[member] for member in self._collectors if member in shares]
-        if self._learner not in shares or not of_collectors:
-            return None
-        return min(1.0, shares[self._learner]), min(1.0, sum(of_collectors) / len(of_collectors))
+        shares = {m: min(1.0, max(0.0, now[m] - before[m]) / seconds) for m in now if m in before}
+        learner = shares.pop(self._learner, None)
+        return None if learner is None or not shares else (learner, sum(shares.values()) / len(shares))
 
     def _write_processes(self) -> None:
         """Says in the run folder which process is which."""
@@ -374,7 +367,8 @@ class ClusterRun:
                 if self._stopped_by is not None:
                     break
                 # Again and again, for it may still be starting.
-                self._tell_loss_scales(self._outcome(self._learner))
+                scales = self._outcome(self._learner).get("loss_scales")
+                self._evaluator.host.tell.remote("note_loss_scales", scales)
                 self._evaluator.host.tell.remote("finish")
         learner, evaluator = (self._outcome(member) for member in (self._learner, self._evaluator))
         updates, steps = learner.get("updates", 0), learner.get("steps", 0)
@@ -446,11 +440,8 @@ def _wait_for_predecessors(root_dir: str) -> None:
       RunFolderError: one of them stays.
     """
     recorded = Path(root_dir, _PROCESSES)
-    numbers = (
-        re.findall(r": (\d+)$", recorded.read_text(errors="replace"), re.MULTILINE)
-        if recorded.exists()
-        else []
-    )
+    text = recorded.read_text(errors="replace") if recorded.exists() else ""
+    numbers = re.findall(r": (\d+)$", text, re.MULTILINE)
     end = time.monotonic() + _PREDECESSORS
     while left := [number for number in numbers if _is_host(number)]:
         if time.monotonic() > end:

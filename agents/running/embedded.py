@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TypeVar
+from contextlib import closing
 
 from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
@@ -21,18 +21,17 @@ from agents.storage.run_folder import write_operative_config
 from agents.storage.state import State, from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
-from agents.workers.collector import Collector
 from agents.workers.evaluator import Evaluations
 from agents.workers.settings import Result, Settings
-from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
-_Closeable = TypeVar("_Closeable", GymnasiumVectorEnvironment, Collector, Evaluations)
 _ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
 
 
-class EmbeddedRun:
+class EmbeddedRun(contextlib.ExitStack):
     """One training run in this process, built from the gin configuration and resumed from its folder.
+
+    `close` closes environments, writers and the replay, in the order in which none can hang.
 
     Args:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
@@ -44,19 +43,21 @@ class EmbeddedRun:
     """
 
     def __init__(self, root_dir: str | os.PathLike, settings: Settings | None = None):
+        super().__init__()
         self._root, self._settings = os.fspath(root_dir), settings or Settings.configured()
         self._training = self._settings.train
         self._stopped_by: int | None = None
-        self._closing = contextlib.ExitStack()
-        with contextlib.ExitStack() as building:
-            # Everything opened so far is closed again if a later part cannot be built.
-            building.callback(self._closing.close)
+        try:
             self._build()
-            building.pop_all()
+        except BaseException:
+            self.close()
+            raise
 
     def _build(self) -> None:
         settings, training = self._settings, self._training
-        self.eval_environment = self._open(build.build_eval_environment(settings, training.eval_envs))
+        self.eval_environment = self.enter_context(
+            closing(build.build_eval_environment(settings, training.eval_envs))
+        )
         strategy = build.build_strategy(training.strategy)
         self.agent = build.build_agent(settings, self.eval_environment, strategy=strategy)
         checkpointer = Checkpointer(
@@ -64,46 +65,47 @@ class EmbeddedRun:
         )
         replay = build.build_replay(settings, self.eval_environment, folders=checkpointer.replay_folders())
         self.replay = replay
-        self._closing.callback(replay.stop)
+        self.callback(replay.stop)
         newest = checkpointer.newest()
         step, extra = newest or (0, {"statistics_log": (0, 0)})
         # Where a resumed run starts new episodes, they should not be those that it began with.
         seed = settings.seeds.collecting(step)
-        self.environment = self._open(build.build_environment(settings, training.num_envs, seed))
+        self.environment = self.enter_context(
+            closing(build.build_environment(settings, training.num_envs, seed))
+        )
         collector_state = self._restored_environment(checkpointer)
         if newest is None or collector_state is not None:
             # It will be collected once more.
             forget_after(self._root, extra["statistics_log"])
         self.learner = build.build_learner(settings, self._root, self.agent, replay, checkpointer)
-        self.collector = self._open(build.build_collector(self.environment, self.agent, replay))
+        self.collector = self.enter_context(
+            closing(build.build_collector(self.environment, self.agent, replay))
+        )
         if collector_state is not None:
             self.collector.restore(collector_state)
-        self.evaluations = self._open(Evaluations(self._root, self.eval_environment, self.agent))
+        evaluations = Evaluations(self._root, self.eval_environment, self.agent)
+        self.evaluations = self.enter_context(closing(evaluations))
         write_operative_config(self._root)
         summaries.write_once(self._root, self.agent, self.eval_environment)
 
     def _restored_environment(self, checkpointer: Checkpointer) -> State | None:
         """The state of the collector that goes with the restored environment; None if it starts new episodes."""
-        self._why_new_episodes = f"the checkpoint does not hold the state of {self.environment.name}"
         environments, collector = map(checkpointer.file, (_ENVIRONMENTS, _COLLECTOR))
+        self._why_new_episodes = ""
         if environments is None or collector is None:
-            return None
-        if not checkpointer.is_own(_ENVIRONMENTS):
+            self._why_new_episodes = f"the checkpoint does not hold the state of {self.environment.name}"
+        elif not checkpointer.is_own(_ENVIRONMENTS):
             self._why_new_episodes = (
                 "the environments' state is a pickle, which may run any code, of another user's"
             )
-            return None
-        try:
-            self.environment.restore(environments)
-        except ValueError as error:
-            self._why_new_episodes = str(error)
-            return None
-        self._why_new_episodes = ""
-        return from_bytes(collector)
-
-    def _open(self, closeable: _Closeable) -> _Closeable:
-        self._closing.callback(closeable.close)
-        return closeable
+        else:
+            try:
+                self.environment.restore(environments)
+            except ValueError as error:
+                self._why_new_episodes = str(error)
+            else:
+                return from_bytes(collector)
+        return None
 
     def run(self) -> Result:
         """Trains to the end, or until SIGINT or SIGTERM; then evaluates, writes a checkpoint and says how it went."""
@@ -139,26 +141,12 @@ class EmbeddedRun:
         """Collects and learns to the end, then evaluates."""
         # A checkpoint may have been written with updates still due. There are none at a fresh start.
         self._learn()
-        while not self._finished():
+        learner, reached = self.learner, self._training.reached
+        while self._stopped_by is None and not reached(learner.updates, learner.environment_steps):
             self.collector.run(self._training.steps_per_round)
             self._learn()
         if self._stopped_by is None and self._training.final_eval_rounds:
             self._evaluate(self._training.final_eval_rounds)
-
-    def _finished(self) -> bool:
-        return self._stopped_by is not None or self._training.reached(
-            self.learner.updates, self.learner.environment_steps
-        )
-
-    def close(self) -> None:
-        """Closes environments, writers and the replay, in the order in which none can hang."""
-        self._closing.close()
-
-    def __enter__(self) -> EmbeddedRun:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _learn(self) -> None:
         """Makes the updates that are due for what has been collected."""
@@ -216,5 +204,5 @@ def train(root_dir: str | os.PathLike) -> Result:
         run = EmbeddedRun(root_dir)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    with run:
+    with closing(run):
         return run.run()

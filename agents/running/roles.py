@@ -6,7 +6,6 @@ until it is done or `stop` has been called from another thread; `status` may be 
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import threading
 import time
@@ -30,41 +29,32 @@ from rbs_tf.environments.names import FRAMES_PER_STEP
 _POLL = 0.05  # seconds between two looks of whoever has nothing to do
 
 
-class Role(abc.ABC):
+class Role(contextlib.ExitStack):
     """Opens in the constructor, works in `run`, closes in `close` or as a context manager."""
 
     def __init__(self, settings: Settings | None = None):
+        super().__init__()
         self.settings = settings or Settings.configured()
         self.training = self.settings.train
         self._stopping = threading.Event()
-        self._closing = contextlib.ExitStack()
 
     def stop(self) -> None:
         """Ends `run` soon."""
         self._stopping.set()
 
-    @abc.abstractmethod
     def run(self) -> Any:
         """Works until it is done, or stopped."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def status(self) -> dict[str, Any]:
         """Figures that the driver shows and supervises."""
-
-    def close(self) -> None:
-        self._closing.close()
-
-    def __enter__(self) -> Role:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        raise NotImplementedError
 
     def _replay(self, environment: GymnasiumVectorEnvironment, **connection: Any) -> ReverbReplay:
-        self._closing.callback(environment.close)
+        self.callback(environment.close)
         replay = build.build_replay(self.settings, environment, REVERB, **connection)
         assert isinstance(replay, ReverbReplay)
-        self._closing.callback(replay.stop)
+        self.callback(replay.stop)
         return replay
 
 
@@ -107,7 +97,7 @@ class LearnerRole(Role):
         checkpointer = Checkpointer(root_dir, build.trackables(agent), replay.checkpoint)
         self._learner = build.build_learner(self.settings, root_dir, agent, replay, checkpointer)
         self._publisher = Publisher(agent.acting_variables, self._replay_client.publish)
-        self._closing.callback(self._publisher.close)
+        self.callback(self._publisher.close)
         self._loss_scales: summaries.LossScales | None = None
         self._publish()
         self._waited = 0.0
@@ -120,7 +110,7 @@ class LearnerRole(Role):
     def run(self) -> dict[str, Any]:
         """Trains to the end or until stopped, then writes a checkpoint."""
         training, learner = self.training, self._learner
-        while not (self._stopping.is_set() or self._finished()):
+        while not (self._stopping.is_set() or training.reached(learner.updates, learner.environment_steps)):
             self._take_in_statistics()
             if not self._replay_client.batch_due(learner.batch_size):
                 self._waited += _POLL
@@ -171,9 +161,6 @@ class LearnerRole(Role):
     def _publish(self) -> None:
         self._loss_scales = self._learner.loss_scales()
         self._publisher.publish(self._learner.updates)
-
-    def _finished(self) -> bool:
-        return self.training.reached(self._learner.updates, self._learner.environment_steps)
 
     def _take_in_statistics(self) -> None:
         returns = self._learner.drain_statistics()
@@ -227,7 +214,7 @@ class CollectorRole(Acting):
         self._collector = build.build_collector(
             environment, self._agent, self._replay_client, f"collector {index}"
         )
-        self._closing.callback(self._collector.close)
+        self.callback(self._collector.close)
 
     def run(self) -> None:
         self._wait_for_weights()
@@ -267,7 +254,7 @@ class EvaluatorRole(Acting):
         environment = build.build_eval_environment(settings, settings.train.eval_envs)
         super().__init__(settings, address, environment, settings.seeds.evaluation)
         self._evaluations = Evaluations(root_dir, self._own_environment, self._agent)
-        self._closing.callback(self._evaluations.close)
+        self.callback(self._evaluations.close)
         self._loss_scales: summaries.LossScales | None = None
         self._finishing = threading.Event()
 
@@ -283,12 +270,12 @@ class EvaluatorRole(Acting):
         self._wait_for_weights()
         interval = self.training.eval_interval
         # The first weights are those of the start, or the resumed ones, which have been evaluated.
-        due = (self._weights_step // interval + 1) * interval if interval else float("inf")
+        evaluated = self._weights_step
         while not (self._stopping.is_set() or self._finishing.is_set()):
             self._pull()
-            if self._weights_step >= due:
+            if interval and self._weights_step // interval > evaluated // interval:
+                evaluated = self._weights_step
                 self._evaluate(1)
-                due = (self._weights_step // interval + 1) * interval
             self._finishing.wait(1.0)
         if self._finishing.is_set() and self.training.final_eval_rounds:
             self._pull()

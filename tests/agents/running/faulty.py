@@ -74,11 +74,11 @@ class Infinite(Healthy):
 
 
 class Late(Healthy):
-    """Fails in the life of the first environment that has made 250 steps."""
+    """Fails in the life of the first environment that has made 100 steps."""
 
     def step(self, action):
         self.steps += 1
-        if self.steps == 250:
+        if self.steps == 100:
             raise OSError("the device is gone")
         return super().step(action)
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,17 @@ import tensorflow as tf
 from packaging.version import Version
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from agents.commands.configuration import search_included_files_in
+from agents.commands.train import main
 from agents.errors import UsageError
+from agents.replay import replay
+from agents.running.embedded import EmbeddedRun, train
+from agents.storage.checkpoint import ReplayFolders
 
 REPOSITORY = Path(__file__).parents[3]
-# The quickstart's parts at the size of a test.
+# The quickstart's parts at the size of a test. Nearly all of the time is tracing, which every head makes longer.
 TINY = (
+    "Heads.pairs = ((0.9, True), (0.99, False))",
     "train.num_envs = 2",
     "train.batch_size = 4",
     "train.eval_envs = 2",
@@ -36,25 +43,15 @@ TINY = (
 )
 COMPILED = "RecurrentMultiHeadAgent.jit_compile = None"  # in part, the default
 FINISHED = ("train.eval_interval = 10", "train.final_eval_rounds = 1", COMPILED)
+# Python in which Reverb cannot be imported, and train.py.
+WITHOUT_REVERB = (
+    "import runpy, sys; sys.modules['reverb'] = None; runpy.run_path('train.py', run_name='__main__')"
+)
 
 
 def command(root_dir, *arguments, updates=20, bindings=()):
     flags = [f"--gin_bindings={binding}" for binding in (*TINY, *bindings)]
     return [sys.executable, "train.py", f"--root_dir={root_dir}", f"--updates={updates}", *arguments, *flags]
-
-
-def train(root_dir, *arguments, **options):
-    """Runs train.py in a process of its own; returns it finished."""
-    return finished_process(command(root_dir, *arguments, **options))
-
-
-def finished_process(words):
-    """Runs a command; leaves out what TensorFlow 2.16 and later say before anybody can stop them."""
-    result = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
-    if Version(tf.__version__) >= Version("2.16"):
-        said = r"^([IWE]0000 |WARNING: All log messages before absl).*\n"
-        result.stderr = re.sub(said, "", result.stderr, flags=re.M)
-    return result
 
 
 def scalars(folder):
@@ -66,141 +63,6 @@ def scalars(folder):
     }
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XLA_FLAGS", f"--xla_dump_to={root.parent / 'compiled'}")
-        result = train(root, bindings=FINISHED)
-    assert result.returncode == 0, result.stderr
-    return root, result
-
-
-def test_the_update_is_compiled_once_though_it_is_compiled_ahead(finished):
-    modules = [path.name for path in finished[0].with_name("compiled").glob("*.before_optimizations.txt")]
-    assert [sum(name in module for module in modules) for name in ("__gradients_", "apply_gradients_")] == [
-        1,
-        1,
-    ]
-
-
-def test_a_run_is_quiet_and_says_what_it_does(finished):
-    _, result = finished
-    assert result.stderr == ""
-    assert "tensorboard --logdir" in result.stdout and "GB when full" in result.stdout
-    assert "updates 20/20 (100%)" in result.stdout
-
-
-def test_the_statistics_log_holds_only_what_came_after_the_oldest_checkpoint(finished):
-    root, _ = finished
-    oldest = min(int(path.name) for path in (root / "checkpoints").iterdir())
-    assert oldest > 0 and [path.name for path in (root / "statistics").iterdir()] == [f"{oldest}-1.tfrecord"]
-
-
-def test_tensorboard_gets_everything_a_researcher_looks_at(finished):
-    root, _ = finished
-    training, evaluation = scalars(root / "train"), scalars(root / "eval")
-    heads = ("clipped_0.99", "unclipped_1")
-    expected = [
-        "loss",
-        "priority/mean",
-        "replay/ratio",
-        "replay/sequences",
-        "environment_steps",
-        "episode/head",
-    ]
-    expected += ["episode/return", "episode/length", "episode/epsilon", "speed/updates_per_second"]
-    per_head = [
-        "loss",
-        "td_error/unscaled",
-        "td_error/scaled",
-        "value",
-        "bandit/probability",
-        "scaling/sigma",
-    ]
-    per_head += [
-        f"scaling/{name}" for name in ("variance_of_rewards", "variance_of_discounts", "mean_square_return")
-    ]
-    expected += [f"{tag}/{head}" for tag in per_head for head in heads]
-    assert set(expected) <= set(training), set(expected) - set(training)
-    assert {"episode/return", "episode/length"} <= set(evaluation)
-    # sigma^2 = V[R] + V[gamma] E[G^2], in what is shown too.
-    head = "unclipped_0.99"
-    shown = {
-        name: training[f"scaling/{name}/{head}"]
-        for name in ("sigma", "variance_of_rewards", "variance_of_discounts", "mean_square_return")
-    }
-    squares = shown["variance_of_rewards"] + shown["variance_of_discounts"] * shown["mean_square_return"]
-    np.testing.assert_allclose(np.square(shown["sigma"]), squares, rtol=1e-4)
-    assert (shown["sigma"] > 0).all()
-
-
-def test_the_run_folder_says_how_to_repeat_it(finished):
-    root, _ = finished
-    operative = (root / "operative_config.gin").read_text()
-    assert "train.seed = 0" in operative and "return_based" in operative and "RecurrentQNetwork" in operative
-    assert "--updates=20" in (root / "command.txt").read_text()
-
-
-def test_the_same_command_goes_on_where_it_was(finished):
-    root, _ = finished
-    result = train(root, updates=30, bindings=FINISHED)
-    assert result.returncode == 0, result.stderr
-    assert "Resumed at update 20" in result.stdout and "updates 30/30" in result.stdout
-    steps = scalars(root / "train")["environment_steps"]
-    assert (np.diff(steps) > 0).all() and len(steps) == 6
-
-
-def test_another_configuration_in_the_same_folder_is_refused_with_the_difference(finished):
-    root, _ = finished
-    result = train(root, "--seed=1", bindings=FINISHED)
-    assert result.returncode == 2
-    assert "seed = 1" in result.stderr and "Traceback" not in result.stderr
-
-
-def test_a_resumed_run_has_the_replay_the_statistics_and_the_bandit(tmp_path):
-    from agents.running.embedded import EmbeddedRun
-
-    with configured("train.updates = 12"):
-        with EmbeddedRun(tmp_path) as run:
-            run.run()
-            before = state_of(run)
-        with EmbeddedRun(tmp_path) as run:
-            assert run.learner.resumed and run.learner.updates == 12
-            after = state_of(run)
-    assert before.keys() == after.keys()
-    for name, values in before.items():
-        np.testing.assert_array_equal(after[name], values, err_msg=name)
-
-
-def test_a_limit_of_environment_steps_ends_the_run_first(tmp_path, capsys):
-    from agents.running.embedded import EmbeddedRun
-
-    with configured("train.updates = 1000", "train.environment_steps = 150"), EmbeddedRun(tmp_path) as run:
-        result = run.run()
-    assert 150 <= result.environment_steps < 200 and result.updates < 1000
-    assert f"steps {result.environment_steps}/150" in capsys.readouterr().out
-
-
-def state_of(run):
-    agent = run.agent
-    variables = {variable.name + str(i): variable.numpy() for i, variable in enumerate(agent.variables)}
-    optimizer = {f"optimizer{i}": variable.numpy() for i, variable in enumerate(agent.optimizer.variables)}
-    return (
-        variables
-        | optimizer
-        | {
-            "sequences": run.replay.size,
-            "inserted": run.replay.inserted,
-            "statistics": agent.scaling.layer.statistics.numpy(),
-            "bandit": agent.bandit.ratings,
-            "head probabilities": agent.collect_policy.head_probabilities.numpy(),
-            "steps": run.learner.environment_steps,
-            "episodes": run.learner.episodes,
-        }
-    )
-
-
 class configured:
     """The quickstart at test size, in this process."""
 
@@ -208,9 +70,6 @@ class configured:
         self._bindings = [*TINY, *bindings]
 
     def __enter__(self):
-        import agents.running.embedded  # noqa: F401  registers what the configuration names
-        from agents.commands.configuration import search_included_files_in
-
         gin.clear_config()
         search_included_files_in(REPOSITORY)
         gin.parse_config_files_and_bindings([str(REPOSITORY / "configs/quickstart.gin")], self._bindings)
@@ -219,97 +78,145 @@ class configured:
         gin.clear_config()
 
 
-def losses(root_dir, seed):
-    from agents.running.embedded import EmbeddedRun
-
-    with configured(f"train.seed = {seed}", "train.updates = 15", COMPILED), EmbeddedRun(root_dir) as run:
-        run.run()
-        traced = run.agent._compiled_gradients.experimental_get_tracing_count()
-        assert traced == 1, "what was compiled while the replay filled served the updates"
-    return scalars(root_dir / "train")["loss"], run.agent.network.trainable_variables[0].numpy()
+@pytest.fixture(autouse=True)
+def own_configuration():
+    """What is tested here in this process leaves its configuration behind."""
+    yield
+    gin.clear_config()
 
 
-def test_the_same_seed_gives_the_same_losses_bit_for_bit(tmp_path):
-    (first, weights), (second, same), (other, _) = (
-        losses(tmp_path / str(i), seed) for i, seed in enumerate((0, 0, 1))
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Folder and output of a run in a Python without Reverb."""
+    root = tmp_path_factory.mktemp("runs") / "run"
+    python, _, *flags = command(root, bindings=FINISHED)
+    result = subprocess.run(
+        [python, "-c", WITHOUT_REVERB, *flags],
+        cwd=REPOSITORY,
+        env=os.environ | {"XLA_FLAGS": f"--xla_dump_to={root.parent / 'compiled'}"},
+        capture_output=True,
+        text=True,
     )
-    np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(weights, same)
-    assert not np.array_equal(first, other)
+    assert result.returncode == 0, result.stderr
+    return root, result
 
 
-def test_a_run_takes_the_local_replay_and_goes_on_with_that_of_its_checkpoint(tmp_path):
-    from agents.running.embedded import EmbeddedRun, train
-
-    pytest.importorskip("reverb")
-
-    def go(updates, *bindings):
-        with configured(f"train.updates = {updates}", *bindings), EmbeddedRun(tmp_path / "run") as run:
-            resumed = run.learner.resumed
-            assert run.run().updates == updates
-            return type(run.replay).__name__, resumed
-
-    assert go(2, "Replay.backend = 'reverb'") == ("ReverbReplay", False)
-    assert go(4) == ("ReverbReplay", True)
-    with configured("Replay.backend = 'local'"), pytest.raises(UsageError, match="leave out --replay"):
-        train(tmp_path / "run")
-    with configured("train.updates = 0"), EmbeddedRun(tmp_path / "other") as run:
-        assert type(run.replay).__name__ == "LocalReplay"
+def test_a_run_is_quiet_and_says_what_it_does(finished):
+    root, result = finished
+    if Version(tf.__version__) >= Version("2.16"):  # which says this before anybody can stop it
+        said = r"^([IWE]0000 |WARNING: All log messages before absl).*\n"
+        result.stderr = re.sub(said, "", result.stderr, flags=re.M)
+    assert result.stderr == ""
+    assert "tensorboard --logdir" in result.stdout and "GB when full" in result.stdout
+    assert "updates 20/20 (100%)" in result.stdout and "frames" not in result.stdout
+    operative = (root / "operative_config.gin").read_text()
+    assert "train.seed = 0" in operative and "return_based" in operative and "RecurrentQNetwork" in operative
+    assert "--updates=20" in (root / "command.txt").read_text()
+    assert (root / "checkpoints/20/replay/table.json").exists()
 
 
-def test_weights_that_are_no_numbers_end_the_run_and_reach_no_checkpoint(tmp_path):
-    from agents.running.embedded import EmbeddedRun
-
-    with configured("train.updates = 10"), EmbeddedRun(tmp_path) as run:
-        run.run()
-        saved = sorted((tmp_path / "checkpoints").iterdir())
-        biases = run.agent.network.heads.bv  # before the last layer, relu would turn NaN into 0
-        biases.assign(biases * np.nan)
-        with pytest.raises(FloatingPointError, match="loss of update 11"):
-            run.learner.update()
-        assert sorted((tmp_path / "checkpoints").iterdir()) == saved
+def test_the_update_is_compiled_once_though_it_is_compiled_ahead(finished):
+    modules = [path.name for path in finished[0].with_name("compiled").glob("*.before_optimizations.txt")]
+    for name in ("__gradients_", "apply_gradients_"):
+        assert sum(name in module for module in modules) == 1
 
 
-def test_a_replay_that_memory_cannot_hold_is_refused_before_work_starts(tmp_path):
-    result = train(tmp_path / "run", bindings=("Replay.capacity = 1000000000000",))
-    assert result.returncode == 2
-    assert "Lower Replay.capacity" in result.stderr and "Traceback" not in result.stderr
-    assert not (tmp_path / "run").exists()
+def test_the_statistics_log_holds_only_what_came_after_the_oldest_checkpoint(finished):
+    root, _ = finished
+    oldest = min(int(path.name) for path in (root / "checkpoints").iterdir())
+    assert oldest > 0 and [path.name for path in (root / "statistics").iterdir()] == [f"{oldest}-1.tfrecord"]
 
 
-def test_frames_too_small_for_the_network_are_refused_in_a_sentence(tmp_path):
-    result = train(tmp_path, "--config=atari_small", bindings=("environments.make.img_height = 10",))
-    assert result.returncode == 2
-    (said,) = result.stderr.splitlines()
-    assert said.startswith("train.py: dqn_torso: images of 10 x 84 pixels are too small")
+def test_what_tensorboard_shows_of_sigma_obeys_its_formula(finished):
+    shown = scalars(finished[0] / "train")
+    rewards, discounts, square_return = (
+        shown[f"scaling/{name}/unclipped_0.99"]
+        for name in ("variance_of_rewards", "variance_of_discounts", "mean_square_return")
+    )
+    sigma = shown["scaling/sigma/unclipped_0.99"]
+    np.testing.assert_allclose(np.square(sigma), rewards + discounts * square_return, rtol=1e-4)
+    assert (sigma > 0).all()
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path, number):
-    root = tmp_path / "run"
+def test_the_same_command_goes_on_until_a_signal_which_leaves_a_checkpoint_and_no_process(
+    finished, tmp_path, number
+):
+    root = shutil.copytree(finished[0], tmp_path / "run")
     with subprocess.Popen(
-        command(root, updates=100_000),
+        command(root, updates=100_000, bindings=FINISHED),
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as process:
-        for line in process.stdout:
-            if line.startswith("updates"):
-                break
+        said = ""
+        while "\nupdates" not in said:
+            said += process.stdout.readline()
         process.send_signal(number)
         process.stdout.read()
         assert process.wait() == 128 + number
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
-    assert any(path.name.isdecimal() for path in (root / "checkpoints").iterdir())
+    assert "Resumed at update 20.\n" in said
+    *_, newest = sorted(int(path.name) for path in (root / "checkpoints").iterdir() if path.name.isdecimal())
+    steps = scalars(root / "train")["environment_steps"]
+    assert newest >= 20 and len(steps) == newest // 5 and (np.diff(steps) > 0).all()
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", pytest.param("breakout", marks=pytest.mark.slow)])
-def test_the_quickstarts_parts_fit_other_environments(name, tmp_path):
-    """Vectors and Atari's frames come through the same door; the torso follows the observation."""
-    bindings = ("train.eval_envs = 1", "Heads.reward_multiplier = 1.0")
-    result = train(tmp_path / "run", f"--env={name}", updates=2, bindings=bindings)
-    assert result.returncode == 0, result.stderr
-    assert "updates 2/2 (100%)" in result.stdout
-    assert ("frames" in result.stdout) == (name == "breakout")
+def test_another_seed_gives_another_network_and_other_episodes(tmp_path):
+    weights, seen = [], []
+    for seed in (0, 1):
+        with (
+            configured(f"train.seed = {seed}", "train.updates = 1"),
+            EmbeddedRun(tmp_path / str(seed)) as run,
+        ):
+            weights.append(run.agent.network.trainable_variables[0].numpy())
+            run.collector.run(20)
+            seen.append(run.collector.state()["reports/0/rewards"])
+    assert not np.array_equal(*weights) and not np.array_equal(*seen)
+
+
+def test_a_run_takes_the_local_replay_and_goes_on_with_that_of_its_checkpoint(tmp_path, capfd):
+    pytest.importorskip("reverb")
+
+    def go(root, *bindings):
+        with configured("train.updates = 0", *bindings), EmbeddedRun(root) as run:
+            resumed = run.learner.resumed
+            run.run()
+            return type(run.replay).__name__, resumed
+
+    assert go(tmp_path / "other") == ("LocalReplay", False)
+    assert go(tmp_path, "Replay.backend = 'reverb'") == ("ReverbReplay", False)
+    assert go(tmp_path) == ("ReverbReplay", True)
+    reason = "New episodes begin: the checkpoint does not hold the state of minatar/space_invaders.\n"
+    assert f"Resumed at update 0. {reason}" in capfd.readouterr().out
+    with configured("Replay.backend = 'local'"), pytest.raises(UsageError, match="leave out --replay"):
+        train(tmp_path)
+
+
+@pytest.mark.parametrize("flag", ["--collectors=2", "--replay=reverb"])
+def test_what_needs_reverb_is_refused_with_what_to_install(tmp_path, monkeypatch, capsys, flag):
+    monkeypatch.setattr(replay, "why_no_reverb", lambda: "no wheel")
+    assert main([f"--root_dir={tmp_path / 'run'}", flag]) == 2
+    said = capsys.readouterr().err
+    assert "pip install 'dm-reverb~=0.14.0'" in said and "--replay=local" in said and "Traceback" not in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_that_needs_reverb_is_refused_with_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "saved").mkdir()  # without the local replay's table
+    monkeypatch.setattr(replay, "why_no_reverb", lambda: "no wheel")
+    with pytest.raises(
+        UsageError, match="folder's checkpoint needs Reverb.*no wheel.*pip install.*--root_dir=DIR"
+    ):
+        replay.chosen_backend(ReplayFolders(tmp_path, tmp_path / "saved"))
+
+
+@pytest.mark.slow
+def test_the_quickstarts_parts_fit_atari(tmp_path, capsys):
+    bindings = (*TINY, "train.eval_envs = 1", "Heads.reward_multiplier = 1.0")
+    flags = [f"--gin_bindings={binding}" for binding in bindings]
+    assert main([f"--root_dir={tmp_path / 'run'}", "--env=breakout", "--updates=2", *flags]) == 0
+    said = capsys.readouterr().out
+    assert "updates 2/2 (100%)" in said and "frames" in said

@@ -1,6 +1,7 @@
 """A run that ended, was interrupted or killed goes on as if nothing had been: same losses, weights, batches."""
 
 import os
+import re
 import shutil
 import signal
 
@@ -9,11 +10,12 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from agents.agent import RecurrentMultiHeadAgent
 from agents.running.embedded import EmbeddedRun
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
-from tests.agents.running.test_embedded import COMPILED, configured, state_of
+from tests.agents.running.test_embedded import COMPILED, configured
 
-# Rounds end within blocks, and earn more than one update each.
+# Rounds end within blocks, and earn more than one update each. The network's input has statistics of its own.
 BINDINGS = (
     "Replay.replay_ratio = 10.0",
     "train.num_envs = 3",
@@ -21,14 +23,16 @@ BINDINGS = (
     "train.summary_interval = 1",
     "train.checkpoint_interval = 27",
     "environments.make.max_episode_steps = 45",
+    "RecurrentQNetwork.reward_input = 'rms'",
+    "RecurrentQNetwork.normalise_torso = 'centre'",
 )
 UPDATES = 40
-OLD_FILES = ["extra.json", "manifest.json", "replay", "variables.data-00000-of-00001", "variables.index"]
+PACED = "train.steps_per_update = 3.5"
 
 
-def go(root, *bindings, updates=UPDATES, interrupt_at=None):
-    """Trains in `root` to `updates`; everything that the rest of the run would depend on."""
-    with configured(*BINDINGS, *bindings, f"train.updates = {updates}"), EmbeddedRun(root) as run:
+def go(root, *bindings, interrupt_at=None):
+    """Trains in `root`; everything that the rest of the run would depend on."""
+    with configured(*BINDINGS, *bindings, f"train.updates = {UPDATES}"), EmbeddedRun(root) as run:
         update = run.learner.update
 
         def interrupted():
@@ -38,10 +42,24 @@ def go(root, *bindings, updates=UPDATES, interrupt_at=None):
 
         run.learner.update = interrupted
         result = run.run()
-        assert result.updates == (interrupt_at or updates)
-        generator = {"generator": run.agent.collect_policy._generator.state.numpy()}
-        state = state_of(run) | generator | run.collector.state()
-        state |= {"sampled": run.replay.sampled, "due": run.replay.updates_due(result.updates, 4)}
+        assert result.updates == (interrupt_at or UPDATES)
+        agent = run.agent
+        names = [re.sub(r"_\d+", "", variable.name) + str(i) for i, variable in enumerate(agent.variables)]
+        state = {name: variable.numpy() for name, variable in zip(names, agent.variables, strict=True)}
+        state |= {f"optimizer{i}": variable.numpy() for i, variable in enumerate(agent.optimizer.variables)}
+        state |= {
+            "moments": agent.scaling.layer.statistics.numpy(),
+            "bandit": agent.bandit.ratings,
+            "head probabilities": agent.collect_policy.head_probabilities.numpy(),
+            "generator": agent.collect_policy._generator.state.numpy(),
+            "steps": run.learner.environment_steps,
+            "episodes": run.learner.episodes,
+            "sequences": run.replay.size,
+            "inserted": run.replay.inserted,
+            "sampled": run.replay.sampled,
+            "due": run.replay.updates_due(result.updates, 4),
+        }
+        state |= run.collector.state()
         batch, _ = next(iter(run.replay.dataset(4)))
         state |= {f"batch {i}": column.numpy() for i, column in enumerate(tf.nest.flatten(batch))}
         # Nothing of this is in the checkpoint, and it tells what the environments would have done.
@@ -50,95 +68,83 @@ def go(root, *bindings, updates=UPDATES, interrupt_at=None):
     return state
 
 
+@pytest.fixture
+def set_torsos(monkeypatch):
+    """Notes each time that a torso is set from the replay: update, rows, whether both networks are the same then."""
+    noted, set_torso = [], RecurrentMultiHeadAgent.set_torso_from
+
+    def noting(agent, sequences):
+        set_torso(agent, sequences)
+        rows = sum(sequence.steps.reward.numpy().size for sequence in sequences)
+        networks = agent.network.variables, agent.target_network.variables
+        same = all(np.array_equal(*pair) for pair in zip(*networks, strict=True))
+        noted.append((agent.train_step_counter.numpy(), rows >= 1024, same))
+
+    monkeypatch.setattr(RecurrentMultiHeadAgent, "set_torso_from", noting)
+    return noted
+
+
+@pytest.mark.parametrize("others", [(), pytest.param((PACED, COMPILED), marks=pytest.mark.slow)])
+def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(tmp_path, capfd, set_torsos, others):
+    whole, root = tmp_path / "whole", tmp_path / "parts"
+    expected = go(whole, *others)
+    assert set_torsos == [(0, True, True)], "before the first update"
+    assert expected["episodes"] > 3
+    assert any("statistics:0" in name for name in expected), "the input's are compared"
+    # What came after the checkpoint is repeated, and counted once.
+    shutil.copytree(whole, root)
+    shutil.rmtree(root / "checkpoints" / str(UPDATES))
+    assert os.listdir(root / "checkpoints") == ["27"]
+    stopped = go(root, *others, "train.eval_interval = 5", interrupt_at=34)
+    # It stopped within a round, in the middle of episodes and of blocks.
+    assert stopped["due"] or others
+    assert all(len(stopped[f"reports/{i}/rewards"]) for i in range(3))
+    assert any(len(stopped[f"cutters/{i}/pending/reward"]) for i in range(3))
+    found = go(root, *others)
+    said = capfd.readouterr().out
+    assert "Resumed at update 27.\n" in said and "Resumed at update 34.\n" in said
+    assert len(set_torsos) == 1, "never again"
+    assert losses(root) == losses(whole) and len(losses(whole)) == UPDATES
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
 def losses(root):
+    """Update -> loss, the last one where an update was made twice."""
     events = EventAccumulator(str(root / "train"), size_guidance={"tensors": 0})
     events.Reload()
     return {event.step: tf.make_ndarray(event.tensor_proto).item() for event in events.Tensors("loss")}
 
 
-def assert_same(root, state, whole):
-    other_root, other = whole
-    assert losses(root) == losses(other_root) and len(losses(root)) == UPDATES
-    assert state.keys() == other.keys()
-    for name, values in other.items():
-        np.testing.assert_array_equal(state[name], values, err_msg=name)
+def start(root, *bindings):
+    """Plays a little and ends; how many steps its collector knew of at the start."""
+    with configured("train.updates = 0", *bindings), EmbeddedRun(root) as run:
+        known = run.collector.environment_steps
+        run.collector.run(3)
+        run.run()
+    return known
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Folder and state of a run that went through."""
-    root = tmp_path_factory.mktemp("whole")
-    state = go(root, COMPILED)
-    assert state["episodes"] > 3
-    return root, state
-
-
-def test_a_run_that_was_interrupted_goes_on_bit_for_bit(whole, tmp_path, capfd):
-    state = go(tmp_path, COMPILED, "train.eval_interval = 5", interrupt_at=14)
-    # It stopped within a round, in the middle of episodes and of blocks.
-    assert state["due"] and all(len(state[f"reports/{i}/rewards"]) for i in range(3))
-    assert any(len(state[f"cutters/{i}/pending/reward"]) for i in range(3))
-    state = go(tmp_path, COMPILED)
-    assert "Resumed at update 14.\n" in capfd.readouterr().out
-    assert_same(tmp_path, state, whole)
-
-
-def test_a_run_that_was_killed_repeats_what_came_after_its_checkpoint_and_counts_it_once(whole, tmp_path):
-    root = tmp_path / "killed"
-    shutil.copytree(whole[0], root)
-    shutil.rmtree(root / "checkpoints" / str(UPDATES))
-    assert os.listdir(root / "checkpoints") == ["27"]
-    assert_same(root, go(root, COMPILED), whole)
-
-
-def start_again(root, environment, *bindings):
-    """Plays a little in a fresh folder, ends, and starts there once more; how many steps the new collector knows of."""
-    bindings = (
-        *bindings,
-        f"train.env = '{environment}'",
-        "Heads.reward_multiplier = 1.0",
-        "train.updates = 0",
-    )
-    with configured(*bindings):
-        with EmbeddedRun(root) as run:
-            run.collector.run(3)
-            run.run()
-        with EmbeddedRun(root) as run:
-            run.run()
-            return run.collector.environment_steps
-
-
-def test_where_environments_cannot_be_restored_the_run_says_that_new_episodes_begin(tmp_path, capfd):
-    assert start_again(tmp_path / "cartpole", "CartPole-v1") == 4
-    assert "Resumed at update 0.\n" in capfd.readouterr().out
-    assert start_again(tmp_path / "breakout", "breakout") == 0
-    reason = "New episodes begin: the checkpoint does not hold the state of breakout.\n"
-    assert f"Resumed at update 0. {reason}" in capfd.readouterr().out
-    assert sorted(os.listdir(tmp_path / "breakout/checkpoints/0")) == OLD_FILES
-
-
-def test_with_reverb_a_resumed_run_says_that_new_episodes_begin(tmp_path, capfd):
-    pytest.importorskip("reverb")
-    assert start_again(tmp_path, "CartPole-v1", "Replay.backend = 'reverb'") == 0
-    assert (
-        "New episodes begin: the checkpoint does not hold the state of CartPole-v1.\n"
-        in capfd.readouterr().out
-    )
-
-
-def test_where_the_state_of_environments_is_spoiled_the_run_says_that_new_episodes_begin(
+def test_where_environments_cannot_be_restored_the_run_says_that_new_episodes_begin(
     tmp_path, capfd, monkeypatch
 ):
+    monkeypatch.setattr(GymnasiumVectorEnvironment, "state", lambda self: None)  # as of ALE's
+    assert start(tmp_path) == 0
+    assert sorted(os.listdir(tmp_path / "checkpoints/0")) == [
+        "extra.json",
+        "manifest.json",
+        "replay",
+        "variables.data-00000-of-00001",
+        "variables.index",
+    ]
     monkeypatch.setattr(GymnasiumVectorEnvironment, "state", lambda self: b"of a former version")
-    assert start_again(tmp_path, "CartPole-v1") == 0
-    assert "New episodes begin: the state of CartPole-v1 does not load: " in capfd.readouterr().out
-
-
-def test_the_environments_state_of_another_user_is_not_loaded(tmp_path, monkeypatch):
-    with configured("train.updates = 5"), EmbeddedRun(tmp_path) as run:
-        run.run()
+    assert start(tmp_path) == 0
+    reason = "New episodes begin: the checkpoint does not hold the state of minatar/space_invaders.\n"
+    assert f"Resumed at update 0. {reason}" in capfd.readouterr().out
+    assert start(tmp_path) == 0
+    assert "begin: the state of minatar/space_invaders does not load: " in capfd.readouterr().out
     uid = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
-    with configured("train.updates = 6"), EmbeddedRun(tmp_path) as run:
-        assert "a pickle" in run._why_new_episodes
-        run.run()
+    assert start(tmp_path) == 0
+    assert "begin: the environments' state is a pickle" in capfd.readouterr().out

@@ -107,36 +107,30 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     assert learner._learner._agent.scaling.layer.moments.count.numpy()[0] == steps > 0
 
 
-def test_a_learner_that_waits_for_sequences_stops(cast):
+def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_that_waits_stops(
+    cast, monkeypatch
+):
+    evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
     learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
+    end = time.monotonic() + patience()
+
+    def wait_until(condition):
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    evaluating = cast.work(evaluator)
+    wait_until(lambda: evaluator._weights_step >= 0)
+    learner._publisher.publish(evaluator.training.eval_interval)
+    wait_until(lambda: evaluator.status()["eval_return"] is not None)
+    evaluator.stop()
+    evaluating.result()
+
     working = cast.work(learner)
-    while not learner.status()["waited"]:
-        time.sleep(0.01)
-    learner.stop()
-    assert working.result()["updates"] == 0
-
-
-def test_a_learner_that_waits_inside_an_update_stops(cast, monkeypatch):
-    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
+    wait_until(lambda: learner.status()["waited"])
     update, inside = learner._learner.update, threading.Event()
-    monkeypatch.setattr(learner._replay_client, "batch_due", lambda batch_size: True)  # of an empty table
     monkeypatch.setattr(learner._learner, "update", lambda: [inside.set(), update()])
-    working = cast.work(learner)
+    monkeypatch.setattr(learner._replay_client, "batch_due", lambda batch_size: True)  # of an empty table
     assert inside.wait(patience())
     learner.stop()
     assert working.result(patience())["updates"] == 0
-
-
-def test_the_evaluator_plays_whenever_weights_are_an_interval_newer(cast):
-    evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
-    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
-    evaluating, end = cast.work(evaluator), time.monotonic() + patience()
-    while evaluator._weights_step < 0:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    learner._publisher.publish(evaluator.training.eval_interval)
-    while evaluator.status()["eval_return"] is None:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    evaluator.stop()
-    evaluating.result()
