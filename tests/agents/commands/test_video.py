@@ -78,8 +78,7 @@ def test_a_film_of_an_agent_that_sees_small_grey_frames_is_the_game_in_colour_an
     np.testing.assert_array_equal(np.array(drawn)[::2, ::2], trained.environment.frame)
     trained.environment.close()
     gin.clear_config()
-    settings = dict(repeat_action_probability=0.25, fire_on_new_life=True, terminal_on_life_loss=True)
-    alone = environments.make("breakout", seed=5, full_action_set=False, max_episode_steps=80, **settings)
+    alone = environments.make("breakout", seed=5, max_episode_steps=80)
     time_step = alone.reset()
     for moment, frame in zip(played[:71], frames, strict=False):
         np.testing.assert_array_equal(frame, time_step.observation[0])

@@ -210,7 +210,7 @@ def test_a_checkpoint_that_needs_reverb_is_refused_with_what_to_install(tmp_path
     with pytest.raises(
         UsageError, match="folder's checkpoint needs Reverb.*no wheel.*pip install.*--root_dir=DIR"
     ):
-        replay.chosen_backend(ReplayFolders(tmp_path, tmp_path / "saved"))
+        replay.chosen_backend(None, ReplayFolders(tmp_path, tmp_path / "saved"))
 
 
 @pytest.mark.slow
