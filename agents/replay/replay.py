@@ -77,7 +77,7 @@ class ReplaySettings:
         where collecting and learning take turns and draws shall be reproducible.
       compression: zlib's level for observations, from 1 to 9, of which the pieces that differ are kept; 0 leaves them
         to Reverb, which takes 2 to 16 times the memory for Atari frames, or as they are in the local replay. None: 3
-        for uint8 observations of 10 kB and more, 0 for others.
+        for uint8 observations of 20 kB and more, 0 for others.
       patience: of Reverb, seconds that a write waits for readers before it fails.
       port: of the Reverb server; a free one by default.
     """
@@ -90,7 +90,7 @@ class ReplaySettings:
     sampler: Annotated[Literal["prioritized", "uniform"], Setting(gin=False)] = "prioritized"
     priority_exponent: Annotated[float, Setting(least=0, paper="0.9")] = 0.9
     read_ahead: Annotated[int | None, Setting("batches", least=0, most=1000, gin=False)] = None
-    compression: Annotated[int | None, Setting("zlib's level", least=0, most=9, example=3)] = None
+    compression: Annotated[int | None, Setting("zlib's level", least=0, most=9, example=3, gin=False)] = None
     patience: Annotated[float, Setting("seconds", least=0, gin=False)] = 300.0
     port: Annotated[int | None, Setting(least=1, most=65_535, gin=False)] = None
 

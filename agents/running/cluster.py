@@ -289,8 +289,8 @@ class ClusterRun:
         self._faults += 1
         if self._faults > self._training.max_faults:
             raise RunFolderError(
-                f"{what}\nThat was fault {self._faults} of this start, and {self._training.max_faults} are allowed. "
-                "The same command goes on from the last checkpoint"
+                f"{what}\nThat was fault {self._faults} of this start, and train.max_faults is "
+                f"{self._training.max_faults}. The same command goes on from the last checkpoint"
             )
         self._progress.say(f"{what}; it starts again (fault {self._faults} of {self._training.max_faults}).")
 

@@ -26,6 +26,7 @@ from agents.workers.settings import Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
+_PUBLISH_EVERY = 100  # updates; evaluations wait for it, so no more than their interval
 _POLL = 0.05  # seconds between two looks of whoever has nothing to do
 
 
@@ -126,7 +127,7 @@ class LearnerRole(Role):
                 raise
             if self._publisher.error is not None:
                 raise self._publisher.error
-            if learner.updates % training.publish_interval == 0:
+            if learner.updates % min(_PUBLISH_EVERY, training.eval_interval or _PUBLISH_EVERY) == 0:
                 self._publish()
             if learner.updates % training.checkpoint_interval == 0:
                 learner.save()

@@ -62,7 +62,6 @@ class Training:
       final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
       checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
       summary_interval: updates between TensorBoard entries; 0 writes none.
-      publish_interval: distributed: updates between publications of the weights.
       weights_interval: steps of each environment between two looks for newer weights; distributed.
       step_timeout: distributed: seconds after which a step of the environments counts as stuck.
       max_faults: distributed: failures of environments after which a run ends instead of restarting its collector.
@@ -84,10 +83,9 @@ class Training:
     final_eval_rounds: Annotated[int, _ROUNDS] = 4
     checkpoint_interval: Annotated[int, Setting("updates", least=1)] = 1000
     summary_interval: Annotated[int, _SUMMARIES] = 100
-    publish_interval: Annotated[int, Setting("updates", least=1, gin=False)] = 100
     weights_interval: Annotated[int, Setting("steps of each environment", least=1, paper="400")] = 400
-    step_timeout: Annotated[float, Setting("seconds", above=0, gin=False)] = 120.0
-    max_faults: Annotated[int, Setting(least=0, gin=False)] = 10
+    step_timeout: Annotated[float, Setting("seconds", above=0)] = 120.0
+    max_faults: Annotated[int, Setting(least=0)] = 10
 
     def reached(self, updates: int, steps: int) -> bool:
         """Says whether the run has come to its end."""

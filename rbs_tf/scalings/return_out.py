@@ -42,7 +42,9 @@ class ReturnOut(ReturnBasedScaling):
         self,
         num_heads: int,
         sigma_v: float = 1e-2,
-        half_life: Annotated[float | None, Setting("environment steps", above=0, example=1e6)] = None,
+        half_life: Annotated[
+            float | None, Setting("environment steps", above=0, example=1e6, gin=False)
+        ] = None,
     ):
         super().__init__(num_heads, sigma_v, half_life=half_life)
         self.online, self.target = (OutputUnits(num_heads, known=False) for _ in range(2))

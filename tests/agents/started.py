@@ -16,7 +16,7 @@ from tests.agents.running.test_embedded import REPOSITORY, command
 DISTRIBUTED = (
     "Heads.pairs = ((0.9, True), (0.99, False))",
     "train.weights_interval = 50",
-    "train.publish_interval = 5",
+    "train.eval_interval = 5",
     "train.checkpoint_interval = 20",
     "Replay.error_buffer = 40.0",
 )

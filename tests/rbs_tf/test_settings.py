@@ -2,21 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
 
 from rbs_tf.settings import Setting, configurable, settings_of
 
-if TYPE_CHECKING:
-    from nowhere import Unknown
-
 
 class Base:
     def __init__(
         self,
-        part: "Unknown",
+        part: "Unknown",  # noqa: F821  what only type checkers know
         count: Annotated[int, Setting("steps", least=1, most=2000)] = 3,
         rate: Annotated[float | None, Setting(above=0, example=0.5)] = None,
         share: Annotated[float, Setting(most=1, least=0)] = 0.25,

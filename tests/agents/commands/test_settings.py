@@ -111,7 +111,7 @@ def test_messages_say_what_is_expected_and_what_to_type(refused):
     for binding, answer in (
         ("train.num_envs = 0", "train.num_envs = 0: expected a whole number of at least 1 (environments)"),
         ("RecurrentMultiHeadAgent.learning_rate = -1", "expected a number of at least 0"),
-        ("Replay.compression = 10", "expected a whole number from 0 to 9 (zlib's level), or None"),
+        ("environments.make.stack_num = 0", "expected a whole number from 1 to 256 (frames), or None"),
         ("Replay.backend = 'ring'", "expected one of 'local', 'reverb', or None"),
         ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),
         ("Heads.pairs = ((0.9, True), (1.1, True))", "each (its discount from 0 to 1"),

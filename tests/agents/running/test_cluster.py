@@ -172,5 +172,5 @@ def test_environments_that_keep_failing_end_the_run_with_their_name(tmp_path):
         ) as run:
             assert run.finish() == 1, run.story()
             assert any(line.startswith(message) for line in run.said()), run.story()
-            assert "fault 1 of 1" in run.output and "and 1 are allowed" in run.output
+            assert "fault 1 of 1" in run.output and "train.max_faults is 1" in run.output
             assert "Traceback" not in run.output

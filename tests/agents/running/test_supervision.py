@@ -191,7 +191,7 @@ def test_faults_of_environments_are_counted_up_to_the_limit(driver):
     with pytest.raises(RunFolderError) as ended:
         driver.train(ray, "train.max_faults = 1")
     assert str(ended.value) == (
-        "collector 0, environments' step 7: KeyError\nThat was fault 2 of this start, and 1 are allowed. "
+        "collector 0, environments' step 7: KeyError\nThat was fault 2 of this start, and train.max_faults is 1. "
         "The same command goes on from the last checkpoint"
     )
 
