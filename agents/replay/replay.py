@@ -92,7 +92,7 @@ class ReplaySettings:
     read_ahead: Annotated[int | None, Setting("batches", least=0, most=1000, gin=False)] = None
     compression: Annotated[int | None, Setting("zlib's level", least=0, most=9, example=3, gin=False)] = None
     patience: Annotated[float, Setting("seconds", least=0, gin=False)] = 300.0
-    port: Annotated[int | None, Setting(least=1, most=65_535, gin=False)] = None
+    port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
 
 
 class Writer(abc.ABC):

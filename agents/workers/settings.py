@@ -84,7 +84,7 @@ class Training:
     checkpoint_interval: Annotated[int, Setting("updates", least=1)] = 1000
     summary_interval: Annotated[int, _SUMMARIES] = 100
     weights_interval: Annotated[int, Setting("steps of each environment", least=1, paper="400")] = 400
-    step_timeout: Annotated[float, Setting("seconds", above=0)] = 120.0
+    step_timeout: Annotated[float, Setting("seconds", above=0, gin=False)] = 120.0
     max_faults: Annotated[int, Setting(least=0)] = 10
 
     def reached(self, updates: int, steps: int) -> bool:
