@@ -164,9 +164,8 @@ def _words(hint: Any, setting: Setting) -> str:
         return f"a tuple of {setting.unit}, each {of_each}"
     words = "a whole number" if hint is int else "a number"
     if setting.above is not None:
-        words += f" above {setting.above:g}" + (
-            f", up to {setting.most:g}" if setting.most < math.inf else ""
-        )
+        words += f" above {_shown(setting.above)}"
+        words += f", up to {_shown(setting.most)}" if setting.most < math.inf else ""
     elif setting.least > -math.inf and setting.most < math.inf:
         words += f" from {_shown(setting.least)} to {_shown(setting.most)}"
     elif setting.least > -math.inf:
@@ -190,17 +189,14 @@ def _fits(hint: Any, setting: Setting, value: Any) -> bool:
     if typing.get_origin(hint) is Literal:
         return isinstance(value, str) and value in typing.get_args(hint)
     if typing.get_origin(hint) is collections.abc.Sequence:
-        of_each = typing.get_args(hint)[0]
-        return (
-            isinstance(value, tuple | list)
-            and len(value) > 0
-            and all(_fits(of_each, setting, x) for x in value)
-        )
+        (of_each,) = typing.get_args(hint)
+        is_sequence = isinstance(value, tuple | list) and len(value) > 0
+        return is_sequence and all(_fits(of_each, setting, each) for each in value)
     # Python counts True and False among the numbers, people do not.
-    is_number = isinstance(value, numbers.Integral if hint is int else numbers.Real) and not isinstance(
-        value, bool
-    )
-    if not is_number or math.isnan(value) or (setting.finite and math.isinf(value)):
+    kind: Any = numbers.Integral if hint is int else numbers.Real
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return False
+    if math.isnan(value) or (setting.finite and math.isinf(value)):
         return False
     low_enough = value <= setting.most
     return bool(low_enough and (value >= setting.least if setting.above is None else value > setting.above))

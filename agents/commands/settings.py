@@ -36,30 +36,18 @@ def check() -> None:
     known = declared()
     for name, value in configuration.bound():
         if name not in known:
-            raise UsageError(f"{name} is set by the program itself. {nearest(name, known)}")
+            raise UsageError(f"{name} is not for a configuration to set. {nearest(name, known)}")
         if not known[name].fits(value):
             raise UsageError(refusal(name, value, known[name]))
 
 
 def listed() -> str:
     """Every setting with its default, what may be given and what it means, as `--list_settings` prints it."""
-    lines = []
-    meant = meanings()
+    lines, meant = [], meanings()
     for name, setting in declared().items():
-        default = (
-            ""
-            if setting.default in (inspect.Parameter.empty, gin.REQUIRED)
-            else f" = {setting.shown_default}"
-        )
-        lines.append(f"{name}{default}")
-        lines.append(
-            textwrap.fill(
-                f"{setting.expected}. {meant[name]}".strip(),
-                100,
-                initial_indent="    ",
-                subsequent_indent="    ",
-            )
-        )
+        required = setting.default in (inspect.Parameter.empty, gin.REQUIRED)
+        lines.append(name if required else f"{name} = {setting.shown_default}")
+        lines += textwrap.wrap(f"    {setting.expected}. {meant[name]}", 100, subsequent_indent="    ")
     return "\n".join(lines)
 
 

@@ -104,7 +104,7 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name(refused):
 
 def test_what_the_program_sets_itself_cannot_be_bound(refused):
     for name in GIVEN:
-        assert f"{name} is set by the program itself" in refused(f"--gin_bindings={name} = 'x'")
+        assert f"{name} is not for a configuration to set" in refused(f"--gin_bindings={name} = 'x'")
 
 
 def test_messages_say_what_is_expected_and_what_to_type(refused):
