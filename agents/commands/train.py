@@ -92,6 +92,7 @@ def main(
             run = _mode(options)
         scaling = _configure(options, configs)
         _check_environment(training_parameter("env"))  # the flag is not the only place that can name it
+        _check_evaluation()
         root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
         if options.anew and (aside := run_folder.set_aside(root_dir)):
             print(f"What was in {root_dir} is now in {aside}", flush=True)
@@ -205,6 +206,7 @@ def check_configuration(
         if training_parameter("env") not in checked:
             _check_environment(training_parameter("env"))
             checked.add(training_parameter("env"))
+        _check_evaluation()
         try:
             run_folder.check_goes_on(folder)
         except RunFolderError as error:
@@ -329,7 +331,17 @@ def _list_environments() -> None:
         print(textwrap.fill(", ".join(names), 100, initial_indent="  ", subsequent_indent="  "))
 
 
-def _check_environment(name: str) -> None:
+def _check_evaluation() -> None:
+    """The same for what evaluation asks of the environment, by the name that it has there."""
+    asked = "repeat_action_probability"
+    if (sticky := parameter(f"train.eval_{asked}")) is not None:
+        try:
+            _check_environment(training_parameter("env"), **{asked: sticky})
+        except UsageError as error:
+            raise UsageError(str(error).replace(asked, f"train.eval_{asked}")) from error
+
+
+def _check_environment(name: str, **options: Any) -> None:
     """Makes the environment once: what is wrong with it is to be known before a run folder exists."""
     with gin.unlock_config():  # for TF-Agents, imported with the first environment, registers configurables
         import gymnasium
@@ -337,7 +349,7 @@ def _check_environment(name: str) -> None:
         from rbs_tf import environments
 
         try:
-            with contextlib.closing(environments.make(name)) as environment:
+            with contextlib.closing(environments.make(name, **options)) as environment:
                 _ = environment.num_actions  # a ValueError for actions that cannot be counted
         except (ValueError, ImportError, gymnasium.error.Error) as error:
             raise UsageError(str(error)) from error

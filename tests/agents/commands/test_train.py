@@ -69,7 +69,16 @@ def command(no_train, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(elsewhere)
 
     @gin.configurable(module="command_line_test")
-    def train(root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1, strategy="default", scaling=None):
+    def train(
+        root_dir,
+        env=gin.REQUIRED,
+        updates=100,
+        seed=0,
+        rate=0.1,
+        strategy="default",
+        scaling=None,
+        eval_repeat_action_probability=None,
+    ):
         started.calls.append(Call(root_dir, env, updates, seed, rate, strategy))
         return Result()
 
@@ -175,6 +184,10 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command)
         ("--scaling=missing.gin", "There is no scaling 'missing.gin'."),
         ("--env=pnog", "did you mean 'pong'"),
         ("--env=Pendulum-v1", "expected a Discrete action space"),
+        (
+            "--gin_bindings=train.eval_repeat_action_probability = 0.25",
+            "train.eval_repeat_action_probability=0.25 works with the plain names of Atari and MinAtar",
+        ),
         ("--gin_bindings=train.env = 'breakuot'", "did you mean 'breakout'"),
         ("--updtes=5", "There is no flag --updtes. Did you mean --updates?"),
         ("stray", "'stray' is no flag. Did you mean --config=stray?"),
