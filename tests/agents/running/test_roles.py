@@ -67,6 +67,7 @@ def assert_same_weights(role, other):
 
 
 def test_a_run_of_all_roles(cast, monkeypatch):
+    monkeypatch.setattr(roles, "_PUBLISH_EVERY", 5)
     collector = cast.open(roles.CollectorRole, cast.address, 0, 0)
     evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
     learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
