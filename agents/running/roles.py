@@ -6,6 +6,7 @@ until it is done or `stop` has been called from another thread; `status` may be 
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import threading
 import time
@@ -43,13 +44,13 @@ class Role(contextlib.ExitStack):
         """Ends `run` soon."""
         self._stopping.set()
 
+    @abc.abstractmethod
     def run(self) -> Any:
         """Works until it is done, or stopped."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def status(self) -> dict[str, Any]:
         """Figures that the driver shows and supervises."""
-        raise NotImplementedError
 
     def _replay(self, environment: GymnasiumVectorEnvironment, **connection: Any) -> ReverbReplay:
         self.callback(environment.close)

@@ -1,0 +1,37 @@
+"""Seeds of a run's parts, and that each part gets its own."""
+
+import numpy as np
+
+from agents.workers import build
+from agents.workers.settings import Seeds, Settings
+from tests.agents.running.test_embedded import configured
+
+
+def derived(*numbers):
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
+
+
+def test_every_part_has_a_seed_of_its_own_which_a_later_version_keeps():
+    seeds = Seeds(7)
+    assert (seeds.of_run, seeds.evaluation, seeds.draws) == (7, derived(7, 1), derived(7, 1, 1))
+    assert [seeds.collecting(step) for step in (0, 40)] == [derived(7, 0, 0), derived(7, 0, 40)]
+    assert seeds.collector(1, 2, seconds=99) == derived(7, 3, 2, 99)
+
+
+def test_parts_are_built_with_their_seeds_and_settings(monkeypatch):
+    made, asked = [], []
+    make, replay = build.environments.make, build.LocalReplay
+    monkeypatch.setattr(
+        build.environments, "make", lambda *names, **options: asked.append(options) or make(*names, **options)
+    )
+    monkeypatch.setattr(
+        build, "LocalReplay", lambda *parts, **options: made.append(options) or replay(*parts, **options)
+    )
+    with configured("train.seed = 7", "Replay.capacity = 500", "Replay.min_sequences = 3"):
+        settings = Settings.configured()
+        environment = build.build_eval_environment(settings, 2)
+    built = build.build_replay(settings, environment)  # what gin says now plays no part
+    environment.close()
+    assert asked == [{"num_envs": 2, "seed": settings.seeds.evaluation}]
+    assert made[0]["seed"] == settings.seeds.draws
+    assert built.min_sequences == 3 and made[0]["capacity"] == 500
