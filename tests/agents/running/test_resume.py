@@ -12,6 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.running.embedded import EmbeddedRun
+from agents.workers.settings import Seeds
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from tests.agents.running.test_embedded import COMPILED, configured
 
@@ -85,7 +86,13 @@ def set_torsos(monkeypatch):
 
 
 @pytest.mark.parametrize("others", [(), pytest.param((PACED, COMPILED), marks=pytest.mark.slow)])
-def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(tmp_path, capfd, set_torsos, others):
+def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(
+    tmp_path, capfd, monkeypatch, set_torsos, others
+):
+    begun, collecting = [], Seeds.collecting
+    monkeypatch.setattr(
+        Seeds, "collecting", lambda seeds, step: begun.append(step) or collecting(seeds, step)
+    )
     whole, root = tmp_path / "whole", tmp_path / "parts"
     expected = go(whole, *others)
     assert set_torsos == [(0, True, True)], "before the first update"
@@ -103,6 +110,7 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(tmp_path
     found = go(root, *others)
     said = capfd.readouterr().out
     assert "Resumed at update 27.\n" in said and "Resumed at update 34.\n" in said
+    assert begun == [0, 27, 34], "environments that cannot be restored would begin other episodes"
     assert len(set_torsos) == 1, "never again"
     assert losses(root) == losses(whole) and len(losses(whole)) == UPDATES
     assert found.keys() == expected.keys()
