@@ -22,7 +22,7 @@ from networks.recurrent_core import State
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import Scaling
-from rbs_tf.settings import Probability, Setting, configurable
+from rbs_tf.settings import Setting, configurable
 
 MOST_COMPILED_UNITS = 128  # of the core; larger products are quicker with oneDNN (benchmarks/learner_step.py)
 
@@ -89,7 +89,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         double_q: Annotated[bool, Setting(paper="no")] = False,
         priority_eta: Annotated[float, Setting(least=0, most=1, paper="R2D2: 0.9")] = 0.9,
         importance_exponent: Annotated[float, Setting(least=0, paper="0.6")] = 0.6,
-        evaluation_epsilon: Probability = 0.0,
+        evaluation_epsilon: Annotated[float, Setting(least=0, most=1)] = 0.0,
         jit_compile: Annotated[bool | None, Setting(example=True)] = None,
         strategy: tf.distribute.Strategy | None = None,
         summary_interval: int = 0,

@@ -53,9 +53,6 @@ class Setting:
     gin: bool = True
 
 
-Probability = Annotated[float, Setting(least=0, most=1, example=0.25)]
-
-
 @dataclasses.dataclass(frozen=True)
 class Declared:
     """A setting as it is declared: type, what may be given, default (`inspect.Parameter.empty` for none)."""
