@@ -13,6 +13,9 @@ NEWEST_INSTALLED := $(NEWEST_VENV)/.installed
 RIVALS_VENV := .venv-rivals
 RIVALS_INSTALLED := $(RIVALS_VENV)/.installed
 
+ACCELERATORS_VENV := .venv-accelerators
+ACCELERATORS_INSTALLED := $(ACCELERATORS_VENV)/.installed
+
 # The first that there is. Choose another one with `make PYTHON=/path/to/python3.11 ...`.
 PYTHON := python3.11 python3.10 python3 python3.13 python3.12
 # For `make test-newest`.
@@ -27,7 +30,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test suite test-full test-newest test-adopting chaos studies bench bench-gpu rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test suite test-full test-newest test-adopting chaos studies bench bench-gpu accelerators rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -73,6 +76,10 @@ bench: $(INSTALLED) ## Measure speed side by side with others, some 15 minutes o
 bench-gpu: $(INSTALLED) ## Measure the paper's update on a GPU in eight minutes, into runs/gpu.md
 	@$(PY) -m benchmarks.gpu --output=runs/gpu.md $(ARGS)
 
+accelerators: export TF_CPP_MIN_LOG_LEVEL := 3
+accelerators: $(INSTALLED) $(ACCELERATORS_INSTALLED) ## Compile the update for an H100 and a TPU v5e, which need not be there, in two hours of one core
+	@$(PY) -m benchmarks.accelerators $(ARGS)
+
 rivals-venv: $(RIVALS_INSTALLED) ## Install JAX, PyTorch and Stable-Baselines3, 1.7 GB, into .venv-rivals, which three commands need
 	@echo "Next: make bench, which compares updates with theirs; make rivals, which trains Stable-Baselines3 for hours;"
 	@echo "      make test-adopting, which runs the documentation's programs for them"
@@ -110,7 +117,7 @@ lock: $(INSTALLED) ## Resolve both lock files again; ARGS=--upgrade moves every 
 	  --no-config --no-header --no-annotate $(ARGS) -o requirements-newest.lock
 
 clean: ## Remove .venv and everything else that is built (runs/ stays)
-	rm -rf $(VENV) $(DOCS_VENV) $(RIVALS_VENV) site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS_VENV) $(RIVALS_VENV) $(ACCELERATORS_VENV) site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
@@ -142,11 +149,17 @@ $(RIVALS_INSTALLED): benchmarks/rivals/requirements.txt | $(RIVALS_VENV)/bin/pyt
 	@$(RIVALS_VENV)/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/rivals/requirements.txt
 	@touch $@
 
+$(ACCELERATORS_INSTALLED): benchmarks/accelerators/requirements.txt | $(ACCELERATORS_VENV)/bin/python
+	@echo "Installing the compilers for GPU and TPU, 1.7 GB, into $(ACCELERATORS_VENV) ..."
+	@$(ACCELERATORS_VENV)/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/accelerators/requirements.txt
+	@touch $@
+
 $(NEWEST_VENV)/bin/python: PYTHON := $(NEWEST_PYTHON)
 $(DOCS_VENV)/bin/python $(RIVALS_VENV)/bin/python: VERSIONS := 10 11
+$(ACCELERATORS_VENV)/bin/python: VERSIONS := 11
 $(NEWEST_VENV)/bin/python: VERSIONS := 11 12 13
 $(PY): VERSIONS := 10 11 12 13
-$(PY) $(DOCS_VENV)/bin/python $(RIVALS_VENV)/bin/python $(NEWEST_VENV)/bin/python:
+$(PY) $(DOCS_VENV)/bin/python $(RIVALS_VENV)/bin/python $(ACCELERATORS_VENV)/bin/python $(NEWEST_VENV)/bin/python:
 	@for python in $(PYTHON); do \
 	  "$$python" -c 'import sys; sys.exit(sys.version_info[0] != 3 or str(sys.version_info[1]) not in "$(VERSIONS)".split())' \
 	    2>/dev/null || continue; \

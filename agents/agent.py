@@ -61,10 +61,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       priority_eta: weight of the maximum in a sequence's priority.
       importance_exponent: beta of the importance weights.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
-      jit_compile: compile the update with XLA: all of it, or nothing; None compiles what lies behind the torso, and
-        Adam, on a CPU without a strategy and for a core of at most 128 units, nothing elsewhere. On a CPU XLA is quick
-        at loops over time, and slow at convolutions and large products. True does not go with MirroredStrategy on
-        CPUs: TensorFlow 2.15 compiles no exchange between them.
+      jit_compile: compile the update with XLA: all of it, or nothing. None: all of it on a GPU; on a CPU, where XLA is
+        quick at loops over time and slow at convolutions and large products, Adam and what lies behind the torso, for
+        a core of at most 128 units; nothing under a strategy, though TPUs compile all that they run. True does not go
+        with MirroredStrategy on CPUs: TensorFlow 2.15 compiles no exchange between them.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
       summary_interval: updates between two looks at the torso's units, `scalars` of `LossExtra`; 0: none.
 
@@ -129,9 +129,13 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self._double_q, self._eta, self._beta = double_q, priority_eta, importance_exponent
         # All that `td_loss` asks the online network for.
         self._online_rows = shape.rows if double_q else shape.burn_in + shape.length
-        small = network.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
-        self._compiles_in_part = in_part = jit_compile is None and small and _is_one_cpu(self.strategy)
-        self._compiled_update = _compiled(self._update, bool(jit_compile))
+        whole, in_part = jit_compile, False
+        if jit_compile is None and self.strategy is tf.distribute.get_strategy():
+            devices = {device.device_type for device in tf.config.list_logical_devices()}
+            small = network.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
+            whole, in_part = "GPU" in devices, devices == {"CPU"} and small
+        self._compiles_in_part = in_part
+        self._compiled_update = _compiled(self._update, whole)
         self._compiled_gradients = _compiled(self._gradients, in_part)
         self._compiled_adam = _compiled(self.optimizer.apply_gradients, in_part)
         acting = time_step_spec, action_spec, network, len(heads)
@@ -363,10 +367,5 @@ def _behind_torso(network: RecurrentQNetwork, features: tf.Tensor, steps: Steps)
     return outputs
 
 
-def _compiled(function: Callable, by_xla: bool) -> Callable:
+def _compiled(function: Callable, by_xla: bool | None) -> Callable:
     return tf.function(function, jit_compile=True, autograph=False) if by_xla else function
-
-
-def _is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
-    devices = {device.device_type for device in tf.config.list_logical_devices()}
-    return strategy is tf.distribute.get_strategy() and devices == {"CPU"}

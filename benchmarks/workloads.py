@@ -18,7 +18,6 @@ import networks
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import TEN_HEADS, Heads
 from agents.targets import Sequence, SequenceShape, Steps
-from rbs_tf import ReturnMoments
 from rbs_tf.scalings import ReturnBasedScaling
 
 ONE_HEAD = ((0.99, False),)
@@ -89,7 +88,11 @@ def native_bfloat16() -> bool:
 
 
 def network(
-    work: Work, num_heads: int = 10, compute_dtype: str = "float32", seed: int = 0
+    work: Work,
+    num_heads: int = 10,
+    compute_dtype: str = "float32",
+    seed: int = 0,
+    outputs_per_action: int = 1,
 ) -> networks.RecurrentQNetwork:
     """Ours, not yet built."""
     return networks.RecurrentQNetwork(
@@ -101,6 +104,7 @@ def network(
         post_lstm_units=work.post_lstm_units,
         head_hidden=work.head_hidden,
         seed=seed,
+        outputs_per_action=outputs_per_action,
     )
 
 
@@ -116,7 +120,7 @@ def agent(
         work.time_step_spec,
         work.action_spec,
         Heads({1: ONE_HEAD, 10: TEN_HEADS}[num_heads]),
-        network(work, num_heads, compute_dtype),
+        network(work, num_heads, compute_dtype, outputs_per_action=scaling(num_heads).outputs_per_action),
         scaling,
         work.shape,
         tf.Variable(0, dtype=tf.int64),
@@ -124,7 +128,7 @@ def agent(
     )
     random = np.random.default_rng(0)
     rewards, discounts = random.normal(size=(1000, num_heads)), np.full((1000, num_heads), 0.99)
-    built.observe(ReturnMoments.from_episode(rewards, discounts))
+    built.observe(built.scaling.moments_class.from_episode(rewards, discounts))
     return built
 
 

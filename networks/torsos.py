@@ -93,7 +93,10 @@ class Torso(tf.keras.layers.Layer):
 
     def _run(self, observation: tf.Tensor, setting: bool = False) -> Iterator[tf.Tensor]:
         """Yields what each layer puts out; if `setting`, sets each before it runs."""
-        features, centres = self._scaled(observation), iter(self._centres)
+        features, centres = tf.cast(observation, self.compute_dtype), iter(self._centres)
+        divide = observation.dtype == tf.uint8
+        if divide and self._centres:
+            features, divide = features / 255.0, False
         for stage in self._stages:
             if type(stage) not in _KINDS:
                 features = stage(features)
@@ -103,7 +106,8 @@ class Torso(tf.keras.layers.Layer):
                 if setting:
                     centre.mean.assign(tf.reduce_mean(tf.cast(features, tf.float32), axis=0))
                 features = centre(features)
-            sums = stage(features)
+            sums = _of_pixels(stage, features) if divide else stage(features)
+            divide = False
             if setting and self._scales:
                 _, variance = tf.nn.moments(tf.cast(sums, tf.float32), list(range(len(sums.shape) - 1)))
                 # A unit that never varies keeps its weights.
@@ -112,9 +116,17 @@ class Torso(tf.keras.layers.Layer):
             features = tf.nn.relu(sums)
             yield features
 
-    def _scaled(self, observation: tf.Tensor) -> tf.Tensor:
-        scaled = tf.cast(observation, self.compute_dtype)
-        return scaled / 255.0 if observation.dtype == tf.uint8 else scaled
+
+def _of_pixels(layer: tf.keras.layers.Layer, pixels: tf.Tensor) -> tf.Tensor:
+    """The layer's sums of pixels divided by 255.
+
+    Its kernel is divided in their place: it is smaller, and numbers from 0 to 255 are exact in bfloat16.
+    """
+    if not layer.built:
+        layer.build(pixels.shape)
+    kernel = layer.kernel / 255.0
+    sums = tf.matmul(pixels, kernel) if len(kernel.shape) == 2 else layer.convolution_op(pixels, kernel)
+    return tf.nn.bias_add(sums, layer.bias)
 
 
 @configurable(module="networks")

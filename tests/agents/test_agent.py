@@ -371,14 +371,22 @@ def test_first_priorities_equal_those_of_the_learner_with_the_same_weights():
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
-def test_by_default_only_small_cores_on_machines_without_accelerators_compile(monkeypatch):
-    for kinds, compiles in ((["CPU"], True), (["CPU", "GPU"], False), (["CPU", "TPU"], False)):
+def test_by_default_a_gpu_compiles_all_and_a_cpu_what_is_behind_the_torso_of_small_cores(monkeypatch):
+    def compiles():
+        agent = make_agent(jit_compile=None)
+        return agent._compiled_update != agent._update, agent._compiles_in_part
+
+    for kinds, expected in (
+        (["CPU"], (False, True)),
+        (["CPU", "GPU"], (True, False)),
+        (["CPU", "TPU"], (False, False)),
+    ):
         devices = [tf.config.LogicalDevice(f"/device:{kind}:0", kind) for kind in kinds]
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda devices=devices: devices)
-        assert make_agent(jit_compile=None)._compiles_in_part == compiles
+        assert compiles() == expected
     monkeypatch.undo()
     monkeypatch.setattr(agent_module, "MOST_COMPILED_UNITS", 3)
-    assert not make_agent(jit_compile=None)._compiles_in_part
+    assert compiles() == (False, False)
 
 
 @pytest.mark.parametrize("jit_compile, double_q", [(None, False), (True, True)])
