@@ -137,9 +137,7 @@ def test_what_the_packages_import_is_declared(project):
     # JAX and PyTorch, and MkDocs, are in environments of their own, which have requirements of their own.
     elsewhere = "benchmarks/rivals/", "benchmarks/accelerators/compiling.py", "docs/plain_types.py"
     python_files = {
-        name
-        for name in repository_files()
-        if name.endswith(".py") and not name.startswith(elsewhere)
+        name for name in repository_files() if name.endswith(".py") and not name.startswith(elsewhere)
     }
     shipped = {
         name for name in python_files if name.startswith(("rbs_tf/", "networks/", "agents/", "train.py"))
