@@ -65,17 +65,16 @@ CARDS = {
 
 def cases(only: str | None) -> Iterator[Row]:
     """What to compile, as the columns of `CASE` without the target; what is asked for most comes first."""
-    first = ["return", "none", "return_out"]
-    for scaling in [*first, *(name for name in programs.SCALINGS if name not in first)]:
+    kinds = [(scaling, torso) for torso in ("float32", "bfloat16") for scaling in programs.SCALINGS]
+    for scaling, torso in sorted(kinds, key=lambda kind: kind[0] != "return"):
         for network in programs.NETWORKS if only in (None, scaling) else ():
-            for torso in ("float32", "bfloat16"):
-                case = {"network": network, "scaling": scaling, "torso": torso}
-                yield case | {"frames": "whole", "replicas": "1"}
-                looked_at = network == "the paper's" and scaling == "return"
-                if looked_at:
-                    yield case | {"frames": "packed", "replicas": "1"}
-                if looked_at or (network == "quickstart" and torso == "float32"):
-                    yield case | {"frames": "whole", "replicas": "4"}
+            case = {"network": network, "scaling": scaling, "torso": torso}
+            yield case | {"frames": "whole", "replicas": "1"}
+            looked_at = network == "the paper's" and scaling == "return"
+            if looked_at:
+                yield case | {"frames": "packed", "replicas": "1"}
+            if looked_at or (network == "quickstart" and torso == "float32"):
+                yield case | {"frames": "whole", "replicas": "4"}
 
 
 def compiled(program: programs.Program, target: str) -> Row:
