@@ -351,7 +351,7 @@ def _check_environment(name: str, **options: Any) -> None:
         try:
             with contextlib.closing(environments.make(name, **options)) as environment:
                 _ = environment.num_actions  # a ValueError for actions that cannot be counted
-        except (ValueError, ImportError, gymnasium.error.Error) as error:
+        except (ValueError, ImportError, EnvironmentFault, gymnasium.error.Error) as error:
             raise UsageError(str(error)) from error
         except (Exception, SystemExit) as error:
             raise UsageError(f"{name} cannot be made: {type(error).__name__}: {error}") from error

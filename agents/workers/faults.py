@@ -9,6 +9,7 @@ from tf_agents.environments import py_environment
 from tf_agents.trajectories import time_step as ts
 
 from agents.errors import EnvironmentFault
+from rbs_tf.errors import described
 
 
 def time_step_of(
@@ -20,8 +21,10 @@ def time_step_of(
     """
     try:
         time_step = call(*args)
+    except EnvironmentFault as error:
+        raise EnvironmentFault(f"{where}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise EnvironmentFault(f"{where}: {type(error).__name__}: {error}") from error
+        raise EnvironmentFault(f"{where}: {described(error)}") from error
     observation, spec = np.asarray(time_step.observation), environment.observation_spec()
     expected = (environment.batch_size, *spec.shape)
     if observation.shape != expected or observation.dtype != spec.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from rbs_tf.errors import Unsuitable
 
 MOST_STATES = 10_000  # of one number: a larger one makes a vector that no torso is meant for
 
@@ -28,13 +31,13 @@ class FlatObservation(gymnasium.ObservationWrapper):
         super().__init__(env)
         for part in _parts(env.observation_space):
             if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-                raise ValueError(
+                raise Unsuitable(
                     f"expected observations of arrays and numbers, got {part}; wrap the environment, and register that"
                     " under an id of its own"
                 )
             states = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(part))
             if states and np.max(getattr(part, states)) > MOST_STATES:
-                raise ValueError(
+                raise Unsuitable(
                     f"observations are one-hot, and {part} has too many states: expected at most {MOST_STATES:,}; wrap"
                     " the environment, and register that under an id of its own"
                 )
@@ -45,6 +48,32 @@ class FlatObservation(gymnasium.ObservationWrapper):
 
     def observation(self, observation: Any) -> np.ndarray:
         return np.asarray(spaces.flatten(self.env.observation_space, observation), np.float32)
+
+
+def channels_last(env: gymnasium.Env, channels_first: bool | None) -> gymnasium.Env:
+    """An environment whose images, if its observations are any, are [height, width, channels].
+
+    Args:
+      channels_first: they come as [channels, height, width]; None: they must not look like it.
+
+    Raises:
+      ValueError: they look like it, or `channels_first` is given for what is no image.
+    """
+    space = env.observation_space
+    assert isinstance(space, spaces.Box)
+    if channels_first is None and len(space.shape) == 3 and space.shape[0] < min(space.shape[1:]):
+        raise Unsuitable(
+            f"observations of shape {space.shape} look like images with their channels first, and networks take"
+            " [height, width, channels]: write environments.make.channels_first = True to have them transposed, False if"
+            f" {space.shape[0]} is their height"
+        )
+    if not channels_first:
+        return env
+    if len(space.shape) != 3:
+        raise Unsuitable(f"channels_first is for images, and observations have the shape {space.shape}")
+    last = functools.partial(np.moveaxis, source=0, destination=-1)
+    space = spaces.Box(last(space.low), last(space.high), dtype=space.dtype)  # type: ignore[arg-type]
+    return gymnasium.wrappers.TransformObservation(env, last, space)
 
 
 class FromDmEnv(gymnasium.Env):

@@ -46,12 +46,24 @@ SAY = (
     ("Healthy", 2, "Lower Replay.capacity", TOO_LARGE),
     ("Broken", 2, "faulty:Broken-v0 cannot be made: KeyError: 'no such file'"),
     ("Empty", 2, "observations are empty"),
-    ("Step", 1, "collector, environments' step 1: SystemExit: 4"),
+    (
+        "Step",
+        1,
+        "collector, environments' step 1: tests.agents.running.faulty:Step-v0, copy 1 of 2: SystemExit: 4",
+    ),
 )
 SAY_TOO = (
     ("Exits", 2, "faulty:Exits-v0 cannot be made: SystemExit: 3"),
-    ("Reset", 1, "collector, environments' step 0: RuntimeError: no reset today"),
-    ("Shape", 1, "collector, environments' step 1: ValueError"),
+    (
+        "Reset",
+        1,
+        "collector, environments' step 0: tests.agents.running.faulty:Reset-v0, copy 1 of 2: RuntimeError: no reset today",
+    ),
+    (
+        "Shape",
+        1,
+        "Shape-v0, copy 1 of 2: ValueError: an observation is float32 (4,), and its space says float32 (3,)",
+    ),
     ("NotANumber", 1, "collector, environment 0: observation nan at its step 1; it must be finite"),
     ("Infinite", 1, "collector, environment 0: reward inf at its step 1; it must be finite"),
 )
