@@ -15,7 +15,7 @@ from rbs_tf.errors import EnvironmentFault, Unsuitable, described
 
 _TODAYS_API = (
     "Gymnasium calls reset(seed=..., options=...), which gives (observation, info), and step(action), which gives"
-    " (observation, reward, terminated, truncated, info); for an environment of the old Gym see shimmy's GymV21Environment"
+    " (observation, reward, terminated, truncated, info); the package shimmy wraps environments of the old Gym"
 )
 
 log = logging.getLogger(__name__)

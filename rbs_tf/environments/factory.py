@@ -87,9 +87,7 @@ def make(
       ImportError: the environment needs a package that is not installed.
       EnvironmentFault: whatever else the environment does when it is made.
     """
-    if name in scores.GAMES or name.startswith("ALE/"):
-        with needed_by("Atari"):
-            importlib.import_module("ale_py")
+    check_name(name)
     name = names.ATARI_IDS.get(name, name)
     of_atari: dict[str, Any] = {
         "img_height": img_height,
@@ -126,7 +124,6 @@ def make(
         )
         life_lost = (lambda: frames.life_lost) if tells else None
     elif name in names.MINATAR_GAMES:
-        _register_minatar()
         settings: dict[str, Any] = {"use_minimal_action_set": not full_action_set}
         if repeat_action_probability is not None:
             settings["sticky_action_prob"] = repeat_action_probability
@@ -138,13 +135,11 @@ def make(
             f" MinAtar, not with {name!r}: leave it at None"
         )
     elif name.startswith("bsuite/"):
-        vector_env = _vector(
-            functools.partial(_bsuite, _checked_bsuite(name), max_episode_steps), name, num_envs
-        )
+        vector_env = _vector(functools.partial(_bsuite, name, max_episode_steps), name, num_envs)
     else:
         arguments = env_kwargs or {}
         vector_env = _gymnasium(
-            name, _registered(name), num_envs, max_episode_steps, arguments, channels_first
+            name, name.rpartition(":")[2], num_envs, max_episode_steps, arguments, channels_first
         )
 
     with needed_by("rbs_tf.environments"):  # here, for a typo need not wait the seconds that TensorFlow takes
@@ -158,6 +153,19 @@ def make(
         if isinstance(error, ValueError):
             raise
         raise EnvironmentFault(f"{name}: {described(error)}") from error
+
+
+def check_name(name: str) -> None:
+    """Raises what `make` does where there is no such environment, or its package is not installed; makes none."""
+    if name in scores.GAMES or name.startswith("ALE/"):
+        with needed_by("Atari"):
+            importlib.import_module("ale_py")
+    if name in names.MINATAR_GAMES:
+        _register_minatar()
+    elif name.startswith("bsuite/"):
+        _check_bsuite(name)
+    elif names.ATARI_IDS.get(name, name) not in names.ATARI_GAMES:
+        _register(name)
 
 
 def _gymnasium(
@@ -207,13 +215,11 @@ def _as_array(make_one: Callable[[], gymnasium.Env], channels_first: bool | None
         raise
 
 
-def _checked_bsuite(name: str) -> str:
-    """The name; raises what `make` does."""
+def _check_bsuite(name: str) -> None:
     with needed_by("bsuite/..."):
         importlib.import_module("bsuite")
     if name not in names.bsuite_names():
         raise _unknown(name, name)
-    return name
 
 
 def _bsuite(name: str, max_episode_steps: int | None) -> gymnasium.Env:
@@ -233,8 +239,8 @@ def _load_bsuite(bsuite_id: str, seed: int | None) -> Any:
     return environment
 
 
-def _registered(name: str) -> str:
-    """The id, after importing the module that registers it; raises ValueError if there is no such id."""
+def _register(name: str) -> None:
+    """Imports the module that registers an id; raises ValueError if there is no such id."""
     module, _, env_id = name.rpartition(":")
     if module:
         try:
@@ -251,7 +257,6 @@ def _registered(name: str) -> str:
         importlib.import_module("popgym")
     if env_id not in gymnasium.registry:
         raise _unknown(name, env_id)
-    return env_id
 
 
 def _unknown(name: str, like: str) -> ValueError:

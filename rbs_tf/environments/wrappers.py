@@ -64,8 +64,8 @@ def channels_last(env: gymnasium.Env, channels_first: bool | None) -> gymnasium.
     if channels_first is None and len(space.shape) == 3 and space.shape[0] < min(space.shape[1:]):
         raise Unsuitable(
             f"observations of shape {space.shape} look like images with their channels first, and networks take"
-            " [height, width, channels]: write environments.make.channels_first = True to have them transposed, False if"
-            f" {space.shape[0]} is their height"
+            " [height, width, channels]: write environments.make.channels_first = True to have them transposed, or"
+            f" = False if {space.shape[0]} is their height"
         )
     if not channels_first:
         return env

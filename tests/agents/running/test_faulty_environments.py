@@ -33,7 +33,7 @@ def failed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def failed(kind, *argv):
-        code = main([f"--env=tests.agents.running.faulty:{kind}-v0", *COMMAND, *argv])
+        code = main([f"--env={FAULTY}{kind}-v0", *COMMAND, *argv])
         (said,) = capsys.readouterr().err.strip().splitlines()
         return code, said
 
@@ -41,6 +41,7 @@ def failed(tmp_path, monkeypatch, capsys):
     gin.clear_config()
 
 
+FAULTY = "tests.agents.running.faulty:"
 TOO_LARGE = "--gin_bindings=Replay.capacity = 1000000000000"
 SAY = (
     ("Healthy", 2, "Lower Replay.capacity", TOO_LARGE),
@@ -49,7 +50,7 @@ SAY = (
     (
         "Step",
         1,
-        "collector, environments' step 1: tests.agents.running.faulty:Step-v0, copy 1 of 2: SystemExit: 4",
+        f"collector, environments' step 1: {FAULTY}Step-v0, copy 1 of 2: SystemExit: 4",
     ),
 )
 SAY_TOO = (
@@ -57,7 +58,7 @@ SAY_TOO = (
     (
         "Reset",
         1,
-        "collector, environments' step 0: tests.agents.running.faulty:Reset-v0, copy 1 of 2: RuntimeError: no reset today",
+        f"collector, environments' step 0: {FAULTY}Reset-v0, copy 1 of 2: RuntimeError: no reset today",
     ),
     (
         "Shape",
