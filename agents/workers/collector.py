@@ -106,6 +106,15 @@ class Collector:
         self.episodes += len(episodes)
         return episodes
 
+    def begin(self) -> None:
+        """Resets the environment, if nothing has before; the first run does it otherwise.
+
+        Raises:
+          EnvironmentFault: see `run`.
+        """
+        if self._time_step is None:
+            self._time_step = self._from_environment(0, self._environment.reset)
+
     def state(self) -> State | None:
         """Returns what `restore` needs, together with the environment's own state.
 
@@ -130,7 +139,13 @@ class Collector:
         """Goes on where another collector was, before the first run; the environment has been restored already.
 
         What that one had handed to the replay is not written again: it is in the replay's own checkpoint.
+
+        Raises:
+          ValueError: it is of another number of environments; nothing has been restored.
         """
+        count, now = len(state["time_step/0"]), self._environment.batch_size
+        if count != now:
+            raise ValueError(f"the collector's state is of {count} environments, and there are {now}")
         self.environment_steps, self.episodes, self._rounds_steps = map(int, part(state, "counts").values())
         self._time_step = ts.TimeStep(*part(state, "time_step").values())
         policy_state = map(tf.constant, part(state, "policy").values())
@@ -146,11 +161,11 @@ class Collector:
             writer.close()
 
     def _collect(self, num_steps: int) -> Rows:
-        if self._time_step is None:
-            self._time_step = self._from_environment(0, self._environment.reset)
+        self.begin()
         rows = self._rows
         for index in range(num_steps):
             time_step = self._time_step
+            assert time_step is not None
             action = self._act(ts.TimeStep(*map(tf.constant, time_step)), self._policy_state)
             info: PolicyInfo = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
             # The fields of a time step and of `PolicyInfo` are named as the columns.

@@ -80,7 +80,8 @@ class Copies(gymnasium.vector.VectorEnv):
             raise EnvironmentFault(f"{self._name}: its spaces or metadata: {described(error)}") from error
         self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.NEXT_STEP
         space = self.single_observation_space
-        self._shape, self._dtype = space.shape, space.dtype
+        self._shape: tuple[int, ...] = space.shape or ()
+        self._dtype = space.dtype
 
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
@@ -173,4 +174,4 @@ def _common(of_copies: list[spaces.Space], lower: Callable, upper: Callable) -> 
         raise Unsuitable(
             f"there is no action that all copies take: their bounds are {', '.join(map(str, of_copies))}"
         )
-    return spaces.Box(low, high, dtype=first.dtype)
+    return spaces.Box(low, high, dtype=first.dtype)  # type: ignore[arg-type]  # it takes what NumPy takes
