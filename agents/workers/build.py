@@ -17,6 +17,7 @@ from agents.errors import EnvironmentFault
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import LOCAL, Replay, chosen_backend
 from agents.storage.checkpoint import Checkpointer
+from agents.targets import stored_spec
 from agents.workers.collector import Collector
 from agents.workers.learner import Learner
 from agents.workers.settings import Settings
@@ -153,7 +154,7 @@ def build_replay(
     num_heads = len(settings.heads)
     parts = (
         settings.shape,
-        tensor_spec.from_spec(environment.time_step_spec()).observation,
+        stored_spec(tensor_spec.from_spec(environment.time_step_spec()).observation),
         build_network(settings, environment).state_spec,
         num_heads,
         settings.train.scaling(num_heads).moments_class,

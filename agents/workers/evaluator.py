@@ -112,7 +112,9 @@ class Evaluator:
 
     def _step(self, played: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
         time_step = time_step_of(self._environment, f"evaluation, environments' step {played}", call, *args)
-        check_finite(time_step.reward[None], np.asarray(time_step.observation)[None], "evaluation", played)
+        observation = time_step.observation
+        observation = observation if isinstance(observation, dict) else np.asarray(observation)[None]
+        check_finite(time_step.reward[None], observation, "evaluation", played)
         return time_step
 
     def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:

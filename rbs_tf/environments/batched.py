@@ -22,7 +22,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     Actions are integers [N], counted from 0, for a Discrete space, and [N, ...] within its limits for a Box. Time
     steps hold step_type int32 [N], reward float32 [N], discount float32 [N] and observation [N, ...] in the dtype
-    of the observation space (bool becomes uint8). An episode runs FIRST, MID, ..., LAST.
+    of the observation space (bool becomes uint8), or such arrays by name for a Dict of Box. An episode runs FIRST, MID,
+    ..., LAST.
     A terminal LAST has discount 0; a time-out LAST keeps discount 1: the episode was cut, not over. Both hold
     the final observation. Where a life has been lost, a MID step may have discount 0, too. The step after LAST is the
     next episode's FIRST, with reward 0 and discount 1; the action given to it is ignored. `info` is not read.
@@ -73,13 +74,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         else:
             limits = (_bound(actions.low), _bound(actions.high))
             self._action_spec = array_spec.BoundedArraySpec(actions.shape, actions.dtype, *limits, "action")
-        self._observation_spec = array_spec.BoundedArraySpec(
-            pixels.shape,
-            np.uint8 if pixels.dtype == bool else pixels.dtype,
-            _bound(pixels.low),
-            _bound(pixels.high),
-            "observation",
-        )
+        self._observation_spec = _mapped(_spec, pixels)
 
     @property
     def batched(self) -> bool:
@@ -113,7 +108,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     def _discrete(self) -> bool:
         return np.issubdtype(self._action_spec.dtype, np.integer) and self._action_spec.shape == ()
 
-    def observation_spec(self) -> array_spec.BoundedArraySpec:
+    def observation_spec(self) -> Any:
         return self._observation_spec
 
     def action_spec(self) -> array_spec.BoundedArraySpec:
@@ -178,7 +173,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
             np.full(self._num_envs, ts.StepType.FIRST, np.int32),
             np.zeros(self._num_envs, np.float32),
             np.ones(self._num_envs, np.float32),
-            _as_spec(observation),
+            _mapped(_as_spec, observation),
         )
 
     def _step(self, action: np.ndarray) -> ts.TimeStep:
@@ -196,7 +191,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
             reward.astype(np.float32),
             1
             - (terminated if self._life_lost is None else terminated | self._life_lost()).astype(np.float32),
-            _as_spec(observation),
+            _mapped(_as_spec, observation),
         )
 
     def _checked(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
@@ -230,22 +225,40 @@ class _Pickler(pickle.Pickler):
 
 def _checked_spaces(
     vector_env: gymnasium.vector.VectorEnv, name: str
-) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, gymnasium.spaces.Box]:
+) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, Any]:
     """Actions and observations of each environment, if `GymnasiumVectorEnvironment` can deal with them."""
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
+    parts: list[Any]
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
         raise ValueError(f"{name}: expected a Discrete or Box action space, got {actions}")
-    if not isinstance(observations, gymnasium.spaces.Box):
+    parts = [observations]
+    if isinstance(observations, gymnasium.spaces.Dict):
+        parts = list(observations.spaces.values())
+    if not all(isinstance(part, gymnasium.spaces.Box) for part in parts):
         raise ValueError(
             f"{name}: expected an array (Box) as observation, got {observations}; wrap the environment, for"
             " example with gymnasium.wrappers.FlattenObservation, and register that under an id of its own"
         )
-    if 0 in observations.shape:
-        raise ValueError(f"{name}: observations are empty, their shape is {observations.shape}")
+    if empty := [part.shape for part in parts if 0 in part.shape]:
+        raise ValueError(f"{name}: observations are empty, their shape is {empty[0]}")
     mode = vector_env.metadata.get("autoreset_mode")
     if mode != gymnasium.vector.AutoresetMode.NEXT_STEP:
         raise ValueError(f"{name}: expected AutoresetMode.NEXT_STEP, got {mode}")
     return actions, observations
+
+
+def _mapped(function: Callable, observation: Any) -> Any:
+    """An observation's arrays, or spaces, by name where they have names."""
+    if isinstance(observation, dict | gymnasium.spaces.Dict):
+        return {name: function(part) for name, part in observation.items()}
+    return function(observation)
+
+
+def _spec(space: gymnasium.spaces.Box) -> array_spec.BoundedArraySpec:
+    dtype = np.uint8 if space.dtype == bool else space.dtype
+    return array_spec.BoundedArraySpec(
+        space.shape, dtype, _bound(space.low), _bound(space.high), "observation"
+    )
 
 
 def _as_spec(observation: np.ndarray) -> np.ndarray:

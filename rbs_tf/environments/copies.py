@@ -29,7 +29,7 @@ class Copies(gymnasium.vector.VectorEnv):
     reads it.
 
     Args:
-      make_one: makes a copy whose observations are an array (Box).
+      make_one: makes a copy whose observations are an array (Box), or arrays by name (a Dict of Box).
       num_envs: N.
       name: of the environment, in messages.
 
@@ -79,28 +79,23 @@ class Copies(gymnasium.vector.VectorEnv):
         except (Exception, SystemExit) as error:
             raise EnvironmentFault(f"{self._name}: its spaces or metadata: {described(error)}") from error
         self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.NEXT_STEP
-        space = self.single_observation_space
-        self._shape: tuple[int, ...] = space.shape or ()
-        self._dtype = space.dtype
 
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         seeds = [None] * self.num_envs if seed is None else seed
         seeds = [seeds + index for index in range(self.num_envs)] if isinstance(seeds, int) else seeds
         observations = self._room()
         for index, (env, own) in enumerate(zip(self.envs, seeds, strict=True)):
             try:
                 observation, _ = env.reset(seed=own, options=options)
-                observations[index] = self._fitting(observation)
+                _put(observations, index, observation)
             except (Exception, SystemExit) as error:
                 raise self._fault(index, error) from error
         self._ended = np.zeros(self.num_envs, bool)
         return observations, {}
 
-    def step(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         observations, rewards = self._room(), np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), bool)
         for index, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
@@ -110,7 +105,7 @@ class Copies(gymnasium.vector.VectorEnv):
                 else:
                     observation, reward, terminated[index], truncated[index], _ = env.step(action)
                     rewards[index] = np.asarray(reward, float).item()
-                observations[index] = self._fitting(observation)
+                _put(observations, index, observation)
             except (Exception, SystemExit) as error:
                 raise self._fault(index, error) from error
         self._ended = terminated | truncated
@@ -124,17 +119,14 @@ class Copies(gymnasium.vector.VectorEnv):
             except (Exception, SystemExit) as error:
                 log.warning(f"{self._where(index)} cannot be closed: {described(error)}")
 
-    def _room(self) -> np.ndarray:
-        return np.empty((self.num_envs, *self._shape), self._dtype)
+    def _room(self) -> Any:
+        def room(space: spaces.Space) -> np.ndarray:
+            return np.empty((self.num_envs, *(space.shape or ())), space.dtype)
 
-    def _fitting(self, observation: Any) -> np.ndarray:
-        """The observation as an array; NumPy would stretch one of another shape."""
-        array = np.asarray(observation)
-        if array.shape != self._shape or not np.can_cast(array.dtype, self._dtype, "same_kind"):
-            raise ValueError(
-                f"an observation is {array.dtype} {array.shape}, and its space says {self._dtype} {self._shape}"
-            )
-        return array
+        space = self.single_observation_space
+        if isinstance(space, spaces.Dict):
+            return {name: room(part) for name, part in space.spaces.items()}
+        return room(space)
 
     def _where(self, index: int) -> str:
         return f"{self._name}, copy {index + 1} of {self.num_envs}"
@@ -154,9 +146,27 @@ def _check_reset(env: Any) -> None:
         env = env.env if isinstance(env, gymnasium.Wrapper) else None
 
 
-def _common(of_copies: list[spaces.Space], lower: Callable, upper: Callable) -> spaces.Space:
+def _put(observations: Any, index: int, observation: Any) -> None:
+    """Copies the observation of a copy to its place; NumPy would stretch one of another shape."""
+    if isinstance(observations, dict):
+        for name, room in observations.items():
+            _put(room, index, observation[name])
+        return
+    array, room = np.asarray(observation), observations[index]
+    if array.shape != room.shape or not np.can_cast(array.dtype, room.dtype, "same_kind"):
+        raise ValueError(
+            f"an observation is {array.dtype} {array.shape}, and its space says {room.dtype} {room.shape}"
+        )
+    observations[index] = array
+
+
+def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Space:
     """One space for all copies: `lower` and `upper` choose from their bounds [N, ...] where these differ."""
-    first = of_copies[0]
+    first: Any = of_copies[0]
+    if isinstance(first, spaces.Dict) and all(
+        first.keys() == getattr(s, "spaces", {}).keys() for s in of_copies
+    ):
+        return spaces.Dict({name: _common([s[name] for s in of_copies], lower, upper) for name in first})
     for index, space in enumerate(of_copies):
         boxes = isinstance(first, spaces.Box) and isinstance(space, spaces.Box)
         same = (space.shape, space.dtype) == (first.shape, first.dtype) if boxes else space == first

@@ -16,7 +16,13 @@ import numpy as np
 from rbs_tf import scores
 from rbs_tf.environments import names
 from rbs_tf.environments.copies import Copies
-from rbs_tf.environments.wrappers import FlatObservation, FromDmEnv, channels_last
+from rbs_tf.environments.wrappers import (
+    FlatObservation,
+    FromDmEnv,
+    PartsObservation,
+    channels_last,
+    holds_images,
+)
 from rbs_tf.errors import EnvironmentFault, described
 from rbs_tf.extras import needed_by
 from rbs_tf.settings import Setting, configurable
@@ -59,7 +65,7 @@ def make(
         or any id that Gymnasium knows, "module:Id-v0" included. Atari observations are uint8 [height, width,
         channels], each frame the maximum of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones;
         other arrays keep their shape and dtype. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple
-        one vector, float32 [P].
+        one vector, float32 [P], but for a Dict with images in it, which becomes a dictionary of arrays.
       num_envs: environments in the batch.
       seed: equal seeds and actions give equal streams; every environment gets a seed of its own, derived from
         it. None: from the operating system.
@@ -207,8 +213,11 @@ def _vector(
 def _as_array(make_one: Callable[[], gymnasium.Env], channels_first: bool | None) -> gymnasium.Env:
     env = make_one()
     try:
-        is_array = isinstance(env.observation_space, gymnasium.spaces.Box)
-        return channels_last(env, channels_first) if is_array else FlatObservation(env)
+        if isinstance(env.observation_space, gymnasium.spaces.Box):
+            return channels_last(env, channels_first)
+        if holds_images(env.observation_space):
+            return PartsObservation(env, channels_first)
+        return FlatObservation(env)
     except BaseException:
         with contextlib.suppress(Exception):
             env.close()

@@ -127,7 +127,10 @@ def test_flags_without_a_value_or_a_name_are_refused(refused):
         (["--config="], "config is empty"),
         (["quickstart"], "Did you mean --config=quickstart?"),
         (["--env=CartPole-v9"], "CartPole-v9"),
-        (["--env=FrozenLake-v1", "--env_kwargs=map_name=8x8"], "map_name=8x8. Write for example: --env_kwargs="),
+        (
+            ["--env=FrozenLake-v1", "--env_kwargs=map_name=8x8"],
+            "map_name=8x8. Write for example: --env_kwargs=",
+        ),
         (["--env_kwargs=1, 2"], "expected NAME=VALUE"),
         (["--env=FrozenLake-v1", "--env_kwargs=slippery=True"], "no argument 'slippery'; it takes"),
         (["--replay=ring"], "expected one of 'local', 'reverb', or None"),
