@@ -41,8 +41,8 @@ class RecurrentQNetwork(network.Network):
     `copy()` builds a network with weights of its own from the same arguments; with a seed they start equal.
 
     Args:
-      input_tensor_spec: tuple of three specs: observation (or a dictionary of its parts'), previous action (int32 scalar), previous reward
-        (float32 scalar).
+      input_tensor_spec: tuple of three specs: observation (or those of arrays by name), previous action (int32
+        scalar), previous reward (float32 scalar).
       num_actions: A.
       num_heads: H.
       torso: factory, called as `torso(seed=...)`, of a layer from observations [N, ...] to float32 [N, D];
@@ -118,8 +118,8 @@ class RecurrentQNetwork(network.Network):
             if isinstance(observation, Mapping) and isinstance(self._torso, Torso):
                 raise ValueError(
                     f"RecurrentQNetwork.torso is a {type(self._torso).__name__}, which takes one array, and "
-                    f"observations have the parts {', '.join(sorted(observation))}. Leave it out, for a torso for each of them, and "
-                    "choose that for images with RecurrentQNetwork.image_torso"
+                    f"observations have the parts {', '.join(sorted(observation))}. Leave it out: each gets its "
+                    "own, and RecurrentQNetwork.image_torso chooses that of images"
                 )
         ours = self._torso.is_ours if isinstance(self._torso, PartsTorso) else isinstance(self._torso, Torso)
         if ours:
