@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ def moments(trained: Trained, episodes: int, max_steps: int = LONGEST_EPISODE) -
                 yield Moment(
                     int(episode[index]),
                     int(steps[index]),
-                    time_step.observation[index],
+                    tf.nest.map_structure(operator.itemgetter(index), time_step.observation),
                     float(reward[index]),
                     float(score[index]),
                     values[index],
