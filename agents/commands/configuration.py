@@ -16,7 +16,7 @@ from typing import Any
 import gin
 
 from agents.commands.flags import nearest
-from agents.errors import UsageError
+from agents.errors import UsageError, local_path
 from agents.storage.run_folder import REPOSITORY
 
 # Old names go on working; gin leaves out modules where it can.
@@ -55,7 +55,7 @@ def search_included_files_in(folder: Path) -> None:
     `__init__.py` makes gin fail there.
     """
     gin.config._LOCATION_PREFIXES[:] = [str(folder), ""]
-    gin.config._FILE_READERS[:] = [(_opened, os.path.isfile)]
+    gin.config._FILE_READERS[:] = [(_opened, lambda path: os.path.isfile(local_path(path)))]
 
 
 _being_read: list[str] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.commands.flags import Parser
 from agents.commands.loading import Trained, add_arguments, find_folder, load
-from agents.errors import UsageError
+from agents.errors import UsageError, local_path
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -129,7 +129,7 @@ def main(argv: Sequence[str]) -> int:
         description="Writes what a run has learned as a SavedModel: it acts greedily and needs only TensorFlow.",
     )
     add_arguments(parser)
-    parser.add_argument("out_dir", metavar="OUT_DIR", help="folder to make")
+    parser.add_argument("out_dir", type=local_path, metavar="OUT_DIR", help="folder to make")
     options = parser.parse_args(argv)
     folder, out_dir = find_folder(options), Path(options.out_dir).absolute()
     if out_dir.exists():

@@ -11,7 +11,7 @@ import gin
 
 from agents.commands.configuration import with_names_of_today, without_gin_trail
 from agents.commands.flags import nearest
-from agents.errors import RunFolderError, UsageError
+from agents.errors import RunFolderError, UsageError, local_path
 from agents.storage.run_folder import BEST, CONFIG, REPOSITORY
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class Trained(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say which policy; they are the same whatever is done with it."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", nargs="?", help="folder of a run of train.py")
+    add = parser.add_argument
+    add("run_dir", type=local_path, metavar="RUN_DIR", nargs="?", help="folder of a run of train.py")
     parser.add_argument(
         "--pretrained", metavar="NAME", help="in place of RUN_DIR: weights that come with the repository"
     )
@@ -92,7 +93,7 @@ def pretrained(name: str) -> Path:
 
 def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
     """Raises UsageError if there is nothing to read there; needs no TensorFlow."""
-    folder = Path(run_dir)
+    folder = Path(local_path(run_dir))
     if not folder.is_dir():
         raise UsageError(
             f"There is no folder {folder}. Write the one that train.py has called the run folder."

@@ -11,7 +11,7 @@ import numpy as np
 from agents.commands.flags import Parser, count
 from agents.commands.loading import Trained, add_arguments, find_folder, let_act, load
 from agents.commands.video import Film, Moment, check_file
-from agents.errors import UsageError
+from agents.errors import UsageError, local_path
 from rbs_tf.returns import LONGEST_EPISODE
 
 EXAMPLES = """\
@@ -105,7 +105,12 @@ def main(argv: Sequence[str]) -> int:
     cut = "steps until an episode is cut (%(default)s)"
     flag("--max_steps", type=count(1), default=LONGEST_EPISODE, metavar="N", help=cut)
     flag("--seed", type=count(0), default=0, metavar="N", help="of the environments (%(default)s)")
-    flag("--video", metavar="FILE", help="film it: out.mp4 (needs the extra `video`), or out.gif")
+    flag(
+        "--video",
+        type=local_path,
+        metavar="FILE",
+        help="film it: out.mp4 (needs the extra `video`), or out.gif",
+    )
     options = parser.parse_args(argv)
     if options.heads and (options.head or options.video):
         other = "--head" if options.head else "--video"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.commands.flags import Parser
-from agents.errors import RunFolderError, UsageError
+from agents.errors import RunFolderError, UsageError, local_path
 
 
 def main(command_line: Sequence[str]) -> int:
@@ -25,8 +25,9 @@ def main(command_line: Sequence[str]) -> int:
     """
     parser = Parser(prog="python -m agents report", description=__doc__)
     add = parser.add_argument
-    add("folders", nargs="+", type=Path, metavar="RUN_DIR", help="a run's folder, or one with runs below it")
-    add("--output", type=Path, default=Path("report.html"), metavar="FILE", help="the page (%(default)s)")
+    runs_below = "a run's folder, or one with runs below it"
+    add("folders", nargs="+", type=local_path, metavar="RUN_DIR", help=runs_below)
+    add("--output", type=local_path, default="report.html", metavar="FILE", help="the page (%(default)s)")
     add("--title", default="Training runs", help="the page's heading (%(default)s)")
     add("--x", choices=("updates", "steps"), default="updates", help="what curves are over (%(default)s)")
     options = parser.parse_args(command_line)
@@ -34,7 +35,8 @@ def main(command_line: Sequence[str]) -> int:
         from agents.monitoring.report import groups, numbers, page, runs
     except ImportError as error:
         raise UsageError(f'The report needs {error.name}: pip install "rbs-tf[plots]"') from error
-    output, csv_dir = options.output, options.output.with_name(options.output.stem + "_csv")
+    output = Path(options.output)
+    csv_dir = output.with_name(output.stem + "_csv")
     if output.is_dir():
         raise UsageError(
             f"--output={output} is a folder: give a file in it, {output / 'report.html'} for one."
@@ -60,7 +62,7 @@ def main(command_line: Sequence[str]) -> int:
     study = groups.make(found, options.x, left_out)
     if not study.groups:
         raise UsageError(
-            f"No run to report on in {', '.join(map(str, options.folders))}. A run is a folder that train.py has "
+            f"No run to report on in {', '.join(options.folders)}. A run is a folder that train.py has "
             f"made, with {runs.CONFIG} in it. {' '.join(f'{path}: {why}.' for path, why in study.left_out)}"
         )
     print(f"Groups: {', '.join(group.label for group in study.groups)}\nDrawing ...", flush=True)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.commands.flags import nearest
-from agents.errors import UsageError
+from agents.errors import UsageError, local_path
 from agents.running import processes
 from agents.storage.run_folder import FINISHED, REPOSITORY
 
@@ -82,7 +82,7 @@ def _argument(name: str, value: Any) -> str:
     if "." in name:
         return f"--gin_bindings={name} = {value!r}"
     # Ray's workers are elsewhere.
-    return f"--{name}={os.path.abspath(value) if str(value).endswith('.gin') else value}"
+    return f"--{name}={os.path.abspath(local_path(value)) if str(value).endswith('.gin') else value}"
 
 
 def _name(settings: dict[str, Any], axes: dict[str, list]) -> str:

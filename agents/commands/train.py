@@ -22,7 +22,7 @@ import gin
 from agents.commands import configuration, settings
 from agents.commands.configuration import parameter, parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
-from agents.errors import EnvironmentFault, RunFolderError, UsageError
+from agents.errors import EnvironmentFault, RunFolderError, UsageError, local_path
 from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
@@ -227,12 +227,14 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag = parser.add_argument
     flag(
         "--config",
+        type=local_path,
         default="quickstart",
         metavar="NAME",
         help=f"{_listed(configs)}, or a .gin file (%(default)s)",
     )
     flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
-    flag("--scaling", metavar="NAME", help=f"{' | '.join(scalings)}, or a .gin file (the config's own)")
+    names = f"{' | '.join(scalings)}, or a .gin file (the config's own)"
+    flag("--scaling", type=local_path, metavar="NAME", help=names)
     flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
     flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
     flag(
@@ -254,10 +256,12 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine alone")
     flag(
         "--sweep",
+        type=local_path,
         metavar="NAME",
         help=f"many runs, one after the other or on --cluster: {_listed(configs / 'sweeps', 'sweep')}, or a file",
     )
-    flag("--root_dir", metavar="DIR", help="the run's folder (runs/CONFIG-ENV-SCALING-seedN)")
+    folder = "the run's folder (runs/CONFIG-ENV-SCALING-seedN)"
+    flag("--root_dir", type=local_path, metavar="DIR", help=folder)
     flag(
         "--gin_bindings",
         action="append",
