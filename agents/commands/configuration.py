@@ -48,6 +48,23 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
         raise UsageError(_explained(str(error))) from error
 
 
+@contextlib.contextmanager
+def of_its_own() -> Iterator[None]:
+    """Clears gin's configuration, and gives back in the end what it was."""
+    state = "CONFIG", "IMPORTS", "SINGLETONS", "OPERATIVE_CONFIG", "LOCATION_PREFIXES", "FILE_READERS"
+    parts: list[Any] = [getattr(gin.config, f"_{name}") for name in state]
+    before, locked = [part.copy() for part in parts], gin.config_is_locked()
+    gin.clear_config()
+    try:
+        yield
+    finally:
+        gin.clear_config()
+        for part, contents in zip(parts, before, strict=True):
+            part.clear()
+            (part.extend if isinstance(part, list) else part.update)(contents)
+        gin.config._set_config_is_locked(locked)
+
+
 def search_included_files_in(folder: Path) -> None:
     """Makes gin look for included files in `folder`, then in the current directory, and nowhere else.
 

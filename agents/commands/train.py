@@ -48,7 +48,10 @@ parameters that it used.
 
 
 def main(
-    argv: Sequence[str] | None = None, run: Callable[..., Any] | None = None, configs: Path = CONFIGS
+    argv: Sequence[str] | None = None,
+    run: Callable[..., Any] | None = None,
+    configs: Path = CONFIGS,
+    failed: Callable[[Exception, bool], int] | None = None,
 ) -> int:
     """Configures a run with gin and calls it.
 
@@ -61,6 +64,7 @@ def main(
         signal that ended the run early, or None. A gin configurable `train` takes env, updates and seed.
         None: `agents.running.embedded.train`, imported once the flags are known to be in order.
       configs: folder of the gin files, those of scalings with settings in its sub-folder `scaling`.
+      failed: gets an exception, and whether the run had started; returns the exit code. None: says it on stderr.
 
     Returns:
       the exit code: 0; 1 if something failed under the run; 2 if what was asked for is refused; 128 + the
@@ -113,7 +117,7 @@ def main(
             if stopped_by is None:
                 run_folder.write(folder / run_folder.FINISHED, json.dumps(asked))
     except Exception as error:
-        return _failed(error, started)
+        return (failed or _failed)(error, started)
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
         stopped_by = signal.SIGINT
     finally:

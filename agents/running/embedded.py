@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
@@ -22,7 +24,7 @@ from agents.storage.state import State, from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
 from agents.workers.evaluator import Evaluations
-from agents.workers.settings import Result, Settings
+from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
 _ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
@@ -36,14 +38,21 @@ class EmbeddedRun(contextlib.ExitStack):
     Args:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
       settings: by default those of gin.
+      on_evaluation: called after each evaluation; when it returns False, the run ends as by a signal.
 
     Attributes:
       agent, learner, collector, evaluations, replay: its parts.
       environment, eval_environment: where it collects and where it evaluates.
     """
 
-    def __init__(self, root_dir: str | os.PathLike, settings: Settings | None = None):
+    def __init__(
+        self,
+        root_dir: str | os.PathLike,
+        settings: Settings | None = None,
+        on_evaluation: Callable[[Evaluated], Any] | None = None,
+    ):
         super().__init__()
+        self._on_evaluation = on_evaluation
         self._root, self._settings = os.fspath(root_dir), settings or Settings.configured()
         self._training = self._settings.train
         self._stopped_by: int | None = None
@@ -188,20 +197,24 @@ class EmbeddedRun(contextlib.ExitStack):
         mean_return = self.evaluations.run(updates, rounds, lambda: self._stopped_by is not None, scales)
         if mean_return is not None:
             self._progress.update(updates, steps, eval_return=mean_return)
+        if (last := self.evaluations.last) and mean_return is not None and self._on_evaluation:
+            evaluated = Evaluated(updates, steps, mean_return, last.returns, last.lengths)
+            if self._on_evaluation(evaluated) is False:
+                self._stop(0)
 
     def _stop(self, number: int) -> None:
         """Lets the update in progress finish."""
         self._stopped_by = number
 
 
-def train(root_dir: str | os.PathLike) -> Result:
+def train(root_dir: str | os.PathLike, on_evaluation: Callable[[Evaluated], Any] | None = None) -> Result:
     """Trains as gin configures `train` (`agents.workers.settings.Training`) in `root_dir`; returns how it ended.
 
     Raises:
       UsageError: the configuration cannot be built: a replay that memory cannot hold, for one.
     """
     try:
-        run = EmbeddedRun(root_dir)
+        run = EmbeddedRun(root_dir, on_evaluation=on_evaluation)
     except ValueError as error:
         raise UsageError(str(error)) from error
     with closing(run):

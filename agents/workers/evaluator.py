@@ -150,6 +150,7 @@ class Evaluations:
         self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
         self._episodes = pathlib.Path(root_dir, EVALUATION, EPISODES)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
+        self.last: Evaluation | None = None
         self.last_return = float("nan")  # mean of the last one
         self.last_episodes = ""  # how many these were, in words
 
@@ -169,7 +170,7 @@ class Evaluations:
         evaluation = self._evaluator.run(rounds, stopped)
         if evaluation is None:
             return None
-        self.last_return = float(np.mean(evaluation.returns))
+        self.last, self.last_return = evaluation, float(np.mean(evaluation.returns))
         self.last_episodes = in_words(evaluation.returns, evaluation.lengths)
         head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
         self._keep(update, evaluation, self._agent.heads.names[head])
