@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from agents.errors import UsageError
+from agents.running.startup import quiet
 
 if TYPE_CHECKING:
     from agents.api import Agent, train
@@ -20,4 +21,5 @@ __all__ = ["Agent", "UsageError", "train"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    quiet()  # before TensorFlow is imported
     return getattr(importlib.import_module("agents.api"), name)

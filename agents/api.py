@@ -9,32 +9,22 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
+import gin
 import numpy as np
 import tensorflow as tf
+from tf_agents.trajectories import time_step as ts
 
+import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
+from agents.commands import configuration, loading
+from agents.commands import train as command_line
+from agents.commands.flags import nearest
 from agents.errors import RunFolderError, UsageError
-from agents.running.startup import quiet
-
-quiet()  # before Keras is loaded
-if getattr(tf.keras, "__version__", "2") >= "3":  # TensorFlow 2.15 does not say
-    raise UsageError(
-        "The agent needs Keras 2, and TensorFlow has loaded Keras 3: pip install tf-keras, and import Agent or train "
-        "before anything uses tf.keras."
-    )
-
-import gin  # noqa: E402
-from tf_agents.trajectories import time_step as ts  # noqa: E402
-
-import agents.running.embedded  # noqa: E402, F401  registers everything that a configuration may name
-from agents.commands import configuration, loading  # noqa: E402
-from agents.commands import train as command_line  # noqa: E402
-from agents.commands.flags import nearest  # noqa: E402
-from agents.storage import best  # noqa: E402
-from agents.storage.checkpoint import read_newest  # noqa: E402
-from agents.storage.run_folder import CONFIG  # noqa: E402
-from agents.workers import build  # noqa: E402
-from agents.workers.settings import Evaluated, Result, Settings  # noqa: E402
-from rbs_tf.environments.batched import GymnasiumVectorEnvironment  # noqa: E402
+from agents.storage import best
+from agents.storage.checkpoint import read_newest
+from agents.storage.run_folder import CONFIG
+from agents.workers import build
+from agents.workers.settings import Evaluated, Result, Settings
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 
 class Agent:
@@ -73,6 +63,7 @@ class Agent:
         return cls(run, checkpoint, head)
 
     def __init__(self, run: str | os.PathLike, checkpoint: str = "best", head: str | int | None = None):
+        _require_keras_2()
         self._folder = loading.find(run, checkpoint)
         self._config = configuration.with_names_of_today((self._folder / CONFIG).read_text(errors="replace"))
         environment = self.make_environment()
@@ -262,6 +253,7 @@ def train(
     """
     if others := flags.keys() & {"sweep", "list_envs", "list_settings", "gin_bindings", "help"}:
         raise UsageError(f"train() trains one run, by its `settings`: leave out {', '.join(sorted(others))}.")
+    _require_keras_2()
     given = {"config": os.fspath(config)} | flags
     argv = [
         f"--{name}" if value is True else f"--{name}={value}"
@@ -296,6 +288,14 @@ def train(
     if not results:
         raise KeyboardInterrupt
     return results[0]
+
+
+def _require_keras_2() -> None:
+    if getattr(tf.keras, "__version__", "2") >= "3":  # TensorFlow 2.15 does not say
+        raise UsageError(
+            "The agent needs Keras 2, and TensorFlow has loaded Keras 3: pip install tf-keras, and import Agent or "
+            "train from agents before anything uses tf.keras."
+        )
 
 
 def _is_set(value: Any) -> bool:
