@@ -304,8 +304,6 @@ def _is_set(value: Any) -> bool:
 
 def _literal(name: str, value: Any) -> str:
     """A value as gin reads it."""
-    if isinstance(value, str) and value[:1] in ("@", "%"):
-        return value
     value = value.item() if isinstance(value, np.generic) else value
     try:
         ast.literal_eval(repr(value))
@@ -314,7 +312,7 @@ def _literal(name: str, value: Any) -> str:
             f"settings[{name!r}] = {value!r}: expected a number, a string, True, False, None, a list, tuple or dict "
             "of these, or '@NAME' for what gin knows by that name."
         ) from error
-    return repr(value)
+    return configuration.as_gin(value)
 
 
 def _raise(error: Exception, started: bool) -> NoReturn:

@@ -93,6 +93,11 @@ def _opened(path: str) -> Iterator[types.SimpleNamespace]:
         _being_read.pop()
 
 
+def as_gin(value: Any) -> str:
+    """A value as gin reads it; a string that begins with @ or % is a reference or a macro."""
+    return value if isinstance(value, str) and value[:1] in ("@", "%") else repr(value)
+
+
 def with_names_of_today(text: str) -> str:
     """Replaces names in a configuration that have changed since it was written."""
     for old, new in _RENAMED.items():
