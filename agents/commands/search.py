@@ -58,7 +58,7 @@ class Range(NamedTuple):
         """
         kind = ast.unparse(call.func)
         if kind not in RANGES:
-            raise ValueError(
+            raise RangeError(
                 f"there is no {kind}(...). Expected {', '.join(RANGES)}, a value or a list of values."
             )
         found = cls(kind, tuple(map(ast.literal_eval, call.args)))
@@ -135,34 +135,32 @@ class Study:
                 "or give another folder with --root_dir."
             )
 
-    @property
-    def told(self) -> int:
-        """How many trials are over."""
-        return sum(trial.state.is_finished() for trial in self._study.get_trials(deepcopy=False))
-
     def draw(self, trials: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yields number and values of each trial that is not over: those that were begun, and then new ones.
 
         Args:
           trials: how many there shall be in all.
         """
-        for trial in self._study.get_trials(deepcopy=False):
+        for trial in self._drawn():
             if not trial.state.is_finished():
                 yield trial.number, self._values(trial.params)
-        while (number := len(self._study.get_trials(deepcopy=False))) < trials:
+        while len(self._drawn()) < trials:
             # A sampler for each: what is drawn does not depend on where the search was stopped.
-            seed = int(np.random.SeedSequence(number).generate_state(1)[0])
-            self._study.sampler = self._make_sampler(seed)
+            number = len(self._study.get_trials(deepcopy=False))
+            self._study.sampler = self._make_sampler(int(np.random.SeedSequence(number).generate_state(1)[0]))
             trial = self._study.ask(self._distributions)
             yield trial.number, self._values(trial.params)
+
+    def _drawn(self) -> list[Any]:
+        """The trials so far, without those that were stopped while they drew."""
+        trials = self._study.get_trials(deepcopy=False)
+        return [trial for trial in trials if trial.params.keys() == self._ranges.keys()]
 
     def _make_sampler(self, seed: int) -> Any:
         if self._sampler == "random":
             return self._optuna.samplers.RandomSampler(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # the next is experimental, and what makes trials differ that run at once
+        with warnings.catch_warnings():  # it calls experimental what makes trials differ that run at once
+            warnings.simplefilter("ignore")
             return self._optuna.samplers.TPESampler(seed=seed, constant_liar=True)
 
     def _values(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,9 +173,10 @@ class Study:
     @property
     def best(self) -> tuple[int, float, dict[str, Any]] | None:
         """Number, value and what was drawn of the best trial; None while none is over."""
-        if not self.told:
+        try:
+            best = self._study.best_trial
+        except ValueError:
             return None
-        best = self._study.best_trial
         return best.number, best.value, self._values(best.params)
 
 

@@ -251,7 +251,7 @@ class Search(Grid):
             raise UsageError("A search goes by evaluations: train.final_eval_rounds has to be at least 1.")
         fixed = sweep.axes | {"gin_bindings": sweep.bindings, "maximise": sweep.maximise}
         self._study = search.Study(root, sweep.ranges, sweep.sampler, fixed)
-        self.total, self.done = (count * len(ends[0]) for count in (sweep.trials, self._study.told))
+        self.total, self.done = sweep.trials * len(ends[0]), len(list(root.glob(f"*/{FINISHED}")))
 
     def waiting(self) -> Iterator[tuple[Path, list[str]]]:
         for number, drawn in self._study.draw(self._sweep.trials):
@@ -261,7 +261,6 @@ class Search(Grid):
             updates = self._check(list(runs.values()), list(runs))
             for (folder, arguments), asked in zip(runs.items(), updates, strict=True):
                 if finished(folder, asked):
-                    self.done += 1
                     self.finished(folder)
                 else:
                     yield folder, arguments
