@@ -1,6 +1,7 @@
 """The agent in Python programs: what acts, and what trains."""
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import agents.api
 from agents import Agent, UsageError, train
 from agents.commands import configuration
+from agents.commands.export import save
 from agents.errors import RunFolderError
 from agents.running import embedded
 from agents.storage.run_folder import REPOSITORY
@@ -274,3 +277,28 @@ def test_an_agent_builds_its_own_environments_whatever_is_configured(folder):
         ):
             agent.make_environment(img_height=84)
     assert lengths[0] > 3 and lengths[1] == 2
+
+
+def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
+    """Its `train` asks for what can be asked for; what it would make of it takes minutes."""
+    page = (REPOSITORY / "docs" / "playing.md").read_text()
+    played, exported = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    asked = []
+
+    def run(root_dir):
+        asked.append(
+            (configuration.parameter("train.updates"), configuration.parameter("train.eval_interval"))
+        )
+        return Result(20, 200, 9.0, None)
+
+    monkeypatch.setattr(embedded, "train", run)
+    monkeypatch.setattr(
+        agents.api, "train", lambda *args, **flags: train(*args, **flags)._replace(root_dir=folder)
+    )
+    monkeypatch.chdir(tmp_path)
+    names = {"np": np, "tf": tf}
+    exec(played, names)
+    assert asked == [(20, 10)] and names["agent"].values.shape == (2,)
+    save(names["agent"], tmp_path / "exported")
+    exec(exported, names)
+    assert names["values"].shape == (1, 2) and names["action"].shape == (1,)

@@ -13,7 +13,7 @@ import gin
 import pytest
 
 from agents.commands import search, sweep
-from agents.commands.train import CONFIGS, check_configuration, main
+from agents.commands.train import check_configuration, main
 from agents.errors import UsageError
 from agents.running import processes
 from agents.storage.run_folder import REPOSITORY
@@ -297,11 +297,3 @@ def test_train_py_searches_and_goes_on_after_it_was_killed(tmp_path, capfd):
     out = capfd.readouterr().out
     assert "2 runs in" in out and ", 1 of them finished before" in out
     assert "Trial 1: final_return" in out and "Best: trial" in out
-
-
-def test_the_searches_that_come_along_can_run(tmp_path):
-    for file in (REPOSITORY / "benchmarks" / "sweeps").glob("*search*.sweep"):
-        asked = sweep.read(file)
-        for drawn in search.ends(asked.ranges):
-            runs = asked.runs(tmp_path, "trial", drawn)
-            assert len(check_configuration(list(runs.values()), list(runs), CONFIGS)) == len(runs)
