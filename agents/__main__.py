@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from agents.commands.flags import nearest
-from agents.errors import UsageError
+from agents.errors import EnvironmentFault, UsageError
 from agents.running.startup import quiet
 
 COMMANDS = {
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         program += f" {name}"
         quiet()  # before TensorFlow is imported
         return importlib.import_module(f"agents.commands.{name}").main(arguments)
-    except UsageError as error:
+    except (UsageError, EnvironmentFault) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ from agents.diagnostics import batch_means, torso_activity
 from agents.heads import Heads
 from agents.policy import MultiHeadPolicy
 from agents.tags import PROBABILITY
-from agents.targets import Sequence, SequenceShape, Steps, sequence_spec, unpacked
+from agents.targets import Sequence, SequenceShape, Steps, rows_of, sequence_spec, unpacked
 from agents.update import Network, TDLoss, first_priorities, td_loss, transitions
 from networks.recurrent_core import State
 from networks.recurrent_q_network import RecurrentQNetwork
@@ -266,9 +266,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         These carry the gradient behind the burn-in, and end where `td_loss` asks for no more.
         """
         burn_in = self.shape.burn_in
-        features = self.network.features(observation[:, burn_in : self._online_rows], training=True)
+        features = self.network.features(rows_of(observation, burn_in, self._online_rows), training=True)
         if burn_in:
-            burnt_in = tf.stop_gradient(self.network.features(observation[:, :burn_in]))
+            burnt_in = tf.stop_gradient(self.network.features(rows_of(observation, 0, burn_in)))
             features = tf.concat([burnt_in, features], axis=1)
         return features, self.target_network.features(observation)
 
@@ -315,15 +315,19 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.network.set_torso_from(self.real_observations(sequences))
         self._replace_target()
 
-    def real_observations(self, sequences: list[Sequence]) -> tf.Tensor:
-        """Observations [N, ...] of the rows behind the burn-in that begin a transition, without padding."""
-        rows = slice(self.shape.burn_in, self.shape.rows - 1)
+    def real_observations(self, sequences: list[Sequence]) -> Any:
+        """Observations [N, ...], by name or not, of the rows behind the burn-in that begin a transition, unpadded."""
+        rows = self.shape.burn_in, self.shape.rows - 1
         all_steps = [unpacked(sequence, self.time_step_spec.observation).steps for sequence in sequences]
-        real = [
-            tf.boolean_mask(steps.observation[:, rows], tf.transpose(transitions(steps, self.shape)))
-            for steps in all_steps
-        ]
-        return tf.concat(real, axis=0)
+        real = []
+        for steps in all_steps:
+            mask = tf.transpose(transitions(steps, self.shape))
+            real.append(
+                tf.nest.map_structure(
+                    lambda part, mask=mask: tf.boolean_mask(part, mask), rows_of(steps.observation, *rows)
+                )
+            )
+        return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *real)
 
     def shared_gradient_norms(self, sequence: Sequence) -> tf.Tensor:
         """Norm of each head's own gradient in the weights that all heads share: float32 [H].

@@ -199,17 +199,35 @@ class Agent:
         action = step.action.numpy()
         return action if batch else int(action[0])
 
-    def _batched(self, observation: Any) -> tuple[np.ndarray, tuple[int, ...]]:
-        """The observation as a batch in the dtype of its spec; and (N,), or () if it was of one environment."""
-        array, spec = np.asarray(observation), self.observation_spec
+    def _batched(self, observation: Any) -> tuple[Any, tuple[int, ...]]:
+        """The observation as a batch in the dtypes of its spec; and (N,), or () if it was of one environment."""
+        spec = self.observation_spec
+        if not isinstance(spec, dict):
+            return self._batched_array("the observation", observation, spec)
+        if not isinstance(observation, Mapping) or observation.keys() != spec.keys():
+            raise ValueError(
+                f"{self.name}: the observation is no dictionary of {', '.join(map(repr, spec))}."
+            )
+        of = {
+            name: self._batched_array(f"observation[{name!r}]", observation[name], spec[name])
+            for name in spec
+        }
+        if len(batches := {batch for _, batch in of.values()}) > 1:
+            raise ValueError(
+                f"{self.name}: arrays of the observation are of different numbers of environments."
+            )
+        return {name: array for name, (array, _) in of.items()}, batches.pop()
+
+    def _batched_array(self, what: str, given: Any, spec: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+        array = np.asarray(given)
         outer = array.ndim - len(spec.shape)
         seen = array.view(np.uint8) if array.dtype == bool else array
         fits = outer in (0, 1) and array.shape[outer:] == spec.shape
         if not fits or not np.can_cast(seen.dtype, spec.dtype, "same_kind"):
             expected = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
             raise ValueError(
-                f"{self.name}: the observation is {array.dtype} {list(array.shape)}: expected {expected}, or such ones "
-                "of N environments, [N, ...]."
+                f"{self.name}: {what} is {array.dtype} {list(array.shape)}: expected {expected}, or such ones of N "
+                "environments, [N, ...]."
             )
         return seen.astype(spec.dtype, copy=False).reshape(-1, *spec.shape), array.shape[:outer]
 

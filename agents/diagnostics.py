@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from agents.tags import DEAD, LOSS, SCALED, SPREAD, UNSCALED
-from agents.targets import SequenceShape, of_all_replicas
+from agents.targets import SequenceShape, of_all_replicas, rows_of
 from agents.update import TDLoss
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf.return_scaling import summed_over_replicas
@@ -50,10 +50,10 @@ def torso_activity(
       shape: their layout.
       due: bool []; where it is false, nothing is computed and all is 0.
     """
-    names, rows = network.torso_layers, slice(shape.burn_in, shape.burn_in + shape.length)
+    names, rows = network.torso_layers, (shape.burn_in, shape.burn_in + shape.length)
     dead, spread = tf.cond(
         due,
-        lambda: network.torso_activity(observation[:, rows]),
+        lambda: network.torso_activity(rows_of(observation, *rows)),
         lambda: (tf.zeros(len(names)), 0.0),
     )
     shares = {f"{DEAD}/{name}": share for name, share in zip(names, tf.unstack(dead), strict=True)}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from rbs_tf.errors import EnvironmentFault as EnvironmentFault
+
 
 class UsageError(Exception):
     """A request that cannot be met; the message says what can."""
@@ -12,10 +14,6 @@ class UsageError(Exception):
 
 class RunFolderError(RuntimeError):
     """A run folder that cannot be used; the message names it and says what to do."""
-
-
-class EnvironmentFault(RuntimeError):
-    """An environment did what it must not; the message names it, its step, and who played there."""
 
 
 def local_path(path: str | os.PathLike) -> str:

@@ -14,11 +14,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from rbs_tf.settings import Setting, configurable
+
+_LONG, _HALVES = 20_000, 4096  # bytes, see `_padded`
 
 
 class Steps(NamedTuple):
@@ -50,7 +54,7 @@ class Sequence(NamedTuple):
     table_size: Any  # int64 [B], sequences in the table at the draw
 
 
-def sequence_spec(observation: tf.TensorSpec, state: tuple[tf.TensorSpec, tf.TensorSpec]) -> Sequence:
+def sequence_spec(observation: Any, state: tuple[tf.TensorSpec, tf.TensorSpec]) -> Sequence:
     """Of one row and one window, without batch and time."""
     scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
     steps = Steps(scalar_int, observation, scalar_int, scalar_float, scalar_float)
@@ -105,16 +109,70 @@ class SequenceShape:
         return range(0, max(1, transitions - self.length + self.period), self.period)
 
 
-def unpacked(sequence: Sequence, spec: tf.TensorSpec) -> Sequence:
-    """The same with observations [B, L, ...] as `spec` has one of them; nothing to do where they are no `Packed`."""
-    packed = sequence.steps.observation
-    if not isinstance(packed, Packed):
-        return sequence
-    observation = tf.gather(packed.pieces, packed.numbers)
-    if observation.dtype != spec.dtype:
-        observation = tf.bitcast(observation, spec.dtype)
-    observation = tf.reshape(observation, (-1, packed.numbers.shape[1], *spec.shape))
+def unpacked(sequence: Sequence, spec: Any) -> Sequence:
+    """The same with observations [B, L, ...] as `spec` has one of them, which may be arrays by name.
+
+    Nothing to do where they are no `Packed` and no bytes of `side_by_side`.
+    """
+    observation = sequence.steps.observation
+    if isinstance(observation, Packed):
+        packed, stored = observation, stored_spec(spec)
+        observation = tf.gather(packed.pieces, packed.numbers)
+        if observation.dtype != stored.dtype:
+            observation = tf.bitcast(observation, stored.dtype)
+        observation = tf.reshape(observation, (-1, packed.numbers.shape[1], *stored.shape))
+    if isinstance(spec, Mapping) and not isinstance(observation, Mapping):
+        observation = _by_name(observation, spec)
     return sequence._replace(steps=sequence.steps._replace(observation=observation))
+
+
+def rows_of(observation: Any, start: int, end: int) -> Any:
+    """Rows [B, start:end, ...] of windows' observations, by name where they have names."""
+    return tf.nest.map_structure(lambda part: part[:, start:end], observation)
+
+
+# Arrays by name travel from the collector to the learner as one row of bytes: whatever stores, compresses or copies an
+# observation needs to know of one array only.
+
+
+def stored_spec(spec: Any) -> tf.TensorSpec:
+    """How an observation is stored: as it is, or uint8 [bytes] if it is arrays by name."""
+    if not isinstance(spec, Mapping):
+        return spec
+    return tf.TensorSpec((_padded(sum(map(_bytes, spec.values()))),), tf.uint8, "observation")
+
+
+def side_by_side(observation: Any) -> np.ndarray:
+    """Observations [N, ...] as they are stored: arrays by name as their bytes, sorted by name, uint8 [N, bytes]."""
+    if not isinstance(observation, Mapping):
+        return observation
+    parts = [observation[name] for name in sorted(observation)]
+    rows = [np.ascontiguousarray(part).reshape(len(part), -1).view(np.uint8) for part in parts]
+    size = sum(row.shape[1] for row in rows)
+    return np.concatenate([*rows, np.zeros((len(parts[0]), _padded(size) - size), np.uint8)], axis=1)
+
+
+def _by_name(stored: tf.Tensor, spec: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor]:
+    """The inverse of `side_by_side`, for [..., bytes], of which one outer dimension may be unknown."""
+    outer = [-1 if size is None else size for size in stored.shape[:-1]]
+    found, start = {}, 0
+    for name in sorted(spec):
+        part, size = spec[name], _bytes(spec[name])
+        row, start = stored[..., start : start + size], start + size
+        if part.dtype.size > 1:
+            row = tf.reshape(row, (*outer, size // part.dtype.size, part.dtype.size))
+        row = row if part.dtype == tf.uint8 else tf.bitcast(row, part.dtype)
+        found[name] = tf.reshape(row, (*outer, *part.shape))
+    return found
+
+
+def _bytes(spec: tf.TensorSpec) -> int:
+    return spec.shape.num_elements() * spec.dtype.size
+
+
+def _padded(size: int) -> int:
+    """Bytes of a row: long ones can be halved until their pieces are as short as compression wants them."""
+    return size if size < _LONG else -(-size // _HALVES) * _HALVES
 
 
 def n_step_targets(

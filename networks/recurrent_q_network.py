@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from networks.dueling_heads import DuelingHeads
 from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
-from networks.torsos import Normalisation, Torso, torso_for
+from networks.torsos import Normalisation, PartsTorso, Torso, activations, layer_names, torso_for
 from rbs_tf.settings import Setting, configurable
 
 
@@ -41,13 +41,13 @@ class RecurrentQNetwork(network.Network):
     `copy()` builds a network with weights of its own from the same arguments; with a seed they start equal.
 
     Args:
-      input_tensor_spec: tuple of three specs: observation, previous action (int32 scalar), previous reward
-        (float32 scalar).
+      input_tensor_spec: tuple of three specs: observation (or those of arrays by name), previous action (int32
+        scalar), previous reward (float32 scalar).
       num_actions: A.
       num_heads: H.
       torso: factory, called as `torso(seed=...)`, of a layer from observations [N, ...] to float32 [N, D];
         see `networks.torsos`. In gin: `RecurrentQNetwork.torso = @networks.small_torso`, without parentheses.
-        None chooses by the observation's shape, see `torso_for`.
+        None chooses by the observation's shape, see `torso_for`; for arrays by name a torso for each, see `PartsTorso`.
       image_torso: likewise, where `torso` is None and observations are images [height, width, channels].
       normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
         which keeps its units alive, see `networks.torsos.Torso.normalise`; "centre_and_scale": and each unit's sum
@@ -105,10 +105,24 @@ class RecurrentQNetwork(network.Network):
         state = tf.TensorSpec((lstm_units,), tf.float32)
         super().__init__(input_tensor_spec, state_spec=(state, state), name=name)
         self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action
-        self._observes_flags = _holds_flags(self.input_tensor_spec[0])
         torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
-        self._torso = (torso or torso_for(input_tensor_spec[0], image_torso))(seed=torso_seed)
-        if isinstance(self._torso, Torso):
+        observation = input_tensor_spec[0]
+        if torso is None and isinstance(observation, Mapping):
+            seeds = split_seed(torso_seed, len(observation))
+            parts = zip(sorted(observation), seeds, strict=True)
+            self._torso = PartsTorso(
+                {name: torso_for(observation[name], image_torso)(seed=part_seed) for name, part_seed in parts}
+            )
+        else:
+            self._torso = (torso or torso_for(observation, image_torso))(seed=torso_seed)
+            if isinstance(observation, Mapping) and isinstance(self._torso, Torso):
+                raise ValueError(
+                    f"RecurrentQNetwork.torso is a {type(self._torso).__name__}, which takes one array, and "
+                    f"observations have the parts {', '.join(sorted(observation))}. Leave it out: each gets its "
+                    "own, and RecurrentQNetwork.image_torso chooses that of images"
+                )
+        ours = self._torso.is_ours if isinstance(self._torso, PartsTorso) else isinstance(self._torso, Torso)
+        if ours:
             self._torso.normalise(normalise_torso)
         elif normalise_torso != "none":
             raise ValueError(
@@ -200,21 +214,23 @@ class RecurrentQNetwork(network.Network):
         # Observations are by far the largest tensors: batch and time are merged where they lie, and only the
         # features are turned time-major for the core.
         merged = self._merged(observation)
-        outer = tf.shape(observation)[: observation.shape.rank - merged.shape.rank + 1]
+        part, merged_part = (tf.nest.flatten(of)[0] for of in (observation, merged))
+        outer = tf.shape(part)[: part.shape.rank - merged_part.shape.rank + 1]
         asks = {"training": training} if self._torso_asks_for_training else {}
         features = self._torso(merged, **asks)
         return tf.reshape(features, tf.concat([outer, features.shape[1:]], axis=0))
 
-    def _merged(self, observation: tf.Tensor) -> tf.Tensor:
+    def _merged(self, observation: Any) -> Any:
         """[B, ...] or [B, T, ...] -> [N, ...], as the torso takes them."""
-        rank = self.input_tensor_spec[0].shape.rank
-        merged = tf.reshape(observation, (-1, *observation.shape[observation.shape.rank - rank :]))
-        return tf.cast(merged, tf.bool) if self._observes_flags else merged
+        spec = self.input_tensor_spec[0]
+        if isinstance(spec, Mapping):
+            return {name: _merged(observation[name], spec[name]) for name in sorted(spec)}
+        return _merged(observation, spec)
 
     @property
     def torso_layers(self) -> list[str]:
         """Names of the torso's layers if it is a `networks.torsos.Torso`, else only of its features."""
-        return self._torso.layer_names if isinstance(self._torso, Torso) else ["features"]
+        return layer_names(self._torso)
 
     def torso_activity(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """How much of the torso is in use on observations [B, ...] or [B, T, ...].
@@ -224,10 +240,10 @@ class RecurrentQNetwork(network.Network):
           standard deviation of its features over the observations, mean over units: float32.
         """
         merged = self._merged(observation)
-        is_ours = isinstance(self._torso, Torso)
-        outputs = self._torso.activations(merged) if is_ours else [self._torso(merged)]
+        outputs = activations(self._torso, merged)
+        features = self._torso(merged) if isinstance(self._torso, PartsTorso) else outputs[-1]
         dead = [tf.reduce_all(tf.equal(x, 0.0), axis=range(len(x.shape) - 1)) for x in outputs]
-        spread = tf.reduce_mean(tf.math.reduce_std(tf.cast(outputs[-1], tf.float32), axis=0))
+        spread = tf.reduce_mean(tf.math.reduce_std(tf.cast(features, tf.float32), axis=0))
         return tf.stack([tf.reduce_mean(tf.cast(x, tf.float32)) for x in dead]), spread
 
     @property
@@ -263,6 +279,12 @@ class RecurrentQNetwork(network.Network):
         hidden, state = self._core(features, first, state)
         q_values = self.heads(self._linear(hidden))
         return swap_batch_and_time(q_values) if sequences else q_values, state
+
+
+def _merged(observation: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
+    own = observation.shape[observation.shape.rank - spec.shape.rank :]
+    merged = tf.reshape(observation, (-1, *own))
+    return tf.cast(merged, tf.bool) if _holds_flags(spec) else merged
 
 
 def _holds_flags(spec: tf.TensorSpec) -> bool:

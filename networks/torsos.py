@@ -7,7 +7,7 @@ builds its own. `ConvTorso`, `MlpTorso`, `atari_torso`, `dqn_torso` and `small_t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import tensorflow as tf
@@ -115,6 +115,58 @@ class Torso(tf.keras.layers.Layer):
     def _scaled(self, observation: tf.Tensor) -> tf.Tensor:
         scaled = tf.cast(observation, self.compute_dtype)
         return scaled / 255.0 if observation.dtype == tf.uint8 else scaled
+
+
+class PartsTorso(Torso):
+    """A torso for each part of an observation, arrays [N, ...] by name; their features follow one another.
+
+    Args:
+      torsos: by the parts' names.
+      name: of the layer.
+    """
+
+    def __init__(self, torsos: Mapping[str, tf.keras.layers.Layer], name: str = "parts_torso"):
+        super().__init__(name=name)
+        self._of_parts = dict(torsos)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether all of them are of this module."""
+        return all(isinstance(torso, Torso) for torso in self._of_parts.values())
+
+    def normalise(self, how: Normalisation) -> None:
+        for torso in self._of_parts.values():
+            torso.normalise(how)
+
+    @property
+    def layer_names(self) -> list[str]:
+        of_parts = self._of_parts.items()
+        return [f"{part}/{layer}" for part, torso in of_parts for layer in layer_names(torso)]
+
+    def call(self, observation: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        return tf.concat([torso(observation[part]) for part, torso in self._of_parts.items()], axis=-1)
+
+    def activations(self, observation: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        of_parts = self._of_parts.items()
+        return [output for part, torso in of_parts for output in activations(torso, observation[part])]
+
+    @property
+    def is_set_from_data(self) -> bool:
+        return self.is_ours and any(torso.is_set_from_data for torso in self._of_parts.values())
+
+    def set_from(self, observation: Mapping[str, tf.Tensor]) -> None:
+        for part, torso in self._of_parts.items():
+            torso.set_from(observation[part])
+
+
+def layer_names(torso: tf.keras.layers.Layer) -> list[str]:
+    """Names of the layers of a `Torso`, else only of its features."""
+    return torso.layer_names if isinstance(torso, Torso) else ["features"]
+
+
+def activations(torso: tf.keras.layers.Layer, observation: Any) -> list[tf.Tensor]:
+    """What each of these layers puts out."""
+    return torso.activations(observation) if isinstance(torso, Torso) else [torso(observation)]
 
 
 @configurable(module="networks")

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,7 +82,19 @@ def _module(agent: Agent) -> tf.Module:
         hidden, cell = (tf.zeros((batch_size, size)) for size in units)
         return {"hidden": hidden, "cell": cell, "previous_action": tf.fill((batch_size,), -1)}
 
-    signature = [tf.TensorSpec((None, *spec.shape), spec.dtype, "observation")]
+    def batched(spec: Any, name: str) -> tf.TensorSpec:
+        return tf.TensorSpec((None, *spec.shape), spec.dtype, name)
+
+    signature: list[Any] = (
+        [batched(spec, "observation")]
+        if not isinstance(spec, dict)
+        else [
+            {
+                part: batched(of_part, re.sub(r"\W", "_", f"observation_{part}"))
+                for part, of_part in spec.items()
+            }
+        ]
+    )
     for name in ("reward", "discount"):
         signature.append(tf.TensorSpec((None,), tf.float32, name))
     signature.append(tf.TensorSpec((None,), tf.int32, "step_type"))
@@ -107,10 +120,17 @@ def _description(agent: Agent) -> dict[str, Any]:
         for name in inspect.signature(environments.make).parameters:
             with contextlib.suppress(ValueError):  # of what is not bound
                 settings[name] = gin.query_parameter(f"environments.make.{name}")
+
+    def described(spec: Any) -> dict[str, Any]:
+        return {"shape": list(spec.shape), "dtype": np.dtype(spec.dtype).name}
+
+    parts = (
+        {name: described(part) for name, part in spec.items()} if isinstance(spec, dict) else described(spec)
+    )
     return {
         "environment": agent.name,
         "environment_settings": settings,
-        "observation": {"shape": list(spec.shape), "dtype": np.dtype(spec.dtype).name},
+        "observation": parts,
         "num_actions": agent.num_actions,
         "heads": list(heads.names),
         "acting_head": heads.names[agent.head],

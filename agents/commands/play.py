@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,8 @@ def moments(
       episodes: how many in all.
       max_steps: environment steps after which an episode is cut.
     """
+    import tensorflow as tf
+
     batch = environment.batch_size
     episode = 1 + np.arange(batch)  # which one each environment plays
     while np.any(episode <= episodes):
@@ -64,7 +67,7 @@ def moments(
                 yield Moment(
                     int(episode[index]),
                     int(steps[index]),
-                    time_step.observation[index],
+                    tf.nest.map_structure(operator.itemgetter(index), time_step.observation),
                     float(reward[index]),
                     float(score[index]),
                     values[index],

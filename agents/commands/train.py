@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import functools
 import json
@@ -91,7 +92,7 @@ def main(
         if options.sweep:
             return _sweep(options, argv, configs)
         if options.env:
-            _check_environment(options.env)
+            _check_environment(options.env, only_name=True)  # its arguments may stand in the configuration
         if run is None:
             run = _mode(options)
         scaling = _configure(options, configs)
@@ -200,16 +201,19 @@ def check_configuration(
     """
     # All of each kind, the quickest first: misspelt names are answered before TensorFlow is there.
     options = [_options(command, configs) for command in commands]
-    checked = {option.env for option in options} - {None}
-    for name in checked:
-        _check_environment(name)
+    for name in {option.env for option in options} - {None}:
+        _check_environment(name, only_name=True)
     _mode(options[0])
-    updates = []
+    updates, checked = [], set()
     for option, folder in zip(options, folders, strict=True):
         _configure(option, configs)
-        if training_parameter("env") not in checked:
+        bound = {
+            name: value for name, value in configuration.bound() if name.startswith("environments.make.")
+        }
+        environment = training_parameter("env"), repr(bound)
+        if environment not in checked:
             _check_environment(training_parameter("env"))
-            checked.add(training_parameter("env"))
+            checked.add(environment)
         _check_evaluation()
         try:
             run_folder.check_goes_on(folder)
@@ -237,6 +241,12 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
         help=f"{_listed(configs)}, or a .gin file (%(default)s)",
     )
     flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
+    flag(
+        "--env_kwargs",
+        type=_arguments,
+        metavar="'NAME=VALUE, ...'",
+        help="arguments of a Gymnasium environment, as is_slippery=False (sets environments.make.env_kwargs)",
+    )
     names = f"{' | '.join(scalings)}, or a .gin file (the config's own)"
     flag("--scaling", type=local_path, metavar="NAME", help=names)
     flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
@@ -294,6 +304,19 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     return options
 
 
+def _arguments(text: str) -> dict[str, Any]:
+    """is_slippery=False, map_name="8x8" -> a dictionary."""
+    try:
+        call = ast.parse(f"dict({text})", mode="eval").body
+        assert isinstance(call, ast.Call) and not call.args
+        return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError, AssertionError) as error:
+        raise argparse.ArgumentTypeError(
+            f"expected NAME=VALUE, ... with values as Python writes them, got {text}. Write for example: "
+            "--env_kwargs='is_slippery=False, map_name=\"8x8\"'"
+        ) from error
+
+
 def _config_file(name: str, configs: Path) -> Path:
     path = Path(name) if name.endswith(".gin") else configs / f"{name}.gin"
     if not path.is_file():
@@ -316,6 +339,8 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
     bindings += [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
     if options.replay:
         bindings.append(f"Replay.backend = {options.replay!r}")
+    if options.env_kwargs is not None:
+        bindings.append(f"environments.make.env_kwargs = {options.env_kwargs!r}")
     parse([options.config], bindings + options.gin_bindings, configs.parent)
     settings.check()
     if _is_distributed(options) and parameter("Replay.backend") == "local":
@@ -349,7 +374,7 @@ def _check_evaluation() -> None:
             raise UsageError(str(error).replace(asked, f"train.eval_{asked}")) from error
 
 
-def _check_environment(name: str, **options: Any) -> None:
+def _check_environment(name: str, only_name: bool = False, **options: Any) -> None:
     """Makes the environment once: what is wrong with it is to be known before a run folder exists."""
     with gin.unlock_config():  # for TF-Agents, imported with the first environment, registers configurables
         import gymnasium
@@ -357,9 +382,11 @@ def _check_environment(name: str, **options: Any) -> None:
         from rbs_tf import environments
 
         try:
+            if only_name:
+                return environments.check_name(name)
             with contextlib.closing(environments.make(name, **options)) as environment:
                 _ = environment.num_actions  # a ValueError for actions that cannot be counted
-        except (ValueError, ImportError, gymnasium.error.Error) as error:
+        except (ValueError, ImportError, EnvironmentFault, gymnasium.error.Error) as error:
             raise UsageError(str(error)) from error
         except (Exception, SystemExit) as error:
             raise UsageError(f"{name} cannot be made: {type(error).__name__}: {error}") from error

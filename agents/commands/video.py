@@ -232,10 +232,14 @@ def game_picture(environment: Any, observation: np.ndarray) -> Image.Image | Non
     """
     if isinstance(environment, WithCamera):
         return _enlarged(environment.frame)
+    spec = environment.observation_spec()
+    if isinstance(observation, dict):
+        name = next(name for name in sorted(observation) if observation[name].ndim == 3)
+        observation, spec = observation[name], spec[name]
     if observation.dtype != np.uint8 or observation.ndim != 3:
         return _rendered(environment)
     channels = observation.shape[-1]
-    if np.all(environment.observation_spec().maximum <= 1):
+    if np.all(spec.maximum <= 1):
         hues = (colorsys.hsv_to_rgb(index / channels, 0.65, 1.0) for index in range(channels))
         colors = np.array([(0.0, 0.0, 0.0), *hues]) * 255
         topmost = np.max(observation * np.arange(1, channels + 1, dtype=np.uint8), axis=-1)

@@ -91,6 +91,13 @@ class Progress:
             self._said.add(text)
             self.say(text)
 
+    def playing(self, words: str) -> None:
+        """Shows in place of the progress, now and then, what an evaluation has come to, for it may take long."""
+        now = self._clock()
+        if words and now - self._drawn >= self._interval:
+            self._drawn = now
+            self._write(f"\r{words}\x1b[K" if self._refreshed else f"{words}\n")
+
     def done(self) -> None:
         """Draws the last state and ends the line."""
         self._draw(self._clock())

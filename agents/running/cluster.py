@@ -370,6 +370,7 @@ class ClusterRun:
                 scales = self._outcome(self._learner).get("loss_scales")
                 self._evaluator.host.tell.remote("note_loss_scales", scales)
                 self._evaluator.host.tell.remote("finish")
+                self._progress.playing(self._evaluator.status.get("playing", ""))
         learner, evaluator = (self._outcome(member) for member in (self._learner, self._evaluator))
         updates, steps = learner.get("updates", 0), learner.get("steps", 0)
         eval_return = evaluator.get("eval_return")

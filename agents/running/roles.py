@@ -293,6 +293,7 @@ class EvaluatorRole(Acting):
             "head": self._agent.heads.names[head],
             "game": self._own_environment.game,
             "steps": self._evaluations.steps,
+            "playing": self._evaluations.playing,
         }
 
     def _evaluate(self, rounds: int) -> None:

@@ -13,9 +13,11 @@ from tf_agents.specs import tensor_spec
 from tf_agents.train.utils import strategy_utils
 
 from agents.agent import RecurrentMultiHeadAgent
+from agents.errors import EnvironmentFault
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import LOCAL, Replay, chosen_backend
 from agents.storage.checkpoint import Checkpointer
+from agents.targets import stored_spec
 from agents.workers.collector import Collector
 from agents.workers.learner import Learner
 from agents.workers.settings import Settings
@@ -34,8 +36,17 @@ def build_environment(
 
     Raises:
       ValueError: what `environments.make` raises; actions that cannot be counted.
+      EnvironmentFault: a copy cannot be made.
     """
-    environment = environments.make(settings.train.env, num_envs=num_envs, seed=seed, **options)
+    training = settings.train
+    try:
+        environment = environments.make(training.env, num_envs=num_envs, seed=seed, **options)
+    except EnvironmentFault as error:
+        what, *_ = str(error).splitlines()  # without gin's trail
+        raise EnvironmentFault(
+            f"{what}. At once there are train.num_envs = {training.num_envs} copies for training and train.eval_envs = "
+            f"{training.eval_envs} for evaluation: lower both if there cannot be so many"
+        ) from error
     try:
         environment.num_actions  # noqa: B018
     except ValueError:
@@ -143,7 +154,7 @@ def build_replay(
     num_heads = len(settings.heads)
     parts = (
         settings.shape,
-        tensor_spec.from_spec(environment.time_step_spec()).observation,
+        stored_spec(tensor_spec.from_spec(environment.time_step_spec()).observation),
         build_network(settings, environment).state_spec,
         num_heads,
         settings.train.scaling(num_heads).moments_class,

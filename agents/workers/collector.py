@@ -18,7 +18,7 @@ from agents.policy import PolicyInfo
 from agents.replay.replay import Episode, Replay
 from agents.replay.rows import Piece, Rows, SequenceCutter
 from agents.storage.state import State, joined, joined_in_order, numbered, part
-from agents.targets import SequenceShape, Steps
+from agents.targets import SequenceShape, Steps, side_by_side
 from agents.workers.faults import check_finite, time_step_of
 from agents.workers.step_statistics import Reports
 from rbs_tf import ReturnMoments
@@ -106,6 +106,15 @@ class Collector:
         self.episodes += len(episodes)
         return episodes
 
+    def begin(self) -> None:
+        """Resets the environment, if nothing has before; the first run does it otherwise.
+
+        Raises:
+          EnvironmentFault: see `run`.
+        """
+        if self._time_step is None:
+            self._time_step = self._from_environment(0, self._environment.reset)
+
     def state(self) -> State | None:
         """Returns what `restore` needs, together with the environment's own state.
 
@@ -118,7 +127,7 @@ class Collector:
         return joined(
             {
                 "counts": numbered(np.array(count, np.int64) for count in counts),
-                "time_step": numbered(self._time_step),
+                "time_step": numbered(tf.nest.flatten(self._time_step)),
                 "policy": numbered(tf.nest.flatten(self._policy_state)),
                 "reports": self._reports.state(),
                 "cutters": joined_in_order(cutter.state() for cutter in self._cutters),
@@ -130,9 +139,16 @@ class Collector:
         """Goes on where another collector was, before the first run; the environment has been restored already.
 
         What that one had handed to the replay is not written again: it is in the replay's own checkpoint.
+
+        Raises:
+          ValueError: it is of another number of environments; nothing has been restored.
         """
+        count, now = len(state["time_step/0"]), self._environment.batch_size
+        if count != now:
+            raise ValueError(f"the collector's state is of {count} environments, and there are {now}")
         self.environment_steps, self.episodes, self._rounds_steps = map(int, part(state, "counts").values())
-        self._time_step = ts.TimeStep(*part(state, "time_step").values())
+        of_spec, arrays = self._environment.time_step_spec(), part(state, "time_step").values()
+        self._time_step = tf.nest.pack_sequence_as(of_spec, list(arrays))
         policy_state = map(tf.constant, part(state, "policy").values())
         self._policy_state = tf.nest.pack_sequence_as(self._policy_state, list(policy_state))
         self._reports.restore(part(state, "reports"))
@@ -146,15 +162,16 @@ class Collector:
             writer.close()
 
     def _collect(self, num_steps: int) -> Rows:
-        if self._time_step is None:
-            self._time_step = self._from_environment(0, self._environment.reset)
+        self.begin()
         rows = self._rows
         for index in range(num_steps):
             time_step = self._time_step
-            action = self._act(ts.TimeStep(*map(tf.constant, time_step)), self._policy_state)
+            assert time_step is not None
+            action = self._act(tf.nest.map_structure(tf.constant, time_step), self._policy_state)
             info: PolicyInfo = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
             # The fields of a time step and of `PolicyInfo` are named as the columns.
             row = time_step._asdict() | info._asdict()
+            row["observation"] = side_by_side(time_step.observation)
             row["core_state"] = np.concatenate(info.core_state, axis=-1)
             if rows is None or len(rows) != num_steps:
                 room = {name: np.empty((num_steps, *of.shape), of.dtype) for name, of in row.items()}
@@ -171,6 +188,8 @@ class Collector:
         self.activity = "environment", time.monotonic()
         where = f"{self._name}, environments' step {self._rounds_steps + row}"
         time_step = time_step_of(self._environment, where, call, *args)
+        if isinstance(time_step.observation, dict):  # bytes, from here on
+            check_finite(time_step.reward[None], time_step.observation, self._name, self._rounds_steps + row)
         self.activity = "acting", time.monotonic()
         return time_step
 

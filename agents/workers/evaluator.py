@@ -66,6 +66,7 @@ class Evaluator:
         self._heads, self._scaling = heads, scaling
         self._act = tf.function(policy.action, autograph=False)
         self.steps = 0  # of the batch, in all evaluations
+        self.playing = ""  # what the evaluation in progress has come to, in words
 
     def run(
         self, episodes_per_environment: int = 1, stopped: Callable[[], bool] = lambda: False
@@ -78,11 +79,16 @@ class Evaluator:
         batch, played = self._environment.batch_size, 0
         time_step = self._step(0, self._environment.reset)
         policy_state = self._policy.get_initial_state(batch)
-        returns, lengths, errors = [], [], []
+        returns: list[float] = []
+        lengths, errors = [], []
         to_play = np.full(batch, episodes_per_environment)
         # Reward, discount and values of every step of an episode.
         histories: list[list] = [[] for _ in range(batch)]
         while to_play.any():
+            self.playing = (
+                f"evaluating: {played:,} steps of {batch} environments, {len(returns)} episodes over; "
+                f"one is cut after {self._max_steps:,}"
+            )
             if stopped():
                 return None
             result = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), policy_state)
@@ -106,7 +112,9 @@ class Evaluator:
 
     def _step(self, played: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
         time_step = time_step_of(self._environment, f"evaluation, environments' step {played}", call, *args)
-        check_finite(time_step.reward[None], np.asarray(time_step.observation)[None], "evaluation", played)
+        observation = time_step.observation
+        observation = observation if isinstance(observation, dict) else np.asarray(observation)[None]
+        check_finite(time_step.reward[None], observation, "evaluation", played)
         return time_step
 
     def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -177,6 +185,11 @@ class Evaluations:
         self._write(update, evaluation, head, loss_scales)
         self.best.offer(update, evaluation.returns, self._agent.acting_variables)
         return self.last_return
+
+    @property
+    def playing(self) -> str:
+        """What the evaluation in progress has come to, in words."""
+        return self._evaluator.playing
 
     @property
     def steps(self) -> int:

@@ -11,7 +11,7 @@
 from rbs_tf.extras import needed_by
 
 with needed_by("rbs_tf.environments"):
-    from rbs_tf.environments.factory import make
+    from rbs_tf.environments.factory import check_name, make
     from rbs_tf.environments.names import list_environments
     from rbs_tf.environments.rewards import (
         DriftRewards,
@@ -27,6 +27,7 @@ __all__ = [
     "ScaleRewards",
     "ShapedRewards",
     "SpikeRewards",
+    "check_name",
     "list_environments",
     "make",
 ]

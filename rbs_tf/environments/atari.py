@@ -16,13 +16,15 @@ from rbs_tf.returns import LONGEST_EPISODE
 class Frames(gymnasium.vector.VectorWrapper):
     """ALE's stack of frames as one image: uint8 [N, stack, height, width(, 3)] -> [N, height, width, channels].
 
-    With `fire_on_new_life` the action given to an environment whose life has just begun becomes FIRE. With
-    `terminal_on_life_loss` `info["life_lost"]` says which environments have lost a life, bool [N].
+    With `fire_on_new_life` the action given to an environment whose life has just begun becomes FIRE.
+
+    Attributes:
+      life_lost: which environments have lost a life in the last step, bool [N].
     """
 
     env: AtariVectorEnv
 
-    def __init__(self, env: AtariVectorEnv, fire_on_new_life: bool, terminal_on_life_loss: bool):
+    def __init__(self, env: AtariVectorEnv, fire_on_new_life: bool):
         super().__init__(env)
         frames = env.single_observation_space
         assert isinstance(frames, gymnasium.spaces.Box)
@@ -34,10 +36,8 @@ class Frames(gymnasium.vector.VectorWrapper):
         )
         actions, fire = list(env.ale.get_action_set()), ale_py.Action.FIRE
         self._fire = actions.index(fire) if fire_on_new_life and fire in actions else None
-        self._tells = terminal_on_life_loss
         self._lives = np.zeros(env.num_envs, np.int64)
-        self._new_life = np.zeros(env.num_envs, bool)
-        self._ended = np.zeros(env.num_envs, bool)
+        self._new_life, self._ended, self.life_lost = np.zeros((3, env.num_envs), bool)
 
     def reset(  # type: ignore[override]  # VectorWrapper's hints are of type variables that nothing binds
         self, *, seed: list[int] | None = None, options: dict[str, Any] | None = None
@@ -56,11 +56,9 @@ class Frames(gymnasium.vector.VectorWrapper):
             actions = np.where(self._new_life, self._fire, actions)
         frames, rewards, terminated, truncated, info = self.env.step(actions)
         lives = np.array(info["lives"])
-        life_lost = (lives < self._lives) & ~self._ended
-        self._new_life = life_lost | self._ended  # a step behind an end is the first of a new episode
+        self.life_lost = (lives < self._lives) & ~self._ended
+        self._new_life = self.life_lost | self._ended  # a step behind an end is the first of a new episode
         self._lives, self._ended = lives, terminated | truncated
-        if self._tells:
-            info["life_lost"] = life_lost
         return self._image(frames), rewards, terminated, truncated, info
 
     def _image(self, frames: np.ndarray) -> np.ndarray:
@@ -76,7 +74,6 @@ def vector_environment(
     max_episode_steps: int | None,
     repeat_action_probability: float,
     fire_on_new_life: bool = False,
-    terminal_on_life_loss: bool = False,
     **frames: Any,
 ) -> Frames:
     """The paper's set-up of a game, but for what the arguments say, see `rbs_tf.environments.make`.
@@ -104,5 +101,4 @@ def vector_environment(
             episodic_life=False,
         ),
         fire_on_new_life,
-        terminal_on_life_loss,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -12,16 +13,20 @@ from tf_agents.environments import py_environment
 from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
+from rbs_tf.environments.copies import Copies
+from rbs_tf.errors import described
+
 
 class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     """Steps N environments at once; each starts its next episode by itself.
 
     Actions are integers [N], counted from 0, for a Discrete space, and [N, ...] within its limits for a Box. Time
     steps hold step_type int32 [N], reward float32 [N], discount float32 [N] and observation [N, ...] in the dtype
-    of the observation space (bool becomes uint8). An episode runs FIRST, MID, ..., LAST.
+    of the observation space (bool becomes uint8), or such arrays by name for a Dict of Box. An episode runs FIRST, MID,
+    ..., LAST.
     A terminal LAST has discount 0; a time-out LAST keeps discount 1: the episode was cut, not over. Both hold
-    the final observation. Where `info["life_lost"]` is true, a MID step has discount 0, too. The step after LAST is the
-    next episode's FIRST, with reward 0 and discount 1; the action given to it is ignored.
+    the final observation. Where a life has been lost, a MID step may have discount 0, too. The step after LAST is the
+    next episode's FIRST, with reward 0 and discount 1; the action given to it is ignored. `info` is not read.
 
     Rewards pass through unchecked, NaN included: the statistics refuse what is not finite.
     """
@@ -33,6 +38,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         *,
         game: str | None = None,
         seed: int | None = None,
+        life_lost: Callable[[], np.ndarray] | None = None,
     ):
         """Takes `vector_env` over, to its closing.
 
@@ -41,6 +47,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
           name: what to call the environment in messages and summaries.
           game: plain name of the Atari game, for human-normalised scores; None for anything else.
           seed: equal seeds give equal streams; None draws one from the operating system.
+          life_lost: which environments' discount is 0 after the step just made, bool [N]; None: only of those that have
+            terminated.
 
         Raises:
           ValueError: the spaces or the autoreset mode are others than those above.
@@ -49,6 +57,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         actions, pixels = _checked_spaces(vector_env, name)
         self.name = name
         self.game = game
+        self._life_lost = life_lost
         self._held: gymnasium.vector.VectorEnv | None = vector_env
         self._num_envs: int = vector_env.num_envs
         # Not seed, seed + 1, ...: environment 1 of run 0 would be the twin of environment 0 of run 1.
@@ -65,13 +74,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         else:
             limits = (_bound(actions.low), _bound(actions.high))
             self._action_spec = array_spec.BoundedArraySpec(actions.shape, actions.dtype, *limits, "action")
-        self._observation_spec = array_spec.BoundedArraySpec(
-            pixels.shape,
-            np.uint8 if pixels.dtype == bool else pixels.dtype,
-            _bound(pixels.low),
-            _bound(pixels.high),
-            "observation",
-        )
+        self._observation_spec = _mapped(_spec, pixels)
 
     @property
     def batched(self) -> bool:
@@ -105,7 +108,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     def _discrete(self) -> bool:
         return np.issubdtype(self._action_spec.dtype, np.integer) and self._action_spec.shape == ()
 
-    def observation_spec(self) -> array_spec.BoundedArraySpec:
+    def observation_spec(self) -> Any:
         return self._observation_spec
 
     def action_spec(self) -> array_spec.BoundedArraySpec:
@@ -118,13 +121,13 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it. Generators that are not the
         environment's own (`np.random.rand`) are not part of it.
         """
-        if type(self._held) is not gymnasium.vector.SyncVectorEnv:
+        if type(self._held) not in (Copies, gymnasium.vector.SyncVectorEnv):
             return None
         stream = io.BytesIO()
         own = self._seeds, self._ended, self._current_time_step
         try:
             _Pickler(stream).dump((gymnasium.__version__, self._held, *own))
-        except Exception:  # whatever the classes of an environment raise that were not made for this
+        except (Exception, SystemExit):  # of classes of an environment that were not made for this
             return None
         return stream.getvalue()
 
@@ -136,18 +139,21 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         Raises:
           ValueError: it does not load, or is another environment's; everything is as before.
         """
+        held = self._vector_env
         try:
             version, vector_env, *own = pickle.loads(state)
-        except Exception as error:  # of a version whose classes were different, for one
-            raise ValueError(
-                f"the state of {self.name} does not load: {type(error).__name__}: {error}"
-            ) from error
+            names = ("num_envs", "single_action_space", "single_observation_space", "metadata")
+            another = [name for name in names if getattr(vector_env, name) != getattr(held, name)]
+        except (Exception, SystemExit) as error:  # of a version whose classes were different, for one
+            raise ValueError(f"the state of {self.name} does not load: {described(error)}") from error
         if version != gymnasium.__version__:
             raise ValueError(f"the state of {self.name} was written with Gymnasium {version}")
-        fits = ("num_envs", "single_action_space", "single_observation_space", "metadata")
-        if any(getattr(vector_env, name) != getattr(self._vector_env, name) for name in fits):
-            raise ValueError(f"{self.name} is no longer the environment whose state was written")
-        self._vector_env.close()
+        if another or type(vector_env) is not type(held):
+            raise ValueError(
+                f"{self.name} is no longer the environment whose state was written"
+                + (f": another {another[0]}" if another else "")
+            )
+        held.close()
         self._held = vector_env
         self._seeds, self._ended, self._current_time_step = own
 
@@ -167,7 +173,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
             np.full(self._num_envs, ts.StepType.FIRST, np.int32),
             np.zeros(self._num_envs, np.float32),
             np.ones(self._num_envs, np.float32),
-            _as_spec(observation),
+            _mapped(_as_spec, observation),
         )
 
     def _step(self, action: np.ndarray) -> ts.TimeStep:
@@ -175,7 +181,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         action = self._checked(action, first)
         if self._discrete:
             action = np.where(first, 0, action) + self._first_action
-        observation, reward, terminated, truncated, info = self._vector_env.step(action)
+        observation, reward, terminated, truncated, _ = self._vector_env.step(action)
         self._ended = terminated | truncated
         step_type = np.where(
             self._ended, ts.StepType.LAST, np.where(first, ts.StepType.FIRST, ts.StepType.MID)
@@ -183,8 +189,9 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         return ts.TimeStep(
             step_type.astype(np.int32),
             reward.astype(np.float32),
-            1 - (terminated | info.get("life_lost", False)).astype(np.float32),
-            _as_spec(observation),
+            1
+            - (terminated if self._life_lost is None else terminated | self._life_lost()).astype(np.float32),
+            _mapped(_as_spec, observation),
         )
 
     def _checked(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
@@ -218,22 +225,40 @@ class _Pickler(pickle.Pickler):
 
 def _checked_spaces(
     vector_env: gymnasium.vector.VectorEnv, name: str
-) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, gymnasium.spaces.Box]:
+) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, Any]:
     """Actions and observations of each environment, if `GymnasiumVectorEnvironment` can deal with them."""
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
+    parts: list[Any]
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
         raise ValueError(f"{name}: expected a Discrete or Box action space, got {actions}")
-    if not isinstance(observations, gymnasium.spaces.Box):
+    parts = [observations]
+    if isinstance(observations, gymnasium.spaces.Dict):
+        parts = list(observations.spaces.values())
+    if not all(isinstance(part, gymnasium.spaces.Box) for part in parts):
         raise ValueError(
             f"{name}: expected an array (Box) as observation, got {observations}; wrap the environment, for"
             " example with gymnasium.wrappers.FlattenObservation, and register that under an id of its own"
         )
-    if 0 in observations.shape:
-        raise ValueError(f"{name}: observations are empty, their shape is {observations.shape}")
+    if empty := [part.shape for part in parts if 0 in part.shape]:
+        raise ValueError(f"{name}: observations are empty, their shape is {empty[0]}")
     mode = vector_env.metadata.get("autoreset_mode")
     if mode != gymnasium.vector.AutoresetMode.NEXT_STEP:
         raise ValueError(f"{name}: expected AutoresetMode.NEXT_STEP, got {mode}")
     return actions, observations
+
+
+def _mapped(function: Callable, observation: Any) -> Any:
+    """An observation's arrays, or spaces, by name where they have names."""
+    if isinstance(observation, dict | gymnasium.spaces.Dict):
+        return {name: function(part) for name, part in observation.items()}
+    return function(observation)
+
+
+def _spec(space: gymnasium.spaces.Box) -> array_spec.BoundedArraySpec:
+    dtype = np.uint8 if space.dtype == bool else space.dtype
+    return array_spec.BoundedArraySpec(
+        space.shape, dtype, _bound(space.low), _bound(space.high), "observation"
+    )
 
 
 def _as_spec(observation: np.ndarray) -> np.ndarray:

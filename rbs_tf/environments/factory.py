@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import gymnasium
@@ -14,7 +15,15 @@ import numpy as np
 
 from rbs_tf import scores
 from rbs_tf.environments import names
-from rbs_tf.environments.wrappers import FlatObservation, FromDmEnv
+from rbs_tf.environments.copies import Copies
+from rbs_tf.environments.wrappers import (
+    FlatObservation,
+    FromDmEnv,
+    PartsObservation,
+    channels_last,
+    holds_images,
+)
+from rbs_tf.errors import EnvironmentFault, described
 from rbs_tf.extras import needed_by
 from rbs_tf.settings import Setting, configurable
 
@@ -23,6 +32,11 @@ if TYPE_CHECKING:
 
 
 _PIXELS = Setting("pixels", least=1, most=4096, example=84)
+_ARGUMENTS = Setting(
+    kind="a dictionary of arguments by their names",
+    fits=lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
+    example={"is_slippery": False},
+)
 
 
 @configurable(module="environments")
@@ -39,6 +53,8 @@ def make(
     stack_num: Annotated[int | None, Setting("frames", least=1, most=256, example=4)] = None,
     fire_on_new_life: Annotated[bool | None, Setting(example=True)] = None,
     terminal_on_life_loss: Annotated[bool | None, Setting(example=True)] = None,
+    env_kwargs: Annotated[Mapping[str, Any] | None, _ARGUMENTS] = None,
+    channels_first: Annotated[bool | None, Setting(example=True)] = None,
 ) -> GymnasiumVectorEnvironment:
     """Makes `num_envs` copies of an environment that step together.
 
@@ -49,7 +65,7 @@ def make(
         or any id that Gymnasium knows, "module:Id-v0" included. Atari observations are uint8 [height, width,
         channels], each frame the maximum of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones;
         other arrays keep their shape and dtype. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple
-        one vector, float32 [P].
+        one vector, float32 [P], but for a Dict with images in it, which becomes a dictionary of arrays.
       num_envs: environments in the batch.
       seed: equal seeds and actions give equal streams; every environment gets a seed of its own, derived from
         it. None: from the operating system.
@@ -67,15 +83,17 @@ def make(
       fire_on_new_life: Atari: an action given right after an episode's start or the loss of a life becomes FIRE, in
         games that have it; else Breakout waits for it forever. None: no.
       terminal_on_life_loss: Atari: discount 0 on a step that loses a life; the episode goes on. None: no.
+      env_kwargs: for Gymnasium's ids: arguments of the environment, `gymnasium.make(id, **env_kwargs)`. None: its own.
+      channels_first: for Gymnasium's ids: images come as [channels, height, width], and are transposed. None: they do
+        not, and what looks like it is refused. False: what looks like it is taken as it is.
 
     Raises:
       ValueError: the name is unknown (the nearest ones are given), an argument does not fit, or the
         environment's actions are neither Discrete nor Box, or its observations cannot be made an array.
       ImportError: the environment needs a package that is not installed.
+      EnvironmentFault: whatever else the environment does when it is made.
     """
-    if name in scores.GAMES or name.startswith("ALE/"):
-        with needed_by("Atari"):
-            importlib.import_module("ale_py")
+    check_name(name)
     name = names.ATARI_IDS.get(name, name)
     of_atari: dict[str, Any] = {
         "img_height": img_height,
@@ -86,15 +104,23 @@ def make(
         "terminal_on_life_loss": terminal_on_life_loss,
     }
     of_atari = {option: value for option, value in of_atari.items() if value is not None}
+    of_ids = {"env_kwargs": env_kwargs, "channels_first": channels_first}
+    of_ids = {option: value for option, value in of_ids.items() if value is not None}
+    if of_ids and (name in names.ATARI_GAMES or name.startswith("bsuite/")):
+        raise ValueError(
+            f"{', '.join(of_ids)}: for Gymnasium's ids, which {name!r} is not; leave them at None"
+        )
     if of_atari and name not in names.ATARI_GAMES:
         raise ValueError(
             f"{', '.join(of_atari)}: for Atari's plain names (pong), which {name!r} is not; leave them at None"
         )
     vector_env: gymnasium.vector.VectorEnv
+    life_lost = None
     if name in names.ATARI_GAMES:
         from rbs_tf.environments import atari
 
-        vector_env = atari.vector_environment(
+        tells = of_atari.pop("terminal_on_life_loss", False)
+        vector_env = frames = atari.vector_environment(
             name,
             num_envs,
             full_action_set,
@@ -102,69 +128,107 @@ def make(
             repeat_action_probability or 0.0,
             **of_atari,
         )
+        life_lost = (lambda: frames.life_lost) if tells else None
     elif name in names.MINATAR_GAMES:
-        _register_minatar()
         settings: dict[str, Any] = {"use_minimal_action_set": not full_action_set}
         if repeat_action_probability is not None:
             settings["sticky_action_prob"] = repeat_action_probability
-        vector_env = _gymnasium(names.minatar_id(name), num_envs, max_episode_steps, settings)
+        settings |= env_kwargs or {}
+        vector_env = _gymnasium(name, names.minatar_id(name), num_envs, max_episode_steps, settings)
     elif repeat_action_probability is not None:
         raise ValueError(
             f"repeat_action_probability={repeat_action_probability} works with the plain names of Atari and"
             f" MinAtar, not with {name!r}: leave it at None"
         )
     elif name.startswith("bsuite/"):
-        vector_env = _vector(
-            functools.partial(_bsuite, _checked_bsuite(name), max_episode_steps), name, num_envs
-        )
+        vector_env = _vector(functools.partial(_bsuite, name, max_episode_steps), name, num_envs)
     else:
-        vector_env = _gymnasium(_registered(name), num_envs, max_episode_steps, {})
+        arguments = env_kwargs or {}
+        vector_env = _gymnasium(
+            name, name.rpartition(":")[2], num_envs, max_episode_steps, arguments, channels_first
+        )
 
     with needed_by("rbs_tf.environments"):  # here, for a typo need not wait the seconds that TensorFlow takes
         from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
-    return GymnasiumVectorEnvironment(
-        vector_env,
-        name=name,
-        game=name if name in names.ATARI_GAMES else None,
-        seed=seed,
-    )
+    game = name if name in names.ATARI_GAMES else None
+    try:
+        return GymnasiumVectorEnvironment(vector_env, name, game=game, seed=seed, life_lost=life_lost)
+    except (Exception, SystemExit) as error:
+        vector_env.close()
+        if isinstance(error, ValueError):
+            raise
+        raise EnvironmentFault(f"{name}: {described(error)}") from error
+
+
+def check_name(name: str) -> None:
+    """Raises what `make` does where there is no such environment, or its package is not installed; makes none."""
+    if name in scores.GAMES or name.startswith("ALE/"):
+        with needed_by("Atari"):
+            importlib.import_module("ale_py")
+    if name in names.MINATAR_GAMES:
+        _register_minatar()
+    elif name.startswith("bsuite/"):
+        _check_bsuite(name)
+    elif names.ATARI_IDS.get(name, name) not in names.ATARI_GAMES:
+        _register(name)
 
 
 def _gymnasium(
-    name: str, num_envs: int, max_episode_steps: int | None, settings: dict[str, Any]
+    name: str,
+    env_id: str,
+    num_envs: int,
+    max_episode_steps: int | None,
+    arguments: Mapping[str, Any],
+    channels_first: bool | None = None,
 ) -> gymnasium.vector.VectorEnv:
-    one = functools.partial(
-        gymnasium.make,
-        name,
-        max_episode_steps=max_episode_steps,
-        disable_env_checker=True,  # it costs as much as a small environment's step
-        **settings,
-    )
-    return _vector(one, name, num_envs)
+    _check_arguments(env_id, arguments)
+    # The checker costs as much as a small environment's step.
+    options = {"max_episode_steps": max_episode_steps, "disable_env_checker": True, **arguments}
+    return _vector(functools.partial(gymnasium.make, env_id, **options), name, num_envs, channels_first)
 
 
-def _vector(make_one: Callable[[], gymnasium.Env], name: str, num_envs: int) -> gymnasium.vector.VectorEnv:
-    return gymnasium.vector.SyncVectorEnv([functools.partial(_as_array, make_one, name)] * num_envs)
-
-
-def _as_array(make_one: Callable[[], gymnasium.Env], name: str) -> gymnasium.Env:
-    env = make_one()
-    if isinstance(env.observation_space, gymnasium.spaces.Box):
-        return env
+def _check_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments that the environment's constructor does not take, before it is called."""
+    made_by: Any = gymnasium.spec(env_id).entry_point if arguments else None
     try:
+        made_by = made_by if callable(made_by) else gymnasium.envs.registration.load_env_creator(made_by)
+        parameters = inspect.signature(made_by).parameters
+    except Exception:  # it does not load, or is of a kind that Python cannot look into: making it will show
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    if wrong := [argument for argument in arguments if argument not in parameters]:
+        raise ValueError(
+            f"env_kwargs: {env_id} has no argument {wrong[0]!r}; it takes {', '.join(parameters) or 'none'}"
+        )
+
+
+def _vector(
+    make_one: Callable[[], gymnasium.Env], name: str, num_envs: int, channels_first: bool | None = None
+) -> gymnasium.vector.VectorEnv:
+    return Copies(functools.partial(_as_array, make_one, channels_first), num_envs, name)
+
+
+def _as_array(make_one: Callable[[], gymnasium.Env], channels_first: bool | None) -> gymnasium.Env:
+    env = make_one()
+    try:
+        if isinstance(env.observation_space, gymnasium.spaces.Box):
+            return channels_last(env, channels_first)
+        if holds_images(env.observation_space):
+            return PartsObservation(env, channels_first)
         return FlatObservation(env)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+    except BaseException:
+        with contextlib.suppress(Exception):
+            env.close()
+        raise
 
 
-def _checked_bsuite(name: str) -> str:
-    """The name; raises what `make` does."""
+def _check_bsuite(name: str) -> None:
     with needed_by("bsuite/..."):
         importlib.import_module("bsuite")
     if name not in names.bsuite_names():
         raise _unknown(name, name)
-    return name
 
 
 def _bsuite(name: str, max_episode_steps: int | None) -> gymnasium.Env:
@@ -184,11 +248,16 @@ def _load_bsuite(bsuite_id: str, seed: int | None) -> Any:
     return environment
 
 
-def _registered(name: str) -> str:
-    """The id, after importing the module that registers it; raises ValueError if there is no such id."""
+def _register(name: str) -> None:
+    """Imports the module that registers an id; raises ValueError if there is no such id."""
     module, _, env_id = name.rpartition(":")
     if module:
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise EnvironmentFault(f"{name}: importing {module}: {described(error)}") from error
     elif name.startswith("MinAtar/"):
         _register_minatar()
     elif name.startswith("popgym-"):
@@ -197,7 +266,6 @@ def _registered(name: str) -> str:
         importlib.import_module("popgym")
     if env_id not in gymnasium.registry:
         raise _unknown(name, env_id)
-    return env_id
 
 
 def _unknown(name: str, like: str) -> ValueError:

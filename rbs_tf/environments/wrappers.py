@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from rbs_tf.errors import Unsuitable
 
 MOST_STATES = 10_000  # of one number: a larger one makes a vector that no torso is meant for
 
@@ -26,25 +29,89 @@ class FlatObservation(gymnasium.ObservationWrapper):
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
-        for part in _parts(env.observation_space):
-            if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-                raise ValueError(
-                    f"expected observations of arrays and numbers, got {part}; wrap the environment, and register that"
-                    " under an id of its own"
-                )
-            states = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(part))
-            if states and np.max(getattr(part, states)) > MOST_STATES:
-                raise ValueError(
-                    f"observations are one-hot, and {part} has too many states: expected at most {MOST_STATES:,}; wrap"
-                    " the environment, and register that under an id of its own"
-                )
-        flat = spaces.flatten_space(env.observation_space)
-        assert isinstance(flat, spaces.Box)
-        low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
-        self.observation_space = spaces.Box(low, high, dtype=np.float32)
+        self.observation_space = _flat_space(env.observation_space)
 
     def observation(self, observation: Any) -> np.ndarray:
         return np.asarray(spaces.flatten(self.env.observation_space, observation), np.float32)
+
+
+class PartsObservation(gymnasium.ObservationWrapper):
+    """Dict observations as arrays by name; those of a Dict in a Dict are called "outer/inner".
+
+    Arrays stay what they are, but for images with their channels first; anything else is a vector as `FlatObservation`
+    makes it.
+
+    Args:
+      env: with a Dict of observations.
+      channels_first: see `channels_last`.
+
+    Raises:
+      ValueError: as `FlatObservation` and `channels_last`.
+    """
+
+    def __init__(self, env: gymnasium.Env, channels_first: bool | None):
+        super().__init__(env)
+        assert isinstance(env.observation_space, spaces.Dict)
+        self._parts = {"/".join(path): (path, part) for path, part in _named(env.observation_space)}
+        boxes: dict[str, spaces.Space] = {}
+        self._transposed: set[str] = set()
+        for name, (_, part) in self._parts.items():
+            boxes[name] = part if isinstance(part, spaces.Box) else _flat_space(part)
+            if is_image(part) and (turned := _transposed(part, channels_first, f"{name}: ")):
+                boxes[name] = turned
+                self._transposed.add(name)
+        self.observation_space = spaces.Dict(boxes)
+
+    def observation(self, observation: Any) -> dict[str, Any]:
+        found = {}
+        for name, (path, part) in self._parts.items():
+            value = functools.reduce(lambda value, key: value[key], path, observation)
+            if not isinstance(part, spaces.Box):
+                value = spaces.flatten(part, value)
+            found[name] = _CHANNELS_LAST(value) if name in self._transposed else value
+        return found
+
+
+def channels_last(env: gymnasium.Env, channels_first: bool | None) -> gymnasium.Env:
+    """An environment whose images, if its observations are any, are [height, width, channels].
+
+    Args:
+      channels_first: they come as [channels, height, width]; None: they must not look like it.
+
+    Raises:
+      ValueError: they look like it, or `channels_first` is given for what is no image.
+    """
+    space = _transposed(env.observation_space, channels_first)
+    return gymnasium.wrappers.TransformObservation(env, _CHANNELS_LAST, space) if space else env
+
+
+def holds_images(space: spaces.Space) -> bool:
+    """Whether it is a Dict with an image in it, however deep."""
+    return isinstance(space, spaces.Dict) and any(is_image(part) for _, part in _named(space))
+
+
+def is_image(space: spaces.Space) -> bool:
+    return isinstance(space, spaces.Box) and len(space.shape) == 3
+
+
+_CHANNELS_LAST = functools.partial(np.moveaxis, source=0, destination=-1)
+
+
+def _transposed(space: spaces.Space, channels_first: bool | None, where: str = "") -> spaces.Box | None:
+    """The space of images with their channels last; None if they need no transposing."""
+    assert isinstance(space, spaces.Box)
+    if channels_first is None and is_image(space) and space.shape[0] < min(space.shape[1:]):
+        raise Unsuitable(
+            f"{where}observations of shape {space.shape} look like images with their channels first, and networks take"
+            " [height, width, channels]: write environments.make.channels_first = True to have them transposed, or"
+            f" = False if {space.shape[0]} is their height"
+        )
+    if not channels_first:
+        return None
+    if not is_image(space):
+        raise Unsuitable(f"channels_first is for images, and observations have the shape {space.shape}")
+    low, high = _CHANNELS_LAST(space.low), _CHANNELS_LAST(space.high)
+    return spaces.Box(low, high, dtype=space.dtype)  # type: ignore[arg-type]  # it takes what NumPy takes
 
 
 class FromDmEnv(gymnasium.Env):
@@ -89,6 +156,33 @@ class FromDmEnv(gymnasium.Env):
         if hasattr(type(self._environment), "__getattr__"):  # bsuite's wrappers of rewards load without end
             raise pickle.PicklingError(f"{type(self._environment).__name__} does not load again")
         return self.__dict__
+
+
+def _flat_space(space: spaces.Space) -> spaces.Box:
+    for part in _parts(space):
+        if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            raise Unsuitable(
+                f"expected observations of arrays and numbers, got {part}; wrap the environment, and register that"
+                " under an id of its own"
+            )
+        states = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(part))
+        if states and np.max(getattr(part, states)) > MOST_STATES:
+            raise Unsuitable(
+                f"observations are one-hot, and {part} has too many states: expected at most {MOST_STATES:,}; wrap"
+                " the environment, and register that under an id of its own"
+            )
+    flat = spaces.flatten_space(space)
+    assert isinstance(flat, spaces.Box)
+    return spaces.Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
+
+
+def _named(space: spaces.Dict, of: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], spaces.Space]]:
+    """The parts of a Dict, and of each Dict in it, with their keys."""
+    for key, part in space.spaces.items():
+        if isinstance(part, spaces.Dict):
+            yield from _named(part, (*of, key))
+        else:
+            yield (*of, key), part
 
 
 def _parts(space: spaces.Space) -> Iterator[spaces.Space]:

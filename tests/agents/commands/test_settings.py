@@ -37,7 +37,7 @@ VALUES = {
     "-1e400": (),
     "(1, 'x')": (),
     "()": (),
-    "{'a': 1}": (),
+    "{'a': 1}": ("Mapping",),
     "@Replay": (),
     "@Replay()": (),
     "%NOTHING": (),
@@ -45,7 +45,7 @@ VALUES = {
 
 
 def test_defaults_and_examples_fit():
-    assert len(declared()) <= 70
+    assert len(declared()) <= 73
     for name, setting in declared().items():
         if setting.default not in (inspect.Parameter.empty, gin.REQUIRED):
             assert setting.fits(setting.default), name
@@ -127,6 +127,12 @@ def test_flags_without_a_value_or_a_name_are_refused(refused):
         (["--config="], "config is empty"),
         (["quickstart"], "Did you mean --config=quickstart?"),
         (["--env=CartPole-v9"], "CartPole-v9"),
+        (
+            ["--env=FrozenLake-v1", "--env_kwargs=map_name=8x8"],
+            "map_name=8x8. Write for example: --env_kwargs=",
+        ),
+        (["--env_kwargs=1, 2"], "expected NAME=VALUE"),
+        (["--env=FrozenLake-v1", "--env_kwargs=slippery=True"], "no argument 'slippery'; it takes"),
         (["--replay=ring"], "expected one of 'local', 'reverb', or None"),
         (["--strategy=tpus"], "expected one of 'default', 'mirrored', 'tpu'"),
         (["--replay=local", "--collectors=2"], "is of one process alone"),

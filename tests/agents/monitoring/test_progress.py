@@ -105,3 +105,13 @@ def test_the_time_left_is_that_to_the_end_which_comes_first():
     assert "left 0:01:30" in progress.line(clock.now)
     progress.update(9_999_500, 5000)
     assert "left 0:00:00" in progress.line(clock.now)
+
+
+def test_an_evaluation_takes_the_place_of_the_progress_now_and_then():
+    for stream, shown in ((Terminal(), "\revaluating\x1b[K"), (io.StringIO(), "evaluating\n")):
+        clock = Clock()
+        progress = Progress(100, stream=stream, clock=clock)
+        for words in ("evaluating", "evaluating", ""):
+            progress.playing(words)
+            clock.now += 20
+        assert stream.getvalue() == shown

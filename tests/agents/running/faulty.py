@@ -73,6 +73,38 @@ class Infinite(Healthy):
         return np.zeros(3, np.float32), np.inf, False, False, {}
 
 
+class OneSeat(Healthy):
+    """As of a licence: no second copy while there is one."""
+
+    taken = False
+
+    def __init__(self):
+        if OneSeat.taken:
+            raise OSError("the licence is in use")
+        OneSeat.taken = True
+
+    def close(self):
+        OneSeat.taken = False
+
+
+class InEvaluation(Healthy):
+    """Fails where episodes are played to their end, and its words and closing are no better."""
+
+    made = 0
+
+    def __init__(self):
+        InEvaluation.made += 1
+        self.number = InEvaluation.made  # the first is made for a look, the second evaluates
+
+    def step(self, action):
+        if self.number == 2:
+            raise type("Crash", (Exception,), {"__str__": lambda self: 1 / 0})
+        return super().step(action)
+
+    def close(self):
+        raise SystemExit("no end")
+
+
 class Late(Healthy):
     """Fails in the life of the first environment that has made 100 steps."""
 
@@ -83,6 +115,9 @@ class Late(Healthy):
         return super().step(action)
 
 
-KINDS = (Healthy, Broken, Exits, Empty, Reset, Step, Stuck, Dies, Shape, NotANumber, Infinite, Late)
+KINDS = (
+    *(Healthy, Broken, Exits, Empty, Reset, Step, Stuck, Dies, Shape, NotANumber, Infinite, Late),
+    *(OneSeat, InEvaluation),
+)
 for kind in KINDS:
     gymnasium.register(f"{kind.__name__}-v0", kind)

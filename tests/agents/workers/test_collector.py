@@ -266,6 +266,18 @@ def test_a_collector_goes_on_where_another_was(scripts, rounds, cut):
         second.close()
 
 
+def test_a_state_of_another_number_of_environments_is_refused_and_nothing_restored(start):
+    states = []
+    for count in (1, 2, 5):
+        collector, _ = start(ScriptedEnvironment([[4]] * count), shape=SMALL)
+        for state in states:
+            with pytest.raises(ValueError, match=f"environments, and there are {count}"):
+                collector.restore(state)
+        collector.run(6)
+        states.append(collector.state())
+    assert collector.environment_steps == 5 * 4
+
+
 def test_a_collector_that_has_not_begun_or_whose_writers_cannot_go_on_has_no_state(start, backend):
     collector, _ = start(ScriptedEnvironment([[3]]), backend=backend)
     assert collector.state() is None

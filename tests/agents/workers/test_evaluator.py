@@ -64,6 +64,14 @@ def test_a_head_whose_returns_are_all_alike_has_no_relative_error_and_a_stopped_
     assert evaluator.run(stopped=lambda: True) is None
 
 
+def test_an_evaluation_without_end_says_how_far_it_is_until_it_is_cut():
+    endless = ScriptedEnvironment([[10**9]] * 2)
+    evaluator, said = Evaluator(endless, ScriptedPolicy(), Heads(PAIRS), Scaling(2), max_steps=100), []
+    evaluator.run(stopped=lambda: said.append(evaluator.playing))
+    assert said[70] == "evaluating: 70 steps of 2 environments, 0 episodes over; one is cut after 100"
+    assert len(said) == 100
+
+
 def test_equal_episodes_are_counted_once():
     alike, other = np.array([3.0, 3.0, 3.0]), np.array([7, 7, 8])
     assert in_words(alike, other) == "3 episodes, 2 different"

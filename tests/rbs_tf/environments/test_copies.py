@@ -1,0 +1,247 @@
+"""Copies of an environment as people write them: what differs, what fails, and what nobody reads."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rbs_tf import environments
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+from rbs_tf.environments.copies import Copies
+from rbs_tf.environments.wrappers import channels_last
+from rbs_tf.errors import EnvironmentFault
+
+
+class Plain(gymnasium.Env):
+    """Episodes of three steps."""
+
+    observation_space = spaces.Box(-1, 1, (3,), np.float32)
+    action_space = spaces.Discrete(2)
+    info, shown = {}, np.zeros(3)
+
+    def __init__(self, low=-1.0, high=1.0):
+        self.observation_space = spaces.Box(low, high, (3,), np.float32)
+        self.closed = False
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.shown, self.info
+
+    def step(self, action):
+        self.t += 1
+        return self.shown, 1, self.t == 3, False, self.info
+
+    def close(self):
+        self.closed = True
+
+
+def with_spaces(**of_class):
+    return lambda: type("Plain", (Plain,), {"__init__": lambda self: None, **of_class})()
+
+
+def copies(*makes, name="Mine-v0"):
+    turn = iter(makes)
+    return Copies(lambda: next(turn)(), len(makes), name)
+
+
+def wrapped(*makes):
+    return GymnasiumVectorEnvironment(copies(*makes), "Mine-v0", seed=0)
+
+
+def played(*makes, steps=8):
+    env = wrapped(*makes)
+    env.reset()
+    return [env.step(np.zeros(len(makes), int)) for _ in range(steps)]
+
+
+def refused(*makes):
+    with pytest.raises((ValueError, EnvironmentFault)) as error:
+        played(*makes)
+    (said,) = str(error.value).splitlines()
+    assert said.startswith("Mine-v0"), said
+    return said
+
+
+def test_bounds_may_differ_and_nothing_else():
+    env = wrapped(
+        Plain, lambda: Plain(-3.0, 0.5), lambda: Plain(np.float32([-1, -9, 0]), np.float32([1, 1, 7]))
+    )
+    spec = env.observation_spec()
+    np.testing.assert_array_equal((spec.minimum, spec.maximum), ([-3, -9, -3], [1, 1, 7]))
+    assert env.reset().observation.shape == (3, 3)
+    flags, pixels = (with_spaces(observation_space=spaces.Box(0, top, (3,), np.uint8)) for top in (1, 255))
+    assert wrapped(flags, pixels).observation_spec().maximum == 255, "pixels of one copy are no flags"
+
+    def moves(low, high):
+        return with_spaces(action_space=spaces.Box(np.float32(low), np.float32(high)))
+
+    spec = wrapped(moves([-1, 0], [1, 5]), moves([-2, 1], [0.5, 9])).action_spec()
+    np.testing.assert_array_equal((spec.minimum, spec.maximum), ([-1, 1], [0.5, 5]))
+    for makes, words in (
+        ((moves([0], [1]), moves([2], [3])), "no action that all copies take"),
+        ((Plain, Plain, with_spaces(observation_space=spaces.Box(-1, 1, (4,), np.float32))), "copy 3 Box"),
+        ((Plain, with_spaces(observation_space=spaces.Box(-1, 1, (3,), np.float64))), "copy 2 Box"),
+        ((Plain, with_spaces(action_space=spaces.Discrete(3))), r"copy 2 Discrete(3)"),
+        ((Plain, with_spaces(action_space=spaces.Discrete(2, start=1))), "copy 2 Discrete(2, start=1)"),
+    ):
+        assert words in refused(*makes)
+
+
+class Speechless(Exception):
+    def __str__(self):
+        raise TypeError("no words")
+
+
+def raising(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (OSError(98, "Address already in use"), "OSError: [Errno 98] Address already in use"),
+        (SystemExit("no licence\nask your administrator"), "SystemExit: no licence ask your administrator"),
+        (ValueError("no display"), "ValueError: no display"),
+        (ImportError("libGL.so"), "ImportError: libGL.so"),
+        (Speechless(), "Speechless: its message cannot be shown"),
+        (gymnasium.error.DependencyNotInstalled("mujoco"), "DependencyNotInstalled: mujoco"),
+    ],
+)
+def test_whatever_a_copy_does_is_named_with_it_and_the_others_are_closed(error, words):
+    first = Plain()
+    assert refused(lambda: first, raising(error)) == f"Mine-v0, copy 2 of 2 cannot be made: {words}"
+    assert first.closed
+    for method in ("reset", "step"):
+        assert words in refused(Plain, Plain, with_spaces(**{method: raising(error)}))
+    for described in ("observation_space", "action_space", "metadata"):
+        assert words in refused(with_spaces(**{described: property(raising(error))}))
+
+
+def test_one_that_cannot_be_closed_keeps_neither_the_others_nor_a_run_from_its_end(caplog):
+    last = Plain()
+    env = wrapped(
+        with_spaces(close=raising(OSError("gone"))), with_spaces(close=raising(SystemExit(3))), lambda: last
+    )
+    env.close()
+    assert last.closed
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "Mine-v0, copy 1 of 3 cannot be closed: OSError: gone",
+        "Mine-v0, copy 2 of 3 cannot be closed: SystemExit: 3",
+    ]
+
+
+class Grows(Plain):
+    """Its info holds what changes its length and kind."""
+
+    steps = 0
+
+    @property
+    def info(self):
+        self.steps += 1
+        each = ({}, {"deeper": np.zeros(self.steps)}, None, "text", 2.5)[self.steps % 5]
+        return {"path": np.zeros(self.steps), "life_lost": each, "lives": 3, 7: each}
+
+
+def test_what_stands_in_info_changes_nothing():
+    plain = played(Plain, Plain)
+    own = [with_spaces(info={"life_lost": value}) for value in (True, np.ones(2, bool), "yes", [1, 0, 1])]
+    for makes in ([Grows, Grows], [with_spaces(info=None)] * 2, own[:2], own[2:], [with_spaces(info=3)] * 2):
+        for a, b in zip(played(*makes), plain, strict=True):
+            assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+    vector_env = gymnasium.vector.SyncVectorEnv([own[0]])
+    env = GymnasiumVectorEnvironment(vector_env, "Mine-v0")
+    env.reset()
+    assert env.step(np.zeros(1, int)).discount == 1, "nor of vector environments"
+
+
+def test_the_old_api_is_named_before_anything_is_stepped_where_that_can_be():
+    class OldWrapper(gymnasium.Wrapper):
+        def reset(self, **kwargs):
+            return self.env.reset(**kwargs)
+
+    class OlderWrapper(gymnasium.Wrapper):
+        def reset(self):
+            return self.env.reset()
+
+    assert played(lambda: OldWrapper(Plain()))
+    for make in (
+        with_spaces(reset=lambda self: np.zeros(3)),
+        with_spaces(reset=lambda self, seed=None: (np.zeros(3), {})),
+        lambda: gymnasium.wrappers.TimeLimit(OlderWrapper(Plain()), 3),
+    ):
+        said = refused(make)
+        assert "cannot be made" in said and "reset(seed=..., options=...)" in said
+    for method, gives in (
+        ("step", (np.zeros(3), 1.0, False, {})),
+        ("reset", np.zeros(3)),
+        ("reset", 1),
+    ):
+        make = with_spaces(**{method: lambda self, *_, gives=gives, **__: gives})
+        for old in (make, lambda make=make: gymnasium.wrappers.TimeLimit(make(), 3)):
+            assert "step(action), which gives (observation, reward, terminated" in refused(old)
+
+
+def test_an_observation_that_does_not_fit_is_never_stretched():
+    for shown in (np.zeros(1), 0.5, np.zeros((1, 3)), np.zeros(2), None, np.zeros(3, complex), ["a"] * 3):
+        assert "and its space says float32 (3,)" in refused(with_spaces(shown=shown))
+    for shown in ([0, 1, 0], np.ones(3, np.float64), np.ones(3, bool)):
+        assert played(with_spaces(shown=shown))[0].observation.dtype == np.float32
+
+
+def test_a_class_keeps_its_metadata_and_may_have_none():
+    for metadata in ({"render_fps": 7}, None, "nothing", {}):
+        env = wrapped(make := with_spaces(metadata=metadata))
+        env.reset()
+        assert make().metadata == metadata and "autoreset_mode" not in (metadata or {})
+    assert wrapped(with_spaces(metadata={"render_fps": 7}))._vector_env.metadata["render_fps"] == 7
+
+
+def test_images_with_their_channels_first_are_refused_or_transposed():
+    def make(*shape):
+        image = np.arange(np.prod(shape)).reshape(shape).astype(np.uint8)
+        return with_spaces(observation_space=spaces.Box(0, 255, shape, np.uint8), shown=image)()
+
+    for shape in ((4, 84, 84), (1, 28, 20), (3, 7, 9)):
+        with pytest.raises(ValueError, match="channels_first = True to have them transposed, or = False"):
+            channels_last(make(*shape), None)
+        env = channels_last(make(*shape), True)
+        assert env.observation_space.shape == (*shape[1:], shape[0])
+        image, _ = env.reset()
+        assert image in env.observation_space and np.array_equal(
+            image, np.transpose(env.unwrapped.shown, (1, 2, 0))
+        )
+        assert channels_last(make(*shape), False).observation_space.shape == shape
+    for shape in ((84, 84, 4), (10, 10, 10), (5, 8), (9,)):
+        assert channels_last(make(*shape), None).observation_space.shape == shape
+    with pytest.raises(ValueError, match=r"channels_first is for images.*\(5, 8\)"):
+        channels_last(make(5, 8), True)
+
+
+def test_arguments_reach_gymnasiums_environments_and_wrong_ones_are_named():
+    def make(name="FrozenLake-v1", **arguments):
+        return environments.make(name, 2, seed=0, env_kwargs=arguments)
+
+    env = make(is_slippery=False, map_name="8x8")
+    assert env.observation_spec().shape == (64,)
+    env.reset()
+    for row in range(1, 8):
+        assert env.step(np.ones(2, int)).observation.argmax(axis=-1).tolist() == [8 * row] * 2, "no slipping"
+    assert make("Pendulum-v1", g=0.0)._vector_env.envs[0].unwrapped.g == 0.0
+    assert make("minatar/breakout", sticky_action_prob=0.5).num_actions == 6
+    for name, arguments, words in (
+        ("FrozenLake-v1", {"is_slipery": False}, "no argument 'is_slipery'; it takes .*is_slippery"),
+        ("CartPole-v1", {"max_episode_steps": 3}, "no argument 'max_episode_steps'"),
+        ("pong", {"frameskip": 2}, "env_kwargs: for Gymnasium's ids, which 'pong' is not"),
+        ("bsuite/catch/0", {"rows": 3}, "bsuite"),
+    ):
+        with pytest.raises((ValueError, ImportError), match=words):
+            make(name, **arguments)
+    with pytest.raises(EnvironmentFault, match="FrozenLake-v1, copy 1 of 2 cannot be made: KeyError: '9x9'"):
+        make(map_name="9x9")
+    for wrong in ("is_slippery=False", {1: 2}, [("a", 1)]):
+        with pytest.raises(ValueError, match="env_kwargs.*a dictionary of arguments"):
+            environments.make("FrozenLake-v1", env_kwargs=wrong)
