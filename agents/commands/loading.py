@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gin
 
-from agents.commands.configuration import with_names_of_today, without_gin_trail
+from agents.commands.configuration import explained, with_names_of_today, without_gin_trail
 from agents.commands.flags import nearest
 from agents.errors import RunFolderError, UsageError, local_path
 from agents.storage.run_folder import BEST, CONFIG, REPOSITORY
@@ -151,8 +151,8 @@ def load(
                 filming = build.build_eval_environment(settings, num_envs, seed, **RAW_FRAMES)
                 environment = WithCamera(environment, filming)
         except Exception as error:  # gin's, Python's or the environment's own: the file may say anything
-            explained = without_gin_trail(error)
-            raise UsageError(f"The run cannot be built from {run_dir}/config.gin: {explained}") from error
+            why = explained(without_gin_trail(error))
+            raise UsageError(f"The run cannot be built from {run_dir}/config.gin: {why}") from error
     try:
         agent = build.build_agent(settings, environment)
         found = best.load(run_dir, agent.acting_variables) if checkpoint == "best" else None

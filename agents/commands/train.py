@@ -306,8 +306,11 @@ def _listed(folder: Path, suffix: str = "gin") -> str:
 
 
 def _configure(options: argparse.Namespace, configs: Path) -> str | None:
-    """Parses the gin configuration; returns the name of its scaling, None if it binds none."""
+    """Parses the gin configuration; returns the name of the scaling that will run, None if there is none."""
     scaling, *bindings = options.scaling or (None,)
+    if scaling:
+        parse([options.config], bindings, configs.parent)
+        asked_for = configuration.bound_scaling()
     flags = {name: getattr(options, name) for name in ("env", "updates", "seed", "strategy")}
     bindings += [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
     if options.replay:
@@ -324,7 +327,8 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
             "train.steps_per_update paces a run in one process, and --collectors and --cluster are of several: they go "
             "by Replay.replay_ratio. Leave out one of the two"
         )
-    return scaling or configuration.bound_scaling()
+    bound = configuration.bound_scaling()  # --gin_bindings may bind another one than --scaling
+    return scaling if scaling and bound == asked_for else bound
 
 
 def _list_environments() -> None:

@@ -1,3 +1,4 @@
+import importlib
 import json
 import signal
 import subprocess
@@ -139,6 +140,24 @@ def test_a_scaling_without_settings_is_found_by_its_name_and_a_file_anywhere_is_
         assert call.rate == (7.0 if name == "mine" else 1.0)
 
 
+def test_the_folder_is_named_after_the_scaling_that_runs_a_users_own_too(command, tmp_path, monkeypatch):
+    @gin.configurable(module="my_module")
+    def my_scaling(num_heads=1): ...
+
+    own, none = "--gin_bindings=train.scaling = @my_module.my_scaling", "--scaling=none"
+    for arguments, name in (
+        ([own], "my_scaling"),
+        ([none, own], "my_scaling"),
+        ([none, "--gin_bindings=train.scaling = @my_scaling()"], "my_scaling"),
+        ([none, "--gin_bindings=train.scaling = %S", "--gin_bindings=S = @my_scaling"], "my_scaling"),
+        (["--scaling=pop_art", "--gin_bindings=train.scaling = @scalings.clip"], "clip"),
+        (["--scaling=pop_art", "--gin_bindings=train.rate = 2.0"], "pop_art"),
+    ):
+        assert command("--anew", *arguments) == 0
+        folder = command.calls.pop().root_dir
+        assert folder.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), (arguments, folder)
+
+
 def test_a_config_may_be_a_file_anywhere(command, tmp_path):
     (tmp_path / "elsewhere" / "mine.gin").write_text('include "configs/quickstart.gin"\ntrain.updates = 9')
     assert command("--config=mine.gin", "--root_dir=there") == 0
@@ -208,11 +227,38 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command)
         ("--gin_bindings=train.rate =", "This is not gin: train.rate =\n"),
         ("--gin_bindings=include 'configs/bse.gin'", "Unable to open file: configs/bse.gin"),
         ("--gin_bindings=import nowhere", "No module named 'nowhere'"),
+        ("--gin_bindings=import nowhere", f"Put nowhere.py into {REPOSITORY}, beside train.py, or"),
+        ("--gin_bindings=from no.where import a", "Put no.py into"),
+        ("--gin_bindings=from agents import bandits", "Put agents/bandits.py into"),
+        (
+            "--gin_bindings=train.rate = abc",
+            "train.rate = abc\n'abc' is no value. Write NAME.PARAMETER = VALUE,",
+        ),
+        ("--gin_bindings=train.rate = [1, -x.y]", "\n'-x' is no value."),
+        ("--gin_bindings=train.rate = f'x'", "is no value."),
+        ("--gin_bindings=train.rate = 2*3", "train.rate = 2*3\nSomething follows the value. Write"),
+        ("--gin_bindings=train.rate = [1,", "train.rate = [1,\nA bracket or a quote is never closed. Write"),
         ("--gin_bindings=train.env = %gin.REQUIRED", "train.env set to `%gin.REQUIRED`"),
         ("--root_dir=../repository", "holds something else than a run: configs"),
         ("--root_dir=../repository/configs/base.gin", "base.gin is a file"),
     ):
-        assert answer in command.refusal(argument), argument
+        said = command.refusal(argument)
+        assert answer in said and "<ast." not in said, argument
+
+
+def test_what_a_users_module_lacks_is_said_by_its_own_name(command, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for text, answer in (
+        (
+            "import nothing_there",
+            "its_module is there, and what it imports is not: pip install nothing_there",
+        ),
+        ("def f(:", f"{tmp_path}/its_module.py, line 1: "),
+        ("unknown", "name 'unknown' is not defined"),
+    ):
+        (tmp_path / "its_module.py").write_text(text)
+        importlib.invalidate_caches()
+        assert answer in command.refusal("--gin_bindings=import its_module"), text
 
 
 def test_the_strategy_is_passed_on(command):
@@ -222,6 +268,8 @@ def test_the_strategy_is_passed_on(command):
 def test_a_mistake_in_a_file_is_refused_with_file_and_line(command, tmp_path):
     (tmp_path / "elsewhere" / "mine.gin").write_text("train.rate = 1\n\ntrain.seed = = 3")
     assert "elsewhere/mine.gin, line 3" in command.refusal("--config=mine.gin")
+    (tmp_path / "elsewhere" / "mine.gin").write_text("train.rate = 1\ntrain.seed = (1,")
+    assert "elsewhere/mine.gin, line 2\nA bracket" in command.refusal("--config=mine.gin")
 
 
 def test_a_refused_command_leaves_no_run_folder_behind(command, tmp_path):
