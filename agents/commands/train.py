@@ -22,6 +22,7 @@ import gin
 from agents.commands import configuration, settings
 from agents.commands.configuration import parameter, parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
+from agents.commands.sweep import finished
 from agents.errors import EnvironmentFault, RunFolderError, UsageError, local_path
 from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, in_environment, native_messages_in, verbose
@@ -57,14 +58,14 @@ def main(
 
     Args:
       argv: arguments without the program's name; None: those of this process.
-      run: called with `root_dir`, when gin has been configured; returns an object whose `stopped_by` is the
-        signal that ended the run early, or None. A gin configurable `train` takes env, updates and seed.
-        None: `agents.running.embedded.train`, imported once the flags are known to be in order.
+      run: called with `root_dir`, when gin has been configured; returns an object with `updates`, those made in all,
+        and `stopped_by`, the signal that ended the run early, or None. A gin configurable `train` takes env, updates
+        and seed. None: `agents.running.embedded.train`, imported once the flags are known to be in order.
       configs: folder of the gin files, those of scalings with settings in its sub-folder `scaling`.
 
     Returns:
       the exit code: 0; 1 if something failed under the run; 2 if what was asked for is refused; 128 + the
-      signal that stopped the run, so 130 on Ctrl-C.
+      signal that stopped the run, so 130 on Ctrl-C, and 138 on SIGUSR1, which asks to be queued again.
 
     Raises:
       SystemExit: after `--help`, and of a sweep that SIGTERM stops.
@@ -96,6 +97,13 @@ def main(
         root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
         if options.anew and (aside := run_folder.set_aside(root_dir)):
             print(f"What was in {root_dir} is now in {aside}", flush=True)
+        asked = training_parameter("updates")
+        if made := _done(Path(root_dir), asked):
+            print(
+                f"Already done: {root_dir} has made {made:,} updates, and {asked:,} are asked for. "
+                "To go on, raise --updates; to begin again, add --anew."
+            )
+            return 0
         command = ["python", "train.py", *argv]
         with run_folder.opened(root_dir, command) as folder, contextlib.ExitStack() as this_run:
             tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
@@ -104,14 +112,16 @@ def main(
                 "\nThen open:   http://localhost:6006/#custom_scalars",
                 flush=True,
             )
-            started, asked = True, {"updates": training_parameter("updates")}
+            started = True
             (folder / run_folder.FINISHED).unlink(missing_ok=True)
             if options.wandb:
                 this_run.enter_context(weights_and_biases.synced(folder))
             with native_messages_in(folder / run_folder.NATIVE):
-                stopped_by = run(root_dir=str(folder)).stopped_by
-            if stopped_by is None:
-                run_folder.write(folder / run_folder.FINISHED, json.dumps(asked))
+                result = run(root_dir=str(folder))
+            stopped_by = result.stopped_by
+            if stopped_by is None:  # environment steps end a run for good
+                made = {"updates": asked if result.updates >= asked else sys.maxsize}
+                run_folder.write(folder / run_folder.FINISHED, json.dumps(made))
     except Exception as error:
         return _failed(error, started)
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
@@ -120,8 +130,10 @@ def main(
         this_call.close()
     if stopped_by is None:
         return 0
-    print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
-    return 128 + stopped_by
+    name, code = signal.Signals(stopped_by).name, 128 + stopped_by
+    words = f"Stopped by {name}, exit code {code}. The same command goes on from the last checkpoint."
+    print(words, file=sys.stderr)
+    return code
 
 
 def _failed(error: Exception, started: bool) -> int:
@@ -329,6 +341,19 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
         )
     bound = configuration.bound_scaling()  # --gin_bindings may bind another one than --scaling
     return scaling if scaling and bound == asked_for else bound
+
+
+def _done(folder: Path, asked: int) -> int | None:
+    """The updates of a run that has no more to make or to evaluate; None of another one.
+
+    Raises:
+      RunFolderError: it is of another configuration.
+    """
+    run_folder.check_goes_on(folder)
+    if run_folder.is_locked(folder):
+        return None
+    made = max([int(path.name) for path in folder.glob("checkpoints/*") if path.name.isdigit()], default=0)
+    return made or asked if made > asked or finished(folder, asked) else None
 
 
 def _list_environments() -> None:

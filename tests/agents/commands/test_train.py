@@ -25,6 +25,7 @@ class Call(NamedTuple):
 
 class Result(NamedTuple):
     stopped_by: int | None = None
+    updates: int = 10**9
 
 
 class Command:
@@ -133,7 +134,7 @@ def test_a_scaling_without_settings_is_found_by_its_name_and_a_file_anywhere_is_
         ("--scaling=mine.gin", "mine", "@scalings.clip"),
         ("--gin_bindings=train.scaling = @scalings.two_hot", "two_hot", "@scalings.two_hot"),
     ):
-        assert command(asked) == 0
+        assert command("--anew", asked) == 0
         call = command.calls.pop()
         assert call.root_dir.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), asked
         assert str(gin.query_parameter("train.scaling")) == bound, asked
@@ -167,9 +168,9 @@ def test_a_config_may_be_a_file_anywhere(command, tmp_path):
 def test_names_that_have_changed_go_on_working(command, tmp_path):
     for old in ("environments.make.reward_multiplier", "make.reward_multiplier"):
         (tmp_path / "elsewhere" / "mine.gin").write_text(f'include "configs/quickstart.gin"\n{old} = 4.0')
-        assert command("--config=mine.gin") == 0
+        assert command("--anew", "--config=mine.gin") == 0
         assert gin.query_parameter("Heads.reward_multiplier") == 4.0, old
-        assert command("--config=mine.gin", "--root_dir=other", f"--gin_bindings={old} = 5.0") == 0
+        assert command("--anew", "--config=mine.gin", "--root_dir=other", f"--gin_bindings={old} = 5.0") == 0
         assert gin.query_parameter("Heads.reward_multiplier") == 5.0, old
 
 
@@ -283,10 +284,16 @@ def test_a_config_that_names_no_environment_says_how_to_give_one(command):
 
 
 def test_a_signal_that_stopped_the_run_shows_in_the_exit_code(command, capsys):
-    for stopped_by, code in ((None, 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)):
+    for stopped_by, code, words in (
+        (signal.SIGINT, 130, "Stopped by SIGINT, exit code 130. The same command goes on"),
+        (signal.SIGTERM, 143, "Stopped by SIGTERM, exit code 143. "),
+        (signal.SIGUSR1, 138, "Stopped by SIGUSR1, exit code 138. "),
+        (signal.SIGHUP, 129, "Stopped by SIGHUP, exit code 129. "),
+        (None, 0, ""),
+    ):
         command.run = lambda root_dir, stopped_by=stopped_by: Result(stopped_by)
         assert command() == code
-        assert ("The same command goes on" in capsys.readouterr().err) == (stopped_by is not None), stopped_by
+        assert capsys.readouterr().err.startswith(words), stopped_by
 
 
 def test_the_folder_says_that_a_run_has_finished_until_it_is_started_again(command, tmp_path):
@@ -303,13 +310,39 @@ def test_the_folder_says_that_a_run_has_finished_until_it_is_started_again(comma
     assert not finished.exists()
 
 
+def test_a_run_that_has_made_what_is_asked_for_is_done_already(command, tmp_path, capsys):
+    run = tmp_path / "elsewhere" / "run"
+    assert command("--root_dir=run", "--updates=12") == 0
+    before = sorted((path.name, path.read_text()) for path in run.iterdir())
+    for asked in (8, 12):
+        capsys.readouterr()
+        assert command("--root_dir=run", f"--updates={asked}") == 0
+        assert capsys.readouterr().out.startswith(
+            f"Already done: run has made {asked} updates, and {asked} are"
+        )
+    assert sorted((path.name, path.read_text()) for path in run.iterdir()) == before
+    assert command("--root_dir=run", "--updates=8", "--seed=2") == 2
+    assert "another configuration" in capsys.readouterr().err
+    # Stopped at 12 of more: less is done, its last evaluation is not.
+    (run / "finished.json").unlink()
+    (run / "checkpoints" / "12").mkdir(parents=True)
+    for asked, calls in ((8, 1), (12, 2)):
+        assert command("--root_dir=run", f"--updates={asked}") == 0
+        assert len(command.calls) == calls, asked
+    # Ended by its environment steps: more updates would not be made.
+    command.run = lambda root_dir: Result(updates=5)
+    assert command("--root_dir=steps", "--updates=7") == 0
+    command.run = None
+    assert command("--root_dir=steps", "--updates=9") == 0
+
+
 def test_ctrl_c_outside_the_loop_ends_without_traceback(command, capsys):
     def interrupted(root_dir):
         raise KeyboardInterrupt
 
     command.run = interrupted
     assert command() == 130
-    assert capsys.readouterr().err.startswith("Stopped.")
+    assert capsys.readouterr().err.startswith("Stopped by SIGINT, ")
 
 
 def test_a_run_folder_that_fails_under_the_run_is_exit_code_1_without_traceback(command, capsys):
