@@ -48,16 +48,16 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
     except UsageError:
         raise
     except (SyntaxError, tokenize.TokenError) as error:
-        raise UsageError(_not_gin(error, " ".join(bindings))) from error
+        mistake = error if isinstance(error, SyntaxError) else SyntaxError(_UNCLOSED)
+        raise UsageError(_not_gin(mistake, " ".join(bindings))) from error
     except Exception as error:  # whatever a module that is imported raises, too
         raise UsageError(explained(str(error))) from error
 
 
-def _not_gin(error: SyntaxError | tokenize.TokenError, bindings: str) -> str:
+def _not_gin(error: SyntaxError, bindings: str) -> str:
     """Says where the mistake is, and how values are written: gin speaks of Python's parser."""
-    filename, message = getattr(error, "filename", None), getattr(error, "msg", _UNCLOSED)
-    where = f"{filename}, line {error.lineno}" if filename else bindings
-    if str(filename).endswith(".py"):
+    where, message = f"{error.filename}, line {error.lineno}" if error.filename else bindings, str(error.msg)
+    if str(error.filename).endswith(".py"):
         return f"The configuration imports a module that is not Python: {where}: {message}."
     if token := re.search(r"Failed to parse token '(.*)'", message):
         message = f"{token[1]!r} is no value."

@@ -120,8 +120,8 @@ def main(
                 result = run(root_dir=str(folder))
             stopped_by = result.stopped_by
             if stopped_by is None:  # environment steps end a run for good
-                made = {"updates": asked if result.updates >= asked else sys.maxsize}
-                run_folder.write(folder / run_folder.FINISHED, json.dumps(made))
+                ended = {"updates": asked if result.updates >= asked else sys.maxsize}
+                run_folder.write(folder / run_folder.FINISHED, json.dumps(ended))
     except Exception as error:
         return _failed(error, started)
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
