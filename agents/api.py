@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import gin
@@ -18,9 +19,10 @@ import agents.running.embedded  # noqa: F401  registers everything that a config
 from agents.commands import configuration, loading
 from agents.commands import train as command_line
 from agents.commands.flags import nearest
+from agents.commands.search import outcome
 from agents.errors import RunFolderError, UsageError
 from agents.storage import best
-from agents.storage.checkpoint import read_newest
+from agents.storage.checkpoint import Checkpointer, read_newest
 from agents.storage.run_folder import CONFIG
 from agents.workers import build
 from agents.workers.settings import Evaluated, Result, Settings
@@ -117,8 +119,8 @@ class Agent:
             with self.configured() as settings:
                 return build.build_eval_environment(settings, num_envs, seed, **options)
         except Exception as error:  # gin's, Python's or the environment's own: the file may say anything
-            explained = configuration.without_gin_trail(error)
-            raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {explained}") from error
+            why = configuration.explained(configuration.without_gin_trail(error))
+            raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def let_act(self, head: str | int) -> None:
         """Lets another head act, from the next episode on.
@@ -300,12 +302,24 @@ def train(
             raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")
         if on_evaluation:
             mode = functools.partial(mode, on_evaluation=evaluated)
-        command_line.main(argv, run, failed=_raise)
+        code = command_line.main(argv, run, failed=_raise)
+        if code and not results:
+            raise KeyboardInterrupt
+        scaling = command_line._configure(options, command_line.CONFIGS)
+        root_dir = options.root_dir or command_line._default_root_dir(options.config.stem, scaling)
     if raised:
         raise raised[0]
-    if not results:
-        raise KeyboardInterrupt
-    return results[0]
+    return results[0] if results else _done_before(root_dir)
+
+
+def _done_before(root_dir: str) -> Result:
+    """How a run ended that has no more to do."""
+    updates, extra = Checkpointer(root_dir, {}).newest() or (0, {"environment_steps": 0})
+    try:
+        final_return = outcome(Path(root_dir), "final_return")
+    except UsageError:
+        final_return = float("nan")
+    return Result(updates, extra["environment_steps"], final_return, None, os.path.abspath(root_dir))
 
 
 def _require_keras_2() -> None:

@@ -8,6 +8,7 @@ import inspect
 import io
 import os
 import re
+import tokenize
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,9 @@ _RENAMED = {
     r"\b(networks\.)?(atari|dqn|small)_torso\.compute_dtype\b": "ConvTorso.compute_dtype",
 }
 
+_UNCLOSED = "A bracket or a quote is never closed."
+_WRITE = "Write NAME.PARAMETER = VALUE, where VALUE is a number, True, None, 'text', @NAME, %MACRO, or a list of these."
+
 
 def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> None:
     """Replaces gin's configuration by that of these files and bindings, where later ones win.
@@ -41,11 +45,25 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
         gin.parse_config_files_and_bindings(
             [str(file) for file in files], list(map(with_names_of_today, bindings))
         )
-    except SyntaxError as error:
-        where = f"{error.filename}, line {error.lineno}" if error.filename else " ".join(bindings)
-        raise UsageError(f"This is not gin: {where}\n{error.msg} Write NAME.PARAMETER = VALUE.") from error
-    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
-        raise UsageError(_explained(str(error))) from error
+    except UsageError:
+        raise
+    except (SyntaxError, tokenize.TokenError) as error:
+        mistake = error if isinstance(error, SyntaxError) else SyntaxError(_UNCLOSED)
+        raise UsageError(_not_gin(mistake, " ".join(bindings))) from error
+    except Exception as error:  # whatever a module that is imported raises, too
+        raise UsageError(explained(str(error))) from error
+
+
+def _not_gin(error: SyntaxError, bindings: str) -> str:
+    """Says where the mistake is, and how values are written: gin speaks of Python's parser."""
+    where, message = f"{error.filename}, line {error.lineno}" if error.filename else bindings, str(error.msg)
+    if str(error.filename).endswith(".py"):
+        return f"The configuration imports a module that is not Python: {where}: {message}."
+    if token := re.search(r"Failed to parse token '(.*)'", message):
+        message = f"{token[1]!r} is no value."
+    if message == "Expected newline.":
+        message = "Something follows the value."
+    return f"This is not gin: {where}\n{message} {_WRITE}"
 
 
 @contextlib.contextmanager
@@ -89,6 +107,8 @@ def _opened(path: str) -> Iterator[types.SimpleNamespace]:
     _being_read.append(real)
     try:
         yield types.SimpleNamespace(readline=lines.readline, name=path)  # all that gin asks of a file
+    except tokenize.TokenError as error:  # which knows no file
+        raise SyntaxError(_UNCLOSED, (path, error.args[1][0] - 1, None, None)) from error
     finally:
         _being_read.pop()
 
@@ -138,20 +158,30 @@ def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
 
 
 def bound_scaling() -> str | None:
-    """The name of the scaling that is bound, as `--scaling` has it; None without one."""
+    """The name of the scaling that is bound, or of the default, as `--scaling` has it; None without one."""
     try:
         reference = gin.query_parameter("train.scaling")
+        while macro := re.fullmatch(r"%([\w./]+)", str(reference)):
+            reference = gin.query_parameter(f"{macro[1]}/gin.macro.value")
     except ValueError:
-        return None
-    return _short(re.findall(r"\w+", str(reference))[-1])
+        default = parameters_of("train")["scaling"].default
+        reference = next((name for name, configurable in ours() if configurable is default), "")
+    words = re.findall(r"\w+", str(reference))
+    return _short(words[-1]) if words else None
 
 
 def _short(name: str) -> str:
     return name.removesuffix("_based")
 
 
-def _explained(message: str) -> str:
+def explained(message: str) -> str:
     """Adds to gin's message the names that it could have meant."""
+    if match := re.match(r"No module named '([\w.]+)'.*\n +(?:import|from) (\w+)", message, re.S):
+        missing, imported = match.groups()
+        if missing.partition(".")[0] != imported:
+            return f"{message}\n{imported} is there, and what it imports is not: pip install {missing}"
+        file = missing.replace(".", "/") + ".py"
+        return f"{message}\nPut {file} into {REPOSITORY}, beside train.py, or its folder into PYTHONPATH."
     if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
         return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
     if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
@@ -209,8 +239,8 @@ def bound() -> Iterator[tuple[str, Any]]:
             try:
                 value = copy.deepcopy(value)
             except Exception as error:  # whatever a constructor raises that a reference with () calls
-                if (explained := _explained(str(error))) != str(error):
-                    raise UsageError(explained) from error
+                if (words := explained(str(error))) != str(error):
+                    raise UsageError(words) from error
                 value = _Unusable(value)
             yield name, value
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
-from agents.monitoring.progress import Progress, closing_words
+from agents.monitoring.progress import COMPILING, Progress, closing_words
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
@@ -118,8 +118,9 @@ class EmbeddedRun(contextlib.ExitStack):
         return None
 
     def run(self) -> Result:
-        """Trains to the end, or until SIGINT or SIGTERM; then evaluates, writes a checkpoint and says how it went."""
+        """Trains to the end, or until a signal; then evaluates, writes a checkpoint and says how it went."""
         learner, game = self.learner, self.environment.game
+        self._compiled_at = learner.updates
         self._progress = Progress(
             self._training.updates,
             total_steps=self._training.environment_steps,
@@ -166,18 +167,28 @@ class EmbeddedRun(contextlib.ExitStack):
         # Before the first update too: the collector's first priorities should know the scale.
         returns = learner.drain_statistics()
         self._progress.update(learner.updates, learner.environment_steps, returns)
-        while learner.updates < training.updates and self._stopped_by is None and self._update_due():
+        while self._stopped_by is None and self._update_due():
+            if learner.updates == self._compiled_at:
+                self._progress.update(learner.updates, learner.environment_steps, doing=COMPILING)
             learner.update()
             updates = learner.updates
             self._progress.update(updates, learner.environment_steps)
             self._progress.say_once(learner.note)
-            if training.eval_interval and updates % training.eval_interval == 0:
+            due = training.eval_interval and updates % training.eval_interval == 0
+            if due and not (self._is_last() and training.final_eval_rounds):
                 self._evaluate(1)
             if updates % training.checkpoint_interval == 0:
                 self._save()
 
+    def _is_last(self) -> bool:
+        """Says whether the update that has been made ends the run."""
+        reached = self._training.reached(self.learner.updates, self.learner.environment_steps)
+        return reached and not self._update_due()
+
     def _update_due(self) -> bool:
         updates, training = self.learner.updates, self._training
+        if updates >= training.updates:
+            return False
         if training.steps_per_update is None:
             return self.replay.updates_due(updates, training.batch_size)
         steps = self.learner.environment_steps

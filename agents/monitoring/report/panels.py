@@ -33,24 +33,33 @@ Look = dict[str, dict[str, Any]]  # group -> options of matplotlib's `plot`
 
 def draw(study: Study, tables: Tables) -> dict[str, Iterator[str]]:
     """All figures by their places on the page."""
-    look, points = styles(study.groups), f"{study.axis} mean low high"
-    seeds, means = tables["learning_curves"], tables["learning_curve_means"]
-    over = {"xlabel": AXES[study.axis], "xlim": (0, None)}
+    look = styles(study.groups)
     scores = {"ylabel": "human-normalised score"}
     pairs = tables["improvement"]
     shown = sorted(pairs["environment"].unique(), key=lambda name: name != ALL)[:1]
     pairs = pairs[pairs["environment"].isin(shown)]
     pairs = pairs.assign(group=pairs["first"], pair=pairs["first"] + " > " + pairs["second"])
     line = functools.partial(lines, look)
+    (other,) = AXES.keys() - {study.axis}
+    there = f"learning_curves_over_{other}" in tables
     heads = functools.partial(of_heads, look, study, tables["heads"])
     return {
-        "curves": line(means, "{environment}: {returns}", points, seeds, ylabel="return", **over),
+        "curves": curves(look, study.axis, tables),
+        "curves_beside": curves(look, other, tables, f"_over_{other}") if there else iter(()),
         "human": line(tables["aggregates"], "{aggregate}", "group value low high", **scores),
         "pairs": line(pairs, "{environment}", "pair probability low high", ylim=(-0.02, 1.02)),
         "loss": heads("loss", ["whole run"], yscale="log"),
         "share": heads("share_of_loss", ["first fifth", "last fifth"]),
         "accuracy": heads("value_error", ["last fifth"], ylabel="RMSE / deviation of returns"),
     }
+
+
+def curves(look: Look, axis: str, tables: Tables, suffix: str = "") -> Iterator[str]:
+    """Learning curves over an axis, of the tables of this name that `numbers.curves` has made."""
+    seeds, means = tables[f"learning_curves{suffix}"], tables[f"learning_curve_means{suffix}"]
+    over = {"xlabel": AXES[axis], "xlim": (0, None)}
+    title, points = "{environment}: {returns}", f"{axis} mean low high"
+    return lines(look, means, title, points, seeds, ylabel="return", **over)
 
 
 def styles(groups: Sequence[Group]) -> Look:

@@ -147,7 +147,8 @@ def test_no_agent_is_loaded_from_what_is_none(folder, tmp_path, monkeypatch):
 @contextlib.contextmanager
 def nothing_left_behind():
     """A configuration and handlers that have to be there afterwards."""
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+    handlers = [signal.getsignal(number) for number in numbers]
     gin.clear_config()
     gin.parse_config("environments.make.max_episode_steps = 3")
     gin.finalize()
@@ -155,7 +156,7 @@ def nothing_left_behind():
     yield
     assert gin.config_is_locked()
     assert (gin.config_str(), gin.operative_config_str(), list(gin.config._FILE_READERS)) == before
-    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert handlers == [signal.getsignal(number) for number in numbers]
 
 
 def test_a_callback_stops_training_with_a_checkpoint_and_the_next_call_goes_on(tmp_path):
@@ -189,6 +190,9 @@ def test_a_callback_stops_training_with_a_checkpoint_and_the_next_call_goes_on(t
     assert [each.update for each in found] == [4, 8, 10] and found[-1].mean_return == result.final_return
     assert (result.updates, result.stopped_by, agent.update) == (10, None, 10)
     assert (tmp_path / "run" / "finished.json").exists()
+    with nothing_left_behind():
+        assert train(on_evaluation=found.append, **arguments) == result, "already done"
+    assert len(found) == 3
 
 
 def gin_value(text):
@@ -227,14 +231,17 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
         raise LookupError("mine")
 
     with nothing_left_behind(), pytest.raises(LookupError, match="mine"):
-        train(on_evaluation=raising, env="CartPole-v1")
-    assert train(on_evaluation=lambda result: False, env="CartPole-v1").stopped_by == 0
+        train(on_evaluation=raising, env="CartPole-v1", anew=True)
+    assert train(on_evaluation=lambda result: False, env="CartPole-v1", anew=True).stopped_by == 0
     for stops in (0, None, "", np.False_):  # of what counts as false, only False itself
-        assert train(on_evaluation=lambda result, stops=stops: stops, env="CartPole-v1").stopped_by is None
+        assert (
+            train(on_evaluation=lambda result, stops=stops: stops, env="CartPole-v1", anew=True).stopped_by
+            is None
+        )
     for error in (RunFolderError("disk full"), FloatingPointError("NaN"), KeyboardInterrupt()):
         outcome[:] = [error]
         with nothing_left_behind(), pytest.raises(type(error)):
-            train(env="CartPole-v1")
+            train(env="CartPole-v1", anew=True)
 
 
 def test_what_cannot_be_trained_is_refused_as_an_exception_and_leaves_nothing_behind(tmp_path, monkeypatch):
