@@ -22,7 +22,7 @@ with on_first_signal(lambda number: os.write(hear, bytes([number]))):
     number = os.read(heard, 1)[0]
     progress.say("saving")
     print("saving", file=said)
-    open(sys.argv[2]).read()
+    os.read(int(sys.argv[2]), 1)
     progress.say("saved")
     print("saved", file=said)
 print("Stopped", file=sys.stderr)
@@ -33,14 +33,14 @@ sys.exit(128 + number)
 class Started:
     """That run; `send` signals to it, `said` waits for its next word, `end` lets it end."""
 
-    def __init__(self, end, wrapper=(), stream=subprocess.DEVNULL):
-        self._end = end
-        os.mkfifo(end)
+    def __init__(self, wrapper=(), stream=subprocess.DEVNULL):
         read, write = os.pipe()
-        command = [*wrapper, sys.executable, "-c", RUN, str(write), str(end)]
+        until, self._end = os.pipe()
+        command = [*wrapper, sys.executable, "-c", RUN, str(write), str(until)]
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), stream)
-        self.process = subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[write], **streams)
+        self.process = subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[write, until], **streams)
         os.close(write)
+        os.close(until)
         self._said = os.fdopen(read)
         assert self.said() == "ready"
 
@@ -52,7 +52,7 @@ class Started:
         return self._said.readline().strip()
 
     def end(self):
-        self._end.write_text("")
+        os.close(self._end)
         word = self.said()
         self._said.close()
         return word, self.process.wait()
@@ -69,8 +69,8 @@ class Started:
         (signal.SIGUSR1, [signal.SIGINT], None),
     ],
 )
-def test_the_first_signal_saves_and_only_a_persons_second_ends_at_once(tmp_path, first, others, code):
-    run = Started(tmp_path / "end")
+def test_the_first_signal_saves_and_only_a_persons_second_ends_at_once(first, others, code):
+    run = Started()
     run.send(first)
     assert run.said() == "saving"
     run.send(*others)
@@ -80,15 +80,15 @@ def test_the_first_signal_saves_and_only_a_persons_second_ends_at_once(tmp_path,
         assert run.end() == ("saved", code)
 
 
-def test_a_hang_up_that_is_inherited_as_ignored_stays_so(tmp_path):
-    run = Started(tmp_path / "end", wrapper=["nohup"])
+def test_a_hang_up_that_is_inherited_as_ignored_stays_so():
+    run = Started(wrapper=["nohup"])
     run.send(signal.SIGHUP, signal.SIGUSR1)
     assert run.said() == "saving" and run.end() == ("saved", 138)
 
 
-def test_a_terminal_that_closes_does_not_end_a_run_before_its_checkpoint(tmp_path):
+def test_a_terminal_that_closes_does_not_end_a_run_before_its_checkpoint():
     master, terminal = pty.openpty()
-    run = Started(tmp_path / "end", wrapper=["setsid", "--ctty", "--wait"], stream=terminal)
+    run = Started(wrapper=["setsid", "--ctty", "--wait"], stream=terminal)
     os.close(terminal)
     os.close(master)
     assert run.said() == "saving" and run.end() == ("saved", 129)
