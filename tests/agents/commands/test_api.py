@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import agents.api
 from agents import Agent, UsageError, train
+from agents.__main__ import main
 from agents.commands import configuration
 from agents.commands.export import save
 from agents.errors import RunFolderError
@@ -20,6 +21,7 @@ from agents.running import embedded
 from agents.storage.run_folder import REPOSITORY
 from agents.workers.settings import Evaluated, Result
 from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, write_slim_run
+from tests.agents.replay import test_parts
 from tests.agents.running.test_embedded import TINY
 
 
@@ -309,3 +311,25 @@ def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
     save(names["agent"], tmp_path / "exported")
     exec(exported, names)
     assert names["values"].shape == (1, 2) and names["action"].shape == (1,)
+
+
+def test_observations_of_several_arrays_are_taken_by_name(tmp_path, capsys):
+    agent = Agent.load(write_slim_run(tmp_path / "run", *test_parts.COLLECTS))
+    with contextlib.closing(agent.make_environment(2)) as environment:
+        seen = environment.reset().observation
+    assert agent.act(seen).shape == (2,)
+    one = {name: part[0] for name, part in seen.items()}
+    first, *_ = one
+    agent.reset()
+    assert isinstance(agent.act(one), int)
+    for wrong, answer in (
+        (seen[first], "the observation is no dictionary of 'of/body', 'of/phase', 'picture'."),
+        ({first: one[first]}, "the observation is no dictionary of"),
+        ({**one, first: seen[first]}, "are of different numbers of environments"),
+        ({**one, first: one[first][:-1]}, rf"observation\['{first}'\] is float64"),
+    ):
+        with pytest.raises(ValueError, match=answer):
+            agent.act(wrong)
+    assert main(["play", str(tmp_path / "run"), "--episodes=2", "--max_steps=4"]) == 0
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "exported")]) == 0
+    assert "2 episodes" in capsys.readouterr().out
