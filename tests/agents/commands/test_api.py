@@ -27,8 +27,9 @@ from tests.agents.running.test_embedded import TINY
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An agent for CartPole that has learned nothing, whose weights are large enough for all inputs to count."""
-    return write_slim_run(tmp_path_factory.mktemp("runs") / "run", *BINDINGS, *CARTPOLE)
+    """An agent for CartPole that has learned nothing; outputs are values, of which `return_out` would make zeros."""
+    bindings = (*BINDINGS, *CARTPOLE, "train.scaling = @scalings.return_based")
+    return write_slim_run(tmp_path_factory.mktemp("runs") / "run", *bindings)
 
 
 def test_importing_it_is_light():
