@@ -14,6 +14,7 @@ from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
 from rbs_tf.environments.copies import Copies
+from rbs_tf.environments.wrappers import shown
 from rbs_tf.errors import described
 
 
@@ -230,7 +231,7 @@ def _checked_spaces(
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
     parts: list[Any]
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
-        raise ValueError(f"{name}: expected a Discrete or Box action space, got {actions}")
+        raise ValueError(f"{name}: expected a Discrete or Box action space, got {shown(actions)}")
     parts = [observations]
     if isinstance(observations, gymnasium.spaces.Dict):
         parts = list(observations.spaces.values())

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rbs_tf.environments.wrappers import shown
 from rbs_tf.errors import EnvironmentFault, Unsuitable, described
 
 _TODAYS_API = (
@@ -163,6 +164,8 @@ def _put(observations: Any, index: int, observation: Any) -> None:
 def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Space:
     """One space for all copies: `lower` and `upper` choose from their bounds [N, ...] where these differ."""
     first: Any = of_copies[0]
+    if not isinstance(first, spaces.Space):
+        raise Unsuitable(f"expected a space, got {shown(first)}")
     if isinstance(first, spaces.Dict) and all(
         first.keys() == getattr(s, "spaces", {}).keys() for s in of_copies
     ):
@@ -172,7 +175,8 @@ def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Sp
         same = (space.shape, space.dtype) == (first.shape, first.dtype) if boxes else space == first
         if not same:
             raise Unsuitable(
-                f"copies must have the same spaces but for their bounds: copy 1 has {first}, copy {index + 1} {space}"
+                f"copies must have the same spaces but for their bounds: copy 1 has {shown(first)}, copy "
+                f"{index + 1} {shown(space)}"
             )
     if not isinstance(first, spaces.Box) or all(space == first for space in of_copies):
         return first
@@ -182,6 +186,6 @@ def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Sp
     )
     if np.any(low > high):
         raise Unsuitable(
-            f"there is no action that all copies take: their bounds are {', '.join(map(str, of_copies))}"
+            f"there is no action that all copies take: their bounds are {', '.join(map(shown, of_copies))}"
         )
     return spaces.Box(low, high, dtype=first.dtype)  # type: ignore[arg-type]  # it takes what NumPy takes

@@ -90,6 +90,12 @@ def holds_images(space: spaces.Space) -> bool:
     return isinstance(space, spaces.Dict) and any(is_image(part) for _, part in _named(space))
 
 
+def shown(space: Any) -> str:
+    """A space in one line."""
+    words = " ".join(str(space).split())
+    return f"the old Gym's {words}, not Gymnasium's" if type(space).__module__.startswith("gym.") else words
+
+
 def is_image(space: spaces.Space) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 3
 
@@ -162,8 +168,8 @@ def _flat_space(space: spaces.Space) -> spaces.Box:
     for part in _parts(space):
         if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
             raise Unsuitable(
-                f"expected observations of arrays and numbers, got {part}; wrap the environment, and register that"
-                " under an id of its own"
+                f"expected observations of arrays and numbers, got {shown(part)}; wrap the environment, and register"
+                " that under an id of its own"
             )
         states = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(part))
         if states and np.max(getattr(part, states)) > MOST_STATES:

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.copies import Copies
-from rbs_tf.environments.wrappers import channels_last
+from rbs_tf.environments.wrappers import FlatObservation, PartsObservation, channels_last
 from rbs_tf.errors import EnvironmentFault
 
 
@@ -185,6 +185,13 @@ def test_the_old_api_is_named_before_anything_is_stepped_where_that_can_be():
             assert "step(action), which gives (observation, reward, terminated" in refused(old)
 
 
+def test_the_old_gyms_spaces_are_named():
+    gym = pytest.importorskip("gym")
+    assert "got the old Gym's Discrete(2), not" in refused(with_spaces(action_space=gym.spaces.Discrete(2)))
+    with pytest.raises(ValueError, match="got the old Gym's Box.*, not Gymnasium's"):
+        FlatObservation(with_spaces(observation_space=gym.spaces.Box(-1, 1, (3,)))())
+
+
 def test_an_observation_that_does_not_fit_is_never_stretched():
     for shown in (np.zeros(1), 0.5, np.zeros((1, 3)), np.zeros(2), None, np.zeros(3, complex), ["a"] * 3):
         assert "and its space says float32 (3,)" in refused(with_spaces(shown=shown))
@@ -219,6 +226,37 @@ def test_images_with_their_channels_first_are_refused_or_transposed():
         assert channels_last(make(*shape), None).observation_space.shape == shape
     with pytest.raises(ValueError, match=r"channels_first is for images.*\(5, 8\)"):
         channels_last(make(5, 8), True)
+
+
+def test_a_dict_with_images_becomes_arrays_by_name_each_within_its_own_bounds():
+    image = spaces.Box(0, 255, (2, 6, 5), np.uint8)
+    inner = spaces.Dict({"number": spaces.Discrete(3), "a/b": spaces.Box(-1, 1, (2,), np.float64)})
+    shown = {"image": np.arange(60).reshape(2, 6, 5), "inner": {"number": 2, "a/b": np.ones(2)}, "other": 1}
+    shown["image"] = shown["image"].astype(np.uint8)
+
+    def make(top=1.0, channels_first=True):
+        low, high = np.float32([0]), np.float32([top])
+        space = spaces.Dict(image=image, inner=inner, other=spaces.Box(low, high))
+        seen = shown | {"other": np.float32([top])}
+        return PartsObservation(with_spaces(observation_space=space, shown=seen)(), channels_first)
+
+    env = wrapped(make, lambda: make(7.0))
+    specs, seen = env.observation_spec(), env.reset().observation
+    assert {name: (spec.shape, spec.dtype.name) for name, spec in specs.items()} == {
+        "image": ((6, 5, 2), "uint8"),
+        "inner/number": ((3,), "float32"),
+        "inner/a/b": ((2,), "float64"),
+        "other": ((1,), "float32"),
+    }
+    assert (specs["other"].maximum, seen["other"].tolist()) == (7.0, [[1.0], [7.0]])
+    np.testing.assert_array_equal(seen["image"][1], np.moveaxis(shown["image"], 0, -1))
+    np.testing.assert_array_equal(seen["inner/number"], [[0, 0, 1]] * 2)
+    with pytest.raises(ValueError, match=r"image: observations of shape \(2, 6, 5\) look like"):
+        make(channels_first=None)
+    other = lambda: PartsObservation(  # noqa: E731
+        with_spaces(observation_space=spaces.Dict(image=image), shown=shown)(), False
+    )
+    assert "copy 2 Dict" in refused(make, other)
 
 
 def test_arguments_reach_gymnasiums_environments_and_wrong_ones_are_named():
