@@ -378,7 +378,10 @@ def _done(folder: Path, asked: int) -> int | None:
     Raises:
       RunFolderError: it is of another configuration.
     """
-    run_folder.check_goes_on(folder)
+    try:
+        run_folder.check_goes_on(folder)
+    except OSError:  # opening it will say why it cannot be read
+        return None
     if run_folder.is_locked(folder):
         return None
     made = max([int(path.name) for path in folder.glob("checkpoints/*") if path.name.isdigit()], default=0)

@@ -40,8 +40,7 @@ def on_first_signal(stop: Callable[[int], None]) -> Iterator[None]:
         ending = {signal.SIGINT} if number in _NOT_BY_A_PERSON else {signal.SIGINT, signal.SIGTERM}
         for each in numbers:
             signal.signal(each, signal.SIG_DFL if each in ending else signal.SIG_IGN)
-        if number == signal.SIGHUP:
-            say_nothing_to_closed(sys.stdout, sys.stderr)
+        say_nothing_to_closed(sys.stdout, sys.stderr)
         stop(number)
 
     previous = {number: signal.signal(number, handle) for number in numbers}

@@ -82,7 +82,10 @@ def lines(
     """
     by, (at, point, low, high) = re.findall(r"{(\w+)}", title), columns.split()
     for names, rows in table.groupby(by, sort=False):
-        drawing, ((axes,),) = figure.new_figure()
+        # Room for names below the axis, which stand upright, and for the legend.
+        upright = 0 if pd.api.types.is_numeric_dtype(rows[at]) else rows[at].str.len().max()
+        height = 3.2 + 0.07 * max(0, upright - 16) + 0.15 * max(0, rows["group"].nunique() - 4)
+        drawing, ((axes,),) = figure.new_figure(panel=(4.5, height))
         for group, of_group in rows.groupby("group", sort=False):
             colour = look[group]["color"]
             if seeds is not None:
@@ -132,7 +135,9 @@ def _figure(drawing: Figure, title: str) -> str:
     handles, labels = axes.get_legend_handles_labels()
     if labels:
         of = dict(zip(labels, handles, strict=True))
-        drawing.legend(of.values(), of, loc="outside lower center", ncols=2)
+        drawing.legend(
+            of.values(), of, loc="outside lower center", ncols=2 if max(map(len, labels)) < 30 else 1
+        )
     image = io.BytesIO()
     drawing.savefig(image, format="svg", metadata={"Date": None})
     words = html.escape(f"{title}: {axes.get_ylabel()} over {axes.get_xlabel() or 'groups'}")

@@ -86,9 +86,13 @@ def test_a_hang_up_that_is_inherited_as_ignored_stays_so():
     assert run.said() == "saving" and run.end() == ("saved", 138)
 
 
-def test_a_terminal_that_closes_does_not_end_a_run_before_its_checkpoint():
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_terminal_that_closes_does_not_end_a_run_before_its_checkpoint(number):
     master, terminal = pty.openpty()
-    run = Started(wrapper=["setsid", "--ctty", "--wait"], stream=terminal)
+    # A run of a sweep is in a session of its own: SIGHUP does not reach it, and the sweep sends SIGTERM.
+    run = Started(wrapper=["setsid", *["--ctty"] * (number == signal.SIGHUP)], stream=terminal)
     os.close(terminal)
     os.close(master)
-    assert run.said() == "saving" and run.end() == ("saved", 129)
+    if number == signal.SIGTERM:
+        run.send(number)
+    assert run.said() == "saving" and run.end() == ("saved", 128 + number)
