@@ -125,9 +125,10 @@ help:
 
 $(INSTALLED): requirements.lock requirements-newest.lock pyproject.toml setup.py | $(PY)
 	@case $$($(PY) -c 'import sys; print(sys.version_info[1])') in \
-	  10|11) lock=requirements.lock ;; \
-	  *) lock='requirements-newest.lock --no-deps' ;; \
+	  10|11) lock=requirements.lock size='2.9 GB' ;; \
+	  *) lock='requirements-newest.lock --no-deps' size='2.7 GB' ;; \
 	esac; \
+	[ -e $@ ] || echo "This happens once, and takes $$size of disk and some minutes."; \
 	echo "Installing $${lock% *} into $(VENV) ..."; \
 	$(PY) -m pip install -q --disable-pip-version-check -r $$lock && \
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .

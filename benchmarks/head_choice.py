@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from agents import Agent
 from agents.commands import play
-from agents.commands.loading import Trained, let_act, load
-from agents.workers.settings import Training
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 
 def successive_halving(returns_of: Callable[[int, int], Sequence[float]], heads: int, episodes: int) -> int:
@@ -37,10 +38,12 @@ def successive_halving(returns_of: Callable[[int, int], Sequence[float]], heads:
     return left[0]
 
 
-def returns_of(trained: Trained, head: int, episodes: int) -> list[float]:
+def returns_of(
+    agent: Agent, environment: GymnasiumVectorEnvironment, head: int, episodes: int
+) -> list[float]:
     """Returns of greedy episodes."""
-    let_act(trained.agent, head)
-    return [moment.episode_return for moment in play.moments(trained, episodes) if moment.ended]
+    agent.let_act(head)
+    return [moment.episode_return for moment in play.moments(agent, environment, episodes) if moment.ended]
 
 
 def main() -> None:
@@ -51,22 +54,19 @@ def main() -> None:
     options = parser.parse_args()
     differences = []
     for run in options.runs:
-        trained = load(run, "latest", num_envs=8, seed=1)
-        training = Training()
-        episodes = training.eval_envs * training.final_eval_rounds
-        with contextlib.closing(trained.environment):
+        agent = Agent.load(run, "latest")
+        names, chosen = agent.heads.names, agent.head
+        with agent.configured() as settings:
+            episodes = settings.train.eval_envs * settings.train.final_eval_rounds
+        with contextlib.closing(agent.make_environment(8, seed=1)) as environment:
             tried = successive_halving(
-                lambda head, count, trained=trained: returns_of(trained, head, count),
-                len(trained.agent.heads),
-                episodes,
+                functools.partial(returns_of, agent, environment), len(names), episodes
             )
-        fresh = load(run, "latest", num_envs=8, seed=2)
-        with contextlib.closing(fresh.environment):
-            means = [np.mean(returns_of(fresh, head, episodes)) for head in range(len(fresh.agent.heads))]
-        differences.append(means[tried] - means[trained.head])
-        names = fresh.agent.heads.names
+        with contextlib.closing(agent.make_environment(8, seed=2)) as environment:
+            means = [np.mean(returns_of(agent, environment, head, episodes)) for head in range(len(names))]
+        differences.append(means[tried] - means[chosen])
         print(
-            f"{run.name}: bandit {names[trained.head]} {means[trained.head]:.4g}, "
+            f"{run.name}: bandit {names[chosen]} {means[chosen]:.4g}, "
             f"trial {names[tried]} {means[tried]:.4g}, best {names[int(np.argmax(means))]} {max(means):.4g}",
             flush=True,
         )

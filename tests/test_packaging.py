@@ -101,7 +101,7 @@ def test_the_wheel_asks_for_numpy_alone_and_for_no_newest_python(wheel):
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-newest.lock"])
 def test_lock_files_hold_only_names_versions_and_markers(lock):
-    line = re.compile(r"[a-z0-9-]+==[0-9a-z.]+( ; [a-zA-Z0-9_ .*'<>=!]+)?")
+    line = re.compile(r"[a-z0-9-]+==[0-9a-z.]+( ; [a-zA-Z0-9_ .*'<>=!()]+)?")
     lines = (ROOT / lock).read_text().splitlines()
     assert [text for text in lines if not line.fullmatch(text)] == []
 

@@ -8,6 +8,7 @@ import inspect
 import io
 import os
 import re
+import tokenize
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import gin
 
 from agents.commands.flags import nearest
-from agents.errors import UsageError
+from agents.errors import UsageError, local_path
 from agents.storage.run_folder import REPOSITORY
 
 # Old names go on working; gin leaves out modules where it can.
@@ -24,6 +25,9 @@ _RENAMED = {
     r"\b(environments\.)?make\.reward_multiplier\b": "Heads.reward_multiplier",
     r"\b(networks\.)?(atari|dqn|small)_torso\.compute_dtype\b": "ConvTorso.compute_dtype",
 }
+
+_UNCLOSED = "A bracket or a quote is never closed."
+_WRITE = "Write NAME.PARAMETER = VALUE, where VALUE is a number, True, None, 'text', @NAME, %MACRO, or a list of these."
 
 
 def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> None:
@@ -41,11 +45,42 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
         gin.parse_config_files_and_bindings(
             [str(file) for file in files], list(map(with_names_of_today, bindings))
         )
-    except SyntaxError as error:
-        where = f"{error.filename}, line {error.lineno}" if error.filename else " ".join(bindings)
-        raise UsageError(f"This is not gin: {where}\n{error.msg} Write NAME.PARAMETER = VALUE.") from error
-    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
-        raise UsageError(_explained(str(error))) from error
+    except UsageError:
+        raise
+    except (SyntaxError, tokenize.TokenError) as error:
+        mistake = error if isinstance(error, SyntaxError) else SyntaxError(_UNCLOSED)
+        raise UsageError(_not_gin(mistake, " ".join(bindings))) from error
+    except Exception as error:  # whatever a module that is imported raises, too
+        raise UsageError(explained(str(error))) from error
+
+
+def _not_gin(error: SyntaxError, bindings: str) -> str:
+    """Says where the mistake is, and how values are written: gin speaks of Python's parser."""
+    where, message = f"{error.filename}, line {error.lineno}" if error.filename else bindings, str(error.msg)
+    if str(error.filename).endswith(".py"):
+        return f"The configuration imports a module that is not Python: {where}: {message}."
+    if token := re.search(r"Failed to parse token '(.*)'", message):
+        message = f"{token[1]!r} is no value."
+    if message == "Expected newline.":
+        message = "Something follows the value."
+    return f"This is not gin: {where}\n{message} {_WRITE}"
+
+
+@contextlib.contextmanager
+def of_its_own() -> Iterator[None]:
+    """Clears gin's configuration, and gives back in the end what it was."""
+    state = "CONFIG", "IMPORTS", "SINGLETONS", "OPERATIVE_CONFIG", "LOCATION_PREFIXES", "FILE_READERS"
+    parts: list[Any] = [getattr(gin.config, f"_{name}") for name in state]
+    before, locked = [part.copy() for part in parts], gin.config_is_locked()
+    gin.clear_config()
+    try:
+        yield
+    finally:
+        gin.clear_config()
+        for part, contents in zip(parts, before, strict=True):
+            part.clear()
+            (part.extend if isinstance(part, list) else part.update)(contents)
+        gin.config._set_config_is_locked(locked)
 
 
 def search_included_files_in(folder: Path) -> None:
@@ -55,7 +90,7 @@ def search_included_files_in(folder: Path) -> None:
     `__init__.py` makes gin fail there.
     """
     gin.config._LOCATION_PREFIXES[:] = [str(folder), ""]
-    gin.config._FILE_READERS[:] = [(_opened, os.path.isfile)]
+    gin.config._FILE_READERS[:] = [(_opened, lambda path: os.path.isfile(local_path(path)))]
 
 
 _being_read: list[str] = []
@@ -72,8 +107,15 @@ def _opened(path: str) -> Iterator[types.SimpleNamespace]:
     _being_read.append(real)
     try:
         yield types.SimpleNamespace(readline=lines.readline, name=path)  # all that gin asks of a file
+    except tokenize.TokenError as error:  # which knows no file
+        raise SyntaxError(_UNCLOSED, (path, error.args[1][0] - 1, None, None)) from error
     finally:
         _being_read.pop()
+
+
+def as_gin(value: Any) -> str:
+    """A value as gin reads it; a string that begins with @ or % is a reference or a macro."""
+    return value if isinstance(value, str) and value[:1] in ("@", "%") else repr(value)
 
 
 def with_names_of_today(text: str) -> str:
@@ -116,20 +158,30 @@ def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
 
 
 def bound_scaling() -> str | None:
-    """The name of the scaling that is bound, as `--scaling` has it; None without one."""
+    """The name of the scaling that is bound, or of the default, as `--scaling` has it; None without one."""
     try:
         reference = gin.query_parameter("train.scaling")
+        while macro := re.fullmatch(r"%([\w./]+)", str(reference)):
+            reference = gin.query_parameter(f"{macro[1]}/gin.macro.value")
     except ValueError:
-        return None
-    return _short(re.findall(r"\w+", str(reference))[-1])
+        default = parameters_of("train")["scaling"].default
+        reference = next((name for name, configurable in ours() if configurable is default), "")
+    words = re.findall(r"\w+", str(reference))
+    return _short(words[-1]) if words else None
 
 
 def _short(name: str) -> str:
     return name.removesuffix("_based")
 
 
-def _explained(message: str) -> str:
+def explained(message: str) -> str:
     """Adds to gin's message the names that it could have meant."""
+    if match := re.match(r"No module named '([\w.]+)'.*\n +(?:import|from) (\w+)", message, re.S):
+        missing, imported = match.groups()
+        if missing.partition(".")[0] != imported:
+            return f"{message}\n{imported} is there, and what it imports is not: pip install {missing}"
+        file = missing.replace(".", "/") + ".py"
+        return f"{message}\nPut {file} into {REPOSITORY}, beside train.py, or its folder into PYTHONPATH."
     if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
         return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
     if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
@@ -187,8 +239,8 @@ def bound() -> Iterator[tuple[str, Any]]:
             try:
                 value = copy.deepcopy(value)
             except Exception as error:  # whatever a constructor raises that a reference with () calls
-                if (explained := _explained(str(error))) != str(error):
-                    raise UsageError(explained) from error
+                if (words := explained(str(error))) != str(error):
+                    raise UsageError(words) from error
                 value = _Unusable(value)
             yield name, value
 

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.commands.flags import Parser
-from agents.commands.loading import Trained, add_arguments, find_folder, load
-from agents.errors import UsageError
+from agents.commands.loading import add_arguments, find_folder
+from agents.errors import UsageError, local_path
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from agents import Agent
+
 DESCRIPTION = "policy.json"
 
 
-def save(trained: Trained, out_dir: str | os.PathLike) -> None:
+def save(agent: Agent, out_dir: str | os.PathLike) -> None:
     """Writes the SavedModel of a greedy policy, and `policy.json`, which describes it.
 
     It has two functions, which are its signatures, too (`act` is "serving_default"):
@@ -33,28 +35,28 @@ def save(trained: Trained, out_dir: str | os.PathLike) -> None:
 
     reward, discount float32 [B] and step_type int32 [B] (0 first, 1 mid, 2 last) are those of the time step that the
     observation belongs to; rewards are the environment's own. On a first step everything but the observation is
-    forgotten. values are each head's highest, see `Trained.values`.
+    forgotten. values are each head's highest, see `Agent.reward_values`.
 
     Args:
-      trained: what is written; its weights are copied.
+      agent: what is written; its weights are copied.
       out_dir: a folder that does not exist yet.
     """
     import tensorflow as tf
 
-    final, module = Path(out_dir), _module(trained)
+    final, module = Path(out_dir), _module(agent)
     with tempfile.TemporaryDirectory(dir=final.parent, prefix=f".{final.name}.") as unfinished:
         new = Path(unfinished, final.name)
         signatures = {"serving_default": module.act, "initial_state": module.initial_state}
         tf.saved_model.save(module, str(new), signatures=signatures)
-        (new / DESCRIPTION).write_text(json.dumps(_description(trained), indent=2) + "\n")
+        (new / DESCRIPTION).write_text(json.dumps(_description(agent), indent=2) + "\n")
         new.rename(final)
 
 
-def _module(trained: Trained) -> tf.Module:
+def _module(agent: Agent) -> tf.Module:
     """Tracks variables alone: with a network come all of its layers' call functions and their classes."""
     import tensorflow as tf
 
-    network, spec = trained.agent.network, trained.environment.observation_spec()
+    network, spec = agent.tf_agent.network, agent.observation_spec
     units = [part.shape[0] for part in network.state_spec]
 
     def act(
@@ -71,9 +73,9 @@ def _module(trained: Trained) -> tf.Module:
         reward = tf.where(first, 0.0, reward)
         previous_action = tf.where(first, -1, previous_action)
         outputs, (hidden, cell) = network((observation, previous_action, reward), step_type, (hidden, cell))
-        outputs = trained.agent.scaling.decode(outputs)
-        action = tf.argmax(outputs[:, trained.head], axis=-1, output_type=tf.int32)
-        values = trained.values(tf.reduce_max(outputs, axis=-1))
+        outputs = agent.tf_agent.scaling.decode(outputs)
+        action = tf.argmax(outputs[:, agent.head], axis=-1, output_type=tf.int32)
+        values = agent.reward_values(tf.reduce_max(outputs, axis=-1))
         return {"action": action, "values": values, "hidden": hidden, "cell": cell, "previous_action": action}
 
     def initial_state(batch_size: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -103,21 +105,21 @@ def _module(trained: Trained) -> tf.Module:
     module.act = tf.function(act, input_signature=signature, autograph=False)
     batch_size = [tf.TensorSpec((), tf.int32, "batch_size")]
     module.initial_state = tf.function(initial_state, input_signature=batch_size, autograph=False)
-    module.weights = [*network.variables, *trained.agent.scaling.variables]
+    module.weights = [*network.variables, *agent.tf_agent.scaling.variables]
     return module
 
 
-def _description(trained: Trained) -> dict[str, Any]:
+def _description(agent: Agent) -> dict[str, Any]:
     import gin
     import numpy as np
 
     from rbs_tf import environments
 
-    heads, environment = trained.agent.heads, trained.environment
-    spec, settings = environment.observation_spec(), {}
-    for name in inspect.signature(environments.make).parameters:
-        with contextlib.suppress(ValueError):  # of what is not bound
-            settings[name] = gin.query_parameter(f"environments.make.{name}")
+    heads, spec, settings = agent.heads, agent.observation_spec, {}
+    with agent.configured():
+        for name in inspect.signature(environments.make).parameters:
+            with contextlib.suppress(ValueError):  # of what is not bound
+                settings[name] = gin.query_parameter(f"environments.make.{name}")
 
     def described(spec: Any) -> dict[str, Any]:
         return {"shape": list(spec.shape), "dtype": np.dtype(spec.dtype).name}
@@ -126,15 +128,15 @@ def _description(trained: Trained) -> dict[str, Any]:
         {name: described(part) for name, part in spec.items()} if isinstance(spec, dict) else described(spec)
     )
     return {
-        "environment": trained.name,
+        "environment": agent.name,
         "environment_settings": settings,
         "observation": parts,
-        "num_actions": environment.num_actions,
+        "num_actions": agent.num_actions,
         "heads": list(heads.names),
-        "acting_head": heads.names[trained.head],
+        "acting_head": heads.names[agent.head],
         "reward_multiplier": heads.reward_multiplier,
-        "update": trained.update,
-        "weights": trained.weights,
+        "update": agent.update,
+        "weights": agent.weights,
     }
 
 
@@ -149,16 +151,17 @@ def main(argv: Sequence[str]) -> int:
         description="Writes what a run has learned as a SavedModel: it acts greedily and needs only TensorFlow.",
     )
     add_arguments(parser)
-    parser.add_argument("out_dir", metavar="OUT_DIR", help="folder to make")
+    parser.add_argument("out_dir", type=local_path, metavar="OUT_DIR", help="folder to make")
     options = parser.parse_args(argv)
     folder, out_dir = find_folder(options), Path(options.out_dir).absolute()
     if out_dir.exists():
         raise UsageError(f"{out_dir} exists already: give a folder that is to be made.")
     if not os.access(out_dir.parent, os.W_OK):
         raise UsageError(f"{out_dir} cannot be made: give one in a folder that exists and is yours.")
-    trained = load(folder, options.checkpoint, options.head)
-    with contextlib.closing(trained.environment):
-        save(trained, out_dir)
-    print(f"{trained.name}. {trained.weights} {trained.chosen}")
+    from agents import Agent
+
+    agent = Agent.load(folder, options.checkpoint, options.head)
+    save(agent, out_dir)
+    print(f"{agent.name}. {agent.weights} {agent.chosen}")
     print(f"SavedModel: {options.out_dir}, described in its {DESCRIPTION}.")
     return 0

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from agents.commands.flags import Parser, count
-from agents.commands.loading import Trained, add_arguments, find_folder, let_act, load
-from agents.commands.video import Film, Moment, check_file
-from agents.errors import UsageError
+from agents.commands.loading import add_arguments, find_folder
+from agents.commands.video import Film, Moment, check_file, with_camera
+from agents.errors import UsageError, local_path
 from rbs_tf.returns import LONGEST_EPISODE
+
+if TYPE_CHECKING:
+    from agents import Agent
+    from rbs_tf.environments.batched import GymnasiumVectorEnvironment as Environment
 
 EXAMPLES = """\
 examples:
@@ -26,43 +30,39 @@ SIDE_BY_SIDE = 16  # environments at most; a film is of one episode after the ot
 EPISODES, EPISODES_A_HEAD = 10, 20
 
 
-def moments(trained: Trained, episodes: int, max_steps: int = LONGEST_EPISODE) -> Iterator[Moment]:
+def moments(
+    agent: Agent, environment: Environment, episodes: int, max_steps: int = LONGEST_EPISODE
+) -> Iterator[Moment]:
     """Plays as the run's evaluations do and hands out every step of every episode as it happens.
 
     Environment i of a batch of N plays episodes i + 1, i + 1 + N, and so on, whoever is done first: taking episodes as
     they finish would favour short ones.
 
     Args:
-      trained: what acts, and where.
+      agent: what acts.
+      environment: where, see `Agent.make_environment`.
       episodes: how many in all.
       max_steps: environment steps after which an episode is cut.
     """
     import tensorflow as tf
 
-    environment, policy = trained.environment, trained.agent.policy
-
-    @tf.function(autograph=False)
-    def act(time_step: Any, state: Any) -> tuple[Any, Any, tf.Tensor]:
-        step = policy.action(time_step, state)
-        return step.action, step.state, trained.values(step.info.greedy_values)
-
     batch = environment.batch_size
-    state = policy.get_initial_state(batch)
     episode = 1 + np.arange(batch)  # which one each environment plays
     while np.any(episode <= episodes):
         time_step = environment.reset()
+        agent.reset()
         waits = np.zeros(batch, bool)  # after a cut, for the others: there is only one reset for all
         steps, score = np.zeros(batch, int), np.zeros(batch)
-        values = np.zeros((batch, len(trained.agent.heads)), np.float32)
+        values = np.zeros((batch, len(agent.heads)), np.float32)
         while np.any(plays := (episode <= episodes) & ~waits):
             first, last = time_step.is_first(), time_step.is_last()
             reward = time_step.reward.astype(float)
             steps, score = np.where(first, 0, steps + 1), np.where(first, 0.0, score + reward)
             cut = ~last & (steps == max_steps)
             ended = last | cut
-            tensors = tf.nest.map_structure(tf.convert_to_tensor, time_step)
-            action, state, new_values = act(tensors, state)
-            action, values = action.numpy(), np.where(ended[:, None], values, new_values.numpy())
+            agent.reset(first)
+            action = agent.act(time_step.observation, reward)
+            values = np.where(ended[:, None], values, agent.values)
             for index in np.flatnonzero(plays):
                 yield Moment(
                     int(episode[index]),
@@ -106,7 +106,12 @@ def main(argv: Sequence[str]) -> int:
     cut = "steps until an episode is cut (%(default)s)"
     flag("--max_steps", type=count(1), default=LONGEST_EPISODE, metavar="N", help=cut)
     flag("--seed", type=count(0), default=0, metavar="N", help="of the environments (%(default)s)")
-    flag("--video", metavar="FILE", help="film it: out.mp4 (needs the extra `video`), or out.gif")
+    flag(
+        "--video",
+        type=local_path,
+        metavar="FILE",
+        help="film it: out.mp4 (needs the extra `video`), or out.gif",
+    )
     options = parser.parse_args(argv)
     if options.heads and (options.head or options.video):
         other = "--head" if options.head else "--video"
@@ -117,30 +122,35 @@ def main(argv: Sequence[str]) -> int:
         check_file(options.video)
     # All that can be known to be wrong without TensorFlow has been refused.
     num_envs = 1 if options.video else min(options.episodes, SIDE_BY_SIDE)
-    chosen = options.checkpoint, options.head, options.seed
-    trained = load(options.run_dir, *chosen, num_envs=num_envs, camera=bool(options.video))
-    with contextlib.closing(trained.environment):
-        _play(trained, options)
+    from agents import Agent
+
+    agent = Agent.load(options.run_dir, options.checkpoint, options.head)
+    environment: Any = agent.make_environment(num_envs, options.seed)
+    if options.video:
+        environment = with_camera(agent, environment, options.seed)
+    with contextlib.closing(environment):
+        _play(agent, environment, options)
     return 0
 
 
-def _play(trained: Trained, options: Any) -> None:
+def _play(agent: Agent, environment: Environment, options: Any) -> None:
     """Plays, prints a line per episode in their order or one per head, and films."""
-    epsilon = float(trained.agent.policy._epsilons[0])
+    epsilon = float(agent.tf_agent.policy._epsilons[0])
     random = f" As in its evaluations, {100 * epsilon:.3g}% of its actions are random." if epsilon else ""
-    chosen = "" if options.heads else f" {trained.chosen}"
-    print(f"{trained.name}. {trained.weights}{chosen}{random}", flush=True)
+    chosen = "" if options.heads else f" {agent.chosen}"
+    print(f"{agent.name}. {agent.weights}{chosen}{random}", flush=True)
+    what = agent, environment, options.episodes, options.max_steps
     if options.heads:
-        for index, name in enumerate(trained.agent.heads.names):
-            let_act(trained.agent, index)
-            ended = [each for each in moments(trained, options.episodes, options.max_steps) if each.ended]
-            print(f"{name}: {_summary(ended, trained.environment.game)}", flush=True)
+        for name in agent.heads.names:
+            agent.let_act(name)
+            ended = [each for each in moments(*what) if each.ended]
+            print(f"{name}: {_summary(ended, environment.game)}", flush=True)
         return
-    film = Film(options.video, trained) if options.video else None
+    film = Film(options.video, agent, environment) if options.video else None
     ends: dict[int, Moment] = {}
     played: list[Moment] = []
     try:
-        for moment in moments(trained, options.episodes, options.max_steps):
+        for moment in moments(*what):
             if film:
                 film.add(moment)
             if moment.ended:
@@ -152,7 +162,7 @@ def _play(trained: Trained, options: Any) -> None:
     finally:
         if film:
             film.close()
-    print(_summary(played, trained.environment.game))
+    print(_summary(played, environment.game))
     if film:
         print(film.words)
 

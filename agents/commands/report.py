@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.commands.flags import Parser
-from agents.errors import RunFolderError, UsageError
+from agents.errors import RunFolderError, UsageError, local_path
 
 
 def main(command_line: Sequence[str]) -> int:
@@ -25,16 +25,19 @@ def main(command_line: Sequence[str]) -> int:
     """
     parser = Parser(prog="python -m agents report", description=__doc__)
     add = parser.add_argument
-    add("folders", nargs="+", type=Path, metavar="RUN_DIR", help="a run's folder, or one with runs below it")
-    add("--output", type=Path, default=Path("report.html"), metavar="FILE", help="the page (%(default)s)")
+    runs_below = "a run's folder, or one with runs below it"
+    add("folders", nargs="+", type=local_path, metavar="RUN_DIR", help=runs_below)
+    add("--output", type=local_path, default="report.html", metavar="FILE", help="the page (%(default)s)")
     add("--title", default="Training runs", help="the page's heading (%(default)s)")
-    add("--x", choices=("updates", "steps"), default="updates", help="what curves are over (%(default)s)")
+    over = "what final numbers are taken over, and the first curves (%(default)s)"
+    add("--x", choices=("updates", "steps"), default="updates", help=over)
     options = parser.parse_args(command_line)
     try:
         from agents.monitoring.report import groups, numbers, page, runs
     except ImportError as error:
         raise UsageError(f'The report needs {error.name}: pip install "rbs-tf[plots]"') from error
-    output, csv_dir = options.output, options.output.with_name(options.output.stem + "_csv")
+    output = Path(options.output)
+    csv_dir = output.with_name(output.stem + "_csv")
     if output.is_dir():
         raise UsageError(
             f"--output={output} is a folder: give a file in it, {output / 'report.html'} for one."
@@ -46,25 +49,37 @@ def main(command_line: Sequence[str]) -> int:
     except OSError as error:
         raise UsageError(f"Cannot write to {output}: {error.strerror}. Give another --output.") from error
 
-    found, left_out = [], []
+    found, over_updates, left_out = [], [], []
     for folder in runs.find(options.folders):
         try:
-            run = runs.read(folder, options.x)
+            of_updates = runs.read(folder)
+            run = runs.over_steps(of_updates) if options.x == "steps" else of_updates
         except Exception as error:  # whatever a damaged file leads to: the others are reported on
             why = str(error) if isinstance(error, RunFolderError) else f"{type(error).__name__}: {error}"
             left_out.append((folder, why))
             print(f"{folder}: left out, {why}")
         else:
             found.append(run)
+            over_updates.append(of_updates)
             print(f"{folder}: {run.environment}, seed {run.seed}, {run.updates:,} updates, {run.state}")
     study = groups.make(found, options.x, left_out)
     if not study.groups:
         raise UsageError(
-            f"No run to report on in {', '.join(map(str, options.folders))}. A run is a folder that train.py has "
+            f"No run to report on in {', '.join(options.folders)}. A run is a folder that train.py has "
             f"made, with {runs.CONFIG} in it. {' '.join(f'{path}: {why}.' for path, why in study.left_out)}"
         )
     print(f"Groups: {', '.join(group.label for group in study.groups)}\nDrawing ...", flush=True)
+    kept = {run.folder for run in study.runs()}
+    beside = [run for run in over_updates if run.folder in kept]
+    other = "updates" if options.x == "steps" else "steps"
+    try:
+        beside = [runs.over_steps(run) for run in beside] if other == "steps" else beside
+    except RunFolderError:  # then curves are over updates only
+        beside = []
     tables = numbers.compute(study)
+    if beside:
+        curves = numbers.curves(groups.make(beside, other))
+        tables = {**tables, **{f"{name}_over_{other}": table for name, table in curves.items()}}
     output.write_text(page.write(study, tables, options.title), encoding="utf-8")
     for name, table in tables.items():
         if not table.empty:

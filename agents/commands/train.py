@@ -23,7 +23,8 @@ import gin
 from agents.commands import configuration, settings
 from agents.commands.configuration import parameter, parse, training_parameter, without_gin_trail
 from agents.commands.flags import Parser, count, nearest
-from agents.errors import EnvironmentFault, RunFolderError, UsageError
+from agents.commands.sweep import finished
+from agents.errors import EnvironmentFault, RunFolderError, UsageError, local_path
 from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
@@ -49,7 +50,10 @@ parameters that it used.
 
 
 def main(
-    argv: Sequence[str] | None = None, run: Callable[..., Any] | None = None, configs: Path = CONFIGS
+    argv: Sequence[str] | None = None,
+    run: Callable[..., Any] | None = None,
+    configs: Path = CONFIGS,
+    failed: Callable[[Exception, bool], int] | None = None,
 ) -> int:
     """Configures a run with gin and calls it.
 
@@ -58,14 +62,15 @@ def main(
 
     Args:
       argv: arguments without the program's name; None: those of this process.
-      run: called with `root_dir`, when gin has been configured; returns an object whose `stopped_by` is the
-        signal that ended the run early, or None. A gin configurable `train` takes env, updates and seed.
-        None: `agents.running.embedded.train`, imported once the flags are known to be in order.
+      run: called with `root_dir`, when gin has been configured; returns an object with `updates`, those made in all,
+        and `stopped_by`, the signal that ended the run early, or None. A gin configurable `train` takes env, updates
+        and seed. None: `agents.running.embedded.train`, imported once the flags are known to be in order.
       configs: folder of the gin files, those of scalings with settings in its sub-folder `scaling`.
+      failed: gets an exception, and whether the run had started; returns the exit code. None: says it on stderr.
 
     Returns:
       the exit code: 0; 1 if something failed under the run; 2 if what was asked for is refused; 128 + the
-      signal that stopped the run, so 130 on Ctrl-C.
+      signal that stopped the run, so 130 on Ctrl-C, and 138 on SIGUSR1, which asks to be queued again.
 
     Raises:
       SystemExit: after `--help`, and of a sweep that SIGTERM stops.
@@ -97,6 +102,13 @@ def main(
         root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
         if options.anew and (aside := run_folder.set_aside(root_dir)):
             print(f"What was in {root_dir} is now in {aside}", flush=True)
+        asked = training_parameter("updates")
+        if made := _done(Path(root_dir), asked):
+            print(
+                f"Already done: {root_dir} has made {made:,} updates, and {asked:,} are asked for. "
+                "To go on, raise --updates; to begin again, add --anew."
+            )
+            return 0
         command = ["python", "train.py", *argv]
         with run_folder.opened(root_dir, command) as folder, contextlib.ExitStack() as this_run:
             tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
@@ -105,24 +117,28 @@ def main(
                 "\nThen open:   http://localhost:6006/#custom_scalars",
                 flush=True,
             )
-            started, asked = True, {"updates": training_parameter("updates")}
+            started = True
             (folder / run_folder.FINISHED).unlink(missing_ok=True)
             if options.wandb:
                 this_run.enter_context(weights_and_biases.synced(folder))
             with native_messages_in(folder / run_folder.NATIVE):
-                stopped_by = run(root_dir=str(folder)).stopped_by
-            if stopped_by is None:
-                run_folder.write(folder / run_folder.FINISHED, json.dumps(asked))
+                result = run(root_dir=str(folder))
+            stopped_by = result.stopped_by
+            if stopped_by is None:  # environment steps end a run for good
+                ended = {"updates": asked if result.updates >= asked else sys.maxsize}
+                run_folder.write(folder / run_folder.FINISHED, json.dumps(ended))
     except Exception as error:
-        return _failed(error, started)
+        return (failed or _failed)(error, started)
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
         stopped_by = signal.SIGINT
     finally:
         this_call.close()
-    if stopped_by is None:
+    if not stopped_by:  # 0: its caller has ended it
         return 0
-    print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
-    return 128 + stopped_by
+    name, code = signal.Signals(stopped_by).name, 128 + stopped_by
+    words = f"Stopped by {name}, exit code {code}. The same command goes on from the last checkpoint."
+    print(words, file=sys.stderr)
+    return code
 
 
 def _failed(error: Exception, started: bool) -> int:
@@ -231,6 +247,7 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag = parser.add_argument
     flag(
         "--config",
+        type=local_path,
         default="quickstart",
         metavar="NAME",
         help=f"{_listed(configs)}, or a .gin file (%(default)s)",
@@ -242,7 +259,8 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
         metavar="'NAME=VALUE, ...'",
         help="arguments of a Gymnasium environment, as is_slippery=False (sets environments.make.env_kwargs)",
     )
-    flag("--scaling", metavar="NAME", help=f"{' | '.join(scalings)}, or a .gin file (the config's own)")
+    names = f"{' | '.join(scalings)}, or a .gin file (the config's own)"
+    flag("--scaling", type=local_path, metavar="NAME", help=names)
     flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
     flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
     flag(
@@ -264,10 +282,12 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine alone")
     flag(
         "--sweep",
+        type=local_path,
         metavar="NAME",
         help=f"many runs, one after the other or on --cluster: {_listed(configs / 'sweeps', 'sweep')}, or a file",
     )
-    flag("--root_dir", metavar="DIR", help="the run's folder (runs/CONFIG-ENV-SCALING-seedN)")
+    folder = "the run's folder (runs/CONFIG-ENV-SCALING-seedN)"
+    flag("--root_dir", type=local_path, metavar="DIR", help=folder)
     flag(
         "--gin_bindings",
         action="append",
@@ -325,8 +345,11 @@ def _listed(folder: Path, suffix: str = "gin") -> str:
 
 
 def _configure(options: argparse.Namespace, configs: Path) -> str | None:
-    """Parses the gin configuration; returns the name of its scaling, None if it binds none."""
+    """Parses the gin configuration; returns the name of the scaling that will run, None if there is none."""
     scaling, *bindings = options.scaling or (None,)
+    if scaling:
+        parse([options.config], bindings, configs.parent)
+        asked_for = configuration.bound_scaling()
     flags = {name: getattr(options, name) for name in ("env", "updates", "seed", "strategy")}
     bindings += [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
     if options.replay:
@@ -345,7 +368,24 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
             "train.steps_per_update paces a run in one process, and --collectors and --cluster are of several: they go "
             "by Replay.replay_ratio. Leave out one of the two"
         )
-    return scaling or configuration.bound_scaling()
+    bound = configuration.bound_scaling()  # --gin_bindings may bind another one than --scaling
+    return scaling if scaling and bound == asked_for else bound
+
+
+def _done(folder: Path, asked: int) -> int | None:
+    """The updates of a run that has no more to make or to evaluate; None of another one.
+
+    Raises:
+      RunFolderError: it is of another configuration.
+    """
+    try:
+        run_folder.check_goes_on(folder)
+    except OSError:  # opening it will say why it cannot be read
+        return None
+    if run_folder.is_locked(folder):
+        return None
+    made = max([int(path.name) for path in folder.glob("checkpoints/*") if path.name.isdigit()], default=0)
+    return made or asked if made > asked or finished(folder, asked) else None
 
 
 def _list_environments() -> None:

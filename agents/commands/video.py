@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from agents.errors import UsageError
 
 if TYPE_CHECKING:
-    from agents.commands.loading import Trained
+    from agents import Agent
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 GIF_FRAMES = 1000  # a GIF is put together in memory, a third of a MB for each of them
@@ -53,7 +53,7 @@ class Moment(NamedTuple):
     observation: np.ndarray
     reward: float  # of the step that led here, units of the environment
     episode_return: float  # so far
-    values: np.ndarray  # float32 [H], each head's highest, see `Trained.values`; at an end those of before
+    values: np.ndarray  # float32 [H], see `Agent.values`; at an end those of before
     action: int | None  # taken here; None at an end
     ended: bool
     cut: bool  # ended only because it had lasted long enough
@@ -67,17 +67,17 @@ class Film:
 
     Args:
       path: see `check_file`.
-      trained: what plays.
+      agent: what plays.
+      environment: where.
     """
 
-    def __init__(self, path: str | os.PathLike, trained: Trained):
-        self._path, self._trained = Path(path), trained
-        game = trained.environment.game
-        render_rate = trained.environment._vector_env.metadata.get("render_fps", OTHER_RATE)
-        self._rate = ATARI_RATE if game else float(render_rate)
+    def __init__(self, path: str | os.PathLike, agent: Agent, environment: GymnasiumVectorEnvironment):
+        self._path, self._agent, self._environment = Path(path), agent, environment
+        render_rate = environment._vector_env.metadata.get("render_fps", OTHER_RATE)
+        self._rate = ATARI_RATE if environment.game else float(render_rate)
         self._font, self._large = ImageFont.load_default(13), ImageFont.load_default(17)
         self._history: list[np.ndarray] = []  # of the present episode, as are the next two
-        self._low, self._high = (np.zeros(len(trained.agent.heads)) for _ in range(2))
+        self._low, self._high = (np.zeros(len(agent.heads)) for _ in range(2))
         self._note = ""
         self._writer: Any = None
         self._frames: list[Image.Image] = []
@@ -94,7 +94,7 @@ class Film:
         if self._path.suffix == ".gif" and len(self._frames) == GIF_FRAMES:
             self._note = f" A GIF holds only the first {GIF_FRAMES:,} frames; an MP4 holds all."
             return
-        shown = game_picture(self._trained.environment, moment.observation)
+        shown = game_picture(self._environment, moment.observation)
         if shown is None:
             self._note = " The environment draws no pictures: only values are shown."
         frame = self.draw(shown, moment)
@@ -125,7 +125,7 @@ class Film:
 
     def draw(self, picture: Image.Image | None, moment: Moment) -> Image.Image:
         """RGB of even width and height, always the same for pictures of the same size."""
-        trained, names = self._trained, self._trained.agent.heads.names
+        names = self._agent.heads.names
         if moment.step == 0:
             self._history, self._low, self._high = [], moment.values, moment.values
         self._history = [*self._history[1 - _HISTORY :], moment.values]
@@ -139,7 +139,7 @@ class Film:
         draw = ImageDraw.Draw(image)
         start, right = left + _MARGIN, left + _PANEL - _MARGIN
         played = f"episode {moment.episode}, step {moment.step:,}"
-        draw.text((start, 10), trained.name, _TEXT, self._large)
+        draw.text((start, 10), self._agent.name, _TEXT, self._large)
         draw.text((right, 10), f"return {moment.episode_return:.6g}", _TEXT, self._large, anchor="ra")
         draw.text((start, 36), played, _FAINT, self._font)
         color = _ACTING_CURVE if moment.reward else _FAINT
@@ -149,7 +149,7 @@ class Film:
         draw.text((start + _NAME, _HEADER - 24), title, _FAINT, self._font)
         draw.text((right, _HEADER - 24), "now", _FAINT, self._font, anchor="ra")
         for index, course in enumerate(np.transpose(self._history)):
-            top, acting = _HEADER + _ROW * index, index == trained.head
+            top, acting = _HEADER + _ROW * index, index == self._agent.head
             if acting:
                 draw.rectangle((left + 4, top, left + _PANEL - 5, top + _ROW - 3), _ACTING)
             color, middle = (_ACTING_CURVE if acting else _TEXT), top + _ROW // 2 - 1
@@ -204,6 +204,22 @@ class WithCamera:
                 )
         self.frame = filmed.observation[0]
         return acted
+
+
+def with_camera(
+    agent: Agent, environment: GymnasiumVectorEnvironment, seed: int
+) -> GymnasiumVectorEnvironment | WithCamera:
+    """Puts a camera beside an Atari game, unless the agent sees the console's own picture.
+
+    Args:
+      environment: of the agent, made with this seed.
+    """
+    from agents.replay.memory import ATARI_FRAME
+    from rbs_tf.environments.names import RAW_FRAMES
+
+    if not environment.game or environment.observation_spec().shape == ATARI_FRAME:
+        return environment
+    return WithCamera(environment, agent.make_environment(1, seed, **RAW_FRAMES))
 
 
 def game_picture(environment: Any, observation: np.ndarray) -> Image.Image | None:

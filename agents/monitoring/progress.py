@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections
+import errno
 import math
+import os
 import shutil
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
@@ -14,6 +17,7 @@ from agents.tags import RETURN, SCALED, SIGMA, UNSCALED
 from rbs_tf import scores
 
 RATE_WINDOW = 60.0  # seconds; holds evaluations and checkpoints, and still follows a change
+COMPILING = "compiling the update"
 _EPISODES = 100  # that the return is the mean of
 
 
@@ -24,7 +28,8 @@ class Progress:
       total_updates, total_steps: where the run ends, whichever comes first; without `total_steps` only updates count.
       updates, steps: where it starts, other than 0 when it goes on from a checkpoint.
       frames_per_step: frames that the emulator draws per environment step; None leaves frames out.
-      stream: where to write. A terminal gets one line that is refreshed, anything else whole lines.
+      stream: where to write. A terminal gets one line that is refreshed, with the fields that fit; anything else gets
+        whole lines.
       clock: seconds that only grow.
     """
 
@@ -46,6 +51,7 @@ class Progress:
         self._said: set[str] = set()
         self._eval_return: float | None = None
         self._waits: tuple[float, float] | None = None
+        self._doing = ""
         self._stream = sys.stdout if stream is None else stream
         self._refreshed = self._stream.isatty()
         self._interval = 0.5 if self._refreshed else 10.0  # seconds between two lines
@@ -60,6 +66,7 @@ class Progress:
         returns: Iterable[float] = (),
         eval_return: float | None = None,
         waits: tuple[float, float] | None = None,
+        doing: str = "",
     ) -> None:
         """Takes the current counts, and what is new since the last call.
 
@@ -68,16 +75,19 @@ class Progress:
           returns: of finished episodes.
           eval_return: mean of an evaluation.
           waits: shares of time in which the learner waits for collectors, and they for it, in a distributed run.
+          doing: what the learner does once, such as compiling: shown at once; rates are those after it.
         """
         now = self._clock()
-        if updates < self._updates or steps < self._steps:  # a learner that goes on from its checkpoint
+        begins = doing and not self._doing
+        # A learner that goes on from its checkpoint, or has done what does not come again.
+        if updates < self._updates or steps < self._steps or (self._doing and not doing):
             self._marks = collections.deque([(now, steps, updates)])
         self._updates, self._steps = updates, steps
         self._returns.extend(returns)
         if eval_return is not None:
             self._eval_return = eval_return
-        self._waits = waits or self._waits
-        if now - self._drawn >= self._interval:
+        self._waits, self._doing = waits or self._waits, doing
+        if begins or now - self._drawn >= self._interval:
             self._draw(now)
 
     def say(self, text: str) -> None:
@@ -119,26 +129,30 @@ class Progress:
         if self._frames_per_step is not None:
             frames = f" ({self._steps * self._frames_per_step:,} frames)"
         left = min((max(count, 0) / rate for count, rate in ahead if rate), default=None)
-        fields = [
-            f"updates {self._updates:,}/{self._total_updates:,} "
-            f"({100 * self._updates // max(self._total_updates, 1)}%)",
-            f"steps {self._steps:,}{end}{frames}",
+        per_update, per_step = (
+            "" if self._doing else f", {_number(rate)}/s" for rate in (update_rate, step_rate)
+        )
+        done = 100 * self._updates // max(self._total_updates, 1)
+        fields = [  # as far as the returns they fit 80 columns
+            f"{self._doing} ..." if self._doing else f"left {_duration(left)}",
+            f"updates {self._updates:,}/{self._total_updates:,} ({done}%){per_update}",
             f"return {_number(sum(self._returns) / len(self._returns) if self._returns else None)}",
             f"eval {_number(self._eval_return)}",
-            f"{_number(step_rate)} steps/s",
-            f"{_number(update_rate)} updates/s",
+            f"steps {self._steps:,}{end}{frames}{per_step}",
             f"elapsed {_duration(now - self._start)}",
-            f"left {_duration(left)}",
         ]
         if self._waits:
-            fields.insert(-2, "waiting: learner {:.0%}, collectors {:.0%}".format(*self._waits))
+            fields.insert(-1, "waiting: learner {:.0%}, collectors {:.0%}".format(*self._waits))
         return "  ".join(fields)
 
     def _draw(self, now: float) -> None:
         self._drawn = now
         line = self.line(now)
         if self._refreshed:  # a line that wraps cannot be refreshed
-            self._write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            room = shutil.get_terminal_size().columns - 1
+            if len(line) > room:  # whole fields alone
+                line = line[:room] if "  " not in line[:room] else line[: line.rfind("  ", 0, room + 2)]
+            self._write(f"\r{line}\x1b[K")
         else:
             self._write(line + "\n")
         self._marks.append((now, self._steps, self._updates))
@@ -146,8 +160,29 @@ class Progress:
             self._marks.popleft()
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EPIPE):
+                raise
+            _say_nothing_to(self._stream)  # nobody looks on any more, and the run goes on
+
+
+def say_nothing_to_closed(*streams: TextIO) -> None:
+    """Sends to nowhere what is written to terminals that have closed: it would raise, and end a run early."""
+    for stream in streams:
+        try:
+            termios.tcgetattr(stream.fileno())
+        except (termios.error, OSError, ValueError) as error:  # ValueError: a stand-in for a stream
+            if error.args[0] == errno.EIO:
+                _say_nothing_to(stream)
+
+
+def _say_nothing_to(stream: TextIO) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def closing_words(

@@ -34,6 +34,7 @@ from agents.tags import (
     DEAD,
     EVALUATION,
     LOSS,
+    OVER_STEPS,
     PROBABILITY,
     RATIO,
     RETURN,
@@ -77,11 +78,15 @@ _METRICS = (  # folder, tag, title
 
 
 class LossScales(NamedTuple):
-    """RMS TD error of each head over the latest updates, float64 [H]; reward units before scaling, none after it."""
+    """RMS TD error of each head over the latest updates, float64 [H]; reward units before scaling, none after it.
+
+    None and None: this start has made no update yet.
+    """
 
     updates: int  # the newest of them
-    before: np.ndarray
-    after: np.ndarray
+    steps: int  # of the environments, by then
+    before: np.ndarray | None = None
+    after: np.ndarray | None = None
 
 
 def write_once(
@@ -123,6 +128,7 @@ def layout(
     categories = {
         "Returns": {
             "Return per episode": f"{RETURN}$",
+            "Return per episode over environment steps": f"{RETURN}{OVER_STEPS}$",
             **(human if scores.has_score(environment.game) else {}),
         },
         "Loss scales of all heads": {
@@ -217,8 +223,8 @@ def figures_note() -> str:
 
 
 def loss_scales_figure(names: Sequence[str], scales: LossScales) -> np.ndarray | None:
-    """Draws what scaling does to each head's errors: uint8 [height, width, 3]; None without matplotlib."""
-    if figures_note():
+    """Draws what scaling does to each head's errors: uint8 [height, width, 3]; None without any, or matplotlib."""
+    if figures_note() or scales.before is None or scales.after is None:
         return None
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -330,7 +330,9 @@ class ClusterRun:
         if waits is not None:
             self._learner.host.tell.remote("note_waits", *waits)
         self._evaluator.host.tell.remote("note_loss_scales", learner["loss_scales"])
-        self._progress.update(*counts, learner.pop("returns", ()), eval_return, waits)
+        self._progress.update(
+            *counts, learner.pop("returns", ()), eval_return, waits, learner.get("doing", "")
+        )
         self._progress.say_once(learner["note"])
 
     def _waits(self) -> tuple[float, float] | None:

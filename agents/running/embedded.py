@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
-from agents.monitoring.progress import Progress, closing_words
+from agents.monitoring.progress import COMPILING, Progress, closing_words
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
@@ -22,7 +24,7 @@ from agents.storage.state import State, from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
 from agents.workers.evaluator import Evaluations
-from agents.workers.settings import Result, Settings
+from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
 _ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
@@ -37,14 +39,21 @@ class EmbeddedRun(contextlib.ExitStack):
     Args:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
       settings: by default those of gin.
+      on_evaluation: called after each evaluation; when it returns False, the run ends as by a signal.
 
     Attributes:
       agent, learner, collector, evaluations, replay: its parts.
       environment, eval_environment: where it collects and where it evaluates.
     """
 
-    def __init__(self, root_dir: str | os.PathLike, settings: Settings | None = None):
+    def __init__(
+        self,
+        root_dir: str | os.PathLike,
+        settings: Settings | None = None,
+        on_evaluation: Callable[[Evaluated], Any] | None = None,
+    ):
         super().__init__()
+        self._on_evaluation = on_evaluation
         self._root, self._settings = os.fspath(root_dir), settings or Settings.configured()
         self._training = self._settings.train
         self._stopped_by: int | None = None
@@ -109,8 +118,9 @@ class EmbeddedRun(contextlib.ExitStack):
         return None
 
     def run(self) -> Result:
-        """Trains to the end, or until SIGINT or SIGTERM; then evaluates, writes a checkpoint and says how it went."""
+        """Trains to the end, or until a signal; then evaluates, writes a checkpoint and says how it went."""
         learner, game = self.learner, self.environment.game
+        self._compiled_at = learner.updates
         self._progress = Progress(
             self._training.updates,
             total_steps=self._training.environment_steps,
@@ -157,18 +167,28 @@ class EmbeddedRun(contextlib.ExitStack):
         # Before the first update too: the collector's first priorities should know the scale.
         returns = learner.drain_statistics()
         self._progress.update(learner.updates, learner.environment_steps, returns)
-        while learner.updates < training.updates and self._stopped_by is None and self._update_due():
+        while self._stopped_by is None and self._update_due():
+            if learner.updates == self._compiled_at:
+                self._progress.update(learner.updates, learner.environment_steps, doing=COMPILING)
             learner.update()
             updates = learner.updates
             self._progress.update(updates, learner.environment_steps)
             self._progress.say_once(learner.note)
-            if training.eval_interval and updates % training.eval_interval == 0:
+            due = training.eval_interval and updates % training.eval_interval == 0
+            if due and not (self._is_last() and training.final_eval_rounds):
                 self._evaluate(1)
             if updates % training.checkpoint_interval == 0:
                 self._save()
 
+    def _is_last(self) -> bool:
+        """Says whether the update that has been made ends the run."""
+        reached = self._training.reached(self.learner.updates, self.learner.environment_steps)
+        return reached and not self._update_due()
+
     def _update_due(self) -> bool:
         updates, training = self.learner.updates, self._training
+        if updates >= training.updates:
+            return False
         if training.steps_per_update is None:
             return self.replay.updates_due(updates, training.batch_size)
         steps = self.learner.environment_steps
@@ -210,20 +230,24 @@ class EmbeddedRun(contextlib.ExitStack):
         mean_return = self.evaluations.run(updates, rounds, stopped, scales)
         if mean_return is not None:
             self._progress.update(updates, steps, eval_return=mean_return)
+        if (last := self.evaluations.last) and mean_return is not None and self._on_evaluation:
+            evaluated = Evaluated(updates, steps, mean_return, last.returns, last.lengths)
+            if self._on_evaluation(evaluated) is False:
+                self._stop(0)
 
     def _stop(self, number: int) -> None:
         """Lets the update in progress finish."""
         self._stopped_by = number
 
 
-def train(root_dir: str | os.PathLike) -> Result:
+def train(root_dir: str | os.PathLike, on_evaluation: Callable[[Evaluated], Any] | None = None) -> Result:
     """Trains as gin configures `train` (`agents.workers.settings.Training`) in `root_dir`; returns how it ended.
 
     Raises:
       UsageError: the configuration cannot be built: a replay that memory cannot hold, for one.
     """
     try:
-        run = EmbeddedRun(root_dir)
+        run = EmbeddedRun(root_dir, on_evaluation=on_evaluation)
     except ValueError as error:
         raise UsageError(str(error)) from error
     with closing(run):

@@ -9,6 +9,7 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -61,9 +62,15 @@ def work_through(
 
 
 def work_through_on_ray(
-    commands: Mapping[Path, Sequence[str]], cluster: str, resources: dict[str, float]
+    commands: Iterable[tuple[Path, Sequence[str]]],
+    cluster: str,
+    resources: dict[str, float],
+    queued: bool = True,
 ) -> Generator[tuple[Path, int], None, None]:
     """Runs the command of each folder wherever a cluster has room, printing to FOLDER.log; yields as `work_through`.
+
+    Args:
+      queued: hand all of them to Ray at once; False: the next one is asked for when there is room for it.
 
     Raises:
       UsageError: the cluster cannot be reached, or is smaller than the `resources` of one command.
@@ -76,9 +83,16 @@ def work_through_on_ray(
         if resources["num_cpus"] > there.get("CPU", 0) or resources["num_gpus"] > there.get("GPU", 0):
             raise UsageError(f"No machine of the cluster has room for a run with {resources}.")
         remote = ray.remote(_work).options(max_retries=0, **resources)
-        tasks = {remote.remote(command, str(_log(folder))): folder for folder, command in commands.items()}
+        room = [there.get(kind[4:-1].upper(), 0) // each for kind, each in resources.items() if each]
+        places = sys.maxsize if queued else int(min(room, default=1))
+        waiting = iter(commands)
+        tasks: dict[Any, Path] = {}
         try:
-            while tasks:
+            while True:
+                for folder, command in itertools.islice(waiting, places - len(tasks)):
+                    tasks[remote.remote(command, str(_log(folder)))] = folder
+                if not tasks:
+                    return
                 time.sleep(_POLL)
                 if signals:
                     raise_for(signals[0])

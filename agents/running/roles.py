@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.monitoring import summaries
+from agents.monitoring.progress import COMPILING
 from agents.replay.replay import REVERB
 from agents.replay.reverb_replay import ReverbReplay
 from agents.storage.checkpoint import Checkpointer
@@ -101,6 +102,7 @@ class LearnerRole(Role):
         self._publisher = Publisher(agent.acting_variables, self._replay_client.publish)
         self.callback(self._publisher.close)
         self._loss_scales: summaries.LossScales | None = None
+        self._doing = ""
         self._publish()
         self._waited = 0.0
         self._frames_per_step = None if environment.game is None else FRAMES_PER_STEP
@@ -112,12 +114,14 @@ class LearnerRole(Role):
     def run(self) -> dict[str, Any]:
         """Trains to the end or until stopped, then writes a checkpoint."""
         training, learner = self.training, self._learner
+        compiled_at = learner.updates
         while not (self._stopping.is_set() or training.reached(learner.updates, learner.environment_steps)):
             self._take_in_statistics()
             if not self._replay_client.batch_due(learner.batch_size):
                 self._waited += _POLL
                 self._stopping.wait(_POLL)
                 continue
+            self._doing = COMPILING if learner.updates == compiled_at else ""
             try:
                 learner.update()
             except FloatingPointError:  # weights that must not reach a checkpoint
@@ -126,6 +130,7 @@ class LearnerRole(Role):
                 if self._stopping.is_set():  # it was waiting for sequences, and the dataset has ended
                     break
                 raise
+            self._doing = ""
             if self._publisher.error is not None:
                 raise self._publisher.error
             if learner.updates % min(_PUBLISH_EVERY, training.eval_interval or _PUBLISH_EVERY) == 0:
@@ -151,6 +156,7 @@ class LearnerRole(Role):
             "waited": self._waited,
             "frames_per_step": self._frames_per_step,
             "loss_scales": self._loss_scales,
+            "doing": self._doing,
             "note": self._learner.note,
         }
 
@@ -275,7 +281,8 @@ class EvaluatorRole(Acting):
         evaluated = self._weights_step
         while not (self._stopping.is_set() or self._finishing.is_set()):
             self._pull()
-            if interval and self._weights_step // interval > evaluated // interval:
+            last = self._weights_step >= self.training.updates and self.training.final_eval_rounds
+            if interval and self._weights_step // interval > evaluated // interval and not last:
                 evaluated = self._weights_step
                 self._evaluate(1)
             self._finishing.wait(1.0)

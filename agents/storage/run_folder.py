@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 
 import gin
 
-from agents.errors import RunFolderError
+from agents.errors import RunFolderError, local_path
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "numpy", "gin-config", "rbs-tf")
@@ -61,8 +61,9 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
     Raises:
       RunFolderError: the folder is a file, cannot be written, holds something else than a run, is in use by
         another process, or belongs to another configuration.
+      UsageError: it is an address, not a path.
     """
-    folder = pathlib.Path(root_dir).absolute()
+    folder = pathlib.Path(local_path(root_dir)).absolute()
     with contextlib.ExitStack() as stack:
         try:
             made = _make(folder)

@@ -19,7 +19,7 @@ from agents.monitoring import summaries
 from agents.policy import MultiHeadPolicy
 from agents.storage.best import Best
 from agents.storage.run_folder import write
-from agents.tags import EVALUATION, RETURN, VALUE_ERROR
+from agents.tags import EVALUATION, OVER_STEPS, RETURN, VALUE_ERROR
 from agents.workers.faults import check_finite, time_step_of
 from rbs_tf import discounted_returns, scores
 from rbs_tf.returns import LONGEST_EPISODE
@@ -158,6 +158,7 @@ class Evaluations:
         self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
         self._episodes = pathlib.Path(root_dir, EVALUATION, EPISODES)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
+        self.last: Evaluation | None = None
         self.last_return = float("nan")  # mean of the last one
         self.last_episodes = ""  # how many these were, in words
 
@@ -172,12 +173,12 @@ class Evaluations:
 
         Args:
           update: that the weights are of.
-          loss_scales: of the learner's latest updates, for a figure; None: no figure.
+          loss_scales: of the learner's latest updates, for a figure and environment steps; None: neither.
         """
         evaluation = self._evaluator.run(rounds, stopped)
         if evaluation is None:
             return None
-        self.last_return = float(np.mean(evaluation.returns))
+        self.last, self.last_return = evaluation, float(np.mean(evaluation.returns))
         self.last_episodes = in_words(evaluation.returns, evaluation.lengths)
         head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
         self._keep(update, evaluation, self._agent.heads.names[head])
@@ -212,6 +213,8 @@ class Evaluations:
         names = self._agent.heads.names
         with self._writer.as_default(step=update):
             tf.summary.scalar(RETURN, self.last_return)
+            if loss_scales:
+                tf.summary.scalar(f"{RETURN}{OVER_STEPS}", self.last_return, step=loss_scales.steps)
             tf.summary.scalar("episode/length", np.mean(evaluation.lengths))
             tf.summary.scalar("episode/best_head", head)
             if scores.has_score(self._game):

@@ -23,7 +23,7 @@ from agents.monitoring import summaries
 from agents.replay.replay import Replay, StatisticsReport
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
-from agents.tags import RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE
+from agents.tags import OVER_STEPS, RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE
 
 _LATEST = 100  # updates that loss scales are taken over
 _FRAMES = 1024  # that the torso is set from
@@ -189,12 +189,13 @@ class Learner:
             self._summarise_rates()
         return loss
 
-    def loss_scales(self) -> summaries.LossScales | None:
-        """Loss scales of the latest updates of this start; None before its first."""
+    def loss_scales(self) -> summaries.LossScales:
+        """Loss scales of the latest updates of this start."""
+        counts = self.updates, self.environment_steps
         if not self._errors:
-            return None
+            return summaries.LossScales(*counts)
         errors = np.array([[error.numpy() for error in pair] for pair in self._errors], np.float64)
-        return summaries.LossScales(self.updates, *np.sqrt(np.mean(np.square(errors), axis=0)))
+        return summaries.LossScales(*counts, *np.sqrt(np.mean(np.square(errors), axis=0)))
 
     def save(self, files: Mapping[str, bytes] | None = None) -> None:
         """Writes a checkpoint, with these files beside it, by name; what waits in the statistics queue stays there."""
@@ -240,6 +241,7 @@ class Learner:
         if self._summary_interval:
             with self._events_written():
                 tf.summary.scalar(RETURN, np.mean(returns))
+                tf.summary.scalar(f"{RETURN}{OVER_STEPS}", np.mean(returns), step=self.environment_steps)
                 tf.summary.scalar("episode/length", np.mean(lengths))
                 tf.summary.scalar("episode/epsilon", np.mean(epsilons))
                 tf.summary.histogram("episode/head", heads)

@@ -102,7 +102,20 @@ class Result(NamedTuple):
     updates: int
     environment_steps: int
     final_return: float  # mean greedy return of the last evaluation, reward units of the environment; or NaN
-    stopped_by: int | None  # the signal that ended it early, after a checkpoint had been written
+    stopped_by: (
+        int | None
+    )  # the signal that ended it early, after a checkpoint had been written; 0: `on_evaluation`
+    root_dir: str = ""  # of a run that Python has asked for
+
+
+class Evaluated(NamedTuple):
+    """One greedy evaluation of a run, as `on_evaluation` gets it; the environment's own rewards, unclipped."""
+
+    update: int  # that the weights are of
+    environment_steps: int  # of training, until then
+    mean_return: float
+    returns: np.ndarray  # float64 [episodes]
+    lengths: np.ndarray  # int64 [episodes], environment steps
 
 
 class Seeds:

@@ -80,7 +80,7 @@ def test_runs_are_added_to_the_table_once(tmp_path):
 def test_the_sweeps_have_every_cell_of_the_table_once():
     found = {}
     for name in ("scales", "scales_pop_art"):
-        runs, _ = sweep.read(SWEEPS / f"{name}.sweep", ROOT)
+        runs = sweep.read(SWEEPS / f"{name}.sweep").runs(ROOT)
         for flags in runs.values():
             options = dict(flag.lstrip("-").split("=", 1) for flag in flags)
             key = (*reward_tasks.game_and_task(options["env"]), options["scaling"], options["seed"])

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from agents.tags import OVER_STEPS
+
 Scalars = Mapping[str, np.ndarray]  # tag -> float64 [N, 2], step and value, in the order of steps
 
 
@@ -55,6 +57,8 @@ def _load(path: Path) -> tuple[dict[str, list[tuple[int, float]]], bool]:
             event = data_compat.migrate_event(Event.FromString(record))
             for value in event.summary.value:
                 # A writer names the plug-in only in its first event of a tag.
+                if value.tag.endswith(OVER_STEPS):  # known over updates, too
+                    continue
                 kind = kinds.setdefault(value.tag, value.metadata.plugin_data.plugin_name or "scalars")
                 if kind == "scalars" and value.HasField("tensor"):
                     found[value.tag].append((event.step, tensor_util.make_ndarray(value.tensor)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import string
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,23 +18,57 @@ from agents.monitoring.report.numbers import Tables, games
 def write(study: Study, tables: Tables, title: str) -> str:
     """The page as text, from what `numbers.compute` has made."""
     labels, played = [group.label for group in study.groups], games(study)
-    several, partial = settings.differing([group.settings for group in study.groups])
-    rows = [[name, *(group.settings.get(name, "-") for group in study.groups)] for name in several + partial]
+    (other,) = AXES.keys() - {study.axis}
+    names = {run.folder: study.name(run) for run in study.runs()}
+    shown = tables["runs"].assign(
+        commit=tables["runs"]["commit"].replace(r"(?<=^\w{10})\w+", "", regex=True),
+        folder=tables["runs"]["folder"].map(names),
+    )
     template = string.Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        {name: _table(tables[name]) for name in ("runs", "final_returns", "aggregates", "improvement")},
+    text = template.substitute(
+        {name: _table(tables[name]) for name in ("final_returns", "aggregates", "improvement")},
         **{name: _grid(figures) for name, figures in panels.draw(study, tables).items()},
-        settings=_table(pd.DataFrame(rows, columns=["setting", *labels])),
+        runs=_table(shown),
+        settings=_table(_settings(study)),
         notes=_list(notes(study)),
         left_out=_list(f"{folder}: {why}" for folder, why in study.left_out),
         title=html.escape(title),
         size=f"Runs: {len(study.runs())}; groups: {len(labels)}; environments: {len(study.environments)}.",
         axis=AXES[study.axis],
+        other_axis=AXES[other],
+        contents="$contents",
         kind=KINDS[study.kind],
         games=_names(played),
         others=_names(name for name in study.environments if name not in played),
         csv_files=_names(f"{name}.csv" for name, table in tables.items() if not table.empty),
     )
+    text = _without_empty(_without_empty(text))  # inner sections first
+    titles = re.findall(r'<h2 id="(\w+)">(.*?)</h2>', text)
+    contents = " &middot; ".join(f'<a href="#{place}">{title}</a>' for place, title in titles)
+    return text.replace("$contents", contents)
+
+
+def _settings(study: Study) -> pd.DataFrame:
+    """What differs between groups, a column for each group or for each setting, whichever is narrower."""
+    several, partial = settings.differing([group.settings for group in study.groups])
+    names, labels = several + partial, [group.label for group in study.groups]
+    if not names:
+        return pd.DataFrame()
+    rows = [[group.settings.get(name, "-") for name in names] for group in study.groups]
+    table = pd.DataFrame(rows, columns=names, index=labels)
+    if len(labels) <= len(names):
+        return table.T.rename_axis("setting").reset_index()
+    return table.rename_axis("group").reset_index()
+
+
+def _without_empty(text: str) -> str:
+    """Drops innermost sections that hold no table, figure or list; the others become plain divisions."""
+
+    def kept(section: re.Match) -> str:
+        inside = section[0].replace("<section", "<div", 1).replace("</section>", "</div>")
+        return inside if re.search("<table|<figure|<li>", inside) else ""
+
+    return re.sub(r"<section\b(?:(?!<section\b).)*?</section>", kept, text, flags=re.S)
 
 
 def _names(names: Iterable[str]) -> str:
@@ -42,14 +77,25 @@ def _names(names: Iterable[str]) -> str:
 
 def _list(items: Iterable[str]) -> str:
     found = [f"<li>{html.escape(item)}</li>" for item in items]
-    return f"<ul>{''.join(found) or '<li>nothing</li>'}</ul>"
+    return f"<ul>{''.join(found)}</ul>"
 
 
 def _grid(figures: Iterable[str]) -> str:
-    return f'<div class="panels">{"".join(figures) or "Nothing to draw: no run has numbers for this."}</div>'
+    return f'<div class="panels">{"".join(figures)}</div>'
 
 
 def _table(table: pd.DataFrame) -> str:
-    with pd.option_context("display.max_colwidth", 70):  # a setting may be long
-        shown = table.to_html(index=False, border=0, na_rep="-", float_format="{:,.4g}".format)
+    """A table without columns that say nothing; long words, such as paths, may be broken, numbers may not."""
+    if table.empty:
+        return ""
+    known = table.dropna(axis="columns", how="all").rename(columns=_breakable)
+    known = known.map(lambda value: _breakable(value) if isinstance(value, str) else value)
+    with pd.option_context("display.max_colwidth", None):
+        shown = known.to_html(index=False, border=0, na_rep="-", float_format="{:,.4g}".format, escape=False)
     return f'<div class="table">{shown}</div>'
+
+
+def _breakable(word: str) -> str:
+    """Text as HTML that may be broken behind signs, and anywhere in parts that have none for long."""
+    parts = re.findall(r"[^/_.,=-]{1,24}[/_.,=-]*|[/_.,=-]+", word)
+    return "<wbr>".join(map(html.escape, parts))

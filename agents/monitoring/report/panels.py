@@ -33,24 +33,33 @@ Look = dict[str, dict[str, Any]]  # group -> options of matplotlib's `plot`
 
 def draw(study: Study, tables: Tables) -> dict[str, Iterator[str]]:
     """All figures by their places on the page."""
-    look, points = styles(study.groups), f"{study.axis} mean low high"
-    seeds, means = tables["learning_curves"], tables["learning_curve_means"]
-    over = {"xlabel": AXES[study.axis], "xlim": (0, None)}
+    look = styles(study.groups)
     scores = {"ylabel": "human-normalised score"}
     pairs = tables["improvement"]
     shown = sorted(pairs["environment"].unique(), key=lambda name: name != ALL)[:1]
     pairs = pairs[pairs["environment"].isin(shown)]
     pairs = pairs.assign(group=pairs["first"], pair=pairs["first"] + " > " + pairs["second"])
     line = functools.partial(lines, look)
+    (other,) = AXES.keys() - {study.axis}
+    there = f"learning_curves_over_{other}" in tables
     heads = functools.partial(of_heads, look, study, tables["heads"])
     return {
-        "curves": line(means, "{environment}: {returns}", points, seeds, ylabel="return", **over),
+        "curves": curves(look, study.axis, tables),
+        "curves_beside": curves(look, other, tables, f"_over_{other}") if there else iter(()),
         "human": line(tables["aggregates"], "{aggregate}", "group value low high", **scores),
         "pairs": line(pairs, "{environment}", "pair probability low high", ylim=(-0.02, 1.02)),
         "loss": heads("loss", ["whole run"], yscale="log"),
         "share": heads("share_of_loss", ["first fifth", "last fifth"]),
         "accuracy": heads("value_error", ["last fifth"], ylabel="RMSE / deviation of returns"),
     }
+
+
+def curves(look: Look, axis: str, tables: Tables, suffix: str = "") -> Iterator[str]:
+    """Learning curves over an axis, of the tables of this name that `numbers.curves` has made."""
+    seeds, means = tables[f"learning_curves{suffix}"], tables[f"learning_curve_means{suffix}"]
+    over = {"xlabel": AXES[axis], "xlim": (0, None)}
+    title, points = "{environment}: {returns}", f"{axis} mean low high"
+    return lines(look, means, title, points, seeds, ylabel="return", **over)
 
 
 def styles(groups: Sequence[Group]) -> Look:
@@ -73,7 +82,10 @@ def lines(
     """
     by, (at, point, low, high) = re.findall(r"{(\w+)}", title), columns.split()
     for names, rows in table.groupby(by, sort=False):
-        drawing, ((axes,),) = figure.new_figure()
+        # Room for names below the axis, which stand upright, and for the legend.
+        upright = 0 if pd.api.types.is_numeric_dtype(rows[at]) else rows[at].str.len().max()
+        height = 3.2 + 0.07 * max(0, upright - 16) + 0.15 * max(0, rows["group"].nunique() - 4)
+        drawing, ((axes,),) = figure.new_figure(panel=(4.5, height))
         for group, of_group in rows.groupby("group", sort=False):
             colour = look[group]["color"]
             if seeds is not None:
@@ -123,7 +135,9 @@ def _figure(drawing: Figure, title: str) -> str:
     handles, labels = axes.get_legend_handles_labels()
     if labels:
         of = dict(zip(labels, handles, strict=True))
-        drawing.legend(of.values(), of, loc="outside lower center", ncols=2)
+        drawing.legend(
+            of.values(), of, loc="outside lower center", ncols=2 if max(map(len, labels)) < 30 else 1
+        )
     image = io.BytesIO()
     drawing.savefig(image, format="svg", metadata={"Date": None})
     words = html.escape(f"{title}: {axes.get_ylabel()} over {axes.get_xlabel() or 'groups'}")

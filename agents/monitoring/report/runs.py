@@ -80,18 +80,8 @@ def read(folder: Path, axis: str = "updates") -> Run:
     planned, limit = configured.get("train.updates"), configured.get("train.environment_steps")
     goals = ((updates, planned), (steps or 0, limit))
     finished = any(goal is not None and so_far >= goal for so_far, goal in goals)
-    length = float(updates)
-    if axis == "steps":
-        if steps is None:
-            raise RunFolderError(f"it has not logged {STEPS}, which --x=steps needs")
-        at = train[STEPS].T
-        train, evaluation, length = (
-            _moved(train, *at),
-            _moved(evaluation, *at),
-            float(np.interp(updates, *at)),
-        )
     environment = configured["train.env"]
-    return Run(
+    run = Run(
         folder=folder,
         settings=configured,
         environment=ATARI_IDS.get(environment, environment),
@@ -99,13 +89,27 @@ def read(folder: Path, axis: str = "updates") -> Run:
         planned=planned,
         updates=updates,
         steps=steps,
-        length=length,
+        length=float(updates),
         state="running" if run_folder.is_locked(folder) else "finished" if finished else "stopped",
         versions={"commit": "unknown"} | run_folder.recorded_versions(folder),
         train=train,
         evaluation=evaluation,
         damaged=damaged + more,
     )
+    return over_steps(run) if axis == "steps" else run
+
+
+def over_steps(run: Run) -> Run:
+    """The same run over environment steps in place of updates.
+
+    Raises:
+      RunFolderError: it has not logged any.
+    """
+    if STEPS not in run.train:
+        raise RunFolderError(f"it has not logged {STEPS}, which --x=steps needs")
+    at = run.train[STEPS].T
+    train, evaluation = _moved(run.train, *at), _moved(run.evaluation, *at)
+    return run._replace(train=train, evaluation=evaluation, length=float(np.interp(run.updates, *at)))
 
 
 def _moved(scalars: events.Scalars, updates: np.ndarray, steps: np.ndarray) -> events.Scalars:

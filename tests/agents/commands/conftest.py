@@ -1,12 +1,14 @@
 """Trained policies to play, film and export."""
 
+import contextlib
 from types import SimpleNamespace
 
 import gin
 import numpy as np
 import pytest
 
-from agents.commands.loading import load
+from agents import Agent
+from agents.commands import play
 from agents.running.embedded import EmbeddedRun
 from tests.agents.commands.small_runs import ATARI, BINDINGS, write_slim_run
 from tests.agents.running.test_embedded import configured
@@ -42,13 +44,22 @@ def atari(tmp_path):
 
 @pytest.fixture(autouse=True)
 def own_configuration():
-    """`load` leaves a run's configuration behind, which would reach the next test's environments."""
+    """A command leaves its configuration behind, which would reach the next test's environments."""
     yield
     gin.clear_config()
 
 
 @pytest.fixture
-def trained(run):
-    trained = load(run.root)
-    yield trained
-    trained.environment.close()
+def agent(run):
+    return Agent.load(run.root)
+
+
+@pytest.fixture
+def played():
+    """Plays as `play.moments` does, in environments that are closed in the end."""
+
+    def moments(agent, episodes, *args, num_envs=1, seed=0, **options):
+        with contextlib.closing(agent.make_environment(num_envs, seed)) as environment:
+            return list(play.moments(agent, environment, episodes, *args, **options))
+
+    return moments

@@ -7,10 +7,9 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from agents import Agent
 from agents.__main__ import main
-from agents.commands import play
 from agents.commands.export import save
-from agents.commands.loading import load
 from tests.agents.commands.small_runs import CARTPOLE, NAMES, write_slim_run
 
 ALONE = """
@@ -42,13 +41,12 @@ np.savez("played.npz", actions=actions, values=values, served=served["values"])
 """
 
 
-def test_an_exported_policy_plays_the_same_without_this_package(run, tmp_path):
-    trained, rng = load(run.root, head="1"), np.random.default_rng(0)
-    for variable in trained.agent.network.variables:  # after so few updates, heads agree
+def test_an_exported_policy_plays_the_same_without_this_package(run, tmp_path, played):
+    agent, rng = Agent.load(run.root, head=1), np.random.default_rng(0)
+    for variable in agent.tf_agent.network.variables:  # after so few updates, heads agree
         variable.assign_add(rng.normal(0.0, 0.3, variable.shape))
-    save(trained, tmp_path / "exported")
-    moments = [moment for moment in play.moments(trained, 2, 40) if not moment.ended]
-    trained.environment.close()
+    save(agent, tmp_path / "exported")
+    moments = [moment for moment in played(agent, 2, 40) if not moment.ended]
     np.savez(
         tmp_path / "steps.npz",
         observation=[moment.observation for moment in moments],
@@ -76,15 +74,15 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, tmp_path):
     seen = rng.integers(2, size=(size, *moments[0].observation.shape), dtype=np.uint8)
     rewards, steps = np.linspace(-1, 1, size, dtype=np.float32), np.ones(size, np.int32)
     step = policy.act(seen, rewards, np.ones(size, np.float32), steps, **policy.initial_state(size))
-    outputs, _ = trained.agent.network((seen, -steps, rewards), steps, ())
+    outputs, _ = agent.tf_agent.network((seen, -steps, rewards), steps, ())
     np.testing.assert_allclose(
-        step["values"], trained.values(tf.reduce_max(outputs, -1)), rtol=1e-4, atol=1e-4
+        step["values"], agent.reward_values(tf.reduce_max(outputs, -1)), rtol=1e-4, atol=1e-4
     )
     actions = np.argmax(outputs, axis=-1)
     np.testing.assert_array_equal(step["action"], actions[:, 1])
     assert np.any(actions[:, 0] != actions[:, 1])
     described = json.loads((tmp_path / "exported" / "policy.json").read_text())
-    assert described["heads"] == list(NAMES) and described["acting_head"] == NAMES[trained.head]
+    assert described["heads"] == list(NAMES) and described["acting_head"] == NAMES[agent.head]
 
 
 def test_an_exported_policy_of_distributions_says_their_means(tmp_path):

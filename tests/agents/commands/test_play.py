@@ -9,46 +9,43 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from agents import Agent
 from agents.__main__ import main
 from agents.commands import loading, play
-from agents.commands.loading import load
 from agents.storage.run_folder import REPOSITORY
 from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, refusal, write_slim_run
 
 
-def test_the_best_weights_are_those_of_the_highest_evaluation(run, trained):
+def test_the_best_weights_are_those_of_the_highest_evaluation(run, agent):
     update, mean, weights = max(run.offered, key=lambda of: of[1])
-    assert trained.update == update
-    assert f"Best evaluation so far: {mean:.4g} per episode in 2 episodes" in trained.weights
-    for variable, values in zip(trained.agent.acting_variables, weights, strict=True):
-        if variable is not trained.agent.policy.head_probabilities:
+    assert agent.update == update
+    assert f"Best evaluation so far: {mean:.4g} per episode in 2 episodes" in agent.weights
+    for variable, values in zip(agent.tf_agent.acting_variables, weights, strict=True):
+        if variable is not agent.tf_agent.policy.head_probabilities:
             np.testing.assert_array_equal(variable, values)
         else:
-            assert trained.head == np.argmax(values)
-            np.testing.assert_array_equal(variable, np.eye(2)[trained.head])
+            assert agent.head == np.argmax(values)
+            np.testing.assert_array_equal(variable, np.eye(2)[agent.head])
 
 
 def test_the_latest_weights_are_those_of_the_newest_checkpoint(run, tmp_path):
-    trained = load(run.root, "latest", head="0")
-    trained.environment.close()
-    assert trained.update == 30 and trained.head == 0
-    for variable, values in zip(trained.agent.network.variables, run.newest, strict=True):
+    agent = Agent.load(run.root, "latest", head="0")
+    assert agent.update == 30 and agent.head == 0
+    for variable, values in zip(agent.tf_agent.network.variables, run.newest, strict=True):
         np.testing.assert_array_equal(variable, values)
     # So are the best of a run that has kept none.
     shutil.copytree(run.root, tmp_path / "run")
     (tmp_path / "run" / "best.npz").unlink()
-    trained = load(tmp_path / "run", head="unclipped_0.99")
-    trained.environment.close()
-    assert trained.weights == "The run has kept no best weights. Newest checkpoint: update 30."
-    assert trained.chosen == "Acting: head unclipped_0.99, as asked for."
+    agent = Agent.load(tmp_path / "run", head="unclipped_0.99")
+    assert agent.weights == "The run has kept no best weights. Newest checkpoint: update 30."
+    assert agent.chosen == "Acting: head unclipped_0.99, as asked for."
 
 
 @pytest.mark.parametrize("head", [0, 1])
-def test_the_chosen_head_acts_greedily_and_all_values_are_in_units_of_their_rewards(run, head):
-    trained = load(run.root, head=str(head), seed=3)
-    np.testing.assert_array_equal(trained.agent.policy.head_probabilities, np.eye(2)[head])
-    played = list(play.moments(trained, 1))
-    trained.environment.close()
+def test_the_chosen_head_acts_greedily_and_all_values_are_in_units_of_their_rewards(run, head, played):
+    agent = Agent.load(run.root, head=head)
+    np.testing.assert_array_equal(agent.tf_agent.policy.head_probabilities, np.eye(2)[head])
+    played = played(agent, 1, seed=3)
     assert played[-1].ended and played[-1].action is None and played[0].reward == 0.0
     assert played[-1].episode_return == sum(moment.reward for moment in played)
     # The whole episode at once, from the beginning: what each step's state and previous action must have been.
@@ -57,20 +54,20 @@ def test_the_chosen_head_acts_greedily_and_all_values_are_in_units_of_their_rewa
     rewards = np.array([[moment.reward for moment in acted]], np.float32)
     observations = np.array([[moment.observation for moment in acted]])
     step_type = np.array([[0, *[1] * (len(acted) - 1)]], np.int32)
-    outputs, _ = trained.agent.network((observations, actions, rewards), step_type, ())
+    outputs, _ = agent.tf_agent.network((observations, actions, rewards), step_type, ())
     assert [moment.action for moment in acted] == np.argmax(outputs[0, :, head], axis=-1).tolist()
     values = (
-        trained.agent.scaling.online.scale * tf.cast(tf.reduce_max(outputs[0], -1), tf.float64) / [1, 0.25]
+        agent.tf_agent.scaling.online.scale * tf.cast(tf.reduce_max(outputs[0], -1), tf.float64) / [1, 0.25]
     )
     np.testing.assert_allclose([moment.values for moment in acted], values, rtol=1e-4, atol=1e-5)
 
 
-def test_every_head_plays_in_turn_and_greedily(run, capsys, monkeypatch):
+def test_every_head_plays_in_turn_and_greedily(run, capsys, monkeypatch, played):
     acting, moments = [], play.moments
 
-    def noted(trained, *arguments):
-        acting.append(trained.agent.policy.head_probabilities.numpy().tolist())
-        return moments(trained, *arguments)
+    def noted(agent, *arguments):
+        acting.append(agent.tf_agent.policy.head_probabilities.numpy().tolist())
+        return moments(agent, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(play, "moments", noted)
@@ -79,9 +76,8 @@ def test_every_head_plays_in_turn_and_greedily(run, capsys, monkeypatch):
     header, *lines = capsys.readouterr().out.splitlines()
     assert "Acting" not in header and "Best evaluation so far" in header
     for head, (name, line) in enumerate(zip(NAMES, lines, strict=True)):
-        trained = load(run.root, head=str(head), seed=3, num_envs=3)
-        ended = [moment for moment in play.moments(trained, 3) if moment.ended]
-        trained.environment.close()
+        agent = Agent.load(run.root, head=head)
+        ended = [moment for moment in played(agent, 3, num_envs=3, seed=3) if moment.ended]
         different = len({(moment.step, moment.episode_return) for moment in ended})
         repeated = "" if different == 3 else f", {different} different"
         assert line.startswith(
@@ -90,12 +86,11 @@ def test_every_head_plays_in_turn_and_greedily(run, capsys, monkeypatch):
         assert line.endswith(f", 3 episodes{repeated}")
 
 
-def episodes_of(trained, episodes, **options):
-    """The moments of each episode, by its number; closes the environment."""
+def by_number(all_moments, episodes):
+    """The moments of each episode, by its number."""
     played = {number: [] for number in range(1, episodes + 1)}
-    for moment in play.moments(trained, episodes, **options):
+    for moment in all_moments:
         played[moment.episode].append(moment)
-    trained.environment.close()
     for moments in played.values():
         assert [moment.step for moment in moments] == list(range(len(moments)))
         assert [moment.ended for moment in moments] == [False] * (len(moments) - 1) + [True]
@@ -103,12 +98,12 @@ def episodes_of(trained, episodes, **options):
     return played
 
 
-def test_every_environment_plays_episodes_of_its_own_whoever_is_done_first(tmp_path):
-    untrained = write_slim_run(tmp_path / "run", *BINDINGS, *CARTPOLE)
-    side_by_side = episodes_of(load(untrained, num_envs=2), 5)
+def test_every_environment_plays_episodes_of_its_own_whoever_is_done_first(tmp_path, played):
+    untrained = Agent.load(write_slim_run(tmp_path / "run", *BINDINGS, *CARTPOLE))
+    side_by_side = by_number(played(untrained, 5, num_envs=2), 5)
     lengths = [len(moments) for moments in side_by_side.values()]
     assert lengths[0] != lengths[1]
-    alone = episodes_of(load(untrained), 3)  # the same as the first of the two
+    alone = by_number(played(untrained, 3), 3)  # the same as the first of the two
     for number, moments in alone.items():
         twins = side_by_side[2 * number - 1]
         assert [moment.action for moment in moments] == [moment.action for moment in twins]
@@ -116,13 +111,13 @@ def test_every_environment_plays_episodes_of_its_own_whoever_is_done_first(tmp_p
         np.testing.assert_allclose([m.values for m in moments], [m.values for m in twins], rtol=1e-3)
 
 
-def test_side_by_side_no_episode_is_lost_to_a_cut(run):
-    played = episodes_of(load(run.root, num_envs=3), 7, max_steps=12)
-    assert max(len(moments) for moments in played.values()) == 13
-    for moments in played.values():
+def test_side_by_side_no_episode_is_lost_to_a_cut(agent, played):
+    first = by_number(played(agent, 7, num_envs=3, max_steps=12), 7)
+    assert max(len(moments) for moments in first.values()) == 13
+    for moments in first.values():
         assert moments[-1].cut == (len(moments) == 13) and moments[-1].action is None
-    again = episodes_of(load(run.root, num_envs=3), 7, max_steps=12)
-    for number, moments in played.items():
+    again = by_number(played(agent, 7, num_envs=3, max_steps=12), 7)
+    for number, moments in first.items():
         assert [moment.action for moment in moments] == [moment.action for moment in again[number]]
 
 

@@ -7,7 +7,7 @@ import gin
 import pytest
 
 import agents.running.cluster  # noqa: F401  registers everything that a configuration may name
-from agents.commands import settings
+from agents.commands import configuration, settings
 from agents.commands.settings import declared
 from agents.commands.train import main
 
@@ -42,6 +42,11 @@ VALUES = {
     "@Replay()": (),
     "%NOTHING": (),
 }
+
+
+def test_a_scaling_that_nothing_binds_is_the_default_by_its_name():
+    gin.clear_config()
+    assert configuration.bound_scaling() == "return"
 
 
 def test_defaults_and_examples_fit():

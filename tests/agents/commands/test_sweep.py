@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import gin
 import pytest
 
-from agents.commands import sweep
+from agents.commands import search, sweep
 from agents.commands.train import CONFIGS, check_configuration, main
 from agents.errors import UsageError
 from agents.running import processes
@@ -69,17 +69,18 @@ def started(tmp_path):
 
 def grid(tmp_path, text):
     (tmp_path / "grid.sweep").write_text(text)
-    return sweep.read(tmp_path / "grid.sweep", tmp_path)
+    return sweep.read(tmp_path / "grid.sweep")
 
 
 def test_lists_are_axes_and_seeds_change_slowest(tmp_path):
-    runs, resources = grid(
+    asked = grid(
         tmp_path,
         "# a comment\n"
         + 'config = "minatar"\nseed = [0, 1]\nenv = [\n    "pong",  # one\n    "minatar/breakout",\n]\n'
         + "updates = 7\nRecurrentMultiHeadAgent.learning_rate = [2e-4, 6e-4]\nnum_cpus = 2\n"
         + 'gin_bindings = ["train.num_envs = 4", "RecurrentQNetwork.torso = @networks.small_torso"]\n',
     )
+    runs = asked.runs(tmp_path)
     assert [folder.name for folder in runs] == [
         f"minatar-{env}-learning_rate_{rate}-seed{seed}"
         for seed in (0, 1)
@@ -96,15 +97,17 @@ def test_lists_are_axes_and_seeds_change_slowest(tmp_path):
         "--gin_bindings=RecurrentQNetwork.torso = @networks.small_torso",
         f"--root_dir={list(runs)[-1]}",
     ]
-    assert resources == {"num_cpus": 2, "num_gpus": 0}
+    assert asked.resources == {"num_cpus": 2, "num_gpus": 0}
 
 
 def test_every_sweep_that_comes_along_can_run(tmp_path):
     files = sorted((CONFIGS / "sweeps").glob("*.sweep"))
     assert files
     for file in files:
-        runs, _ = sweep.read(file, tmp_path)
-        assert len(check_configuration(list(runs.values()), list(runs))) == len(runs) > 1
+        asked = sweep.read(file)
+        for drawn in search.ends(asked.ranges) if asked.ranges else [{}]:
+            runs = asked.runs(tmp_path, drawn=drawn)
+            assert len(check_configuration(list(runs.values()), list(runs))) == len(runs) > 1
 
 
 def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path):
@@ -114,8 +117,9 @@ def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started,
         ("seed = [0, 1, 0]", "the same run more than once: quickstart-seed0."),
         (
             "seed = 0\nenv = range(3)",
-            "line 2: expected NAME = VALUE, where VALUE is a number, a string",
+            "line 2: there is no range(...). Expected uniform, log_uniform, integer, choice, a value or a list",
         ),
+        ("seed = 0\nenv = {3: x}", "line 2: expected NAME = VALUE, where VALUE is a number, a string"),
         ("seed = 0\nimport os", "line 2: expected NAME = VALUE"),
         ("seed = 0\nenv = [", "line 2: expected NAME = VALUE"),
         ("gin_bindings = [1]", "This is not gin: 1"),
@@ -335,7 +339,7 @@ def test_other_flags_belong_into_the_file(capsys):
     assert main(["--sweep=minatar", "--seed=1", "--updates=3"]) == 2
     assert "--seed, --updates cannot be given beside --sweep" in capsys.readouterr().err
     assert main(["--sweep=mintar"]) == 2
-    assert "There is no sweep 'mintar'. Did you mean minatar?" in capsys.readouterr().err
+    assert "There is no sweep 'mintar'. Did you mean minatar" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,3 +1,4 @@
+import importlib
 import json
 import signal
 import subprocess
@@ -24,6 +25,7 @@ class Call(NamedTuple):
 
 class Result(NamedTuple):
     stopped_by: int | None = None
+    updates: int = 10**9
 
 
 class Command:
@@ -132,11 +134,29 @@ def test_a_scaling_without_settings_is_found_by_its_name_and_a_file_anywhere_is_
         ("--scaling=mine.gin", "mine", "@scalings.clip"),
         ("--gin_bindings=train.scaling = @scalings.two_hot", "two_hot", "@scalings.two_hot"),
     ):
-        assert command(asked) == 0
+        assert command("--anew", asked) == 0
         call = command.calls.pop()
         assert call.root_dir.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), asked
         assert str(gin.query_parameter("train.scaling")) == bound, asked
         assert call.rate == (7.0 if name == "mine" else 1.0)
+
+
+def test_the_folder_is_named_after_the_scaling_that_runs_a_users_own_too(command, tmp_path, monkeypatch):
+    @gin.configurable(module="my_module")
+    def my_scaling(num_heads=1): ...
+
+    own, none = "--gin_bindings=train.scaling = @my_module.my_scaling", "--scaling=none"
+    for arguments, name in (
+        ([own], "my_scaling"),
+        ([none, own], "my_scaling"),
+        ([none, "--gin_bindings=train.scaling = @my_scaling()"], "my_scaling"),
+        ([none, "--gin_bindings=train.scaling = %S", "--gin_bindings=S = @my_scaling"], "my_scaling"),
+        (["--scaling=pop_art", "--gin_bindings=train.scaling = @scalings.clip"], "clip"),
+        (["--scaling=pop_art", "--gin_bindings=train.rate = 2.0"], "pop_art"),
+    ):
+        assert command("--anew", *arguments) == 0
+        folder = command.calls.pop().root_dir
+        assert folder.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), (arguments, folder)
 
 
 def test_a_config_may_be_a_file_anywhere(command, tmp_path):
@@ -148,9 +168,9 @@ def test_a_config_may_be_a_file_anywhere(command, tmp_path):
 def test_names_that_have_changed_go_on_working(command, tmp_path):
     for old in ("environments.make.reward_multiplier", "make.reward_multiplier"):
         (tmp_path / "elsewhere" / "mine.gin").write_text(f'include "configs/quickstart.gin"\n{old} = 4.0')
-        assert command("--config=mine.gin") == 0
+        assert command("--anew", "--config=mine.gin") == 0
         assert gin.query_parameter("Heads.reward_multiplier") == 4.0, old
-        assert command("--config=mine.gin", "--root_dir=other", f"--gin_bindings={old} = 5.0") == 0
+        assert command("--anew", "--config=mine.gin", "--root_dir=other", f"--gin_bindings={old} = 5.0") == 0
         assert gin.query_parameter("Heads.reward_multiplier") == 5.0, old
 
 
@@ -208,11 +228,39 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command)
         ("--gin_bindings=train.rate =", "This is not gin: train.rate =\n"),
         ("--gin_bindings=include 'configs/bse.gin'", "Unable to open file: configs/bse.gin"),
         ("--gin_bindings=import nowhere", "No module named 'nowhere'"),
+        ("--gin_bindings=import nowhere", f"Put nowhere.py into {REPOSITORY}, beside train.py, or"),
+        ("--gin_bindings=from no.where import a", "Put no.py into"),
+        ("--gin_bindings=from agents import bandits", "Put agents/bandits.py into"),
+        (
+            "--gin_bindings=train.rate = abc",
+            "train.rate = abc\n'abc' is no value. Write NAME.PARAMETER = VALUE,",
+        ),
+        ("--gin_bindings=train.rate = [1, -x.y]", "\n'-x' is no value."),
+        ("--gin_bindings=train.rate = f'x'", "is no value."),
+        ("--gin_bindings=train.rate = 2*3", "train.rate = 2*3\nSomething follows the value. Write"),
+        ("--gin_bindings=train.rate = [1,", "train.rate = [1,\nA bracket or a quote is never closed. Write"),
         ("--gin_bindings=train.env = %gin.REQUIRED", "train.env set to `%gin.REQUIRED`"),
         ("--root_dir=../repository", "holds something else than a run: configs"),
         ("--root_dir=../repository/configs/base.gin", "base.gin is a file"),
+        (f"--root_dir={'x' * 300}", "cannot be written: File name too long."),
     ):
-        assert answer in command.refusal(argument), argument
+        said = command.refusal(argument)
+        assert answer in said and "<ast." not in said, argument
+
+
+def test_what_a_users_module_lacks_is_said_by_its_own_name(command, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for text, answer in (
+        (
+            "import nothing_there",
+            "its_module is there, and what it imports is not: pip install nothing_there",
+        ),
+        ("def f(:", f"{tmp_path}/its_module.py, line 1: "),
+        ("unknown", "name 'unknown' is not defined"),
+    ):
+        (tmp_path / "its_module.py").write_text(text)
+        importlib.invalidate_caches()
+        assert answer in command.refusal("--gin_bindings=import its_module"), text
 
 
 def test_the_strategy_is_passed_on(command):
@@ -222,6 +270,8 @@ def test_the_strategy_is_passed_on(command):
 def test_a_mistake_in_a_file_is_refused_with_file_and_line(command, tmp_path):
     (tmp_path / "elsewhere" / "mine.gin").write_text("train.rate = 1\n\ntrain.seed = = 3")
     assert "elsewhere/mine.gin, line 3" in command.refusal("--config=mine.gin")
+    (tmp_path / "elsewhere" / "mine.gin").write_text("train.rate = 1\ntrain.seed = (1,")
+    assert "elsewhere/mine.gin, line 2\nA bracket" in command.refusal("--config=mine.gin")
 
 
 def test_a_refused_command_leaves_no_run_folder_behind(command, tmp_path):
@@ -235,10 +285,16 @@ def test_a_config_that_names_no_environment_says_how_to_give_one(command):
 
 
 def test_a_signal_that_stopped_the_run_shows_in_the_exit_code(command, capsys):
-    for stopped_by, code in ((None, 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)):
+    for stopped_by, code, words in (
+        (signal.SIGINT, 130, "Stopped by SIGINT, exit code 130. The same command goes on"),
+        (signal.SIGTERM, 143, "Stopped by SIGTERM, exit code 143. "),
+        (signal.SIGUSR1, 138, "Stopped by SIGUSR1, exit code 138. "),
+        (signal.SIGHUP, 129, "Stopped by SIGHUP, exit code 129. "),
+        (None, 0, ""),
+    ):
         command.run = lambda root_dir, stopped_by=stopped_by: Result(stopped_by)
         assert command() == code
-        assert ("The same command goes on" in capsys.readouterr().err) == (stopped_by is not None), stopped_by
+        assert capsys.readouterr().err.startswith(words), stopped_by
 
 
 def test_the_folder_says_that_a_run_has_finished_until_it_is_started_again(command, tmp_path):
@@ -255,13 +311,39 @@ def test_the_folder_says_that_a_run_has_finished_until_it_is_started_again(comma
     assert not finished.exists()
 
 
+def test_a_run_that_has_made_what_is_asked_for_is_done_already(command, tmp_path, capsys):
+    run = tmp_path / "elsewhere" / "run"
+    assert command("--root_dir=run", "--updates=12") == 0
+    before = sorted((path.name, path.read_text()) for path in run.iterdir())
+    for asked in (8, 12):
+        capsys.readouterr()
+        assert command("--root_dir=run", f"--updates={asked}") == 0
+        assert capsys.readouterr().out.startswith(
+            f"Already done: run has made {asked} updates, and {asked} are"
+        )
+    assert sorted((path.name, path.read_text()) for path in run.iterdir()) == before
+    assert command("--root_dir=run", "--updates=8", "--seed=2") == 2
+    assert "another configuration" in capsys.readouterr().err
+    # Stopped at 12 of more: less is done, its last evaluation is not.
+    (run / "finished.json").unlink()
+    (run / "checkpoints" / "12").mkdir(parents=True)
+    for asked, calls in ((8, 1), (12, 2)):
+        assert command("--root_dir=run", f"--updates={asked}") == 0
+        assert len(command.calls) == calls, asked
+    # Ended by its environment steps: more updates would not be made.
+    command.run = lambda root_dir: Result(updates=5)
+    assert command("--root_dir=steps", "--updates=7") == 0
+    command.run = None
+    assert command("--root_dir=steps", "--updates=9") == 0
+
+
 def test_ctrl_c_outside_the_loop_ends_without_traceback(command, capsys):
     def interrupted(root_dir):
         raise KeyboardInterrupt
 
     command.run = interrupted
     assert command() == 130
-    assert capsys.readouterr().err.startswith("Stopped.")
+    assert capsys.readouterr().err.startswith("Stopped by SIGINT, ")
 
 
 def test_a_run_folder_that_fails_under_the_run_is_exit_code_1_without_traceback(command, capsys):

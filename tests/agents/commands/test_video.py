@@ -1,13 +1,14 @@
 """What a run has learned, filmed."""
 
-import gin
+import contextlib
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from agents import Agent
 from agents.__main__ import main
 from agents.commands import play, video
-from agents.commands.loading import load
 from rbs_tf import environments
 
 
@@ -33,13 +34,14 @@ def test_a_video_has_a_frame_per_moment(run, tmp_path, capsys, monkeypatch):
         assert (film.n_frames, film.size) == (15, meta["size"])
 
 
-def test_the_row_of_the_acting_head_is_marked_and_lines_begin_again_with_an_episode(trained, tmp_path):
-    film = video.Film(tmp_path / "out.gif", trained)
-    moments = list(play.moments(trained, 2, 6))
+def test_the_row_of_the_acting_head_is_marked_and_lines_begin_again_with_an_episode(agent, tmp_path, played):
+    with contextlib.closing(agent.make_environment()) as environment:
+        film, other = (video.Film(tmp_path / "out.gif", agent, environment) for _ in range(2))
+    moments = played(agent, 2, 6)
     images = [film.draw(None, moment) for moment in moments]
     background = [images[0].getpixel((6, video._HEADER + video._ROW * head + 3)) for head in (0, 1)]
-    assert background[trained.head] != background[1 - trained.head] == images[0].getpixel((0, 0))
-    again = video.Film(tmp_path / "out.gif", trained).draw(None, moments[7])
+    assert background[agent.head] != background[1 - agent.head] == images[0].getpixel((0, 0))
+    again = other.draw(None, moments[7])
     assert moments[7].step == 0 and images[7].tobytes() == again.tobytes() != images[6].tobytes()
 
 
@@ -68,16 +70,16 @@ def test_what_the_agent_sees_becomes_a_picture_in_whole_pixels():
 
 
 def test_a_film_of_an_agent_that_sees_small_grey_frames_is_the_game_in_colour_and_full_size(atari):
-    trained = load(atari / "small_breakout", seed=5, camera=True)
-    assert trained.environment.observation_spec().shape == (84, 84, 2)
+    agent = Agent.load(atari / "small_breakout")
+    environment = video.with_camera(agent, agent.make_environment(seed=5), seed=5)
+    assert environment.observation_spec().shape == (84, 84, 2)
     played, frames = [], []
-    for moment in play.moments(trained, 2, 70):
+    for moment in play.moments(agent, environment, 2, 70):
         played.append(moment)
-        frames.append(trained.environment.frame.copy())
-    drawn = video.game_picture(trained.environment, moment.observation)
-    np.testing.assert_array_equal(np.array(drawn)[::2, ::2], trained.environment.frame)
-    trained.environment.close()
-    gin.clear_config()
+        frames.append(environment.frame.copy())
+    drawn = video.game_picture(environment, moment.observation)
+    np.testing.assert_array_equal(np.array(drawn)[::2, ::2], environment.frame)
+    environment.close()
     alone = environments.make("breakout", seed=5, max_episode_steps=80)
     time_step = alone.reset()
     for moment, frame in zip(played[:71], frames, strict=False):
@@ -89,10 +91,8 @@ def test_a_film_of_an_agent_that_sees_small_grey_frames_is_the_game_in_colour_an
 
 
 def test_a_camera_that_shows_another_game_ends_the_film(atari):
-    trained = load(atari / "small_breakout", seed=5, camera=True)
-    other = load(atari / "small_breakout", seed=6)
-    trained.environment._camera.close()
-    trained.environment._camera = other.environment
+    agent = Agent.load(atari / "small_breakout")
+    environment = video.WithCamera(agent.make_environment(seed=5), agent.make_environment(seed=6))
     with pytest.raises(RuntimeError, match="the camera shows another game than the agent plays"):
-        list(play.moments(trained, 3))
-    trained.environment.close()
+        list(play.moments(agent, environment, 3))
+    environment.close()

@@ -1,6 +1,11 @@
+import contextlib
+import errno
 import io
+import os
 
-from agents.monitoring.progress import RATE_WINDOW, Progress
+import pytest
+
+from agents.monitoring.progress import COMPILING, RATE_WINDOW, Progress
 
 
 class Clock:
@@ -26,18 +31,17 @@ def started(total_updates, **options):
 def test_a_line_shows_everything_that_is_known_and_a_dash_for_the_rest():
     clock, progress = started(20_000, total_steps=1_000_000, frames_per_step=4)
     assert progress.line(clock.now) == (
-        "updates 0/20,000 (0%)  steps 0/1,000,000 (0 frames)  return -  eval -  - steps/s  - updates/s  "
-        "elapsed 0:00:00  left -"
+        "left -  updates 0/20,000 (0%), -/s  return -  eval -  steps 0/1,000,000 (0 frames), -/s  elapsed 0:00:00"
     )
     progress.update(
         1500, 48_000, returns=[9e9, *[24.691356, 0.0] * 50], eval_return=-1400.4, waits=(0.25, 0.5)
     )
     progress.update(1500, 48_000)
     assert progress.line(clock.now + 250) == (
-        "updates 1,500/20,000 (7%)  steps 48,000/1,000,000 (192,000 frames)  return 12.35  eval -1,400  "
-        "192 steps/s  6 updates/s  waiting: learner 25%, collectors 50%  elapsed 0:04:10  left 0:51:23"
+        "left 0:51:23  updates 1,500/20,000 (7%), 6/s  return 12.35  eval -1,400  steps 48,000/1,000,000 "
+        "(192,000 frames), 192/s  waiting: learner 25%, collectors 50%  elapsed 0:04:10"
     )
-    assert "  steps 0  " in started(10)[1].line(0.0)
+    assert "  steps 0, -/s  " in started(10)[1].line(0.0)
 
 
 def test_a_log_gets_a_whole_line_when_the_interval_has_passed_and_one_at_the_end():
@@ -47,26 +51,86 @@ def test_a_log_gets_a_whole_line_when_the_interval_has_passed_and_one_at_the_end
         clock.now += 1
         progress.update(updates=second, steps=32 * second)
     progress.done()
-    assert [line.split("  ")[0] for line in stream.getvalue().splitlines()] == [
-        "updates 10/100 (10%)",
-        "updates 20/100 (20%)",
-        "updates 25/100 (25%)",
+    assert [line.split("  ")[1] for line in stream.getvalue().splitlines()] == [
+        "updates 10/100 (10%), 1/s",
+        "updates 20/100 (20%), 1/s",
+        "updates 25/100 (25%), 1/s",
     ]
 
 
-def test_a_terminal_gets_one_line_that_is_refreshed_and_never_wraps(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "30")
+def test_a_terminal_gets_one_line_that_is_refreshed_and_never_wraps_nor_ends_inside_a_field(monkeypatch):
+    for columns, last in (
+        (200, "steps 3, 2/s  elapsed 0:00:02"),
+        (80, "steps 3, 2/s"),
+        (30, "left 0:00:48"),
+        (6, "left "),
+    ):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        clock, stream = Clock(), Terminal()
+        progress = Progress(100, stream=stream, clock=clock)
+        for updates in (1, 2, 3):
+            clock.now += 0.5
+            progress.update(updates, steps=updates)
+        progress.done()
+        drawn = stream.getvalue()
+        assert drawn.endswith("\n") and drawn.count("\n") == 1
+        lines = [line.rstrip("\n").removesuffix("\x1b[K") for line in drawn.split("\r")[1:]]
+        assert len(lines) == 4 and lines[-1].endswith(last), lines
+        assert max(map(len, lines)) < columns
+
+
+def test_time_left_rate_and_returns_of_a_long_run_fit_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     clock, stream = Clock(), Terminal()
-    progress = Progress(100, stream=stream, clock=clock)
-    for updates in (1, 2, 3):
-        clock.now += 0.5
-        progress.update(updates, steps=updates)
-    progress.done()
-    drawn = stream.getvalue()
-    assert drawn.endswith("\n") and drawn.count("\n") == 1
-    lines = [line.rstrip("\n").removesuffix("\x1b[K") for line in drawn.split("\r")[1:]]
-    assert len(lines) == 4
-    assert max(map(len, lines)) == 29
+    progress = Progress(200_000, stream=stream, clock=clock, frames_per_step=4)
+    clock.now += 36_000
+    progress.update(123_456, 39_000_000, [19.25], eval_return=20.75)
+    assert stream.getvalue() == (
+        "\rleft 6:12:00  updates 123,456/200,000 (61%), 3.429/s  return 19.25  eval 20.75\x1b[K"
+    )
+
+
+def test_what_is_done_once_is_shown_at_once_and_leaves_rates_and_time_left_alone():
+    for kind, start in ((Terminal, "\r"), (io.StringIO, "")):
+        clock, stream = Clock(), kind()
+        progress = Progress(100, stream=stream, clock=clock)
+        progress.update(0, 640)
+        progress.update(0, 640, doing=COMPILING)
+        said = stream.getvalue()
+        assert said.startswith(f"{start}compiling the update ...  updates 0/100 (0%)  return -"), said
+        assert "left" not in said and "/s" not in said
+        progress.update(0, 640, doing=COMPILING)
+        assert stream.getvalue() == said
+        clock.now += 40
+        progress.update(1, 640)
+        clock.now += 2
+        progress.update(11, 800)
+        assert "left 0:00:18  updates 11/100 (11%), 5/s" in progress.line(clock.now)
+        assert "steps 800, 80/s" in progress.line(clock.now)
+
+
+class Closed(io.StringIO):
+    """A stream whose reader has gone."""
+
+    def __init__(self, number, file):
+        super().__init__()
+        self.number, self.file = number, file
+
+    def fileno(self):
+        return self.file.fileno()
+
+    def write(self, text):
+        raise OSError(self.number, os.strerror(self.number))
+
+
+def test_a_reader_that_goes_away_ends_no_run_and_a_full_disk_does(tmp_path):
+    for number in (errno.EIO, errno.EPIPE, errno.ENOSPC):
+        with open(tmp_path / "terminal", "w") as file:
+            progress = Progress(1, stream=Closed(number, file), clock=Clock())
+            with pytest.raises(OSError) if number == errno.ENOSPC else contextlib.nullcontext():
+                progress.say("Resumed.")
+            gone = os.path.samestat(os.fstat(file.fileno()), os.stat(os.devnull))
+            assert gone == (number != errno.ENOSPC)
 
 
 def test_what_is_said_stands_on_a_line_of_its_own():
@@ -84,18 +148,20 @@ def test_rates_and_time_left_follow_the_last_minute():
     for second in range(1, int(RATE_WINDOW) + 11):
         clock.now += 1
         progress.update(updates=5 * second, steps=640 + 320 * second)
-    assert "  320 steps/s  5 updates/s  elapsed 0:06:10  left 0:02:10" in progress.line(clock.now)
+    assert "left 0:02:10  updates 350/1,000 (35%), 5/s" in progress.line(clock.now)
+    assert ", 320/s  elapsed 0:06:10" in progress.line(clock.now)
 
 
 def test_rates_are_counted_from_where_a_learner_goes_on():
     clock, progress = started(2000, updates=600, steps=6000)
     clock.now += 10
     progress.update(610, 6100)
-    assert "  10 steps/s  1 updates/s  elapsed 0:00:10  left 0:23:10" in progress.line(clock.now)
+    assert "left 0:23:10  updates 610/2,000 (30%), 1/s" in progress.line(clock.now)
     progress.update(400, 4000)  # it has lost updates
     clock.now += 10
     progress.update(410, 4100)
-    assert "  10 steps/s  1 updates/s  elapsed 0:00:20  left 0:26:30" in progress.line(clock.now)
+    assert "left 0:26:30  updates 410/2,000 (20%), 1/s" in progress.line(clock.now)
+    assert "steps 4,100, 10/s  elapsed 0:00:20" in progress.line(clock.now)
 
 
 def test_the_time_left_is_that_to_the_end_which_comes_first():

@@ -54,14 +54,18 @@ def events(run):
 
 @pytest.fixture(scope="module")
 def table():
-    """Every row of the table of tags: (run, tag) -> in which runs it is written."""
-    rows = re.findall(r"^\| `(\S+)` \| (\S+) \|.*\| ([^|]+) \|$", TABLE.read_text(), re.MULTILINE)
+    """Every row of the table of tags: (run, tag) -> in which runs alone it is written, "always" in all."""
+    rows = re.findall(r"^\| `(\S+)` \| (\S+) \| [^|]+ \|(?: ([^|]+) \|)?$", TABLE.read_text(), re.MULTILINE)
     assert len(rows) == len({(run, tag) for tag, run, _ in rows}) > 30
-    return {(run, tag): written for tag, run, written in rows}
+    return {(run, tag): written or "always" for tag, run, written in rows}
 
 
 def values(events):
     return np.array([tf.make_ndarray(event.tensor_proto) for event in events])
+
+
+def steps_and_values(events):
+    return [event.step for event in events], values(events).tolist()
 
 
 def string(event):
@@ -99,11 +103,22 @@ def test_every_chart_of_the_layout_shows_something_and_all_heads_share_one(event
     assert all(matches.values()), matches
     assert sorted(matches["sigma"]) == [f"scaling/sigma/{head}" for head in HEADS]
     assert matches["Return per episode"] == ["episode/return"]
+    assert matches["Return per episode over environment steps"] == ["episode/return_vs_environment_steps"]
     assert [category.title for category in layout.category if not category.closed] == [
         "Returns",
         "Loss scales of all heads",
         "What errors are scaled by",
     ]
+
+
+def test_returns_are_also_over_environment_steps_in_training_and_in_evaluations_of_a_resumed_run(events):
+    collected = dict(zip(*steps_and_values(events["train"]["environment_steps"]), strict=True))
+    for run in ("train", "eval"):
+        updates, returns = steps_and_values(events[run]["episode/return"])
+        steps, same = steps_and_values(events[run]["episode/return_vs_environment_steps"])
+        assert same == returns and len(steps) > 1 and steps == sorted(steps), run
+    # Those of evaluations are at the steps of their updates.
+    assert updates == [10, 20] and steps == [collected[10], collected[20]]
 
 
 def test_configuration_and_hparams_are_there_once_though_the_run_was_resumed(run, events):
@@ -136,7 +151,7 @@ def test_half_a_layer_of_dead_units_is_no_note_and_more_is():
 
 def test_the_figure_of_an_evaluation_shows_the_latest_updates_errors(run, events):
     figures = events["eval"]["loss_scales"]
-    assert [event.step for event in figures] == [10, 10, 20, 20]
+    assert [event.step for event in figures] == [10, 20]
     picture = tf.io.decode_png(figures[-1].tensor_proto.string_val[2]).numpy()
     np.testing.assert_array_equal(picture, summaries.loss_scales_figure(HEADS, run.scales))
     assert run.scales.updates == 20
@@ -147,7 +162,7 @@ def test_the_figure_of_an_evaluation_shows_the_latest_updates_errors(run, events
 
 
 def test_what_is_red_in_the_figure_is_before_scaling_and_what_is_green_after_it():
-    scales = summaries.LossScales(1, before=np.array([1.0, 1.0]), after=np.array([100.0, 100.0]))
+    scales = summaries.LossScales(1, 10, before=np.array([1.0, 1.0]), after=np.array([100.0, 100.0]))
     red, green, blue = np.moveaxis(summaries.loss_scales_figure(HEADS, scales).astype(int), 2, 0)
     height = {
         "before": np.median(np.nonzero((red > 200) & (green < 60) & (blue < 60))[0]),
@@ -157,7 +172,7 @@ def test_what_is_red_in_the_figure_is_before_scaling_and_what_is_green_after_it(
 
 
 def test_a_head_without_errors_does_not_spoil_the_figure():
-    scales = summaries.LossScales(1, np.zeros(2), np.array([1.0, 0.0]))
+    scales = summaries.LossScales(1, 10, np.zeros(2), np.array([1.0, 0.0]))
     picture = summaries.loss_scales_figure(HEADS, scales)
     assert picture.shape[2] == 3 and picture.std() > 0
 

@@ -224,7 +224,7 @@ def learner_status(updates, **others):
         "waited": 0.0,
         "frames_per_step": None,
     }
-    return counts | {"loss_scales": f"scales {updates}", "note": ""} | others
+    return counts | {"loss_scales": f"scales {updates}", "note": "", "doing": ""} | others
 
 
 def evaluator(process):

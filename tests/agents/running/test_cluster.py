@@ -51,7 +51,7 @@ def test_a_run_goes_on_when_processes_are_killed_and_a_signal_ends_it(survivor):
     for name in ("collector 0", "learner"):
         assert f"{name}: its process died; it starts again." in said, survivor.story()
     assert survivor.code == 128 + signal.SIGINT
-    assert any("Stopped. The same command goes on" in line for line in said)
+    assert any("Stopped by SIGINT, exit code 130. The same command goes on" in line for line in said)
     assert max(saved(survivor.root)) >= survivor.counts("updates")[-1] - 1
     for noise in ("Traceback", "(raylet)", "Warning"):
         assert noise not in survivor.output

@@ -108,7 +108,10 @@ def test_a_run_is_quiet_and_says_what_it_does(finished):
         result.stderr = re.sub(said, "", result.stderr, flags=re.M)
     assert result.stderr == ""
     assert "tensorboard --logdir" in result.stdout and "GB when full" in result.stdout
+    assert "\ncompiling the update ...  updates 0/20 (0%)  return" in result.stdout
     assert "updates 20/20 (100%)" in result.stdout and "frames" not in result.stdout
+    episodes = (root / "eval/episodes.csv").read_text().splitlines()[1:]
+    assert [episode.split(",")[0] for episode in episodes] == ["10", "10", "20", "20"]
     operative = (root / "operative_config.gin").read_text()
     assert "train.seed = 0" in operative and "return_based" in operative and "RecurrentQNetwork" in operative
     assert "--updates=20" in (root / "command.txt").read_text()
@@ -138,7 +141,12 @@ def test_what_tensorboard_shows_of_sigma_obeys_its_formula(finished):
     assert (sigma > 0).all()
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+OTHERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGUSR1, *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)]
+)
 def test_the_same_command_goes_on_until_a_signal_which_leaves_a_checkpoint_and_no_process(
     finished, tmp_path, number
 ):
@@ -151,7 +159,7 @@ def test_the_same_command_goes_on_until_a_signal_which_leaves_a_checkpoint_and_n
         start_new_session=True,
     ) as process:
         said = ""
-        while "\nupdates" not in said:
+        while "\nleft" not in said:
             said += process.stdout.readline()
         process.send_signal(number)
         process.stdout.read()

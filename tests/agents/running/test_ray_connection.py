@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -51,13 +52,15 @@ def test_it_can_be_opened_twice_and_leaves_the_environment_as_it_was():
 
 STAND_IN = """
 import os
+import signal
 
 seen = []
 
 def init(**options):
     if "BROKEN" in os.environ:
         raise ConnectionError("The path is too long.\\n  A hint, in many lines.")
-    seen.append(dict(os.environ))
+    handlers = {name: signal.getsignal(getattr(signal, name)) for name in ("SIGHUP", "SIGUSR1")}
+    seen.append(dict(os.environ) | handlers)
 
 def shutdown():
     seen.append("shut down")
@@ -79,13 +82,16 @@ def stand_in(tmp_path, monkeypatch):
 
 
 def test_the_settings_of_ray_are_there_while_it_starts_and_no_longer(stand_in):
-    before, found = dict(os.environ), []
+    before, handler, found = dict(os.environ), signal.getsignal(signal.SIGHUP), []
     for _ in range(2):
         with ray_connection.opened(None, slots=1) as ray:
             found.append(ray.seen[-1])
         assert ray.seen[-1] == "shut down" and dict(os.environ) == before
+        assert signal.getsignal(signal.SIGHUP) is handler
     for environment in found:
         assert environment["RAY_AUTH_MODE"] == "token" and environment["RAY_worker_niceness"] == "0"
+        # Its processes inherit this: a signal to all of a job shall not end them before the run has saved.
+        assert environment["SIGHUP"] == environment["SIGUSR1"] == signal.SIG_IGN
         assert environment["PYTHONPATH"].split(os.pathsep)[0] == str(REPOSITORY)
     assert len({environment["RAY_AUTH_TOKEN"] for environment in found}) == 1
     assert len(found[0]["RAY_AUTH_TOKEN"]) == 64

@@ -21,7 +21,7 @@ BINDINGS = (
     *DISTRIBUTED,
     f"train.updates = {UPDATES}",
     "train.weights_interval = 5",
-    "train.eval_interval = 1000",
+    f"train.eval_interval = {UPDATES // 2}",
     "train.final_eval_rounds = 1",
 )
 
@@ -71,7 +71,11 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     collector = cast.open(roles.CollectorRole, cast.address, 0, 0)
     evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
     learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
-    first, published, saved = weights(learner), [], []
+    first, published, saved, evaluated = weights(learner), [], [], []
+    evaluate = evaluator._evaluate
+    monkeypatch.setattr(
+        evaluator, "_evaluate", lambda rounds: [evaluated.append(evaluator._weights_step), evaluate(rounds)]
+    )
     publish, save = learner._publisher.publish, learner._learner.save
     monkeypatch.setattr(
         learner._publisher, "publish", lambda update: [published.append(update), publish(update)]
@@ -91,8 +95,13 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     assert any(not np.array_equal(now, then) for now, then in zip(weights(learner), first, strict=True))
     # Without newer weights than the first the collector cannot have collected for so many updates.
     assert collector.status()["weights"] in range(5, UPDATES + 1)
+    end = time.monotonic() + patience()
+    while evaluator._weights_step < UPDATES:
+        assert time.monotonic() < end
+        time.sleep(0.01)
     evaluator.finish()
     shown = evaluating.result()
+    assert evaluated.count(UPDATES) == 1, "the last weights are evaluated at the end, and not before as well"
     assert_same_weights(evaluator, learner)
     assert np.isfinite(shown["eval_return"]) and (cast.root / "best.npz").exists()
 

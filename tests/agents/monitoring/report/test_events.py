@@ -14,6 +14,11 @@ def test_what_was_written_is_read(tmp_path):
     assert damaged == []
 
 
+def test_what_is_over_environment_steps_counts_as_no_update(tmp_path):
+    write_events(tmp_path, {10: {"return": 1.0}, 5000: {"return_vs_environment_steps": 1.0}})
+    assert events.scalars(tmp_path).keys() == {"return"}
+
+
 def test_a_resumed_run_counts_no_update_twice(tmp_path):
     # Killed after update 40, gone on from the checkpoint of update 20. Returns come several at an update.
     write_events(

@@ -1,6 +1,7 @@
 """The page as Chromium shows it, and the command that makes it."""
 
 import csv
+import html
 import json
 import re
 import subprocess
@@ -21,6 +22,8 @@ document.getElementById("probe").textContent = JSON.stringify({
   words: [...document.images].map(image => image.alt),
   rows: [...document.querySelectorAll("table")].map(table => table.tBodies[0].rows.length),
   links: [...document.querySelectorAll("a")].map(link => !!document.querySelector(link.getAttribute("href"))),
+  scrolled: [...document.querySelectorAll(".table")].filter(table => table.scrollWidth > table.clientWidth).length,
+  empty: [...document.querySelectorAll("div")].filter(part => !part.querySelector("table, figure, li")).length,
   wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
 });
 </script></body>"""
@@ -43,16 +46,17 @@ def page(root):
     return root / "out" / "report.html"
 
 
-@pytest.fixture(scope="module")
-def probed(page):
+def probe(page, width):
+    """What the page says of itself in a window of so many pixels."""
     path = page.with_name("probed.html")
     path.write_text(page.read_text().replace("</body>", PROBE))
-    document = dom(path.as_uri(), "--window-size=500,900")
-    return json.loads(
-        re.search(r'<pre id="probe">(.*?)</pre>', document, re.DOTALL)[1]
-        .replace("&gt;", ">")
-        .replace("&lt;", "<")
-    )
+    document = dom(path.as_uri(), f"--window-size={width},900")
+    return json.loads(html.unescape(re.search(r'<pre id="probe">(.*?)</pre>', document, re.DOTALL)[1]))
+
+
+@pytest.fixture(scope="module")
+def probed(page):
+    return probe(page, 500)
 
 
 def test_the_page_stands_alone_and_scrolls_only_tables_in_a_narrow_window(page, probed):
@@ -63,7 +67,11 @@ def test_the_page_stands_alone_and_scrolls_only_tables_in_a_narrow_window(page, 
 
 
 def test_figures_and_tables_are_there_and_figures_are_said_in_words(page, probed):
-    assert len(probed["words"]) == 23 and "pong: training: return over learner updates" in probed["words"]
+    assert (
+        len(probed["words"]) == 29
+        and "pong: training: return over environment steps" in probed["words"]
+        and "pong: training: return over learner updates" in probed["words"]
+    )
     assert probed["rows"] == [9, 2, 6, 8, 4]  # runs, settings, final returns, aggregates, probabilities
     assert probed["links"] and all(probed["links"])
     text = page.read_text()
@@ -79,7 +87,7 @@ def test_figures_and_tables_are_there_and_figures_are_said_in_words(page, probed
 
 def test_csv_files_lie_beside_the_page(page):
     tables = {path.stem: list(csv.DictReader(path.open())) for path in (page.parent / "report_csv").iterdir()}
-    assert set(tables) == set(re.findall(r"(\w+)\.csv[,.]", page.read_text()))
+    assert set(tables) == set(re.findall(r"(\w+)\.csv[,.]", page.read_text().rpartition("CSV files")[2]))
     assert len(tables["runs"]) == 9 and {row["state"] for row in tables["runs"]} == {"finished", "stopped"}
     (final,) = [
         row for row in tables["final_returns"] if (row["environment"], row["group"]) == ("pong", "none")
@@ -89,13 +97,41 @@ def test_csv_files_lie_beside_the_page(page):
     assert {row["aggregate"] for row in tables["aggregates"]} > {"interquartile mean", "capped mean"}
 
 
-def test_one_run_over_steps_without_losses_makes_a_page(tmp_path):
+def test_one_run_over_steps_without_losses_makes_a_page_without_what_it_lacks(tmp_path):
     write_run(tmp_path / "run", "CartPole-v1", losses=False, evaluated=False)
     output = tmp_path / "page.html"
     main([str(tmp_path), f"--output={output}", "--x=steps"])
     text = output.read_text()
-    assert "over environment steps" in text and text.count("no run has numbers for this") == 5
-    assert not re.search(r"\bnan\b|<NA>|\bNone\b", text)
+    assert re.findall(r"<h[23].*?>(.*?)</h", text)[1:] == [
+        *("Runs", "Learning curves", "Over environment steps", "Over learner updates", "Final returns")
+    ]
+    assert re.findall("<th>(.*?)</th>", text.replace("<wbr>", "")) == [
+        *("environment", "group", "seed", "updates", "planned_updates", "environment_steps", "state"),
+        *("commit", "folder", "environment", "group", "returns", "seeds", "mean"),
+    ]
+    assert text.count("<figure>") == 2 and "uman" not in text and "Left out" not in text
+    assert not re.search(r"\bnan\b|<NA>|\bNone\b|<section|\$\w", text)
+    with (tmp_path / "page_csv" / "learning_curves_over_updates.csv").open() as table:
+        assert {float(row["updates"]) for row in csv.DictReader(table)} >= {20.0, 100.0}
+
+
+def test_a_run_that_has_logged_no_steps_has_curves_over_updates(tmp_path, monkeypatch):
+    monkeypatch.setattr("agents.monitoring.report.runs.STEPS", "not_logged")
+    write_run(tmp_path / "run", "CartPole-v1")
+    main([str(tmp_path), f"--output={tmp_path / 'page.html'}"])
+    text = (tmp_path / "page.html").read_text()
+    assert "Over learner updates" in text and "Over environment steps" not in text
+
+
+def test_no_table_is_wider_than_a_page_on_a_desk_and_nothing_is_empty(tmp_path):
+    long = "a_folder_of_a_sweep_whose_name_has_every_setting-learning_rate_0.0002-and_more" * 2
+    for number in range(3):  # more groups than settings
+        write_run(tmp_path / f"{long}{number}", "W" * 70, rate=1e-4 * (number + 1), losses=False)
+    write_run(tmp_path / "b", f"minatar/{'very_' * 9}long", losses=False, commit="b" * 40 + " with changes")
+    main([str(tmp_path), f"--output={tmp_path / 'page.html'}"])
+    probed = probe(tmp_path / "page.html", 1400)
+    assert (probed["scrolled"], probed["empty"], probed["wide"]) == (0, 0, 0)
+    assert "bbbbbbbbbb with changes" in (tmp_path / "page.html").read_text()
 
 
 def test_no_run_is_one_clear_line(tmp_path):

@@ -1,0 +1,352 @@
+"""The agent in Python programs and notebooks: `train` trains, `Agent` acts as a run has learned to."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import gin
+import numpy as np
+import tensorflow as tf
+from tf_agents.trajectories import time_step as ts
+
+import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
+from agents.commands import configuration, loading
+from agents.commands import train as command_line
+from agents.commands.flags import nearest
+from agents.commands.search import outcome
+from agents.errors import RunFolderError, UsageError
+from agents.storage import best
+from agents.storage.checkpoint import Checkpointer, read_newest
+from agents.storage.run_folder import CONFIG
+from agents.workers import build
+from agents.workers.settings import Evaluated, Result, Settings
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+
+
+class Agent:
+    """Acts as in a run's evaluations: with one head, and a recurrent state that it keeps between steps.
+
+        agent = Agent.load("pong")
+        agent.reset()                             # an episode begins
+        action = agent.act(observation)           # and then, with the reward that came with the observation,
+        action = agent.act(observation, reward)
+
+    It plays in one environment or in a batch of N, as the observations are.
+
+    Attributes:
+      name: of the environment.
+      tf_agent: TF-Agents' side of it: network, policy, scaling.
+      heads: what each of the H heads learns, `heads.names` for one.
+      head: index of the head that acts.
+      update: that the weights are of.
+      weights: which these are, in words.
+      chosen: which head acts, in words.
+      values: float32 [H] or [N, H], each head's highest value at the last `act`, see `reward_values`.
+    """
+
+    @classmethod
+    def load(cls, run: str | os.PathLike, checkpoint: str = "best", head: str | int | None = None) -> Agent:
+        """Builds what a run's config.gin says and gives it the run's weights; the folder stays as it is.
+
+        Args:
+          run: the run folder, or the name of an agent in `pretrained`.
+          checkpoint: "best", or, if the run has kept none, and for "latest", the newest checkpoint.
+          head: name or index; None: the one that the bandit rated best.
+
+        Raises:
+          UsageError: there is no such run or head, its environment cannot be made, or no weights can be used.
+        """
+        return cls(run, checkpoint, head)
+
+    def __init__(self, run: str | os.PathLike, checkpoint: str = "best", head: str | int | None = None):
+        _require_keras_2()
+        self._folder = loading.find(run, checkpoint)
+        self._config = configuration.with_names_of_today((self._folder / CONFIG).read_text(errors="replace"))
+        environment = self.make_environment()
+        with contextlib.closing(environment), self.configured() as settings:
+            self.name, self.num_actions = settings.train.env, environment.num_actions
+            self.observation_spec = environment.observation_spec()
+            self.tf_agent = build.build_agent(settings, environment)
+        self.heads = self.tf_agent.heads
+        self.update, self.weights = self._read(checkpoint)
+        self.head = int(np.argmax(self.tf_agent.policy.head_probabilities))
+        self.let_act(self.head if head is None else head)
+        why = "the bandit's best" if head is None else "as asked for"
+        self.chosen = f"Acting: head {self.heads.names[self.head]}, {why}."
+        self._act = tf.function(self.tf_agent.policy.action, autograph=False)
+        self.reset()
+
+    def _read(self, checkpoint: str) -> tuple[int, str]:
+        """Reads the weights; returns their update, and in words which they are."""
+        try:
+            found = best.load(self._folder, self.tf_agent.acting_variables) if checkpoint == "best" else None
+            if found is not None:
+                mean = f"{found.mean_return:.4g} per episode in {found.episodes} episodes"
+                return found.update, f"Best evaluation so far: {mean}, at update {found.update:,}."
+            update = read_newest(self._folder, build.trackables(self.tf_agent))
+        except RunFolderError as error:
+            raise UsageError(str(error)) from error
+        none = "The run has kept no best weights. " if checkpoint == "best" else ""
+        return update, f"{none}Newest checkpoint: update {update:,}."
+
+    @contextlib.contextmanager
+    def configured(self) -> Iterator[Settings]:
+        """Has gin configured as in the run, and gives back what it was."""
+        with configuration.of_its_own():
+            gin.parse_config(self._config)
+            yield Settings.configured()
+
+    def make_environment(
+        self, num_envs: int = 1, seed: int = 0, **options: Any
+    ) -> GymnasiumVectorEnvironment:
+        """Makes a batch of environments as the run's evaluations have them; close it.
+
+        Args:
+          num_envs: N.
+          seed: equal seeds and actions give equal streams.
+          **options: of `rbs_tf.environments.make`, in place of the run's.
+
+        Raises:
+          UsageError: it cannot be made.
+        """
+        try:
+            with self.configured() as settings:
+                return build.build_eval_environment(settings, num_envs, seed, **options)
+        except Exception as error:  # gin's, Python's or the environment's own: the file may say anything
+            why = configuration.explained(configuration.without_gin_trail(error))
+            raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
+
+    def let_act(self, head: str | int) -> None:
+        """Lets another head act, from the next episode on.
+
+        Raises:
+          UsageError: there is no head of this name or index.
+        """
+        names = self.heads.names
+        indices = {name: index for index, name in enumerate(names)} | {str(i): i for i in range(len(names))}
+        if str(head) not in indices:
+            raise UsageError(
+                f"There is no head {str(head)!r}. {nearest(str(head), names)} Or write its number, from 0."
+            )
+        self.head = indices[str(head)]
+        self.tf_agent.policy.head_probabilities.assign(np.eye(len(names), dtype=np.float32)[self.head])
+
+    def reset(self, which: np.ndarray | None = None) -> None:
+        """Begins an episode: what was seen before is forgotten.
+
+        Args:
+          which: bool [N], the environments in which one begins; None: in all, and their number may change.
+
+        Raises:
+          ValueError: `which` is of another shape or dtype.
+        """
+        if which is None:
+            self._state: Any = None  # after `act`, as is the next
+            self._first: np.ndarray | None = None  # bool [N], which begin an episode
+        elif self._first is not None:
+            which = np.asarray(which)
+            if which.dtype != bool or which.shape != self._first.shape:
+                raise ValueError(
+                    f"{self.name}: reset() got {which.dtype} {which.shape}: expected bool {self._first.shape}, which "
+                    "environments begin an episode; or nothing, if all do."
+                )
+            self._first |= which
+
+    def act(self, observation: Any, reward: Any = None) -> Any:
+        """Chooses an action.
+
+        Args:
+          observation: as the run's environments give them, `observation_spec`: of one, or [N, ...].
+          reward: that came with it, which the network sees, too: a number, or [N]; the environment's own. None: 0. On
+            an episode's first step it is ignored.
+
+        Returns:
+          the action, counted from 0: an int, or int32 [N].
+
+        Raises:
+          ValueError: a shape or dtype that does not fit.
+        """
+        observation, batch = self._batched(observation)
+        reward = np.zeros(batch) if reward is None else np.asarray(reward)
+        if reward.shape != batch or not np.can_cast(reward.dtype, np.float32, "same_kind"):
+            expected = f"numbers, {list(batch)}" if batch else "a number"
+            raise ValueError(
+                f"{self.name}: the reward is {reward.dtype} {list(reward.shape)}: expected {expected}, as observations "
+                "came."
+            )
+        size = batch or (1,)
+        first = np.ones(size, bool) if self._first is None else self._first
+        if first.shape != size:
+            raise ValueError(
+                f"{self.name}: {size[0]} observations follow {first.size}: call reset() when the number of "
+                "environments changes."
+            )
+        if self._state is None:
+            self._state = self.tf_agent.policy.get_initial_state(*size)
+        time_step = ts.TimeStep(
+            np.where(first, ts.StepType.FIRST, ts.StepType.MID).astype(np.int32),
+            np.where(first, 0, reward.reshape(size)).astype(np.float32),
+            np.ones(size, np.float32),
+            observation,
+        )
+        step = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), self._state)
+        self._state, self._first = step.state, np.zeros(size, bool)
+        self.values = self.reward_values(step.info.greedy_values).numpy().reshape(*batch, -1)
+        action = step.action.numpy()
+        return action if batch else int(action[0])
+
+    def _batched(self, observation: Any) -> tuple[Any, tuple[int, ...]]:
+        """The observation as a batch in the dtypes of its spec; and (N,), or () if it was of one environment."""
+        spec = self.observation_spec
+        if not isinstance(spec, dict):
+            return self._batched_array("the observation", observation, spec)
+        if not isinstance(observation, Mapping) or observation.keys() != spec.keys():
+            raise ValueError(
+                f"{self.name}: the observation is no dictionary of {', '.join(map(repr, spec))}."
+            )
+        of = {
+            name: self._batched_array(f"observation[{name!r}]", observation[name], spec[name])
+            for name in spec
+        }
+        if len(batches := {batch for _, batch in of.values()}) > 1:
+            raise ValueError(
+                f"{self.name}: arrays of the observation are of different numbers of environments."
+            )
+        return {name: array for name, (array, _) in of.items()}, batches.pop()
+
+    def _batched_array(self, what: str, given: Any, spec: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+        array = np.asarray(given)
+        outer = array.ndim - len(spec.shape)
+        seen = array.view(np.uint8) if array.dtype == bool else array
+        fits = outer in (0, 1) and array.shape[outer:] == spec.shape
+        if not fits or not np.can_cast(seen.dtype, spec.dtype, "same_kind"):
+            expected = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
+            raise ValueError(
+                f"{self.name}: {what} is {array.dtype} {list(array.shape)}: expected {expected}, or such ones of N "
+                "environments, [N, ...]."
+            )
+        return seen.astype(spec.dtype, copy=False).reshape(-1, *spec.shape), array.shape[:outer]
+
+    def reward_values(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Converts what heads put out, float32 [..., H], to values in the rewards that each of them sees.
+
+        Those are the environment's own for unclipped heads, without the reward multiplier; for the others what was
+        clipped, with it.
+        """
+        units = [1.0 if clip else self.heads.reward_multiplier for _, clip in self.heads.pairs]
+        return self.tf_agent.scaling.values(outputs) / units
+
+
+def train(
+    config: str | os.PathLike = "quickstart",
+    settings: Mapping[str, Any] | None = None,
+    on_evaluation: Callable[[Evaluated], Any] | None = None,
+    **flags: Any,
+) -> Result:
+    """Trains as `python train.py` does, in this process: the same call goes on where the last one was stopped.
+
+        result = train("quickstart", env="CartPole-v1", updates=500, settings={"train.batch_size": 16})
+        agent = Agent.load(result.root_dir)
+
+    A signal (a notebook's interrupt, too) ends it in order, with a checkpoint; `result.stopped_by` says so.
+
+    Args:
+      config: as `--config` takes it: a name, or a .gin file.
+      settings: gin parameters by the names that `--list_settings` prints; a string "@NAME" is a reference.
+      on_evaluation: called after each evaluation, in one process. When it returns False, or raises, the run writes a
+        checkpoint and ends; `stopped_by` is 0, and what was raised is raised here.
+      **flags: of `python train.py`: env, scaling, updates, seed, root_dir and so on; True for one without a value.
+
+    Returns:
+      how the run ended; `root_dir` is its folder.
+
+    Raises:
+      UsageError: what is asked for cannot be done; nothing has started.
+      RunFolderError, EnvironmentFault, FloatingPointError: what ended the run; each says what to do.
+      KeyboardInterrupt: a second interrupt, or one before the run had started.
+    """
+    if others := flags.keys() & {"sweep", "list_envs", "list_settings", "gin_bindings", "help"}:
+        raise UsageError(f"train() trains one run, by its `settings`: leave out {', '.join(sorted(others))}.")
+    _require_keras_2()
+    given = {"config": os.fspath(config)} | flags
+    argv = [
+        f"--{name}" if value is True else f"--{name}={value}"
+        for name, value in given.items()
+        if _is_set(value)
+    ]
+    argv += [f"--gin_bindings={name} = {_literal(name, value)}" for name, value in (settings or {}).items()]
+    raised: list[BaseException] = []
+    results: list[Result] = []
+
+    def evaluated(result: Evaluated) -> Any:
+        try:
+            return on_evaluation and on_evaluation(result)
+        except BaseException as error:
+            raised.append(error)
+            return False
+
+    def run(root_dir: str) -> Result:
+        results.append(mode(root_dir=root_dir)._replace(root_dir=root_dir))
+        return results[-1]
+
+    with configuration.of_its_own():
+        options = command_line._options(argv, command_line.CONFIGS)
+        mode = command_line._mode(options)
+        if on_evaluation and command_line._is_distributed(options):
+            raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")
+        if on_evaluation:
+            mode = functools.partial(mode, on_evaluation=evaluated)
+        code = command_line.main(argv, run, failed=_raise)
+        if code and not results:
+            raise KeyboardInterrupt
+        scaling = command_line._configure(options, command_line.CONFIGS)
+        root_dir = options.root_dir or command_line._default_root_dir(options.config.stem, scaling)
+    if raised:
+        raise raised[0]
+    return results[0] if results else _done_before(root_dir)
+
+
+def _done_before(root_dir: str) -> Result:
+    """How a run ended that has no more to do."""
+    updates, extra = Checkpointer(root_dir, {}).newest() or (0, {"environment_steps": 0})
+    try:
+        final_return = outcome(Path(root_dir), "final_return")
+    except UsageError:
+        final_return = float("nan")
+    return Result(updates, extra["environment_steps"], final_return, None, os.path.abspath(root_dir))
+
+
+def _require_keras_2() -> None:
+    if getattr(tf.keras, "__version__", "2") >= "3":  # TensorFlow 2.15 does not say
+        raise UsageError(
+            "The agent needs Keras 2, and TensorFlow has loaded Keras 3: pip install tf-keras, and import Agent or "
+            "train from agents before anything uses tf.keras."
+        )
+
+
+def _is_set(value: Any) -> bool:
+    return value is not None and value is not False
+
+
+def _literal(name: str, value: Any) -> str:
+    """A value as gin reads it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    try:
+        ast.literal_eval(repr(value))
+    except (ValueError, SyntaxError) as error:
+        raise UsageError(
+            f"settings[{name!r}] = {value!r}: expected a number, a string, True, False, None, a list, tuple or dict "
+            "of these, or '@NAME' for what gin knows by that name."
+        ) from error
+    return configuration.as_gin(value)
+
+
+def _raise(error: Exception, started: bool) -> NoReturn:
+    del started
+    raise error

@@ -1,0 +1,338 @@
+"""The agent in Python programs: what acts, and what trains."""
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+
+import gin
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import agents.api
+from agents import Agent, UsageError, train
+from agents.__main__ import main
+from agents.commands import configuration
+from agents.commands.export import save
+from agents.errors import RunFolderError
+from agents.running import embedded
+from agents.storage.run_folder import REPOSITORY
+from agents.workers.settings import Evaluated, Result
+from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, write_slim_run
+from tests.agents.replay import test_parts
+from tests.agents.running.test_embedded import TINY
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An agent for CartPole that has learned nothing; outputs are values, of which `return_out` would make zeros."""
+    bindings = (*BINDINGS, *CARTPOLE, "train.scaling = @scalings.return_based")
+    return write_slim_run(tmp_path_factory.mktemp("runs") / "run", *bindings)
+
+
+def test_importing_it_is_light():
+    program = (
+        "import sys, agents\n"
+        "from agents import UsageError\n"
+        "assert not hasattr(agents, 'Agnet')\n"
+        "assert not {'tensorflow', 'numpy', 'gin'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_keras_3_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(tf.keras, "__version__", "3.12.0", raising=False)
+    for call in (lambda: Agent.load(folder), train):
+        with pytest.raises(UsageError, match="needs Keras 2, and TensorFlow has loaded Keras 3: pip install"):
+            call()
+
+
+def test_an_agent_keeps_the_state_of_every_environment_and_forgets_it_where_an_episode_begins(folder):
+    rng, agent, steps = np.random.default_rng(0), Agent.load(folder, head=1), 7
+    for variable in agent.tf_agent.network.variables:
+        variable.assign_add(rng.normal(0.0, 0.05, variable.shape))  # not so much that gates are shut
+    seen = rng.normal(size=(2, steps, 4)).astype(np.float32)
+    rewards = rng.choice([-1.0, 1.0], (2, steps))
+    begins = np.zeros((2, steps), bool)
+    begins[:, 0] = begins[1, 3] = True
+    batch, actions, values = Agent.load(folder, head=NAMES[1]), [], []
+    for variable, value in zip(
+        batch.tf_agent.network.variables, agent.tf_agent.network.variables, strict=True
+    ):
+        variable.assign(value)
+    for step in range(steps):
+        batch.reset(begins[:, step])
+        actions.append(batch.act(seen[:, step], rewards[:, step]))
+        values.append(batch.values)
+    assert actions[0].shape == (2,) and values[0].shape == (2, 2)
+    for row in (0, 1):
+        agent.reset()
+        alone, of_these = [], []
+        for step in range(steps):
+            if begins[row, step]:
+                agent.reset()
+            alone.append(agent.act(seen[row, step].tolist(), rewards[row, step]))
+            of_these.append(agent.values)
+        assert isinstance(alone[0], int) and alone == [int(action[row]) for action in actions]
+        np.testing.assert_allclose(of_these, [value[row] for value in values], rtol=1e-3, atol=1e-5)
+        # The whole at once: each step's state, previous action and reward must have been these.
+        previous = np.where(begins[row], -1, np.r_[-1, alone[:-1]]).astype(np.int32)
+        told = np.where(begins[row], 0, rewards[row]).astype(np.float32)
+        step_type = np.where(begins[row], 0, 1).astype(np.int32)
+        outputs, _ = agent.tf_agent.network(
+            (seen[row][None], previous[None], told[None]), step_type[None], ()
+        )
+        assert alone == np.argmax(outputs[0, :, 1], axis=-1).tolist()
+        expected = agent.reward_values(tf.reduce_max(outputs[0], -1))
+        np.testing.assert_allclose(of_these, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence_and_changes_nothing(folder):
+    agent = Agent.load(folder)
+    one, two = np.zeros(4), np.zeros((2, 4))
+    agent.act(two, [0, 1])
+    for call, answer in (
+        (lambda: agent.act(one), "CartPole-v1: 1 observations follow 2: call reset()"),
+        (lambda: agent.act(np.zeros(3)), r"is float64 \[3\]: expected float32 \[4\], or such ones of N"),
+        (lambda: agent.act(np.zeros((1, 2, 4))), r"is float64 \[1, 2, 4\]"),
+        (lambda: agent.act(np.zeros(4, complex)), r"is complex128 \[4\]"),
+        (lambda: agent.act(["a"] * 4), r"expected float32 \[4\]"),
+        (lambda: agent.act(two, 1.0), r"the reward is float64 \[\]: expected numbers, \[2\]"),
+        (lambda: agent.act(two, [[0.0, 1.0]]), r"the reward is float64 \[1, 2\]"),
+        (lambda: agent.act(two, "ab"), r"the reward is <U2 \[\]"),
+        (lambda: agent.reset([0, 1]), r"reset\(\) got int64 \(2,\): expected bool \(2,\)"),
+        (lambda: agent.reset([True]), r"reset\(\) got bool \(1,\): expected bool \(2,\)"),
+        (lambda: agent.reset(True), r"reset\(\) got bool \(\)"),
+    ):
+        with pytest.raises(ValueError, match=answer) as refused:
+            call()
+        assert "\n" not in str(refused.value)
+    agent.act(two)
+    agent.reset()
+    assert agent.act(one) in (0, 1)
+    with pytest.raises(ValueError, match=r"the reward is float64 \[1\]: expected a number"):
+        agent.act(one, [1.0])
+
+
+def test_no_agent_is_loaded_from_what_is_none(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    damaged = {}
+    for name in ("config.gin", "best.npz"):
+        damaged[name] = write = tmp_path / name.partition(".")[0]
+        write.mkdir()
+        for file in folder.iterdir():
+            (write / file.name).write_bytes(file.read_bytes())
+        (write / name).write_bytes(b"\xff\x00 = =")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for arguments, answer in (
+        (("pnog",), "There is no folder pnog. There is no pretrained agent 'pnog'. Did you mean pong?"),
+        (("runs/pong",), "There is no folder runs/pong."),
+        (("empty",), "empty is not the folder of a run"),
+        (("file",), "There is no folder file."),
+        (("gs://bucket/run",), "is an address"),
+        ((folder, "latest"), "holds no checkpoint yet"),
+        ((folder, "newest"), "There is no checkpoint 'newest'. Write one of best, latest."),
+        ((folder, "best", 2), "There is no head '2'. There is: clipped_0.9, unclipped_0.99."),
+        ((folder, "best", -1), "There is no head '-1'."),
+        ((folder, "best", "unclipped"), "Did you mean unclipped_0.99"),
+        ((damaged["config.gin"],), "The run cannot be built from"),
+        ((damaged["best.npz"],), "best.npz is damaged"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            Agent.load(*arguments)
+        assert answer in str(refused.value), arguments
+
+
+@contextlib.contextmanager
+def nothing_left_behind():
+    """A configuration and handlers that have to be there afterwards."""
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+    handlers = [signal.getsignal(number) for number in numbers]
+    gin.clear_config()
+    gin.parse_config("environments.make.max_episode_steps = 3")
+    gin.finalize()
+    before = gin.config_str(), gin.operative_config_str(), list(gin.config._FILE_READERS)
+    yield
+    assert gin.config_is_locked()
+    assert (gin.config_str(), gin.operative_config_str(), list(gin.config._FILE_READERS)) == before
+    assert handlers == [signal.getsignal(number) for number in numbers]
+
+
+def test_a_callback_stops_training_with_a_checkpoint_and_the_next_call_goes_on(tmp_path):
+    settings = {name: value for name, _, value in (binding.partition(" = ") for binding in TINY)}
+    settings = {name: gin_value(value) for name, value in settings.items()}
+    settings |= {"RecurrentQNetwork.torso": "@networks.MlpTorso", "train.eval_interval": np.int64(4)}
+    settings |= {"train.final_eval_rounds": 1, "train.summary_interval": 0, "Heads.pairs": ((0.9, True),)}
+    found = []
+
+    def stop_at_8(result):
+        found.append(result)
+        return result.update < 8
+
+    arguments = dict(env="CartPole-v1", updates=np.int64(10), root_dir=tmp_path / "run", settings=settings)
+    with nothing_left_behind():
+        result = train("quickstart", on_evaluation=stop_at_8, **arguments)
+    assert (result.updates, result.stopped_by, result.root_dir) == (8, 0, str(tmp_path / "run"))
+    assert [each.update for each in found] == [4, 8] and found[
+        -1
+    ].environment_steps == result.environment_steps
+    for each in found:
+        assert each.mean_return == np.mean(each.returns) == np.mean(each.lengths)  # a reward of 1 a step
+    assert (tmp_path / "run" / "checkpoints" / "8").is_dir() and not (
+        tmp_path / "run" / "finished.json"
+    ).exists()
+    with nothing_left_behind():
+        result = train(on_evaluation=found.append, **arguments)
+        agent = Agent.load(result.root_dir, "latest")
+        with contextlib.closing(agent.make_environment(2)) as environment:
+            assert environment.reset().observation.shape == (2, 4)
+    assert [each.update for each in found] == [4, 8, 10] and found[-1].mean_return == result.final_return
+    assert (result.updates, result.stopped_by, agent.update) == (10, None, 10)
+    assert (tmp_path / "run" / "finished.json").exists()
+    with nothing_left_behind():
+        assert train(on_evaluation=found.append, **arguments) == result, "already done"
+    assert len(found) == 3
+
+
+def gin_value(text):
+    """What gin reads, as Python has it."""
+    with contextlib.suppress(ValueError):
+        return gin.config_parser.ConfigParser(f"a.b = {text}", None).parse_statement().value
+    return text
+
+
+def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monkeypatch):
+    evaluated = Evaluated(3, 100, 1.5, np.array([1.0, 2.0]), np.array([4, 5]))
+    outcome, stops = [], []
+
+    def run(root_dir, on_evaluation=lambda result: None):
+        configured.update({name: configuration.parameter(name) for name in asked})
+        if outcome:
+            raise outcome[0]
+        stops.append(on_evaluation(evaluated) is False)
+        return Result(3, 100, 1.5, 0 if stops[-1] else None)
+
+    monkeypatch.setattr(embedded, "train", run)
+    monkeypatch.chdir(tmp_path)
+    configured, asked = {}, ("train.seed", "train.env", "train.updates", "MlpTorso.units", "train.num_envs")
+    result = train(
+        REPOSITORY / "configs" / "minatar.gin",
+        {"MlpTorso.units": (np.int32(8), 4)[1:], "train.num_envs": np.int32(3)},
+        env="CartPole-v1",
+        seed=7,
+        anew=True,
+        wandb=False,
+        scaling=None,
+    )
+    assert configured == dict(zip(asked, (7, "CartPole-v1", 6000, (4,), 3), strict=True))
+    assert result == (3, 100, 1.5, None, str(tmp_path / "runs" / "minatar-CartPole_v1-return_out-seed7"))
+
+    def raising(result):
+        raise LookupError("mine")
+
+    with nothing_left_behind(), pytest.raises(LookupError, match="mine"):
+        train(on_evaluation=raising, env="CartPole-v1", anew=True)
+    assert stops == [False, True]
+    assert train(on_evaluation=lambda result: False, env="CartPole-v1", anew=True).stopped_by == 0
+    for told in (0, None, "", np.False_):  # of what counts as false, only False itself
+        assert (
+            train(on_evaluation=lambda result, told=told: told, env="CartPole-v1", anew=True).stopped_by
+            is None
+        )
+    for error in (RunFolderError("disk full"), FloatingPointError("NaN"), KeyboardInterrupt()):
+        outcome[:] = [error]
+        with nothing_left_behind(), pytest.raises(type(error)):
+            train(env="CartPole-v1", anew=True)
+
+
+def test_what_cannot_be_trained_is_refused_as_an_exception_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments, answer in (
+        (dict(config="quikstart"), "There is no config 'quikstart'. Did you mean quickstart?"),
+        (dict(updtes=5), "There is no flag --updtes. Did you mean --updates?"),
+        (dict(updates=1e6), "argument --updates: must be a whole number of at least 1, not '1000000.0'."),
+        (dict(env="pnog"), "did you mean 'pong'"),
+        (dict(scaling="retrun"), "Did you mean return"),
+        (dict(settings={"train.batch_sise": 4}), "Did you mean batch_size?"),
+        (
+            dict(settings={"train.batch_size": 0}),
+            "train.batch_size = 0: expected a whole number of at least 1",
+        ),
+        (dict(settings={"train.scaling": "@scalings.nune"}), "No configurable matching"),
+        (dict(settings={"train.batch_size": embedded}), "or '@NAME' for what gin knows by that name."),
+        (dict(settings={"train.batch_size": float("inf")}), "settings['train.batch_size'] = inf: expected"),
+        (dict(settings={"batch size": 4}), "This is not gin"),
+        (dict(sweep="minatar", list_envs=True), "leave out list_envs, sweep."),
+        (dict(gin_bindings=["train.batch_size = 4"]), "by its `settings`: leave out gin_bindings."),
+    ):
+        with nothing_left_behind(), pytest.raises(UsageError) as refused:
+            train(**arguments)
+        assert answer in str(refused.value), arguments
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_agent_builds_its_own_environments_whatever_is_configured(folder):
+    lengths = []
+    with nothing_left_behind():
+        agent = Agent.load(folder)
+        for options in ({}, {"max_episode_steps": 2}):
+            with contextlib.closing(agent.make_environment(**options)) as environment:
+                environment.reset()
+                steps = (environment.step(np.array([step % 2])).is_last()[0] for step in range(60))
+                lengths.append(1 + list(steps).index(True))
+        with pytest.raises(
+            UsageError, match="cannot be built from .*/config.gin: img_height: for Atari's plain"
+        ):
+            agent.make_environment(img_height=84)
+    assert lengths[0] > 3 and lengths[1] == 2
+
+
+def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
+    """Its `train` asks for what can be asked for; what it would make of it takes minutes."""
+    page = (REPOSITORY / "docs" / "playing.md").read_text()
+    played, exported = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    asked = []
+
+    def run(root_dir):
+        asked.append(
+            (configuration.parameter("train.updates"), configuration.parameter("train.eval_interval"))
+        )
+        return Result(20, 200, 9.0, None)
+
+    monkeypatch.setattr(embedded, "train", run)
+    monkeypatch.setattr(
+        agents.api, "train", lambda *args, **flags: train(*args, **flags)._replace(root_dir=folder)
+    )
+    monkeypatch.chdir(tmp_path)
+    names = {"np": np, "tf": tf}
+    exec(played, names)
+    assert asked == [(20, 10)] and names["agent"].values.shape == (2,)
+    save(names["agent"], tmp_path / "exported")
+    exec(exported, names)
+    assert names["values"].shape == (1, 2) and names["action"].shape == (1,)
+
+
+def test_observations_of_several_arrays_are_taken_by_name(tmp_path, capsys):
+    agent = Agent.load(write_slim_run(tmp_path / "run", *test_parts.COLLECTS))
+    with contextlib.closing(agent.make_environment(2)) as environment:
+        seen = environment.reset().observation
+    assert agent.act(seen).shape == (2,)
+    one = {name: part[0] for name, part in seen.items()}
+    first, *_ = one
+    agent.reset()
+    assert isinstance(agent.act(one), int)
+    for wrong, answer in (
+        (seen[first], "the observation is no dictionary of 'of/body', 'of/phase', 'picture'."),
+        ({first: one[first]}, "the observation is no dictionary of"),
+        ({**one, first: seen[first]}, "are of different numbers of environments"),
+        ({**one, first: one[first][:-1]}, rf"observation\['{first}'\] is float64"),
+    ):
+        with pytest.raises(ValueError, match=answer):
+            agent.act(wrong)
+    assert main(["play", str(tmp_path / "run"), "--episodes=2", "--max_steps=4"]) == 0
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "exported")]) == 0
+    assert "2 episodes" in capsys.readouterr().out

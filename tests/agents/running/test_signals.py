@@ -1,0 +1,98 @@
+"""Signals end a run in order, in processes of their own: which ones, what a second one does, a terminal that closes."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from agents.storage.run_folder import REPOSITORY
+
+# A run that works until a signal, then saves for a while; it says what happens on a pipe.
+RUN = """
+import os, sys
+from agents.monitoring.progress import Progress
+from agents.running.signals import on_first_signal
+said, (heard, hear) = os.fdopen(int(sys.argv[1]), "w", 1), os.pipe()
+with on_first_signal(lambda number: os.write(hear, bytes([number]))):
+    print("ready", file=said)
+    progress = Progress(10)
+    number = os.read(heard, 1)[0]
+    progress.say("saving")
+    print("saving", file=said)
+    os.read(int(sys.argv[2]), 1)
+    progress.say("saved")
+    print("saved", file=said)
+print("Stopped", file=sys.stderr)
+sys.exit(128 + number)
+"""
+
+
+class Started:
+    """That run; `send` signals to it, `said` waits for its next word, `end` lets it end."""
+
+    def __init__(self, wrapper=(), stream=subprocess.DEVNULL):
+        read, write = os.pipe()
+        until, self._end = os.pipe()
+        command = [*wrapper, sys.executable, "-c", RUN, str(write), str(until)]
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), stream)
+        self.process = subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[write, until], **streams)
+        os.close(write)
+        os.close(until)
+        self._said = os.fdopen(read)
+        assert self.said() == "ready"
+
+    def send(self, *numbers):
+        for number in numbers:
+            self.process.send_signal(number)
+
+    def said(self):
+        return self._said.readline().strip()
+
+    def end(self):
+        os.close(self._end)
+        word = self.said()
+        self._said.close()
+        return word, self.process.wait()
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "code"),
+    [
+        (signal.SIGINT, [signal.SIGHUP, signal.SIGUSR1], 130),
+        (signal.SIGTERM, [signal.SIGHUP], 143),
+        (signal.SIGHUP, [signal.SIGHUP, signal.SIGTERM], 129),
+        (signal.SIGUSR1, [signal.SIGUSR1, signal.SIGTERM], 138),
+        (signal.SIGTERM, [signal.SIGTERM], None),
+        (signal.SIGUSR1, [signal.SIGINT], None),
+    ],
+)
+def test_the_first_signal_saves_and_only_a_persons_second_ends_at_once(first, others, code):
+    run = Started()
+    run.send(first)
+    assert run.said() == "saving"
+    run.send(*others)
+    if code is None:
+        assert run.said() == "" and run.process.wait() == -others[-1]
+    else:
+        assert run.end() == ("saved", code)
+
+
+def test_a_hang_up_that_is_inherited_as_ignored_stays_so():
+    run = Started(wrapper=["nohup"])
+    run.send(signal.SIGHUP, signal.SIGUSR1)
+    assert run.said() == "saving" and run.end() == ("saved", 138)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_terminal_that_closes_does_not_end_a_run_before_its_checkpoint(number):
+    master, terminal = pty.openpty()
+    # A run of a sweep is in a session of its own: SIGHUP does not reach it, and the sweep sends SIGTERM.
+    run = Started(wrapper=["setsid", *["--ctty"] * (number == signal.SIGHUP)], stream=terminal)
+    os.close(terminal)
+    os.close(master)
+    if number == signal.SIGTERM:
+        run.send(number)
+    assert run.said() == "saving" and run.end() == ("saved", 128 + number)
