@@ -219,15 +219,14 @@ def stepped(envs, count):
         envs.step(np.zeros(envs.num_envs, int))
 
 
-def test_rewards_of_many_arrive_in_portions_and_returns_at_an_episodes_end():
+def test_first_rewards_of_many_arrive_at_once_later_ones_in_portions_and_returns_at_an_episodes_end():
     seen = Sum()
     envs = vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, [(C,), (D,)])
     envs = CollectReturns(envs, seen, 0.9, report_steps=4)
     envs.reset()
-    for steps, count, return_count in ((4, 8, 0), (3, 14, 7)):
+    for steps, *expected in ((1, 2, 0, 1), (3, 8, 0, 4), (2, 8, 0, 4), (1, 14, 7, 5), (4, 21, 7, 6)):
         stepped(envs, steps)
-        assert (seen.moments.count, seen.moments.return_count) == (count, return_count)
-    assert len(seen.portions) == 2
+        assert [seen.moments.count, seen.moments.return_count, len(seen.portions)] == expected
 
 
 def test_of_many_the_longest_report_and_a_masked_reset_cut_only_where_they_should():
