@@ -165,7 +165,7 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     def __call__(self, td_errors: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
         # Keras 3 refuses plain numbers and lists of them.
-        if not any(hasattr(leaf, "shape") for leaf in tf.nest.flatten(td_errors)):
+        if not all(hasattr(leaf, "shape") for leaf in tf.nest.flatten(td_errors)):
             td_errors = tf.convert_to_tensor(td_errors)
         return super().__call__(td_errors, *args, **kwargs)
 

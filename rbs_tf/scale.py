@@ -73,7 +73,11 @@ class Scale:
         """What TD errors [..., H] are divided by now: float32 [H]."""
         if not self._fed_or_warned:
             log.warning("%s", words_if_empty("Scale", self._sigma_v, "merge_state(moments)"))
-        self._fed_or_warned = True
+            self._fed_or_warned = True
+        if not self._judged and can_be_judged(self.moments):
+            self._judged = True
+            if words := words_if_below_floor("Scale", self.moments, self._sigma_v):
+                log.warning("%s", words)
         return np.maximum(self.sigma, self._sigma_v).astype(np.float32)
 
     def merge_state(self, moments: ReturnMoments) -> None:
@@ -84,10 +88,6 @@ class Scale:
         """
         self.moments = ReturnMoments.merge(self.moments, moments)
         self._fed_or_warned = True
-        if not self._judged and can_be_judged(self.moments):
-            self._judged = True
-            if words := words_if_below_floor("Scale", self.moments, self._sigma_v):
-                log.warning("%s", words)
 
     def reset_state(self) -> None:
         """Forgets all statistics; `sigma_v` stays."""
