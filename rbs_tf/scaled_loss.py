@@ -168,9 +168,11 @@ class ScaledLoss(tf.Module):
         discount = self._gamma * discount
         fresh = tf.zeros([6, tf.shape(reward)[0]], tf.float64)
         # What a checkpoint of more or fewer environments has left open is cut. A condition would upset replicas.
-        fits = tf.cast(tf.shape(self._open)[1] == tf.shape(reward)[0], tf.float64)
-        before = tf.concat([fits * self._open, fresh], axis=1)[:, : tf.shape(reward)[0]]
-        cut = (1.0 - fits) * self._open
+        num_envs = tf.shape(reward, tf.int64)[0]
+        # Counted, because TensorFlow takes the shape that is assigned below for the one that is read here.
+        fits = tf.cast(tf.math.count_nonzero(self._open[0] >= 0.0) == num_envs, tf.float64)
+        before = tf.concat([fits * self._open, fresh], axis=1)[:, :num_envs]
+        cut = (1.0 - fits) * tf.reduce_sum(self._open, axis=1)
         self.scaling.update_state(reward, discount, real)
         # An episode that was left before its end is cut there, like one that ran out of time.
         left = (step_type == _FIRST) & (before[0] > 0)
@@ -178,8 +180,8 @@ class ScaledLoss(tf.Module):
         after = tf.where(real, after, before)
         ended = real & ((next_step_type == _LAST) | (after[0] >= self._max_report_steps))
         finite = tf.reduce_all(tf.math.is_finite(after))
-        complete = tf.concat([cut, tf.where(left, before, fresh) + tf.where(ended, after, fresh)], axis=1)
-        count, total, squares = (tf.reduce_sum(complete[row], keepdims=True) for row in (0, 4, 5))
+        complete = tf.where(left, before, fresh) + tf.where(ended, after, fresh)
+        count, total, squares = (cut[row] + tf.reduce_sum(complete[row], keepdims=True) for row in (0, 4, 5))
         nothing, divisor = tf.zeros(1, tf.float64), tf.maximum(count, 1.0)
         returns = ReturnMoments(*(nothing,) * 5, count, total / divisor, tf.maximum(squares, 0.0) / divisor)
         self.scaling.merge_state(returns)
