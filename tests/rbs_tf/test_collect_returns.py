@@ -464,7 +464,7 @@ def test_a_copy_in_another_process_is_refused_but_one_that_lives_there_or_comes_
         ) as refused:
             envs.step(np.zeros(1, int))
         assert "\n" not in str(refused.value)
-        envs.close(terminate=True)
+        envs.close()
     for build in (
         lambda: CollectReturns(gymnasium.make("CartPole-v1"), Scale(), 0.9),
         lambda: CollectReturns(gymnasium.make("CartPole-v1"), pickle.loads(stored), 0.9),
