@@ -1,10 +1,11 @@
 """Return-based scaling of temporal-difference errors (Schaul et al. 2021), for TensorFlow 2 and Keras.
 
-Importing this package imports nothing else: each name below brings in what it needs when it is first used.
+Importing this package imports no TensorFlow: each name below brings in what it needs when it is first used.
 Statistics and returns need NumPy alone, so PyTorch, JAX and processes that only collect do without TensorFlow.
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from rbs_tf.extras import needed_by
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rbs_tf.moments import ReturnMoments
     from rbs_tf.return_scaling import ReturnScaling, batch_sigma
     from rbs_tf.returns import discounted_returns
+    from rbs_tf.scale import Scale
     from rbs_tf.scaled_loss import ScaledLoss
 
 __version__ = "0.1.0"
@@ -21,6 +23,7 @@ __all__ = [
     "CollectReturns",
     "ReturnMoments",
     "ReturnScaling",
+    "Scale",
     "ScaledLoss",
     "batch_sigma",
     "discounted_returns",
@@ -31,6 +34,7 @@ _MODULES = {
     "CollectReturns": "rbs_tf.collect_returns",
     "ReturnMoments": "rbs_tf.moments",
     "ReturnScaling": "rbs_tf.return_scaling",
+    "Scale": "rbs_tf.scale",
     "ScaledLoss": "rbs_tf.scaled_loss",
     "batch_sigma": "rbs_tf.return_scaling",
     "discounted_returns": "rbs_tf.returns",
@@ -44,6 +48,22 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
+
+
+def _register(_: Any) -> None:
+    # Keras on another backend does not bring TensorFlow in, and neither do we.
+    if sys.modules.get("tensorflow"):
+        importlib.import_module("rbs_tf.return_scaling")
+
+
+# Keras loads saved layers whose class is registered, which importing its module does: here once Keras is imported.
+try:
+    from wrapt import when_imported  # type: ignore[import-untyped]  # comes with TensorFlow
+except ImportError:
+    pass
+else:
+    when_imported("keras")(_register)
+    when_imported("tf_keras")(_register)
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, SupportsFloat, overload
 
 import gymnasium
@@ -47,16 +48,16 @@ def CollectReturns(
 
     The wrapper of an `Env` is a `gymnasium.Wrapper`. That of a `VectorEnv` is a `gymnasium.vector.VectorWrapper`, which
     keeps every environment's episode apart and works in all of Gymnasium's autoreset modes. A step that only resets an
-    environment which has ended does not count.
+    environment which has ended does not count; below an `Env`'s wrapper, `gymnasium.wrappers.Autoreset` may do that.
 
-    Statistics arrive in portions: rewards and discounts every `report_steps` steps, returns at an episode's end. A
-    time-out (`truncated`) and a `reset` in mid-episode cut returns where they are; only `terminated` has discount 0.
-    Several wrappers may feed the same layer, as long as they live in its process. With `AsyncVectorEnv` that means:
-    around the vector environment, not around those in it.
+    Statistics arrive in portions: rewards and discounts of the first `report_steps` steps at once, later ones every
+    `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut returns
+    where they are; only `terminated` has discount 0. Several wrappers may feed the same layer, as long as they live in
+    its process. With `AsyncVectorEnv` that means: around the vector environment, not around those in it.
 
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.
-      scaling: the layer, or any object with its `merge_state`.
+      scaling: the layer, a `Scale`, or any object with their `merge_state`.
       gamma: the discount per step, a number for all heads or one per head, [H]; rewards are the same for all heads.
       report_steps: steps between two reports within an episode; of a vector environment, its steps.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
@@ -64,8 +65,10 @@ def CollectReturns(
     Raises:
       TypeError: an env that is none of Gymnasium's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a vector environment that does not tell its autoreset mode. `step`, too, when a reward is NaN, infinite or
-        above 1e140, whose square is; that step is left out, those of other environments are not.
+        a vector environment that does not tell its autoreset mode. `step`, too, and what is wrong is left out: a reward
+        that is NaN, infinite or above 1e140, whose square is; what is not one number per environment, or in another
+        order than the environments; a step after an episode's end that no reset precedes.
+      RuntimeError: in `step`, a layer or `Scale` of another process: nobody would read what this copy sees.
     """
     feed = _Feed(scaling, gamma, report_steps, max_report_steps)
     if isinstance(env, gymnasium.Env):
@@ -100,6 +103,16 @@ class _Feed:
         rewards = np.repeat(np.asarray(rewards)[:, None], len(self._gammas), axis=1)
         return rewards, np.where(np.asarray(terminal)[:, None], 0.0, self._gammas)
 
+    def merge(self, moments: ReturnMoments) -> None:
+        home = getattr(self.scaling, "_home", None)
+        if home is not None and not home.is_here:
+            raise RuntimeError(
+                f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process, where "
+                "nothing of it arrives: wrap the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, "
+                "gamma), not the environments in it, or make the scaling in the process that feeds it"
+            )
+        self.scaling.merge_state(moments)
+
 
 class CollectEnvReturns(gymnasium.Wrapper):
     """`CollectReturns` around one environment."""
@@ -109,26 +122,51 @@ class CollectEnvReturns(gymnasium.Wrapper):
         self._feed = feed
         self._rewards: list[float] = []
         self._reported = 0
+        self._early = feed.report_steps  # steps that are still to be reported one by one
+        self._ended = False  # whether only a reset may follow
+        self._autoresets = []
+        while isinstance(env, gymnasium.Wrapper):
+            if isinstance(env, gymnasium.wrappers.Autoreset):
+                self._autoresets.append(env)
+            env = env.env
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """As the environment's."""
+        only_resets = any(wrapper.autoreset for wrapper in self._autoresets)
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if not abs(float(reward)) < LARGEST:
+        if only_resets:
+            self._ended = False
+        elif self._ended:
+            raise ValueError(
+                "the environment was stepped after its episode had ended, without a reset: this may be no transition "
+                "and has been left out. Call reset, or put CollectReturns beneath what resets the environment itself"
+            )
+        else:
+            self._count(
+                reward, _checked("terminated", terminated, bool), _checked("truncated", truncated, bool)
+            )
+        return observation, reward, terminated, truncated, info
+
+    def _count(self, reward: Any, terminated: np.ndarray, truncated: np.ndarray) -> None:
+        self._ended = bool(terminated or truncated)
+        number = float(_checked("reward", reward, np.float64))
+        if not abs(number) < LARGEST:
             raise ValueError(
                 f"the environment's reward is {reward} at step {len(self._rewards)}; expected a number below "
                 f"{LARGEST:g}, whose square is finite. It has been left out"
             )
-        self._rewards.append(float(reward))
-        if terminated or truncated or len(self._rewards) >= self._feed.max_report_steps:
-            self._finish(terminated)
-        elif len(self._rewards) - self._reported >= self._feed.report_steps:
+        self._rewards.append(number)
+        early, self._early = self._early > 0, max(self._early - 1, 0)
+        if self._ended or len(self._rewards) >= self._feed.max_report_steps:
+            self._finish(bool(terminated))
+        elif early or len(self._rewards) - self._reported >= self._feed.report_steps:
             self._report(terminated=False)
-        return observation, reward, terminated, truncated, info
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """As the environment's."""
         if self._rewards:
             self._finish(terminated=False)
+        self._ended = False
         return self.env.reset(**arguments)
 
     def _report(self, terminated: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -137,14 +175,12 @@ class CollectEnvReturns(gymnasium.Wrapper):
         terminal[-1] = terminated
         rewards, discounts = self._feed.per_head(self._rewards, terminal)
         new = slice(self._reported, None)
-        self._feed.scaling.merge_state(ReturnMoments.from_steps(rewards[new], discounts[new]))
+        self._feed.merge(ReturnMoments.from_steps(rewards[new], discounts[new]))
         self._reported = len(rewards)
         return rewards, discounts
 
     def _finish(self, terminated: bool) -> None:
-        self._feed.scaling.merge_state(
-            ReturnMoments.from_returns(discounted_returns(*self._report(terminated)))
-        )
+        self._feed.merge(ReturnMoments.from_returns(discounted_returns(*self._report(terminated))))
         self._rewards, self._reported = [], 0
 
 
@@ -173,12 +209,16 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         self._new_counted = np.zeros((self._feed.report_steps, self.num_envs), bool)
         self._new_terminal = np.zeros((self._feed.report_steps, self.num_envs), bool)
         self._num_new = 0
+        self._early = self._feed.report_steps  # vector steps that are still to be reported one by one
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As the environment's."""
         observations, rewards, terminated, truncated, info = self.env.step(actions)
-        numbers, terminal = np.asarray(rewards, np.float64), np.asarray(terminated, bool)
-        over = terminal | np.asarray(truncated, bool)
+        self._check_order(info)
+        shape = (self.num_envs,)
+        numbers = _checked("rewards", rewards, np.float64, shape)
+        terminal = _checked("terminated", terminated, bool, shape)
+        over = terminal | _checked("truncated", truncated, bool, shape)
         fits = np.abs(numbers) < LARGEST
         counted, wrong = fits & ~self._ended, ~fits & ~self._ended
         if self._mode == AutoresetMode.NEXT_STEP:
@@ -196,7 +236,8 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         self._num_new += 1
         self._lengths = steps + counted
         self._finish(over | (self._lengths >= self._feed.max_report_steps))
-        if self._num_new == self._feed.report_steps:
+        early, self._early = self._early > 0, max(self._early - 1, 0)
+        if self._num_new and (early or self._num_new == self._feed.report_steps):
             self._report()
         if self._lengths.max(initial=0) == self._rewards.shape[1]:
             self._rewards = np.concatenate([self._rewards, np.zeros_like(self._rewards)], axis=1)
@@ -213,6 +254,7 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         """As the environment's; `options={"reset_mask": bool [N]}` resets only those."""
         # Read before: Gymnasium takes the mask out of the caller's dictionary.
         mask = (arguments.get("options") or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        mask = _checked("reset_mask", mask, bool, (self.num_envs,))
         observations, info = self.env.reset(**arguments)
         self._finish(mask)
         self._ended = self._ended & ~mask
@@ -236,4 +278,35 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         rewards, terminal = (new[: self._num_new][counted] for new in (self._new_rewards, self._new_terminal))
         self._num_new = 0
         moments = ReturnMoments.from_steps(*self._feed.per_head(rewards, terminal))
-        self._feed.scaling.merge_state(moments if returns is None else ReturnMoments.merge(moments, returns))
+        self._feed.merge(moments if returns is None else ReturnMoments.merge(moments, returns))
+
+    def _check_order(self, info: dict[str, Any]) -> None:
+        """Refuses rows in another order, which EnvPool tells by `env_id`: the ids of environments, one per row."""
+        ids = info.get("env_id") if isinstance(info, dict) else None
+        # What Gymnasium gathers from the environments themselves comes with a mask of those that have it.
+        if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or "_env_id" in info:
+            return
+        if np.array_equal(np.sort(ids, axis=None), self._rows) and not np.array_equal(ids, self._rows):
+            raise ValueError(
+                f"rows are of environments {ids.tolist()}: CollectReturns needs row i to be the next step of "
+                f"environment i. Sort them, or wait for all {self.num_envs} in their order"
+            )
+
+
+def _checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """The values as they are to be counted; one of another shape NumPy would spread over environments.
+
+    Raises:
+      ValueError: values that are no numbers, or of another shape; those of one environment may be any that hold one.
+    """
+    try:
+        array: np.ndarray | None = np.asarray(values, dtype)
+    except (TypeError, ValueError):
+        array = None
+    if array is not None and not shape and array.size == 1:
+        array = array.reshape(())
+    if array is None or array.shape != shape:
+        expected = f"shape {shape}, one value per environment" if shape else "one value"
+        got = repr(values) if array is None else f"shape {array.shape}"
+        raise ValueError(f"{name} must have {expected}; got {got}")
+    return array

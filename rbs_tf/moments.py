@@ -39,7 +39,7 @@ class ReturnMoments:
       return_mean_square: E[G^2].
 
     Raises:
-      ValueError: a moment that is NaN or infinite.
+      ValueError: a moment that is NaN or infinite, or of another shape than `count`.
     """
 
     count: Array
@@ -55,6 +55,11 @@ class ReturnMoments:
         for field, values in zip(fields(self), self, strict=True):
             # A tensor may have no value yet; whoever builds moments from tensors looks after what they hold.
             if isinstance(values, np.ndarray):
+                if values.ndim != 1 or values.shape != self.count.shape:
+                    raise ValueError(
+                        f"{field.name} must be [H], one number per head, as count is; got {values.shape}, and "
+                        f"{self.count.shape} for count"
+                    )
                 finite = np.isfinite(values)
                 if not finite.all():
                     head = np.argmin(finite)

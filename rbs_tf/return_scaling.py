@@ -13,8 +13,15 @@ import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.returns import LARGEST
+from rbs_tf.scale import (
+    PAPERS_FLOOR,
+    Home,
+    can_be_judged,
+    checked_floor,
+    words_if_below_floor,
+    words_if_empty,
+)
 
-_FLOAT32 = np.finfo(np.float32)
 _KERAS_2 = not hasattr(tf.keras, "ops")
 
 log = logging.getLogger(__name__)
@@ -38,7 +45,9 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     Before any step has been fed in, errors are divided by `sigma_v` alone, and by default come out a hundred times as
     large. A layer that is called like that, without a `batch_sigma`, says so once in the log: in its first eager call,
-    or while a `tf.function` is traced around it, which leaves nothing in the graph. It does not under `tf.distribute`.
+    or while a `tf.function` is traced around it, which leaves nothing in the graph. A layer that scales errors says
+    once, after 1,000 steps, which heads' sigma is below the floor, and which floor fits them: there, or when it is fed
+    eagerly. It says neither under `tf.distribute`.
 
     Under `tf.distribute`, what the replicas feed in within `strategy.run` is added up, and all hold the same
     statistics; create the layer under `strategy.scope()`. Updates may stand inside `tf.function`, but under
@@ -58,25 +67,23 @@ class ReturnScaling(tf.keras.layers.Layer):
     Raises:
       ValueError: num_heads below 1 or no whole number, a sigma_v that is not positive, leaves float32 or has another
         shape.
+      RuntimeError: Keras computes with another backend than TensorFlow.
     """
 
-    def __init__(self, num_heads: int = 1, sigma_v: float | Sequence[float] = 1e-2, **kwargs: Any):
+    def __init__(self, num_heads: int = 1, sigma_v: float | Sequence[float] = PAPERS_FLOOR, **kwargs: Any):
+        if (backend := tf.keras.backend.backend()) != "tensorflow":
+            raise RuntimeError(
+                f"ReturnScaling needs Keras's TensorFlow backend, and Keras runs on {backend!r}: set "
+                "KERAS_BACKEND=tensorflow before Keras is imported, or take rbs_tf.Scale, which is NumPy"
+            )
         kwargs.setdefault("trainable", False)
         super().__init__(autocast=False, **kwargs)
-        if not isinstance(num_heads, int | np.integer) or num_heads < 1:
-            raise ValueError(f"num_heads must be a whole number of at least 1, got {num_heads!r}")
-        floor = np.asarray(sigma_v, np.float64)
-        # Errors are divided in float32, which must hold the floor.
-        fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max)
-        if floor.shape not in ((), (num_heads,)) or not fits.all():
-            raise ValueError(
-                f"sigma_v must be a positive number that float32 can hold, or {num_heads} of them, one per head; got "
-                f"{' '.join(repr(sigma_v).split())}. The paper's is 1e-2"
-            )
+        floor = checked_floor(num_heads, sigma_v)
         self.supports_masking = True
         self.num_heads = num_heads
         self._initial_sigma_v = floor
-        self._fed_or_warned = False
+        self._home = Home()
+        self._fed_or_warned = self._scales = self._judged = False
         self.statistics = self._float64_weight("statistics", (len(fields(ReturnMoments)), num_heads), 0.0)
         self.sigma_v = self._float64_weight("sigma_v", (num_heads,), floor)
 
@@ -133,9 +140,9 @@ class ReturnScaling(tf.keras.layers.Layer):
             and not any(map(tf.is_tensor, moments))
         ):
             # One operation instead of sixty: what a learner does before its updates.
-            self.statistics.assign(
-                ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments).to_array()
-            )
+            merged = ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments)
+            self.statistics.assign(merged.to_array())
+            self._judge()
         else:
             # A subclass may have more.
             own = [getattr(moments, field.name) for field in fields(ReturnMoments)]
@@ -156,6 +163,12 @@ class ReturnScaling(tf.keras.layers.Layer):
         """E[G], float64 [H]: where a value network's bias may start (section 5)."""
         return self.moments.mean_return
 
+    def __call__(self, td_errors: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
+        # Keras 3 refuses plain numbers and lists of them.
+        if not all(hasattr(leaf, "shape") for leaf in tf.nest.flatten(td_errors)):
+            td_errors = tf.convert_to_tensor(td_errors)
+        return super().__call__(td_errors, *args, **kwargs)
+
     def call(self, td_errors: Any, batch_sigma: Any = None) -> tf.Tensor:
         """td_errors / max(sigma, sigma_v, batch_sigma).
 
@@ -174,36 +187,57 @@ class ReturnScaling(tf.keras.layers.Layer):
         errors = tf.convert_to_tensor(td_errors)
         errors = tf.cast(errors, tf.float64 if errors.dtype == tf.float64 else tf.float32)
         scale = tf.maximum(self.sigma, self.sigma_v)
+        self._scales = True
         if batch_sigma is None:
             self._warn_if_empty()
+            self._judge()
         else:
-            scale = tf.maximum(scale, tf.cast(tf.stop_gradient(batch_sigma), tf.float64))
+            batch_sigma = tf.cast(tf.stop_gradient(batch_sigma), tf.float64)
+            scale = tf.maximum(
+                scale, tf.reshape(batch_sigma, [self.num_heads])
+            )  # of any other size it would spread
         if self.num_heads == 1:
             scale = tf.reshape(scale, [])
         else:
-            self._check_heads("td_errors", errors)
+            errors = self._check_heads("td_errors", errors)
         return errors / tf.cast(scale, errors.dtype)
 
     @tf.autograph.experimental.do_not_convert
     def _warn_if_empty(self) -> None:
+        if self._fed_or_warned or (readable := self._readable()) is None:
+            return
+        self._fed_or_warned = True
+        moments, floor = readable
+        if not moments.count.any():
+            feed = (
+                "update_state(rewards, discounts) as steps happen and update_returns(returns) at an episode's end, or "
+                "merge_state(moments)"
+            )
+            log.warning("%s", words_if_empty(f"ReturnScaling '{self.name}'", floor, feed))
+
+    @tf.autograph.experimental.do_not_convert
+    def _judge(self) -> None:
+        """Says once which heads' floor is not theirs, if the layer scales errors at all."""
+        if self._judged or not self._scales or (readable := self._readable()) is None:
+            return
+        self._judged = can_be_judged(readable[0])
+        if self._judged and (words := words_if_below_floor(f"ReturnScaling '{self.name}'", *readable)):
+            log.warning("%s", words)
+
+    def _readable(self) -> tuple[ReturnMoments, np.ndarray] | None:
+        """The statistics and sigma_v in NumPy; None where they cannot be read.
+
+        A check within a graph would call Python from there, which XLA and SavedModels cannot. A graph is traced when it
+        first runs, and what is fed in within it is known by then.
+        """
         # Keras calls layers in a scratch graph when it builds a model, which may be long before any data.
         building = not tf.executing_eagerly() and "scratch_graph" in tf.compat.v1.get_default_graph().name
-        if self._fed_or_warned or building or tf.distribute.has_strategy():
-            return
-        # A check within the graph would call Python from there, which XLA and SavedModels cannot. A graph is traced
-        # when it first runs, and what is fed in within it has raised the flag by then.
+        if building or tf.distribute.has_strategy():
+            return None
         with tf.init_scope():
             if not tf.executing_eagerly():
-                return
-            self._fed_or_warned = True
-            if not self.statistics.numpy()[0].any():
-                log.warning(
-                    "ReturnScaling '%s' has not seen any step yet: its floor sigma_v multiplies errors by up to %.4g. "
-                    "Call update_state(rewards, discounts) as steps happen and update_returns(returns) at an episode's "
-                    "end, or merge_state(moments), before the errors",
-                    self.name,
-                    1.0 / self.sigma_v.numpy().min(),
-                )
+                return None
+            return ReturnMoments(*self.statistics.numpy()), self.sigma_v.numpy()
 
     def reset_state(self) -> None:
         """Forgets all statistics. `sigma_v` stays: it belongs to the network, not to the data."""
@@ -213,6 +247,19 @@ class ReturnScaling(tf.keras.layers.Layer):
         """The arguments of the constructor; the variables travel with the weights."""
         own = {"num_heads": self.num_heads, "sigma_v": self._initial_sigma_v.tolist()}
         return super().get_config() | own
+
+    def load_own_variables(self, store: Any) -> None:
+        """Of Keras: takes the variables from a file.
+
+        Raises:
+          ValueError: statistics of another number of heads.
+        """
+        if "0" in store and (saved := store["0"].shape[-1]) != self.num_heads:
+            raise ValueError(
+                f"the file holds statistics of {saved} heads, and ReturnScaling '{self.name}' has {self.num_heads}: "
+                f"statistics of other heads cannot go on. Build it with num_heads={saved}"
+            )
+        super().load_own_variables(store)
 
     def _add(self, moments: ReturnMoments, **columns: tf.Tensor) -> None:
         """Merges the moments of the columns, unless these hold what cannot be counted."""
@@ -225,6 +272,8 @@ class ReturnScaling(tf.keras.layers.Layer):
             finite = tf.reduce_all(tf.math.is_finite(merged))
             merged = tf.where(finite, merged, self.statistics)
         self.statistics.assign(merged)
+        if tf.executing_eagerly():
+            self._judge()
 
     def _masked(self, mask: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The columns as float64 [..., H], 0 where masked, and the mask as bool [...]."""
@@ -242,15 +291,17 @@ class ReturnScaling(tf.keras.layers.Layer):
         tensor = tf.cast(tf.convert_to_tensor(values, dtype_hint=tf.float64), tf.float64)
         if self.num_heads == 1 and tensor.shape[-1:] != [1]:
             return tensor[..., None]
-        self._check_heads(name, tensor)
-        return tensor
+        return self._check_heads(name, tensor)
 
-    def _check_heads(self, name: str, tensor: tf.Tensor) -> None:
+    def _check_heads(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         if not tensor.shape[-1:].is_compatible_with([self.num_heads]):
             raise ValueError(
                 f"{name} must have shape [..., {self.num_heads}], one column per head; got {tensor.shape}. "
                 "Values that all heads share need repeating: np.repeat(x[..., None], num_heads, axis=-1)"
             )
+        # Known only when a graph runs, it must not be 1 there.
+        unknown = tensor.shape.rank and tensor.shape[-1] is None
+        return tf.ensure_shape(tensor, [*tensor.shape[:-1], self.num_heads]) if unknown else tensor
 
 
 def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:

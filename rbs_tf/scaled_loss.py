@@ -82,7 +82,9 @@ class ScaledLoss(tf.Module):
         self._max_report_steps, self._check = max_report_steps, check
         self.scaling = ReturnScaling(sigma_v=sigma_v)
         self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
-        # Of each environment's open episode, see `extend_returns`. How many there are, the first step tells.
+        # Of each environment's open episode, see `extend_returns`. How many there are, the first step tells; a
+        # checkpoint may hold more or fewer.
+        self._num_envs: int | None = None
         self._open = tf.Variable(
             tf.zeros([6, 0], tf.float64),
             shape=[6, None],
@@ -127,42 +129,50 @@ class ScaledLoss(tf.Module):
 
         Args:
           trajectory: a TF-Agents `Trajectory`, or anything with its `step_type`, `next_step_type`, `reward` and
-            `discount`, each [B] or [], tensors or NumPy arrays. All calls go through the same B environments in order.
+            `discount`, all [B] or all [], tensors or NumPy arrays. All calls go through the same B environments in
+            order. Episodes that a checkpoint of another B has left open are cut.
 
         Raises:
           tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite; another B than in the first
             call. The statistics stay as they were.
-          ValueError: fields of another rank.
+          ValueError: fields of another rank, or of different shapes.
         """
         fields = {name: getattr(trajectory, name) for name in _FIELDS}
         tensors = {name: tf.convert_to_tensor(value) for name, value in fields.items()}
-        if any(tensor.shape.rank not in (0, 1) for tensor in tensors.values()):
+        shape = tensors["reward"].shape
+        if shape.rank not in (0, 1) or not all(x.shape.is_compatible_with(shape) for x in tensors.values()):
             shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in tensors.items())
             raise ValueError(
                 f"ScaledLoss.observe takes one step of each environment, [B] or [] per field; got {shapes}. {_RECORDED}"
             )
-        self._observe(**{name: tf.reshape(tensor, [-1]) for name, tensor in tensors.items()})
+        if (num_envs := shape.num_elements()) is not None:
+            if self._num_envs not in (None, num_envs):
+                raise tf.errors.InvalidArgumentError(
+                    None,
+                    None,
+                    f"ScaledLoss.observe: the number of environments has changed from {self._num_envs} to {num_envs}; "
+                    "give each set of environments a ScaledLoss of its own, or merge their statistics with "
+                    "scaling.merge_state",
+                )
+            self._num_envs = num_envs
+        # Stacked, they cannot differ in what is known only when a graph runs.
+        self._observe(tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in tensors.values()]), [4, -1]))
         return None if tf.executing_eagerly() else tf.no_op()
 
     @tf.function(reduce_retracing=True)
-    def _observe(
-        self, step_type: tf.Tensor, next_step_type: tf.Tensor, reward: tf.Tensor, discount: tf.Tensor
-    ) -> None:
+    def _observe(self, steps: tf.Tensor) -> None:
+        step_type, next_step_type, reward, discount = tf.unstack(steps)
         # From one episode's last step to the next one's first nothing happens.
         real = step_type != _LAST
-        reward = self._reward_scale_factor * tf.cast(reward, tf.float64)
-        discount = self._gamma * tf.cast(discount, tf.float64)
+        reward = self._reward_scale_factor * reward
+        discount = self._gamma * discount
         fresh = tf.zeros([6, tf.shape(reward)[0]], tf.float64)
-        # A condition would upset replicas; this is the variable itself but for the first time.
-        known = tf.shape(self._open)[1]
-        same = tf.debugging.assert_equal(
-            tf.where(known > 0, known, tf.shape(reward)[0]),
-            tf.shape(reward)[0],
-            "ScaledLoss.observe: the number of environments has changed; give each set of environments a ScaledLoss "
-            "of its own, or merge their statistics with scaling.merge_state",
-        )
-        with tf.control_dependencies([same] if same is not None else []):
-            before = tf.concat([self._open, fresh], axis=1)[:, : tf.shape(reward)[0]]
+        # What a checkpoint of more or fewer environments has left open is cut. A condition would upset replicas.
+        num_envs = tf.shape(reward, tf.int64)[0]
+        # Counted, because TensorFlow takes the shape that is assigned below for the one that is read here.
+        fits = tf.cast(tf.math.count_nonzero(self._open[0] >= 0.0) == num_envs, tf.float64)
+        before = tf.concat([fits * self._open, fresh], axis=1)[:, :num_envs]
+        cut = (1.0 - fits) * tf.reduce_sum(self._open, axis=1)
         self.scaling.update_state(reward, discount, real)
         # An episode that was left before its end is cut there, like one that ran out of time.
         left = (step_type == _FIRST) & (before[0] > 0)
@@ -171,7 +181,7 @@ class ScaledLoss(tf.Module):
         ended = real & ((next_step_type == _LAST) | (after[0] >= self._max_report_steps))
         finite = tf.reduce_all(tf.math.is_finite(after))
         complete = tf.where(left, before, fresh) + tf.where(ended, after, fresh)
-        count, total, squares = (tf.reduce_sum(complete[row], keepdims=True) for row in (0, 4, 5))
+        count, total, squares = (cut[row] + tf.reduce_sum(complete[row], keepdims=True) for row in (0, 4, 5))
         nothing, divisor = tf.zeros(1, tf.float64), tf.maximum(count, 1.0)
         returns = ReturnMoments(*(nothing,) * 5, count, total / divisor, tf.maximum(squares, 0.0) / divisor)
         self.scaling.merge_state(returns)

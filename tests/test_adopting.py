@@ -37,18 +37,26 @@ def test_all_kinds_of_agents_are_there():
     assert len(ADOPTING) == 5 and ELSEWHERE in ADOPTING
 
 
-def test_the_blocks_of_a_section_run(section):
-    exec(compile(ADOPTING[section], f"docs/adopting.md, {section}", "exec"), {"__name__": "adopting"})
+def test_the_blocks_of_a_section_run(section, caplog):
+    tf = pytest.importorskip("tensorflow")
+    if section.startswith("TF-Agents") and hasattr(tf.keras, "ops"):
+        pytest.skip("TF-Agents needs Keras 2")
+    names = {"__name__": "adopting"}
+    exec(compile(ADOPTING[section], f"docs/adopting.md, {section}", "exec"), names)
+    assert not [each for each in caplog.records if each.name.startswith("rbs_tf")]
+    if "losses" in names:  # also those before the first episode has ended
+        assert len(names["losses"]) == 100 and max(names["losses"]) < 10.0
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/package.md"])
-def test_blocks_that_stand_alone_run_and_print_what_the_page_says(page, capsys):
+@pytest.mark.parametrize("page", ["README.md", "docs/package.md", "docs/saving.md"])
+def test_blocks_that_stand_alone_run_and_print_what_the_page_says(page, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text()
     blocks = re.findall(BLOCK + r"(?:\n*prints\n+```text\n(.*?)^```)?", text, flags=re.MULTILINE | re.DOTALL)
     assert blocks
     for code, said in blocks:
         exec(compile(code, page, "exec"), {"__name__": "page"})
-        assert capsys.readouterr().out == said
+        assert capsys.readouterr().out == (said or "")
 
 
 def test_the_notebook_runs_and_keeps_no_output():

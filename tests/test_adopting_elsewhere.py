@@ -40,14 +40,15 @@ def run(title):
     names, asked = {"__name__": "adopting"}, Counter()
     for part in SHARED:
         exec(compile(PROGRAMS[part], f"docs/adopting.md, {part}", "exec"), names)
-    original = names["Scale"].__call__
+    original = rbs_tf.Scale.__call__
 
     def counted(scale):
         asked["times"] += 1
         return original(scale)
 
-    names["Scale"].__call__ = counted
-    exec(compile(PROGRAMS[title], f"docs/adopting.md, {title}", "exec"), names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rbs_tf.Scale, "__call__", counted)
+        exec(compile(PROGRAMS[title], f"docs/adopting.md, {title}", "exec"), names)
     return SimpleNamespace(**names, asked=asked["times"])
 
 
@@ -84,23 +85,12 @@ def test_the_scale_is_read_anew_for_every_update(stable_baselines, pytorch, jax)
     assert jax.asked == jax.update + 1 > 9000
 
 
-def test_the_scale_is_that_of_all_rewards_and_float32(jax):
-    scale, larger = jax.Scale(num_heads=2), jax.Scale(num_heads=2)
-    assert scale().tolist() == pytest.approx([1e-2, 1e-2])
-    rewards, discounts = np.random.default_rng(0).normal(size=(2, 50, 2))
-    for times, told in ((1.0, scale), (TIMES, larger)):
-        for half in (slice(25), slice(25, None)):
-            told.merge_state(rbs_tf.ReturnMoments.from_episode(times * rewards[half], discounts[half]))
-    assert scale().dtype == np.float32 and scale().min() > 0.1
-    np.testing.assert_array_equal(larger(), TIMES * scale())
-
-
 def test_stable_baselines_loss_is_free_of_the_rewards_scale(stable_baselines):
     """Rewards and values times 1024: to the last bit the same loss and the same gradient for what lies below values."""
     gymnasium, torch = stable_baselines.gymnasium, stable_baselines.torch
     found = []
     for times in (1.0, TIMES):
-        scale = stable_baselines.Scale()
+        scale = rbs_tf.Scale()
         env = gymnasium.wrappers.TransformReward(
             gymnasium.make("CartPole-v1"), lambda r, times=times: times * r
         )
@@ -139,8 +129,9 @@ def random_batch(heads):
 
 
 def test_pytorchs_loss_is_free_of_the_rewards_scale(pytorch):
-    torch = pytorch.torch
-    found = []
+    torch, scale = pytorch.torch, pytorch.scaled.scale
+    found, kept = [], scale.state_dict()
+    scale.reset_state()
     for times in (1.0, TIMES):
         batch = [torch.from_numpy(array) for array in random_batch(())]
         batch[2] *= times
@@ -148,11 +139,25 @@ def test_pytorchs_loss_is_free_of_the_rewards_scale(pytorch):
             for network in (pytorch.online, pytorch.target):
                 network[-1].weight *= times
                 network[-1].bias *= times
-        loss = pytorch.td_loss(torch.tensor([3.0 * times]), *batch)
+        scale.sigma_v = 3.0 * times
+        loss = pytorch.td_loss(*batch)
         found.append((loss.item(), torch.autograd.grad(loss, pytorch.online[0].weight)[0]))
+    scale.load_state_dict(kept)
     (loss, gradient), (larger_loss, larger_gradient) = found
     assert loss == larger_loss > 0.0
     assert torch.equal(gradient, larger_gradient) and gradient.abs().max() > 0
+
+
+def test_pytorchs_state_dict_holds_the_statistics(pytorch, tmp_path):
+    torch, path = pytorch.torch, tmp_path / "agent.pt"
+    torch.save(pytorch.state, path)
+    restored = torch.nn.ModuleList([pytorch.online, pytorch.ScaledErrors()])
+    restored.load_state_dict(torch.load(path, weights_only=True))
+    assert restored[1].scale.state_dict() == pytorch.scaled.scale.state_dict()
+    assert (
+        restored[1](torch.ones(3)).tolist() == pytorch.scaled(torch.ones(3)).tolist()
+        and restored[1].scale() > 1.0
+    )
 
 
 def test_jaxs_loss_is_free_of_the_scale_of_every_head(jax):

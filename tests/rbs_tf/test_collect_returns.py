@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import pickle
 import re
 
 import gymnasium
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from rbs_tf import CollectReturns, ReturnMoments
+from rbs_tf import CollectReturns, ReturnMoments, Scale
 
 
 class Script(gymnasium.Env):
@@ -219,15 +220,14 @@ def stepped(envs, count):
         envs.step(np.zeros(envs.num_envs, int))
 
 
-def test_rewards_of_many_arrive_in_portions_and_returns_at_an_episodes_end():
+def test_first_rewards_of_many_arrive_at_once_later_ones_in_portions_and_returns_at_an_episodes_end():
     seen = Sum()
     envs = vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, [(C,), (D,)])
     envs = CollectReturns(envs, seen, 0.9, report_steps=4)
     envs.reset()
-    for steps, count, return_count in ((4, 8, 0), (3, 14, 7)):
+    for steps, *expected in ((1, 2, 0, 1), (3, 8, 0, 4), (2, 8, 0, 4), (1, 14, 7, 5), (4, 21, 7, 6)):
         stepped(envs, steps)
-        assert (seen.moments.count, seen.moments.return_count) == (count, return_count)
-    assert len(seen.portions) == 2
+        assert [seen.moments.count, seen.moments.return_count, len(seen.portions)] == expected
 
 
 def test_of_many_the_longest_report_and_a_masked_reset_cut_only_where_they_should():
@@ -282,3 +282,201 @@ def test_an_environment_that_has_ended_counts_again_when_it_is_reset():
     stepped(envs, 5)
     envs.reset()
     assert_equal(seen.moments, expected(0.9, A, (C[0][:5], False)))
+
+
+Autoreset = gymnasium.wrappers.Autoreset
+
+
+def TimeLimit(env):
+    return gymnasium.wrappers.TimeLimit(env, 5)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [Autoreset, lambda env: gymnasium.wrappers.TransformReward(Autoreset(TimeLimit(env)), lambda r: r)],
+)
+def test_steps_of_gymnasiums_autoreset_that_only_reset_do_not_count(wrap):
+    seen = Sum()
+    env = CollectReturns(wrap(Script(A, B, A[:1] + (False,), forever=True)), seen, 0.9)
+    env.reset()
+    for _ in range(2 * (4 + 2 + 4)):
+        env.step(0)
+    assert_equal(seen.moments, expected(0.9, *2 * [A, B, (A[0], False)]))
+    env.reset()  # where the next step would only reset: now it does not
+    env.step(0)
+    env.reset()
+    assert seen.moments.count == 2 * 7 + 1
+
+
+class ResetsItself(gymnasium.Wrapper):
+    """In the step that ends an episode, as Gymnasium did before 1.0."""
+
+    def step(self, action):
+        observation, *others = super().step(action)
+        if others[1] or others[2]:
+            observation, _ = self.env.reset()
+        return observation, *others
+
+
+class GoesOn(Script):
+    """Steps on after its end, as CartPole does."""
+
+    def step(self, action):
+        return super().step(action) if self._rewards else (np.zeros(1, np.float32), 7.0, True, False, {})
+
+
+def test_what_resets_itself_in_an_unknown_way_is_refused_and_counts_beneath_it():
+    class HiddenAutoreset(gymnasium.Env):  # not among the wrappers of what is wrapped
+        def __init__(self, env):
+            self._env = Autoreset(env)
+            self.step, self.reset = self._env.step, self._env.reset
+
+    own = CollectReturns(TimeLimit(Autoreset(Script(C, A))), Sum(), 0.9)  # cut by what is not the autoreset's
+    cases = [ResetsItself(Script(A, A)), GoesOn(A), HiddenAutoreset(Script(A, A))]
+    for env, episode in [
+        *((CollectReturns(case, Sum(), 0.9), A) for case in cases),
+        (own, (C[0][:5], False)),
+    ]:
+        env.reset()
+        for _ in episode[0]:
+            env.step(0)
+        for _ in range(2):
+            with pytest.raises(
+                ValueError, match="stepped after its episode had ended.*Call reset"
+            ) as refused:
+                env.step(0)
+            assert "\n" not in str(refused.value)
+        assert_equal(env._feed.scaling.moments, expected(0.9, episode))
+
+    seen = Sum()
+    env = Autoreset(CollectReturns(Script(A, B, A), seen, 0.9))
+    env.reset()
+    for _ in range(4 + 2 + 3):
+        env.step(0)
+    assert_equal(seen.moments, expected(0.9, A, B, A))
+
+
+class Answers(gymnasium.Env):
+    """Hands out what it is given."""
+
+    reset = Script.reset
+
+    def __init__(self, *answer):
+        self._answer = answer
+
+    def step(self, action):
+        return np.zeros(1, np.float32), *self._answer, {}
+
+
+def test_values_of_one_environment_are_single_numbers():
+    for reward, terminated in (
+        (1.0, False),
+        (np.float32(1), np.False_),
+        (np.ones(1), np.zeros((1, 1), bool)),
+    ):
+        seen = Sum()
+        CollectReturns(Answers(reward, terminated, False), seen, 0.9).step(0)
+        assert seen.moments.count == 1 and seen.moments.reward_mean == 1.0
+    for name, answer in (
+        ("reward", (np.ones(3), False, False)),
+        ("reward", ("much", False, False)),
+        ("reward", ([[1.0], [2.0]], False, False)),
+        ("terminated", (1.0, np.zeros(2, bool), False)),
+        ("truncated", (1.0, False, np.zeros((0,), bool))),
+    ):
+        seen = Sum()
+        with pytest.raises(ValueError, match=f"^{name} must have one value; got") as refused:
+            CollectReturns(Answers(*answer), seen, 0.9).step(0)
+        assert "\n" not in str(refused.value) and not seen.portions
+    with pytest.raises(ValueError, match="reward is None at step 0"):
+        CollectReturns(Answers(None, False, False), Sum(), 0.9).step(0)
+
+
+class VectorAnswers(gymnasium.vector.VectorEnv):
+    """Hands out what it is given, of 3 environments."""
+
+    num_envs = 3
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, rewards=(1.0, 1.0, 1.0), terminated=(False,) * 3, truncated=(False,) * 3, **info):
+        self._answer = rewards, terminated, truncated, info
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((3, 1)), {}
+
+    def step(self, actions):
+        return np.zeros((3, 1)), *self._answer
+
+
+def test_values_of_many_environments_are_one_each_in_their_order():
+    for fine in (
+        {},
+        {"rewards": [1, 1, 1]},
+        {"env_id": np.arange(3)},
+        {"env_id": np.array([2, 0, 1]), "_env_id": np.ones(3, bool)},  # of the environments themselves
+        {"env_id": np.array(["b", "a", "c"])},
+        {"env_id": np.array([7, 7, 7])},  # no ids of rows
+        {"env_id": "cartpole"},
+    ):
+        seen = Sum()
+        CollectReturns(VectorAnswers(**fine), seen, 0.9).step(None)
+        assert seen.moments.count == 3
+    for name, wrong in (
+        ("rewards", {"rewards": np.ones((3, 1))}),
+        ("rewards", {"rewards": np.ones(1)}),
+        ("rewards", {"rewards": 1.0}),
+        ("rewards", {"rewards": np.ones(2), "env_id": np.array([2, 0])}),
+        ("rewards", {"rewards": np.ones((3, 3))}),
+        ("terminated", {"terminated": np.zeros(1, bool)}),
+        ("terminated", {"terminated": False}),
+        ("truncated", {"truncated": np.zeros((3, 1))}),
+        ("rows are of environments", {"env_id": np.array([2, 0, 1], np.int32)}),
+    ):
+        seen = Sum()
+        envs = CollectReturns(VectorAnswers(**wrong), seen, 0.9)
+        with pytest.raises(ValueError, match=f"^{name}") as refused:
+            envs.step(None)
+        assert "\n" not in str(refused.value) and not seen.portions
+    with pytest.raises(ValueError, match=r"reset_mask must have shape \(3,\)"):
+        envs.reset(options={"reset_mask": np.ones(1, bool)})
+
+
+def test_the_first_steps_arrive_at_once():
+    for env in (CollectReturns(Script(C), Sum(), 0.9), CollectReturns(VectorAnswers(), Sum(), 0.9)):
+        env.reset()
+        for step in range(1, 4):
+            env.step(0)
+            assert env._feed.scaling.moments.count == step * getattr(env, "num_envs", 1)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_copy_in_another_process_is_refused_but_one_that_lives_there_or_comes_from_a_file_is_not(context):
+    """As is one that forked after the wrapper was made; what the scaling is hardly matters: it is not called."""
+    scale = Scale()
+    wrapped = CollectReturns(gymnasium.make("CartPole-v1"), scale, 0.9)
+    inside = lambda: CollectReturns(gymnasium.make("CartPole-v1"), scale, 0.9)  # noqa: E731
+    stored = pickle.dumps(scale)
+    for build in (inside, lambda: wrapped):
+        envs = AsyncVectorEnv([build], context=context)
+        envs.reset()
+        with pytest.raises(
+            RuntimeError, match=r"copy of a scaling.*CollectReturns\(AsyncVectorEnv"
+        ) as refused:
+            envs.step(np.zeros(1, int))
+        assert "\n" not in str(refused.value)
+        envs.close()
+    for build in (
+        lambda: CollectReturns(gymnasium.make("CartPole-v1"), Scale(), 0.9),
+        lambda: CollectReturns(gymnasium.make("CartPole-v1"), pickle.loads(stored), 0.9),
+    ):
+        envs = AsyncVectorEnv([build], context=context)
+        envs.reset()
+        envs.step(np.zeros(1, int))
+        envs.close()
+    envs = CollectReturns(
+        AsyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2, context=context), scale, 0.9
+    )
+    envs.reset()
+    envs.step(np.zeros(2, int))
+    envs.close()
+    assert scale.moments.count == 2

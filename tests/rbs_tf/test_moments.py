@@ -149,3 +149,11 @@ def test_what_is_not_finite_and_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=complaint):
             build()
+
+
+@pytest.mark.parametrize("field", range(8))
+def test_fields_of_different_heads_are_refused(field):
+    columns = [np.ones(3) for _ in range(8)]
+    for wrong in (np.ones(1), np.ones((3, 1)), np.array(1.0)):
+        with pytest.raises(ValueError, match=r"must be \[H\], one number per head"):
+            ReturnMoments(*columns[:field], wrong, *columns[field + 1 :])

@@ -249,6 +249,8 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=complaint):
             call()
+    with pytest.raises(tf.errors.InvalidArgumentError):  # one for the batch is none for the heads
+        layer(tf.ones((6, 3)), batch_sigma=tf.ones(6))
     floors = 0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, [1.0, 2.0], [1.0, 0.0, 1.0], np.eye(3)
     for name, wrong in (("sigma_v", floors), ("num_heads", (0, -1, 2.0, "2", None))):
         for value in wrong:
@@ -259,8 +261,82 @@ def test_what_does_not_fit_is_refused():
         ReturnScaling().update_state(np.nan, 0.9)
 
 
+def test_columns_that_a_graph_does_not_know_do_not_spread_over_heads():
+    layer, unknown = ReturnScaling(3), tf.TensorSpec([None, None])
+    scale = tf.function(layer, input_signature=[unknown])
+    update = tf.function(layer.update_state, input_signature=[unknown, unknown])
+    update(np.ones((4, 3)), np.ones((4, 3)))
+    assert scale(tf.ones((4, 3))).shape == (4, 3)
+    for wrong in (lambda: scale(tf.ones((4, 1))), lambda: update(np.ones((4, 1)), np.ones((4, 1)))):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            wrong()
+    np.testing.assert_array_equal(layer.moments.count, [4.0] * 3)
+
+
+@pytest.mark.parametrize("errors", [4.0, -3, [4.0, -1.0], (4, -1), [[4.0], [-1.0]], [np.float32(4), 2.0]])
+def test_numbers_and_lists_of_them_are_errors_too(errors):
+    scaled = ReturnScaling(sigma_v=2.0)(errors)
+    np.testing.assert_array_equal(scaled, np.array(errors) / 2.0)
+    np.testing.assert_array_equal(ReturnScaling(2, sigma_v=2.0)(td_errors=[[4.0, -1.0]]), [[2.0, -0.5]])
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch", "numpy"])
+@pytest.mark.parametrize("build", [ReturnScaling, functools.partial(rbs_tf.ScaledLoss, 0.9)])
+def test_another_backend_of_keras_is_refused_when_the_layer_is_built(backend, build, monkeypatch):
+    monkeypatch.setattr(tf.keras.backend, "backend", lambda: backend)
+    with pytest.raises(
+        RuntimeError, match=f"TensorFlow backend.*{backend}.*KERAS_BACKEND=tensorflow"
+    ) as refused:
+        build()
+    assert "\n" not in str(refused.value)
+
+
 def test_the_packages_names_are_what_its_modules_define():
     assert rbs_tf.batch_sigma is rbs_tf.return_scaling.batch_sigma
     assert {getattr(rbs_tf, name).__name__ for name in rbs_tf.__all__} == set(rbs_tf.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = rbs_tf.nothing
+
+
+def learned(sigma_v):
+    """Squared errors of three heads' values, relative to their returns, after SGD on a torso that they share.
+
+    Every reward is 1, so that the first head, which looks at nothing else, has sigma 0.
+    """
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(5, 40, size=60)
+    discounts = np.concatenate(
+        [np.repeat([[0.0, 0.9, 0.99]], n, axis=0) * (np.arange(n) < n - 1)[:, None] for n in lengths]
+    )
+    rewards = np.ones_like(discounts)
+    returns = discounted_returns(rewards, discounts)
+    left = np.concatenate([np.arange(n)[::-1] for n in lengths]) / 40
+    inputs = tf.constant(np.stack([left, left**2, np.ones_like(left)], axis=1), tf.float32)
+    layer = ReturnScaling(3, sigma_v=sigma_v)
+    feed(layer, rewards, discounts, returns)
+    torso, outputs = (
+        tf.Variable(rng.normal(size=(n, m)) / n**0.5, dtype=tf.float32) for n, m in ((3, 16), (16, 3))
+    )
+    targets = tf.constant(returns, tf.float32)
+
+    @tf.function
+    def update():
+        with tf.GradientTape() as tape:
+            errors = layer(targets - tf.tanh(inputs @ torso) @ outputs)
+            loss = tf.reduce_mean(tf.reduce_sum(0.5 * tf.square(errors), axis=-1))
+        for variable, gradient in zip((torso, outputs), tape.gradient(loss, [torso, outputs]), strict=True):
+            variable.assign_sub(0.03 * gradient)
+        return tf.reduce_mean(tf.square(errors), axis=0)
+
+    first = update().numpy()
+    for _ in range(200):
+        update()
+    values = (tf.tanh(inputs @ torso) @ outputs).numpy()
+    return first / first.sum(), np.square(values - returns).mean(axis=0) / np.square(returns).mean(axis=0)
+
+
+def test_a_floor_of_the_first_errors_size_keeps_a_head_of_constant_rewards_from_owning_the_loss():
+    share, errors = learned(1e-2)
+    fitting_share, fitting_errors = learned([1.0, 1e-2, 1e-2])
+    assert share[0] > 0.99 and fitting_share[0] < 0.2
+    assert (fitting_errors < 0.2).all() and not (errors[1:] < 2 * fitting_errors[1:]).any()  # they are NaN

@@ -1,12 +1,16 @@
 """The layer survives Keras files, SavedModels, checkpoints and configurations, statistics included."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rbs_tf import ReturnScaling
+from tests.source_tree import ROOT
 
 SIGMA_V = [0.1, 0.2, 30.0]
 ERRORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -45,6 +49,47 @@ def test_keras_models(model, layer, tmp_path, file):
     np.testing.assert_array_equal(scaling.statistics, layer.statistics)
     scaling.update_state(np.eye(3), np.zeros((3, 3)))
     np.testing.assert_array_equal(scaling.moments.count, [23.0] * 3)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    ["rbs_tf, tensorflow as tf", pytest.param("tensorflow as tf, rbs_tf", marks=pytest.mark.slow)],
+)
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+def test_a_new_process_that_has_only_imported_the_package_loads_models(model, layer, tmp_path, imports):
+    """In either order; HDF5 because Keras 2.15 imports by itself what a `.keras` file names."""
+    files = [str(tmp_path / name) for name in ("model.keras", "model.h5")]
+    for file in files:
+        model.save(file)
+    program = (
+        f"import {imports}, sys, numpy as np\n"
+        "for file in sys.argv[1:]:\n"
+        "    print(np.array2string(tf.keras.models.load_model(file).layers[-1].sigma.numpy(), precision=17))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *files], cwd=ROOT, capture_output=True, text=True)
+    sigma = np.array2string(layer.sigma.numpy(), precision=17)
+    assert done.stdout.splitlines()[-2:] == [sigma, sigma], done.stderr
+
+
+def test_importing_the_package_imports_no_tensorflow():
+    program = (
+        "import rbs_tf, sys; rbs_tf.Scale(); assert not {'tensorflow', 'keras', 'gymnasium'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, env=os.environ)
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 4])
+def test_statistics_of_other_heads_are_refused(model, layer, tmp_path, num_heads):
+    """Every number of them gets the same answer."""
+    other = ReturnScaling(num_heads)
+    path = tf.train.Checkpoint(scaling=layer).save(str(tmp_path / "checkpoint"))
+    with pytest.raises(ValueError, match=rf"shape \(3,\).*shape \({num_heads},\).*sigma_v"):
+        tf.train.Checkpoint(scaling=other).restore(path)
+    model.save_weights(tmp_path / "file.weights.h5")
+    inputs = tf.keras.Input((num_heads,))
+    with pytest.raises(ValueError, match=rf"statistics of 3 heads, and .* has {num_heads}.*num_heads=3"):
+        tf.keras.Model(inputs, other(inputs)).load_weights(tmp_path / "file.weights.h5")
+    np.testing.assert_array_equal(other.statistics, np.zeros((8, num_heads)))
 
 
 @pytest.mark.skipif(not KERAS_3, reason="Keras 2 saves models as SavedModels itself")

@@ -222,3 +222,37 @@ def test_a_checkpoint_goes_on_in_the_middle_of_an_episode(tmp_path):
     for row in rows[6:]:
         again.observe(trajectory(*row))
     assert_equal(again, whole.scaling.moments)
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 3, 7])
+def test_a_checkpoint_of_any_number_of_environments_cuts_open_episodes_and_goes_on(tmp_path, num_envs):
+    """As do environments of the same number, which begin again."""
+    loss, again = ScaledLoss(gamma=0.9), ScaledLoss(gamma=0.9)
+    observe(loss, *[[*steps(A)][:2], [*steps(C)][:2], [*steps(C, A)][:2]])
+    path = tf.train.Checkpoint(loss=loss).write(str(tmp_path / "checkpoint"))
+    for resumed in (again, loss):  # in a new process, and in the same
+        tf.train.Checkpoint(loss=resumed).read(path).assert_consumed()
+        if resumed is loss:
+            resumed._num_envs = None
+        observe(resumed, *[[*steps(B, A)]] * num_envs)
+        cut = (A[0][:2], False), (C[0][:2], False), (C[0][:2], False)
+        assert_equal(resumed, expected(0.9, *cut, *[B, A] * num_envs))
+
+
+def test_fields_of_different_shapes_do_not_spread_over_environments():
+    step = vars(trajectory((FIRST, MID, 1.0, 1.0), (FIRST, MID, 1.0, 1.0), (FIRST, MID, 1.0, 1.0)))
+    for name, shape in (("reward", (1,)), ("discount", ()), ("step_type", (2,)), ("reward", (3, 1))):
+        loss, wrong = ScaledLoss(gamma=0.9), np.ones(shape, step[name].dtype)
+        with pytest.raises(ValueError, match=r"\[B\] or \[\] per field; got .*" + name):
+            loss.observe(types.SimpleNamespace(**step | {name: wrong}))
+        # Where only the running graph knows.
+        fields = step | {name: np.atleast_1d(wrong)}
+        specs = {n: tf.TensorSpec([None] * np.ndim(value), value.dtype) for n, value in fields.items()}
+
+        @tf.function
+        def in_graph(loss=loss, **fields):
+            loss.observe(types.SimpleNamespace(**fields))
+
+        with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+            in_graph.get_concrete_function(**specs)(**{n: tf.constant(value) for n, value in fields.items()})
+        assert loss.scaling.moments.count == 0

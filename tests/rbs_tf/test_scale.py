@@ -1,0 +1,163 @@
+"""`Scale`: the layer's twin in NumPy, and which heads' floor either of them names."""
+
+import copy
+import json
+import logging
+import pickle
+
+import numpy as np
+import pytest
+
+from rbs_tf import ReturnMoments, Scale
+
+TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
+
+
+def steps(rewards, gamma, length=20):
+    """Moments of episodes of so many steps: rewards [T], one head."""
+    discounts = np.where(np.arange(len(rewards)) % length == length - 1, 0.0, gamma)
+    return ReturnMoments.from_episode(rewards, discounts)
+
+
+def heads(*moments):
+    return ReturnMoments.from_array(np.concatenate([each.to_array() for each in moments], axis=1))
+
+
+def some(num_heads=2, times=1.0, seed=0):
+    rewards, discounts = np.random.default_rng(seed).normal(size=(2, 50, num_heads))
+    return ReturnMoments.from_episode(times * rewards, discounts)
+
+
+def test_it_is_the_larger_of_sigma_and_the_floor_in_float32_and_homogeneous():
+    scale, larger = Scale(2, sigma_v=[1e-3, 5e3]), Scale(2, sigma_v=[1e-3, 5e3])
+    assert scale().tolist() == pytest.approx([1e-3, 5e3]) and scale().dtype == np.float32
+    for seed in range(3):
+        scale.merge_state(some(seed=seed))
+        larger.merge_state(some(times=TIMES, seed=seed))
+    assert scale()[0] == np.float32(scale.sigma[0]) > 0.1 and scale()[1] == 5e3
+    np.testing.assert_array_equal(larger.sigma, TIMES * scale.sigma)
+    np.testing.assert_array_equal(larger.mean_return, TIMES * scale.mean_return)
+    scale.sigma_v = 7e3
+    assert scale().tolist() == [7e3, 7e3] == scale.sigma_v.tolist()
+    scale.reset_state()
+    assert not scale.moments.count.any() and scale.sigma_v.tolist() == [7e3, 7e3]
+
+
+def test_its_state_survives_to_the_last_bit():
+    scale = Scale(2, sigma_v=[0.1, 0.3])
+    scale.merge_state(some())
+    for carry in (
+        lambda state: json.loads(json.dumps(state)),
+        lambda state: pickle.loads(pickle.dumps(state)),
+        lambda state: {name: np.array(value) for name, value in state.items()},
+    ):
+        restored = Scale(2)
+        restored.load_state_dict(carry(scale.state_dict()))
+        np.testing.assert_array_equal(restored.moments.to_array(), scale.moments.to_array())
+        np.testing.assert_array_equal(restored.sigma_v, scale.sigma_v)
+    for copied in (copy.deepcopy(scale), pickle.loads(pickle.dumps(scale))):
+        copied.merge_state(some(seed=1))
+        assert copied.moments.count[0] == 100 and scale.moments.count[0] == 50
+
+
+def test_a_state_that_does_not_fit_is_refused_by_name_and_changes_nothing():
+    scale = Scale(2)
+    scale.merge_state(some())
+    before = scale.state_dict()
+    for state, complaint in (
+        (Scale(1).state_dict(), r"state is of 1 heads, this Scale of 2.*Scale\(num_heads=1\)"),
+        (Scale(3).state_dict(), r"state is of 3 heads, this Scale of 2.*Scale\(num_heads=3\)"),
+        ({"moments": before["moments"]}, "lacks sigma_v"),
+        (before | {"sigma_v": [1.0, 2.0, 3.0]}, "sigma_v must be"),
+        (before | {"moments": np.zeros((7, 2))}, r"array \[8, H\]"),
+        (before | {"moments": np.full((8, 2), np.nan)}, "must be finite"),
+    ):
+        with pytest.raises(ValueError, match=complaint) as refused:
+            scale.load_state_dict(state)
+        assert "\n" not in str(refused.value) and scale.state_dict() == before
+    for arguments in ((0,), (2.0,), (2, 0.0), (2, [1.0] * 3), (2, np.inf)):
+        with pytest.raises(ValueError, match=r"num_heads|sigma_v"):
+            Scale(*arguments)
+    with pytest.raises(ValueError, match="equally many heads"):
+        scale.merge_state(some(3))
+
+
+@pytest.fixture(params=["Scale", "merge_state", "update_state"])
+def fed(request):
+    """Something that scales errors, fed in one of three ways, and says what its floor is."""
+
+    def build(moments, sigma_v=1e-2, scaling=True, portions=1):
+        if request.param == "Scale":
+            scale = Scale(moments.num_heads, sigma_v)
+            for _ in range(portions):
+                scale.merge_state(moments)
+                if scaling:
+                    scale()
+            return
+        pytest.importorskip("tensorflow")
+        from rbs_tf import ReturnScaling
+
+        layer = ReturnScaling(moments.num_heads, sigma_v)
+        if scaling:
+            layer(np.ones((1, moments.num_heads), np.float32))
+        if request.param == "merge_state":
+            for _ in range(portions):
+                layer.merge_state(moments)
+        else:
+            layer.statistics.assign(moments.to_array())
+            layer.update_state(*np.zeros((2, 0, moments.num_heads)))
+
+    return build
+
+
+CONSTANT, NONE = np.ones(2000), np.zeros(2000)
+VARYING = np.tile([0.0, 2.0], 1000)
+
+
+def warnings_of(caplog):
+    found = [record.getMessage() for record in caplog.records if "below its floor" in record.getMessage()]
+    caplog.clear()
+    return found
+
+
+def test_heads_whose_sigma_is_below_an_unmeasured_floor_are_named_once_with_the_floor_that_fits(fed, caplog):
+    caplog.set_level(logging.WARNING)
+    blind = heads(steps(CONSTANT, 0.0), steps(CONSTANT, 0.9), steps(CONSTANT, 0.99))
+    fed(blind, portions=3)
+    (said,) = warnings_of(caplog)
+    assert "for head 0: errors are multiplied by [100, " in said and "sigma_v=[1, 0.01, 0.01]" in said
+    assert "\n" not in said and "without any reward" not in said
+    fed(blind, sigma_v=[1.0, 0.01, 0.01])  # as it has been told
+    fed(heads(steps(VARYING, 0.0), steps(VARYING, 0.9), steps(CONSTANT, 0.99)))
+    fed(heads(steps(NONE, 0.9), steps(VARYING, 0.9)), sigma_v=[0.3, 0.01])  # the spread of values, measured
+    assert not warnings_of(caplog)
+
+    for moments, sigma_v, head, floor in (
+        (heads(steps(VARYING, 0.9), steps(-30 * CONSTANT, 0.0)), 0.5, "1", "[0.5, 30]"),  # too small by far
+        (heads(steps(1e-4 * VARYING, 0.0)), 1e-2, "0", "[0.000141]"),  # tiny rewards: the floor comes down
+        (heads(steps(CONSTANT, 1.0, length=10**6)), 1e-2, "0", "[1]"),  # a lone head that nothing ever ends
+        (heads(steps(CONSTANT, 0.0), *[steps(5 * CONSTANT, 0.0)] * 2), 1e-2, "0, 1, 2", "[1, 5, 5]"),
+    ):
+        fed(moments, sigma_v)
+        (said,) = warnings_of(caplog)
+        assert f"for head {head}:" in said and f"sigma_v={floor}" in said
+    fed(heads(steps(NONE, 0.9), steps(VARYING, 0.9)))
+    (said,) = warnings_of(caplog)
+    assert "for head 0:" in said and "of heads without any reward, the spread" in said
+
+
+def test_too_few_steps_none_that_has_ended_and_a_layer_that_scales_nothing_are_not_judged(fed, caplog):
+    caplog.set_level(logging.WARNING)
+    fed(heads(steps(CONSTANT[:999], 0.0)))
+    fed(ReturnMoments.from_steps(CONSTANT, 0.0 * CONSTANT))  # returns follow later
+    assert not warnings_of(caplog)
+    fed(heads(steps(CONSTANT, 0.0)), scaling=False)
+    assert not warnings_of(caplog)
+
+
+def test_a_scale_that_has_seen_nothing_says_so_once(caplog):
+    scale = Scale(sigma_v=0.02)
+    for _ in range(2):
+        scale()
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert "multiplies errors by up to 50. Call merge_state(moments), before" in said and "\n" not in said
