@@ -384,7 +384,7 @@ def _done(folder: Path, asked: int) -> int | None:
         return None
     if run_folder.is_locked(folder):
         return None
-    made = max([int(path.name) for path in folder.glob("checkpoints/*") if path.name.isdigit()], default=0)
+    made = max([int(path.name) for path in run_folder.checkpoints(folder)], default=0)
     return made or asked if made > asked or finished(folder, asked) else None
 
 

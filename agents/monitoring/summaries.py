@@ -30,6 +30,7 @@ from tf_agents.environments import py_environment
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
+from agents.storage.run_folder import unused
 from agents.tags import (
     DEAD,
     EVALUATION,
@@ -107,13 +108,15 @@ def write_once(
         # Runs of equal settings in other folders are runs of their own.
         hparams.hparams_pb(settings(agent.heads), trial_id="/".join(folder.parts[-2:])),
     )
-    with tf.io.TFRecordWriter(str(folder / _NEW)) as records:
+    new = unused(folder / _NEW)
+    new.touch(exist_ok=False)
+    with tf.io.TFRecordWriter(str(new)) as records:
         records.write(event_pb2.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
         for summary in summaries:
             event = event_pb2.Event(wall_time=now, step=0)
             event.summary.MergeFromString(summary.SerializeToString())
             records.write(event.SerializeToString())
-    (folder / _NEW).replace(folder / _FILE)
+    new.replace(folder / _FILE)
 
 
 def layout(

@@ -28,7 +28,6 @@ import collections
 import itertools
 import json
 import pathlib
-import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -52,7 +51,8 @@ from agents.replay.replay import (
 )
 from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
-from agents.storage.checkpoint import ReplayFolders
+from agents.storage.checkpoint import COLUMNS, ReplayFolders, clear_replay
+from agents.storage.run_folder import unused
 from agents.storage.state import State, from_bytes, joined, part, to_bytes
 from agents.targets import Sequence, SequenceShape
 from rbs_tf import ReturnMoments
@@ -141,10 +141,10 @@ class LocalReplay(Replay):
             self._queue.popleft()
 
     def checkpoint(self) -> str:
-        folder = self._folder
-        if folder is None:
+        if self._folder is None:
             raise ValueError("a replay that was given no folders has nowhere to write a checkpoint")
-        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed
+        clear_replay(self._folder.parent)  # of an attempt that failed
+        folder = unused(self._folder)
         folder.mkdir()
         with self._lock:
             places = np.arange(self._oldest, self.inserted) % self._max_size
@@ -172,7 +172,8 @@ class LocalReplay(Replay):
         """Begins with what `checkpoint` has written."""
         described = json.loads((folder / TABLE).read_text())
         check_same(described["settings"], self._identity(), "sequences")
-        columns = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+        paths = {name: folder / f"{name}.npy" for name in COLUMNS}
+        columns = {name: np.load(path, mmap_mode="r") for name, path in paths.items() if path.exists()}
         counts = described["counts"]
         self.inserted, self.sampled, self._oldest = (counts[of] for of in ("inserted", "sampled", "oldest"))
         self._random.bit_generator.state = described["random"]

@@ -24,7 +24,7 @@ from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
 from agents.running import processes, ray_connection, roles  # noqa: E402
 from agents.running.signals import on_first_signal  # noqa: E402
-from agents.storage.run_folder import write  # noqa: E402
+from agents.storage.run_folder import PROCESSES, write  # noqa: E402
 from agents.workers.settings import Result, Training  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
@@ -33,7 +33,6 @@ _NEXT_PROCESS = 300.0  # seconds within which Ray has to put another process in 
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _COMPUTING = 20.0  # CPU seconds that show that it computes: more than looking at it takes in that time
 _POLL = 0.5  # seconds between two looks at all processes
-_PROCESSES = "processes.txt"  # in the run folder
 
 
 class Host:
@@ -352,7 +351,7 @@ class ClusterRun:
         lines = "".join(f"{member.name}: {member.status.get('pid', '-')}\n" for member in self._members)
         if lines != self._processes:
             self._processes = lines
-            write(os.path.join(self._root, _PROCESSES), lines)
+            write(os.path.join(self._root, PROCESSES), lines)
 
     def _finish(self) -> Result:
         """Lets everybody stop; the evaluator plays its last episodes if the run came to its own end."""
@@ -442,7 +441,7 @@ def _wait_for_predecessors(root_dir: str) -> None:
     Raises:
       RunFolderError: one of them stays.
     """
-    recorded = Path(root_dir, _PROCESSES)
+    recorded = Path(root_dir, PROCESSES)
     text = recorded.read_text(errors="replace") if recorded.exists() else ""
     numbers = re.findall(r": (\d+)$", text, re.MULTILINE)
     end = time.monotonic() + _PREDECESSORS

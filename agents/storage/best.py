@@ -8,6 +8,7 @@ evaluations of equal weights one is the highest.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import pathlib
@@ -18,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.errors import RunFolderError
-from agents.storage.run_folder import BEST, unused
+from agents.storage.run_folder import BEST, regular, replacing, unused
 from agents.storage.weights import assign, packed
 
 log = logging.getLogger(__name__)
@@ -64,13 +65,13 @@ class Best:
         found = Found(update, float(np.mean(returns)), len(returns))
         if not found.mean_return > self._highest:
             return False
-        new = self._path.with_name(BEST + ".new")
+        content = io.BytesIO()
+        np.savez(content, weights=packed([tf.identity(v) for v in variables]), **found._asdict())
         try:
-            with open(new, "wb") as file:
-                np.savez(file, weights=packed([tf.identity(v) for v in variables]), **found._asdict())
+            with replacing(self._path) as file:
+                file.write(content.getbuffer())
                 file.flush()
                 os.fsync(file.fileno())
-            new.replace(self._path)
         except OSError as error:
             raise RunFolderError(
                 f"Cannot write {self._path}: {error.strerror or error}. "
@@ -100,7 +101,7 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
 def _read(path: pathlib.Path) -> tuple[Found, np.ndarray] | None:
     """None if there is no such file; a RunFolderError if it is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(regular(path), allow_pickle=False) as arrays:
             found = Found(int(arrays["update"]), float(arrays["mean_return"]), int(arrays["episodes"]))
             return found, arrays["weights"]
     except FileNotFoundError:

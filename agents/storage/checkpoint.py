@@ -1,36 +1,43 @@
 """Checkpoints of a whole run: variables, replay, and what lives in Python.
 
-    checkpoints/<step>/manifest.json    sizes and SHA-256 of all the other files
+    checkpoints/<step>/manifest.json    sizes and SHA-256 of its other files
     checkpoints/<step>/extra.json       counters and states of random number generators
     checkpoints/<step>/variables.*      written by `tf.train.Checkpoint`
     checkpoints/<step>/replay/          written by the replay
     checkpoints/<step>/<other>          files that `save` was given
 
 A checkpoint is built beside its final place, forced to the disk and renamed, so `checkpoints/<step>` is whole
-or absent; the manifest notices what happens to it afterwards.
+or absent; the manifest notices what happens to it afterwards. Nothing is removed that no manifest lists: until the
+checkpoint is whole, it lists the names that are to come. A name that somebody has taken is stepped around: 61.tmp is
+61.tmp.1 then, and checkpoint 61 is 061.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import hashlib
 import itertools
 import json
 import logging
 import os
 import pathlib
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from agents.errors import RunFolderError
-from agents.storage.run_folder import unused
+from agents.storage.run_folder import checkpoints, numbered, regular, unused, write
 
 _MANIFEST, _EXTRA, _VARIABLES, _REPLAY = "manifest.json", "extra.json", "variables", "replay"
 _UNFINISHED, _REPLACED, _DAMAGED = ".tmp", ".replaced", ".damaged"
 _KEPT = 2  # checkpoints
+# What the replays write before it is a checkpoint's.
+COLUMNS = "windows", "priorities", "observations", "lengths", "scalars", "starts", "core_states"
+_LOCAL = "table.json", "statistics.npz", *(f"{name}.npy" for name in COLUMNS)
+_REVERB = "tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE"
+_OF_REPLAYS = [*(f"local*/{name}" for name in _LOCAL), *(f"*-*T*/{name}" for name in _REVERB)]
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +79,7 @@ class Checkpointer:
     @property
     def oldest(self) -> int:
         """Step of the oldest checkpoint that is kept, 0 without any."""
-        return min((int(path.name) for path in _numbered(self._folder)), default=0)
+        return min((int(path.name) for path in checkpoints(self._root)), default=0)
 
     def replay_folders(self) -> ReplayFolders:
         """Returns what to start the replay with, so that it begins with that of `restore`.
@@ -80,10 +87,9 @@ class Checkpointer:
         Reverb keeps only the last checkpoint under its path and, on starting, prefers it to any other. So
         what a replay has written is moved into our checkpoints, and what a killed process left there is removed.
         """
-        folder = self._root / _REPLAY
-        with _explained(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
+        with _explained(self._root / _REPLAY):
+            folder = next(filter(_is_free, numbered(self._root / _REPLAY)))
+            folder.mkdir(exist_ok=True)
             newest = self._newest_whole()
         return ReplayFolders(folder, newest / _REPLAY if newest and (newest / _REPLAY).exists() else None)
 
@@ -100,29 +106,48 @@ class Checkpointer:
         Raises:
           RunFolderError: it could not be written (disk full, for one); the earlier ones are untouched.
         """
-        final = self._folder / str(step)
-        unfinished = _with_suffix(final, _UNFINISHED)
+        unfinished: pathlib.Path | None = None
         try:
             with _explained(self._folder):
+                final = self._place(step)
+                unfinished = unused(_with_suffix(final, _UNFINISHED))
                 unfinished.mkdir()
+                variables = f"{_VARIABLES}.*", f"{_VARIABLES}_temp/*"
+                to_come = [_EXTRA, f"{_MANIFEST}.new", *variables, *(files or {})]
+                _write_manifest(unfinished, dict.fromkeys(to_come))
                 self._checkpoint.write(str(unfinished / _VARIABLES))
                 (unfinished / _EXTRA).write_text(json.dumps(dict(extra or {})))
                 for name, content in (files or {}).items():
                     (unfinished / name).write_bytes(content)
                 if self._replay_checkpoint is not None:
+                    replay = pathlib.Path(self._replay_checkpoint())
+                    to_come += [f"{_REPLAY}/{path.relative_to(replay)}" for path in replay.rglob("*")]
+                    _write_manifest(unfinished, dict.fromkeys(to_come))
                     # A rename, not a copy: both are in the run folder.
-                    os.rename(self._replay_checkpoint(), unfinished / _REPLAY)
-                (unfinished / _MANIFEST).write_text(json.dumps(_described(unfinished), indent=2))
+                    os.rename(replay, unfinished / _REPLAY)
+                _write_manifest(
+                    unfinished, {name: _described(unfinished / name) for name in _files(unfinished)}
+                )
                 for path in (*unfinished.rglob("*"), unfinished):
                     _sync(path)
                 if final.exists():  # a folder cannot be overwritten
-                    final.rename(_with_suffix(final, _REPLACED))
+                    final.rename(unused(_with_suffix(final, _REPLACED)))
                 unfinished.rename(final)
                 _sync(self._folder)
                 self._newest = final
                 self._tidy()
         finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            if unfinished is not None:
+                _remove(unfinished)
+
+    def _place(self, step: int) -> pathlib.Path:
+        """Where a checkpoint is to be: a name that nothing has, or a checkpoint with nothing else in it."""
+        place = self._folder / str(step)
+        while os.path.lexists(place) and not (
+            place in checkpoints(self._root) and set(_files(place)) <= _listed(place).keys()
+        ):
+            place = place.with_name(f"0{place.name}")
+        return place
 
     def restore(self) -> tuple[int, dict[str, Any]] | None:
         """Restores the variables from the newest whole checkpoint; returns its step and extra, None without any.
@@ -146,7 +171,7 @@ class Checkpointer:
     def file(self, name: str) -> bytes | None:
         """A file that the newest whole checkpoint was given; None if there is none of that name."""
         newest = self._newest_whole()
-        return (newest / name).read_bytes() if newest and (newest / name).exists() else None
+        return (newest / name).read_bytes() if newest and name in _listed(newest) else None
 
     def is_own(self, name: str) -> bool:
         """Says whether a file of the newest whole checkpoint is this user's: no others are trusted with a pickle."""
@@ -159,7 +184,7 @@ class Checkpointer:
         Raises:
           RunFolderError: there are checkpoints, and all of them are damaged.
         """
-        if self._newest is None and (saved := _numbered(self._folder)):
+        if self._newest is None and (saved := checkpoints(self._root)):
             damage = dict(
                 itertools.takewhile(lambda of: of[1], ((folder, _damage(folder)) for folder in saved))
             )
@@ -180,14 +205,13 @@ class Checkpointer:
         return self._newest
 
     def _tidy(self) -> None:
-        for replaced in _numbered(self._folder, _REPLACED):
-            if not replaced.with_suffix("").exists():  # killed between the two renames of `save`
-                replaced.rename(replaced.with_suffix(""))
-        for superfluous in _numbered(self._folder)[_KEPT:]:
-            superfluous.rename(_with_suffix(superfluous, _REPLACED))
-        for suffix in (_REPLACED, _UNFINISHED):
-            for leftover in _numbered(self._folder, suffix):
-                shutil.rmtree(leftover, ignore_errors=True)
+        for replaced in checkpoints(self._root, _REPLACED):
+            final = replaced.with_name(replaced.name.split(".")[0])
+            if not os.path.lexists(final):  # killed between the two renames of `save`
+                replaced.rename(final)
+        leftovers = (checkpoints(self._root, suffix) for suffix in (_REPLACED, _UNFINISHED))
+        for folder in (*checkpoints(self._root)[_KEPT:], *itertools.chain.from_iterable(leftovers)):
+            _remove(folder)
 
 
 def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], attempts: int = 5) -> int:
@@ -202,7 +226,7 @@ def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], atte
     folder = pathlib.Path(root_dir).absolute() / "checkpoints"
     checkpoint = tf.train.Checkpoint(**trackables)
     for _ in range(attempts):
-        for saved in _numbered(folder):
+        for saved in checkpoints(root_dir):
             # Not the replay: it is the largest part by far, and of no use here.
             if _damage(saved, (_EXTRA, _VARIABLES + ".*")) is None:
                 with contextlib.suppress(tf.errors.OpError):  # it has just been removed
@@ -233,33 +257,79 @@ def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> No
         ) from error
 
 
-def _numbered(folder: pathlib.Path, suffix: str = "") -> list[pathlib.Path]:
-    """The checkpoints in a folder, newest first, or what has their names and a suffix; other files are not ours."""
-    ours = [path for path in folder.glob("*" + suffix) if path.name.removesuffix(suffix).isdecimal()]
-    return sorted(ours, key=lambda path: -int(path.name.removesuffix(suffix)))
-
-
 def _with_suffix(folder: pathlib.Path, suffix: str) -> pathlib.Path:
     return folder.with_name(folder.name + suffix)
 
 
-def _described(folder: pathlib.Path, patterns: Iterable[str] = ("*",)) -> dict[str, dict[str, Any]]:
-    matching = itertools.chain.from_iterable(map(folder.rglob, patterns))
-    files = sorted(path for path in matching if path.is_file() and path != folder / _MANIFEST)
-    return {
-        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)}
-        for path in files
+def _is_free(folder: pathlib.Path) -> bool:
+    """Removes what a killed replay has left in a folder, and says whether nothing is there, or nothing in it."""
+    clear_replay(folder)
+    return not os.path.lexists(folder) or (
+        folder.is_dir() and not folder.is_symlink() and not os.listdir(folder)
+    )
+
+
+def clear_replay(folder: pathlib.Path) -> None:
+    """Removes what replays have written into the folder of `ReplayFolders.writes_to`, and nothing else."""
+    if not folder.is_symlink():
+        _remove_files(folder, _OF_REPLAYS)
+
+
+def _remove(folder: pathlib.Path) -> None:
+    """Removes a checkpoint, whole or not; what its manifest does not list stays, and the folder around it."""
+    _remove_files(folder, _listed(folder))
+    if _listed(folder):
+        (folder / _MANIFEST).unlink()  # last: a kill before leaves the rest to the next start
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _remove_files(folder: pathlib.Path, patterns: Iterable[str]) -> None:
+    """Removes files of these names in a folder, and the folders in it that were theirs alone."""
+    patterns = list(patterns)
+    found = [name for name in _files(folder) if any(fnmatch.fnmatchcase(name, each) for each in patterns)]
+    for name in found:
+        (folder / name).unlink(missing_ok=True)
+    inside = {folder / of for name in found for of in pathlib.PurePath(name).parents} | {
+        folder / f"{_VARIABLES}_temp"
     }
+    for path in sorted(inside - {folder}, reverse=True):
+        with contextlib.suppress(OSError):  # something else is in it
+            path.rmdir()
+
+
+def _write_manifest(folder: pathlib.Path, described: Mapping[str, Any]) -> None:
+    write(folder / _MANIFEST, json.dumps(described, indent=2))
+
+
+def _listed(folder: pathlib.Path) -> dict[str, Any]:
+    """What a folder's manifest lists; nothing without one that can be read."""
+    try:
+        described = json.loads(regular(folder / _MANIFEST).read_text())
+    except (OSError, ValueError):
+        return {}
+    return described if isinstance(described, dict) and _EXTRA in described else {}
+
+
+def _files(folder: pathlib.Path) -> list[str]:
+    """Names of whatever is in a folder, folders aside, and not behind links; the manifest is not among them."""
+    found = (pathlib.Path(path, name) for path, _, names in os.walk(folder) for name in names)
+    return sorted(str(path.relative_to(folder)) for path in found if path != folder / _MANIFEST)
+
+
+def _described(path: pathlib.Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
 
 
 def _damage(folder: pathlib.Path, patterns: Iterable[str] = ("*",)) -> str | None:
     """Says what is wrong with those files of a checkpoint, or returns None."""
     try:
-        described = json.loads((folder / _MANIFEST).read_text())
+        described = json.loads(regular(folder / _MANIFEST).read_text())
         expected = {
             name: of for name, of in described.items() if any(map(pathlib.PurePath(name).match, patterns))
         }
-        if expected == _described(folder, patterns):
+        whole = {_EXTRA, f"{_VARIABLES}.index"} <= described.keys()
+        if whole and expected == {name: _described(regular(folder / name)) for name in expected}:
             return None
     except (OSError, ValueError) as error:
         return str(error)

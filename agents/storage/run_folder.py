@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import difflib
+import errno
 import fcntl
 import importlib.metadata
 import itertools
@@ -24,9 +25,10 @@ import pathlib
 import platform
 import re
 import shlex
-import shutil
+import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import BinaryIO
 
 import gin
 
@@ -40,9 +42,26 @@ NATIVE = "native.log"  # made once the configuration is there
 BEST = "best.npz"
 _FORMAT = "3"  # of what a run goes on with: replay, statistics, checkpoints
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
+PROCESSES = "processes.txt"
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
-# A start that was killed before it wrote the configuration leaves no more than these behind.
-_BEFORE_CONFIG = {_LOCK, _COMMAND, _VERSIONS, CONFIG + _NEW, _VERSIONS + _NEW}
+_FILES = (
+    _LOCK,
+    CONFIG,
+    OPERATIVE,
+    _COMMAND,
+    _VERSIONS,
+    PROCESSES,
+    BEST,
+    NATIVE,
+    FINISHED,
+    "eval/episodes.csv",
+    "events.out.tfevents.run",  # TensorBoard's
+)
+_FOLDERS = ("train", "eval", "wandb", "statistics", "checkpoints")
+_LOGS = ("tensorboard.new", "*.tfevents.*", "*/*.tfevents.*", "statistics/*-*.tfrecord", "wandb/**/*")
+# A start that was killed before it wrote the configuration leaves no more than these behind, and they begin so.
+_BEFORE_CONFIG = {_LOCK: r"process \d+ on ", _COMMAND: r"\d{4}-\d\d-\d\dT\S+  ", _VERSIONS: "format "}
+_BEFORE_CONFIG |= {CONFIG + _NEW: "", _VERSIONS + _NEW: ""}
 
 
 @contextlib.contextmanager
@@ -51,7 +70,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
 
     The configuration of a folder is fixed by its first start, except for `train.updates`: a run may go on
     for longer. The lock is the kernel's (`flock`), so it is gone when the process is, however it died.
-    Whatever fails before something has been collected takes a new folder with it, for the corrected command.
+    Whatever fails before something has been collected takes what this start has made with it, and nothing else.
 
     Args:
       root_dir: created if it does not exist.
@@ -65,28 +84,25 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
     """
     folder = pathlib.Path(local_path(root_dir)).absolute()
     with contextlib.ExitStack() as stack:
-        try:
+        with _explained(folder):
             made = _make(folder)
-            stack.enter_context(_locked(folder))
-            new = not (folder / CONFIG).exists()
-            check_goes_on(folder)
-            write(folder / _VERSIONS, versions())
-            now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-            with open(folder / _COMMAND, "a") as lines:
-                lines.write(f"{now}  {shlex.join(command)}\n")
-            write(folder / CONFIG, gin.config_str())
-        except OSError as error:
-            raise RunFolderError(
-                f"The run folder {folder} cannot be written: {error.strerror or error}. "
-                "Give a folder that can be with --root_dir=DIR."
-            ) from error
+            there = stack.enter_context(_locked(folder))
+        started = False
         try:
+            with _explained(folder):
+                check_goes_on(folder)
+                write(folder / _VERSIONS, versions())
+                now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+                with open(folder / _COMMAND, "a", opener=own_file) as lines:
+                    lines.write(f"{now}  {shlex.join(command)}\n")
+                write(folder / CONFIG, gin.config_str())
+            started = True
             yield folder
         except BaseException:
             logs = folder.glob("statistics/*.tfrecord")
             collected = any(folder.glob("checkpoints/*")) or any(log.stat().st_size for log in logs)
-            if new and not collected:
-                _remove(folder, made)
+            if not started or (CONFIG not in there and not collected):
+                _remove(folder, there, made)
             raise
 
 
@@ -97,17 +113,53 @@ def set_aside(root_dir: str | os.PathLike) -> pathlib.Path | None:
       RunFolderError: it is no run's folder, or one in use.
     """
     folder = pathlib.Path(root_dir).absolute()
-    if not folder.exists():
-        return None
-    _make(folder)  # for its checks
-    with _locked(folder):
-        return folder.rename(unused(folder))
+    with _explained(folder):
+        if not folder.exists():
+            return None
+        _make(folder)  # for its checks
+        with _locked(folder):
+            return folder.rename(unused(folder))
 
 
 def unused(path: pathlib.Path) -> pathlib.Path:
     """The path, or the first with a number behind it that nothing has yet."""
-    names = itertools.chain([path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1)))
-    return next(name for name in names if not name.exists())
+    return next(name for name in numbered(path) if not os.path.lexists(name))
+
+
+def numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The path, then the same with 1, 2, ... behind it."""
+    yield path
+    yield from (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+
+
+def regular(path: pathlib.Path) -> pathlib.Path:
+    """Returns the path, of a file or of nothing: whoever opens a pipe waits for ever.
+
+    Raises:
+      OSError: something else is there.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if (what := _kind(os.stat(path).st_mode)) != "a file":
+            raise OSError(errno.EINVAL, f"it is {what}, not a file", str(path))
+    return path
+
+
+def own_file(path: str, flags: int) -> int:
+    """An opener that follows no link and waits for no pipe's other end."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def checkpoints(root_dir: str | os.PathLike, suffix: str = "") -> list[pathlib.Path]:
+    """The checkpoints of a run, the newest first, or those with a suffix: folders that have a part of one."""
+    pattern = re.compile(rf"\d+{re.escape(suffix)}" + (r"(\.\d+)?" if suffix else ""))
+    found = (path for path in pathlib.Path(root_dir, "checkpoints").glob("*") if pattern.fullmatch(path.name))
+    parts = ("manifest.json", "extra.json", "variables.index")
+    ours = [
+        path
+        for path in found
+        if not path.is_symlink() and any(os.path.lexists(path / part) for part in parts)
+    ]
+    return sorted(ours, key=lambda path: (int(path.name.split(".")[0]), len(path.name)), reverse=True)
 
 
 def write_operative_config(root_dir: str | os.PathLike) -> None:
@@ -128,14 +180,14 @@ def versions() -> str:
 
 def first_start(root_dir: str | os.PathLike) -> str:
     """The line about the folder's first start: when, and the command. No two runs have the same."""
-    with open(pathlib.Path(root_dir) / _COMMAND, errors="replace") as lines:
+    with open(regular(pathlib.Path(root_dir) / _COMMAND), errors="replace") as lines:
         return lines.readline()
 
 
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
     """Returns what `versions` said at the folder's last start, name -> version; nothing without the file."""
     path = pathlib.Path(root_dir) / _VERSIONS
-    text = path.read_text(errors="replace") if path.exists() else ""
+    text = path.read_text(errors="replace") if path.is_file() else ""
     return dict(re.findall(r"^(\S+) (.+)$", text, re.MULTILINE))
 
 
@@ -153,11 +205,15 @@ def _make(folder: pathlib.Path) -> list[pathlib.Path]:
     """Makes the folder; returns what there was not before, the innermost first."""
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(
-            f"{folder} is a file; a run needs a folder. Give another one with --root_dir=DIR."
+            f"{folder} is {_kind(folder.stat().st_mode)}; a run needs a folder. Give another one with --root_dir=DIR."
         )
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    foreign = sorted({entry.name for entry in folder.iterdir()} - _BEFORE_CONFIG)
+    made = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        _remove_empty(made)
+        raise
+    foreign = sorted({entry.name for entry in folder.iterdir()} - _of_a_killed_start(folder))
     if foreign and CONFIG not in foreign:
         shown = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
         raise RunFolderError(
@@ -167,31 +223,98 @@ def _make(folder: pathlib.Path) -> list[pathlib.Path]:
     return made
 
 
+def _of_a_killed_start(folder: pathlib.Path) -> set[str]:
+    """The names of what a start has left behind that was killed before it wrote the configuration."""
+    found = set()
+    for name, begins in _BEFORE_CONFIG.items():
+        with contextlib.suppress(OSError), open(folder / name, errors="replace", opener=own_file) as file:
+            is_file = _kind(os.fstat(file.fileno()).st_mode) == "a file"
+            if is_file and (re.match(begins, file.read(100)) or (name == _LOCK and is_locked(folder))):
+                found.add(name)
+    return found if _LOCK in found else set()
+
+
 @contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
-    with open(folder / _LOCK, "a+") as lock:
+def _locked(folder: pathlib.Path) -> Iterator[set[str]]:
+    """Holds the folder's lock; yields the names of what was in the folder before."""
+    path, made = folder / _LOCK, False
+    with contextlib.ExitStack() as stack:
+        said = ""
         try:
+            try:
+                lock, made = stack.enter_context(open(path, "x+")), True
+            except FileExistsError:
+                lock = stack.enter_context(open(path, "r+", errors="replace", opener=own_file))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samefile(lock.fileno(), folder / _LOCK):
+            said = lock.read(1000)
+            if not os.path.samefile(lock.fileno(), path):
                 raise FileNotFoundError
         except (BlockingIOError, FileNotFoundError):  # the latter: its holder has just removed the folder
-            lock.seek(0)
+            said = said or lock.read(1000)
             raise RunFolderError(
-                f"Another process ({lock.read().strip() or 'starting'}) is working in {folder}. "
+                f"Another process ({said.strip() or 'starting'}) is working in {folder}. "
                 "Wait for it, stop it, or give another folder with --root_dir=DIR."
             ) from None
+        if said and not re.match(_BEFORE_CONFIG[_LOCK], said):
+            raise RunFolderError(
+                f"{path} is not this program's, and a run keeps its lock there: give it another name, or another "
+                "folder with --root_dir=DIR."
+            )
+        lock.seek(0)
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {platform.node()}\n")
         lock.flush()
+        yield {entry.name for entry in folder.iterdir()} - ({_LOCK} if made else set())
+
+
+def _check_names(folder: pathlib.Path) -> None:
+    """Raises RunFolderError if something else stands where a run has a file or a folder: it is not written to."""
+    for name in (*_FOLDERS, *_FILES):
+        expected = "a folder" if name in _FOLDERS else "a file"
+        if not os.path.lexists(folder / name):
+            continue
+        try:
+            # A link to a folder may be the way to another disk; through one to a file, that file would change.
+            found = _kind(os.stat(folder / name, follow_symlinks=name in _FOLDERS).st_mode)
+        except OSError:
+            found = "a link to nothing"
+        if found != expected:
+            raise RunFolderError(
+                f"{folder / name} is {found}, and a run has {expected} of that name: give it another name, or another "
+                "folder with --root_dir=DIR."
+            )
+
+
+def _kind(mode: int) -> str:
+    """What a path leads to, in words."""
+    kinds = {
+        stat.S_ISREG: "a file",
+        stat.S_ISDIR: "a folder",
+        stat.S_ISLNK: "a link",
+        stat.S_ISFIFO: "a pipe",
+    }
+    kinds |= {stat.S_ISSOCK: "a socket"}
+    return next((words for of, words in kinds.items() if of(mode)), "a device")
+
+
+@contextlib.contextmanager
+def _explained(folder: pathlib.Path) -> Iterator[None]:
+    try:
         yield
+    except OSError as error:
+        raise RunFolderError(
+            f"The run folder {folder} cannot be written: {error.strerror or error}. "
+            "Give a folder that can be with --root_dir=DIR."
+        ) from error
 
 
 def check_goes_on(folder: pathlib.Path) -> None:
     """Checks that a run with the parsed gin configuration may go on in a folder, which need not exist.
 
     Raises:
-      RunFolderError: it is of another format or configuration.
+      RunFolderError: it is of another format or configuration, or something else has the name of one of its files.
     """
+    _check_names(folder)
     if not (folder / CONFIG).exists():
         return
     recorded = recorded_versions(folder)
@@ -217,16 +340,24 @@ def _fixed_lines(config: str) -> list[str]:
     return [line for line in lines if not line.startswith("train.updates = ")]
 
 
-def _remove(folder: pathlib.Path, made: Sequence[pathlib.Path]) -> None:
-    """Removes a new run's files, which `_make` has found to be alone in there, and the folders made for them."""
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif entry.name != _LOCK:
-            entry.unlink()
-    (folder / _LOCK).unlink()  # last: whoever waits for it looks whether it is still there
-    with contextlib.suppress(OSError):  # somebody else has begun there
-        for path in made:
+def _remove(folder: pathlib.Path, there: Set[str], made: Sequence[pathlib.Path]) -> None:
+    """Removes a start's files and folders, but for what was `there` before, and the folders `made` for them."""
+    for pattern in (
+        *_LOGS,
+        *_FILES[1:],
+        _LOCK,
+    ):  # the last: whoever waits for it looks whether it is still there
+        for path in folder.glob(pattern):
+            if path.relative_to(folder).parts[0] not in there and not path.is_dir():
+                path.unlink()
+    own = (folder / name for name in (*_FOLDERS, "replay") if name not in there)
+    inside = (pathlib.Path(path) for top in own for path, *_ in os.walk(top, topdown=False))
+    _remove_empty([*inside, *made])
+
+
+def _remove_empty(folders: Iterable[pathlib.Path]) -> None:
+    for path in folders:
+        with contextlib.suppress(OSError):  # something of somebody else's is in it
             path.rmdir()
 
 
@@ -242,6 +373,19 @@ def _commit() -> str:
 def write(path: str | os.PathLike, text: str) -> None:
     """Replaces a file as a whole: a reader sees the old text or the new one, never half of it."""
     path = pathlib.Path(path)
-    new = path.with_name(path.name + _NEW)
-    new.write_text(text)
-    new.replace(path)
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+@contextlib.contextmanager
+def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
+    """Opens a new file beside the path that takes its place in the end, or is gone if there was an error."""
+    new = unused(path.with_name(path.name + _NEW))
+    with open(new, "xb") as file:
+        try:
+            yield file
+            file.flush()
+            new.replace(path)
+        except BaseException:
+            new.unlink()
+            raise

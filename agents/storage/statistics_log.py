@@ -21,6 +21,7 @@ import logging
 import os
 import pathlib
 import re
+import stat
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -47,10 +48,11 @@ class StatisticsLog:
 
     def __init__(self, root_dir: str | os.PathLike, position: tuple[int, int] = (0, 0)):
         self._folder = pathlib.Path(root_dir) / "statistics"
-        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._explained():
+            self._folder.mkdir(parents=True, exist_ok=True)
         step, self._since = position
         self.keys = {key for key, _ in self._records()}
-        self._open(step, max([self._since, *(number + 1 for _, number, _ in _files(self._folder))]))
+        self._open(step, max([self._since, *(number + 1 for _, number, _ in _named(self._folder))]))
 
     def kept(self) -> list[dict[str, np.ndarray]]:
         """Every report since the position that was given, in order."""
@@ -86,6 +88,7 @@ class StatisticsLog:
         self._number = number
         with self._explained():
             path = self._folder / f"{step}-{number}.tfrecord"
+            path.touch(exist_ok=False)  # so that TensorFlow overwrites nothing of anybody's
             self._writer: tf.io.TFRecordWriter = tf.io.TFRecordWriter(str(path))
         return step, number
 
@@ -97,9 +100,9 @@ class StatisticsLog:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except tf.errors.OpError as error:
+        except (OSError, tf.errors.OpError) as error:
             raise RunFolderError(
-                f"Cannot write to {self._folder}: {error.message}. Nothing is lost. "
+                f"Cannot write to {self._folder}: {getattr(error, 'message', error)}. Nothing is lost. "
                 "Free space on that disk or make the folder writable, then repeat the command."
             ) from error
 
@@ -116,9 +119,14 @@ def forget_after(root_dir: str | os.PathLike, position: tuple[int, int]) -> None
 
 def _files(folder: pathlib.Path, since: int = 0) -> list[tuple[int, int, pathlib.Path]]:
     """Step, number and path of the logs in a folder, in order from a number on; other files are not ours."""
-    named = ((re.fullmatch(r"(\d+)-(\d+)\.tfrecord", path.name), path) for path in folder.glob("*.tfrecord"))
-    ours = ((int(name[1]), int(name[2]), path) for name, path in named if name)
+    ours = (file for file in _named(folder) if stat.S_ISREG(file[2].lstat().st_mode))
     return sorted((file for file in ours if file[1] >= since), key=lambda file: file[1])
+
+
+def _named(folder: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
+    """The same of whatever has the name of a log."""
+    named = ((re.fullmatch(r"(\d+)-(\d+)\.tfrecord", path.name), path) for path in folder.glob("*.tfrecord"))
+    return [(int(name[1]), int(name[2]), path) for name, path in named if name]
 
 
 def _read(path: pathlib.Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:

@@ -64,7 +64,7 @@ def read(folder: Path, axis: str = "updates") -> Run:
       RunFolderError: no (whole) operative configuration, one without an environment, or no steps for their axis.
     """
     path = folder / OPERATIVE
-    if not path.exists():
+    if not path.is_file():
         raise RunFolderError(f"no {path.name}: the run has not got as far as building what it configures")
     try:
         configured = settings.read(path)
@@ -74,7 +74,7 @@ def read(folder: Path, axis: str = "updates") -> Run:
         raise RunFolderError(f"{path.name} does not say train.env")
     (train, damaged), (evaluation, more) = events.read(folder / TRAIN), events.read(folder / EVALUATION)
     logged = [values[-1, 0] for of in (train, evaluation) for values in of.values()]
-    saved = [int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit()]
+    saved = [int(path.name) for path in run_folder.checkpoints(folder)]
     updates = int(max([0, *logged, *saved]))
     steps = int(train[STEPS][-1, 1]) if STEPS in train else None
     planned, limit = configured.get("train.updates"), configured.get("train.environment_steps")

@@ -144,8 +144,10 @@ def test_a_process_killed_while_it_replaces_a_checkpoint_loses_nothing_and_other
     checkpoints, others = tmp_path / "checkpoints", ["5.damaged", "mine.tmp", "notes", "old.replaced"]
     Checkpointer(tmp_path, {}).save(7, {"kept": True})
     (checkpoints / "7").rename(checkpoints / "7.replaced")
-    for name in ("7.tmp", *others):
+    for name in others:
         (checkpoints / name).mkdir()
+    shutil.copytree(checkpoints / "7.replaced", checkpoints / "7.tmp")
+    (checkpoints / "7.tmp" / "manifest.json").write_text('{"extra.json": null, "variables.*": null}')
     assert Checkpointer(tmp_path, {}).restore() == (7, {"kept": True})
     assert saved(tmp_path) == sorted(["7", *others])
 

@@ -76,8 +76,8 @@ def test_a_folder_with_something_else_in_it_is_refused_untouched(tmp_path):
 
 
 def test_a_start_that_was_killed_before_the_configuration_was_written_can_be_repeated(tmp_path):
-    for name in ("lock", "command.txt", "config.gin.new"):
-        (tmp_path / name).write_text("")
+    start(tmp_path)
+    (tmp_path / "config.gin").rename(tmp_path / "config.gin.new")
     start(tmp_path)
 
 
