@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from agents.errors import EnvironmentFault, RunFolderError, UsageError  # noqa: 
 from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
 from agents.running import processes, ray_connection, roles  # noqa: E402
-from agents.running.signals import on_first_signal  # noqa: E402
+from agents.running.signals import on_first_signal, raise_for  # noqa: E402
 from agents.storage.run_folder import PROCESSES, write  # noqa: E402
 from agents.workers.settings import Result, Training  # noqa: E402
 
@@ -56,7 +57,7 @@ class Host:
 
     def status(self) -> dict[str, Any]:
         """The role's status, empty while it is being built; and the process, with the CPU seconds that it has used."""
-        process = {"pid": os.getpid(), "cpu_seconds": time.process_time()}
+        process = {"pid": os.getpid(), "machine": platform.node(), "cpu_seconds": time.process_time()}
         return process | (self._role.status() if self._role is not None else {})
 
     def tell(self, method: str, *args: Any) -> None:
@@ -88,7 +89,7 @@ class Member:
         """Asks for the status without waiting for it; returns for how many seconds there has been no answer."""
         if self._asked is not None and self._ray.wait([self._asked], timeout=0)[0]:
             with contextlib.suppress(self._ray.exceptions.RayError):
-                self.status = self._ray.get(self._asked)
+                self.status = self._ray.get(self._asked, timeout=processes.ANSWER)
             self._asked = None
         if self._asked is None:
             self._asked, self._asked_at = self.host.status.remote(), time.monotonic()
@@ -193,7 +194,7 @@ class ClusterRun:
           RunFolderError: something else would repeat itself.
         """
         try:
-            self._ray.get(self._replay.task)
+            self._ray.get(self._replay.task, timeout=processes.ANSWER)
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, ValueError | UsageError):
                 raise UsageError(str(error.cause)) from error
@@ -243,18 +244,21 @@ class ClusterRun:
             silent = member.look()
             stuck = member.status.get("activity") == "environment" and member.status["seconds"] + silent
             if stuck and stuck > self._training.step_timeout:
-                self._count_fault(
-                    f"{member.name}: a step of its environments, after {member.status['steps']:,} of all together, has "
-                    f"not returned for {stuck:.0f} s"
-                )
-                self._ray.kill(member.host, no_restart=False)
+                if _is_gone(member.status):  # and Ray has yet to notice
+                    self._say_died(member, "it starts again")
+                else:
+                    self._count_fault(
+                        f"{member.name}: a step of its environments, after {member.status['steps']:,} of all together, "
+                        f"has not returned for {stuck:.0f} s"
+                    )
+                    self._ray.kill(member.host, no_restart=False)
                 member.status = {}
         self._show()
 
     def _failure(self, member: Member) -> Exception | None:
         """Names what ended a member's work; None for a learner that is done."""
         try:
-            self._ray.get(member.task)
+            self._ray.get(member.task, timeout=processes.ANSWER)
         except self._ray.exceptions.RayError as error:
             return error
         return None if member is self._learner else RuntimeError("it ended without being asked to")
@@ -408,7 +412,7 @@ class ClusterRun:
         """Returns what a member's work came to, or else its last status."""
         if self._ended(member):
             with contextlib.suppress(self._ray.exceptions.RayError):
-                return self._ray.get(member.task)
+                return self._ray.get(member.task, timeout=processes.ANSWER)
         return member.status
 
 
@@ -427,8 +431,9 @@ def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
     slots = collectors + 3
     # A second signal ends the process at once as long as Ray is there: an exception in its shutdown ends in anything.
     with contextlib.closing(contextlib.ExitStack()) as signals, ray_connection.opened(cluster, slots) as ray:
+        run: ClusterRun | None = None
+        signals.enter_context(on_first_signal(lambda number: run.stop(number) if run else raise_for(number)))
         run = ClusterRun(ray, root_dir, collectors, one_machine=cluster is None)
-        signals.enter_context(on_first_signal(run.stop))
         try:
             return run.run()
         finally:
@@ -453,9 +458,14 @@ def _wait_for_predecessors(root_dir: str) -> None:
         time.sleep(_POLL)
 
 
-def _is_host(process: str) -> bool:
+def _is_gone(status: Mapping[str, Any]) -> bool:
+    """Says whether the process with this status has ended; False of another machine's, which cannot be seen."""
+    return status.get("machine") == platform.node() and not _is_host(status["pid"])
+
+
+def _is_host(process: str | int) -> bool:
     """Says whether a process of this machine is one of a distributed run, and no other one that has its number now."""
     try:
-        return b"ray::Host" in Path("/proc", process, "cmdline").read_bytes()
+        return b"ray::Host" in Path("/proc", f"{process}", "cmdline").read_bytes()
     except OSError:
         return False

@@ -21,6 +21,7 @@ from agents.running.signals import on_first_signal, raise_for
 
 Job = TypeVar("Job")
 PATIENCE = 300.0  # seconds in which something of a run that was told to stop has to change
+ANSWER = 60.0  # seconds in which Ray has to hand out what it says is there
 _POLL = 0.5  # seconds between two looks at all processes
 _PRCTL, _PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl, 1
 
@@ -32,17 +33,20 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen:
 
 
 def work_through(
-    jobs: Iterable[Job], begin: Callable[[Job], subprocess.Popen], places: int = 1
+    jobs: Iterable[Job],
+    begin: Callable[[Job], subprocess.Popen],
+    places: int = 1,
+    repeated: bool = False,
 ) -> Generator[tuple[Job, int], None, None]:
     """Begins jobs, as many at a time as there are places, and yields each that has ended with its exit code.
 
     An exception sends SIGTERM to what runs and waits until it has ended. A first SIGINT or SIGTERM raises one; a second
-    one ends this process, and what runs gets SIGTERM once more.
+    one ends this process, and what runs gets SIGTERM once more. `repeated`: see `on_first_signal`.
     """
     waiting = iter(jobs)
     running: dict[Job, subprocess.Popen] = {}
     signals: list[int] = []
-    with on_first_signal(signals.append):
+    with on_first_signal(signals.append, repeated):
         try:
             while True:
                 for job in itertools.islice(waiting, places - len(running)):
@@ -98,7 +102,7 @@ def work_through_on_ray(
                     raise_for(signals[0])
                 for task in _ended(ray, tasks):
                     try:
-                        code = ray.get(task)
+                        code = ray.get(task, timeout=ANSWER)
                     except ray.exceptions.RayError:  # its machine is gone, for one
                         code = 1
                     yield tasks.pop(task), code
@@ -148,5 +152,5 @@ def _work(command: Sequence[str], log: str) -> int:
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as said:
         begin = functools.partial(start, stdout=said, stderr=subprocess.STDOUT)
-        ((_, code),) = work_through([tuple(command)], begin)
+        ((_, code),) = work_through([tuple(command)], begin, repeated=True)
     return code

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agents.errors import UsageError
-from agents.running.signals import ignored_by_children
+from agents.running.signals import ignored_by_children, on_first_signal, raise_for
 from agents.running.startup import in_environment
 from agents.storage.run_folder import REPOSITORY
 
@@ -58,11 +58,13 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of Ray's own plans, nothing that users can do
-            if cluster is None:
-                with ignored_by_children():
-                    _start(ray, slots)
-            else:
-                _join(ray, cluster)
+            # Python's own handlers do nothing while Ray waits in C++; nor does Ray leave them in their places.
+            with on_first_signal(raise_for):
+                if cluster is None:
+                    with ignored_by_children():
+                        _start(ray, slots)
+                else:
+                    _join(ray, cluster)
         try:
             yield ray
         finally:

@@ -8,23 +8,32 @@ by way of that handler, would have any effect. SIGHUP stays ignored where `nohup
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from agents.monitoring.progress import say_nothing_to_closed
 
 _NOT_BY_A_PERSON = (signal.SIGHUP, signal.SIGUSR1)
+_set_handler = ctypes.CDLL(None).signal  # from any thread, where Python's is for the main one
 
 
 @contextlib.contextmanager
-def on_first_signal(stop: Callable[[int], None]) -> Iterator[None]:
-    """Calls `stop` with the first signal; a second SIGINT ends the process at once.
+def on_first_signal(stop: Callable[[int], None], repeated: bool = False) -> Iterator[None]:
+    """Calls `stop` with the first signal; a second SIGINT or SIGTERM ends the process at once.
 
-    So does SIGTERM after SIGINT or SIGTERM. After the others it does not: a login that ends sends it right after
-    SIGHUP, and Slurm after SIGUSR1, while the checkpoint is being written. A second SIGHUP or SIGUSR1 changes nothing.
+    After SIGHUP or SIGUSR1 it takes a second SIGTERM: a login that ends sends the first right after SIGHUP, and Slurm
+    after SIGUSR1, while the checkpoint is being written. A second SIGHUP or SIGUSR1 changes nothing.
+
+    Python calls `stop` between two instructions of its own. A thread sees to it that the end does not wait for that:
+    the main thread may be within C++ for ever.
+
+    Args:
+      repeated: the sender repeats its signal, as `ray.cancel` does: until `stop` has been called, a second one is none.
 
     Outside of the main thread, the only one that can handle signals, it does nothing.
     """
@@ -35,20 +44,66 @@ def on_first_signal(stop: Callable[[int], None]) -> Iterator[None]:
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
+    heard: list[int] = []
 
     def handle(number: int, _: object) -> None:
-        ending = {signal.SIGINT} if number in _NOT_BY_A_PERSON else {signal.SIGINT, signal.SIGTERM}
+        heard.append(number)
+        if len(heard) == 1:
+            say_nothing_to_closed(sys.stdout, sys.stderr)
+            stop(number)
         for each in numbers:
-            signal.signal(each, signal.SIG_DFL if each in ending else signal.SIG_IGN)
-        say_nothing_to_closed(sys.stdout, sys.stderr)
-        stop(number)
+            if _ends([*heard, each]):
+                signal.signal(each, signal.SIG_DFL)
 
-    previous = {number: signal.signal(number, handle) for number in numbers}
+    with contextlib.nullcontext() if repeated else _counted(numbers):
+        previous = {number: signal.signal(number, handle) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+def _ends(heard: Sequence[int]) -> bool:
+    """Says whether the last of these signals ends the process at once."""
+    first, *later = heard
+    if later[-1:] == [signal.SIGTERM] and first in _NOT_BY_A_PERSON:
+        return later.count(signal.SIGTERM) > 1
+    return bool(later) and later[-1] not in _NOT_BY_A_PERSON
+
+
+@contextlib.contextmanager
+def _counted(numbers: Sequence[int]) -> Iterator[None]:
+    """Ends the process with the signal for which `_ends`, as soon as it arrives, whatever the main thread is doing."""
+    arrived, arrives = os.pipe()
+    os.set_blocking(arrives, False)
+    heard: list[int] = []
+
+    def count() -> None:
+        while number := os.read(arrived, 1):
+            if number[0] in numbers:
+                heard.append(number[0])
+                if _ends(heard):
+                    _set_handler(heard[-1], signal.SIG_DFL)
+                    os.kill(os.getpid(), heard[-1])
+
+    before = signal.set_wakeup_fd(arrives, warn_on_full_buffer=False)
+    _in_use.append(arrives)
+    counting = threading.Thread(target=count, name="signals", daemon=True)
+    counting.start()
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        _in_use.remove(arrives)
+        os.close(arrives)
+        counting.join()
+        os.close(arrived)
+
+
+_in_use: list[int] = []  # what signals of this process are written to
+# A child that is forked has the same pipe, and its signals are not this process's.
+os.register_at_fork(after_in_child=lambda: _in_use and signal.set_wakeup_fd(-1))
 
 
 @contextlib.contextmanager

@@ -279,7 +279,7 @@ class RayOfProcesses:
         ended = [task for task in tasks if task.poll() is not None]
         return ended, [task for task in tasks if task not in ended]
 
-    def get(self, task):
+    def get(self, task, *, timeout):
         return task.returncode
 
     def cancel(self, task, force=False):

@@ -178,8 +178,8 @@ class Ray:
         ready = [task for task in tasks if task.done]
         return ready, [task for task in tasks if not task.done]
 
-    def get(self, task):
-        assert task.done, "the driver waits for what may never come"
+    def get(self, task, *, timeout):
+        assert 0 < timeout <= 300 and task.done, "the driver waits for what may never come"
         if task.error is not None:
             raise task.error
         return task.value

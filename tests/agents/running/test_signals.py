@@ -1,5 +1,6 @@
 """Signals end a run in order, in processes of their own: which ones, what a second one does, a terminal that closes."""
 
+import contextlib
 import os
 import pty
 import signal
@@ -67,6 +68,8 @@ class Started:
         (signal.SIGUSR1, [signal.SIGUSR1, signal.SIGTERM], 138),
         (signal.SIGTERM, [signal.SIGTERM], None),
         (signal.SIGUSR1, [signal.SIGINT], None),
+        (signal.SIGINT, [signal.SIGTERM], None),
+        (signal.SIGHUP, [signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR1], 129),
     ],
 )
 def test_the_first_signal_saves_and_only_a_persons_second_ends_at_once(first, others, code):
@@ -78,6 +81,53 @@ def test_the_first_signal_saves_and_only_a_persons_second_ends_at_once(first, ot
         assert run.said() == "" and run.process.wait() == -others[-1]
     else:
         assert run.end() == ("saved", code)
+
+
+# One whose main thread waits in C for what never comes: Python calls no handler there. It has heard what it is sent.
+STUCK = """
+import ctypes, signal, sys
+from agents.running.signals import on_first_signal
+mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+lock(mutex)
+with on_first_signal(lambda number: None):
+    print("ready", flush=True)
+    lock(mutex)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (signal.SIGINT, signal.SIGINT),
+        (signal.SIGTERM, signal.SIGINT),
+        (signal.SIGHUP, signal.SIGTERM),  # its third
+        (signal.SIGUSR1, signal.SIGINT),
+    ],
+)
+def test_a_second_signal_ends_what_is_stuck_in_c(first, second):
+    run = subprocess.Popen([sys.executable, "-c", STUCK], cwd=REPOSITORY, stdout=subprocess.PIPE)
+    assert run.stdout.readline() == b"ready\n"
+    run.send_signal(first)
+    while run.poll() is None:  # two of the same that nobody has looked at are one to the kernel
+        run.send_signal(second)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(0.05)
+    run.stdout.close()
+    assert run.returncode == -second
+
+
+def test_signals_of_a_forked_child_are_not_its_parents():
+    child = "os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGINT); os._exit(0)"
+    code = f"""
+import os, signal
+from agents.running.signals import on_first_signal
+with on_first_signal(lambda number: None):
+    if not (child := os.fork()):
+        signal.signal(signal.SIGINT, lambda *_: None)
+        {child}
+    os.waitpid(child, 0)
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
 
 
 def test_a_hang_up_that_is_inherited_as_ignored_stays_so():

@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import os
+import platform
 import signal
 import subprocess
 
@@ -241,6 +242,31 @@ def test_a_step_of_environments_that_does_not_return_is_a_fault(driver):
     assert starts(ray) == ONCE
 
 
+def test_a_collector_whose_process_has_ended_is_said_to_have_died_however_late_ray_notices(driver):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+
+    def ended(process, machine):
+        if process.starts > 1:
+            yield from CAST["CollectorRole"](process)
+        running = {"activity": "environment", "seconds": 1.0, "steps": 1234, "waited": 0.0}
+        process.status = running | {"pid": gone.pid, "machine": machine}
+        yield from itertools.repeat(None, 5)
+        process.silent = True
+        yield from itertools.repeat(None, 200)
+        raise Died
+
+    for machine, word, other in (
+        (platform.node(), "collector 0: its process died; it starts again.", "has not returned"),
+        ("another", "has not returned for 2", "died"),  # of which nothing else is known
+    ):
+        ray = Ray(CollectorRole=functools.partial(ended, machine=machine), LearnerRole=FOR_LONG)
+        driver.train(ray, "train.step_timeout = 20.0")
+        assert starts(ray) == ONCE | {"CollectorRole": 2}
+        said = driver.said()
+        assert said.count(word) == 1 and other not in said
+
+
 def test_a_replay_that_fails_when_it_starts_ends_the_run(driver):
     for error, kind, words in (
         (ValueError("Lower Replay.capacity"), UsageError, "^Lower Replay.capacity$"),
@@ -301,7 +327,7 @@ def test_a_signal_while_replay_or_learner_starts_waits_for_no_checkpoint(driver)
 
     for role, begun in (("ReplayServer", {"ReplayServer", ""}), ("LearnerRole", {*CAST})):
         ray = Ray(**{role: starting})
-        assert driver.train(ray) == pytest.approx((0, 0, math.nan, signal.SIGINT), nan_ok=True)
+        assert driver.train(ray)[:4] == pytest.approx((0, 0, math.nan, signal.SIGINT), nan_ok=True)
         assert {process.role for process in ray.processes} == begun and ray.now < 60.0, role
 
 
@@ -475,5 +501,5 @@ def test_a_process_answers_while_its_role_is_built_and_tells_it_what_it_is_told(
     working = host.work("LearnerRole", "root", "address")
     args, building, stopped = seen
     assert args == ("root", "address") and stopped == "stopped"
-    assert building.keys() == {"pid", "cpu_seconds"}
+    assert building.keys() == {"pid", "machine", "cpu_seconds"}
     assert (working["pid"], working["updates"]) == (os.getpid(), 3)
