@@ -320,7 +320,8 @@ def check_goes_on(folder: pathlib.Path) -> None:
     recorded = recorded_versions(folder)
     if recorded.get("format") != _FORMAT:
         raise RunFolderError(
-            f"{folder} was written by another version of this program (commit {recorded.get('commit', 'unknown')}), "
+            f"{folder / CONFIG} was written by another version of this program (commit "
+            f"{recorded.get('commit', 'unknown')}), "
             "whose replay and statistics this one cannot read: that version alone can go on with it. To train anew, "
             "give another folder with --root_dir=DIR. Playing, exporting and reporting work as before."
         )

@@ -9,8 +9,9 @@ import pytest
 
 from agents import Agent
 from agents.commands import play
+from agents.commands.train import main as train
 from agents.running.embedded import EmbeddedRun
-from tests.agents.commands.small_runs import ATARI, BINDINGS, write_slim_run
+from tests.agents.commands.small_runs import ATARI, BINDINGS, FLAGS, write_slim_run
 from tests.agents.running.test_embedded import configured
 
 
@@ -33,6 +34,15 @@ def run(tmp_path_factory):
             newest = [variable.numpy() for variable in embedded.agent.network.variables]
     assert [update for update, *_ in offered] == [5, 10, 15, 20, 25, 30]
     return SimpleNamespace(root=root, offered=offered, newest=newest)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The folder of a small run that has come to its end; copy it."""
+    root = tmp_path_factory.mktemp("runs") / "run"
+    assert train([*FLAGS, "--updates=25", f"--root_dir={root}"]) == 0
+    gin.clear_config()
+    return root
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from agents.__main__ import main
 from agents.storage.best import Best
 from agents.workers import build
 from agents.workers.settings import Settings
-from tests.agents.running.test_embedded import configured
+from tests.agents.running.test_embedded import TINY, configured
 
 # Outputs in units of their own, rewards times a quarter (the network clips what it is told of them at 1), a clipped
 # head and one that is not.
@@ -21,6 +21,16 @@ BINDINGS = (
 )
 NAMES = ("clipped_0.9", "unclipped_0.99")
 CARTPOLE = ("train.env = 'CartPole-v1'", "RecurrentQNetwork.torso = @networks.MlpTorso")
+# Of train.py, for a run of seconds.
+_TRAINED = (
+    *TINY,
+    "RecurrentQNetwork.torso = @networks.MlpTorso",
+    "RecurrentQNetwork.post_lstm_units = 8",
+    "Heads.pairs = ((0.9, True), (0.99, False))",
+    "train.checkpoint_interval = 10",
+    "train.final_eval_rounds = 1",
+)
+FLAGS = ("--env=CartPole-v1", *(f"--gin_bindings={binding}" for binding in _TRAINED))
 # Small grey frames in stacks of two.
 ATARI = (
     "train.env = 'breakout'",

@@ -10,25 +10,7 @@ import pytest
 
 from agents.__main__ import main as other_commands
 from agents.commands.train import main as train
-from tests.agents.running.test_embedded import TINY
-
-BINDINGS = (
-    *TINY,
-    "RecurrentQNetwork.torso = @networks.MlpTorso",
-    "RecurrentQNetwork.post_lstm_units = 8",
-    "Heads.pairs = ((0.9, True), (0.99, False))",
-    "train.checkpoint_interval = 10",
-    "train.final_eval_rounds = 1",
-)
-FLAGS = ("--env=CartPole-v1", *(f"--gin_bindings={binding}" for binding in BINDINGS))
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs") / "run"
-    assert train([*FLAGS, "--updates=25", f"--root_dir={root}"]) == 0
-    gin.clear_config()
-    return root
+from tests.agents.commands.small_runs import FLAGS
 
 
 def flip(content, rng):

@@ -1,4 +1,5 @@
 import json
+import os
 import pathlib
 import resource
 import shutil
@@ -239,3 +240,56 @@ def test_checkpoints_can_be_read_while_the_run_replaces_them(tmp_path):
         done.set()
         run.join()
     assert steps == sorted(steps)
+
+
+def test_what_a_user_has_put_into_the_runs_folders_stays_and_is_saved_around(tmp_path):
+    run = Run(tmp_path)
+    run.go_to(2)
+    checkpoints, mine = (
+        tmp_path / "checkpoints",
+        ["1/a", "1/replay/b", "2/c", "3/d", "3.tmp/e", "4.tmp/extra", "5.replaced/f"],
+    )
+    for name in mine:
+        (checkpoints / name).parent.mkdir(exist_ok=True)
+        (checkpoints / name).write_text("precious")
+    (tmp_path / "replay/g").write_text("precious")
+    run = Run(tmp_path)
+    assert run.checkpointer.restore() == (2, {"step": 2})
+    run.variable.assign(2)
+    run.save()  # again, beside the one that holds something else
+    run.go_to(5)
+    assert [(checkpoints / name).read_text() for name in mine] == ["precious"] * len(mine)
+    assert saved(tmp_path) == ["1", "2", "3", "3.tmp", "4", "4.tmp", "5", "5.replaced"]
+    assert [path.name for path in (checkpoints / "3").iterdir()] == ["d"]
+    assert (tmp_path / "replay/g").read_text() == "precious" and run.writes_to.name == "replay.1"
+    again = Run(tmp_path)
+    assert again.checkpointer.restore() == (5, {"step": 5}) and again.numbers == [1, 2, 3, 4, 5]
+    assert again.checkpointer.file("mine") is None
+
+
+def test_a_manifest_that_names_what_is_elsewhere_removes_nothing_there(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("")
+    Checkpointer(tmp_path, {}).save(1)
+    (tmp_path / "checkpoints/1/replay").symlink_to(tmp_path)
+    listed = {
+        "extra.json": None,
+        "../../precious": None,
+        "replay/precious": None,
+        str(precious): None,
+        "replay": None,
+    }
+    (tmp_path / "checkpoints/1/manifest.json").write_text(json.dumps(listed))
+    checkpointer = Checkpointer(tmp_path, {})
+    for step in (2, 3, 4):
+        checkpointer.save(step)
+    assert precious.exists() and (tmp_path / "checkpoints/1/replay").is_symlink()
+
+
+def test_a_pipe_in_place_of_any_file_of_a_checkpoint_is_damage(tmp_path):
+    Run(tmp_path).go_to(1)
+    for file in ("manifest.json", "extra.json", "variables.index", "replay/numbers"):
+        Run(tmp_path).go_to(2)
+        (tmp_path / "checkpoints/2" / file).unlink()
+        os.mkfifo(tmp_path / "checkpoints/2" / file)
+        assert Run(tmp_path).checkpointer.restore() == (1, {"step": 1})
