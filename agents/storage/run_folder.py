@@ -237,20 +237,19 @@ def _of_a_killed_start(folder: pathlib.Path) -> set[str]:
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path) -> Iterator[set[str]]:
     """Holds the folder's lock; yields the names of what was in the folder before."""
-    path, made = folder / _LOCK, False
+    path = folder / _LOCK
+    _check_names(folder, [_LOCK])
+    made, said = not os.path.lexists(path), ""
     with contextlib.ExitStack() as stack:
-        said = ""
         try:
-            try:
-                lock, made = stack.enter_context(open(path, "x+")), True
-            except FileExistsError:
-                lock = stack.enter_context(open(path, "r+", errors="replace", opener=own_file))
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mode = "x+" if made else "r+"
+            lock = stack.enter_context(open(path, mode, errors="replace", opener=own_file))
             said = lock.read(1000)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.path.samefile(lock.fileno(), path):
                 raise FileNotFoundError
-        except (BlockingIOError, FileNotFoundError):  # the latter: its holder has just removed the folder
-            said = said or lock.read(1000)
+        # The latter two: somebody has just made it, or removed the folder.
+        except (BlockingIOError, FileExistsError, FileNotFoundError):
             raise RunFolderError(
                 f"Another process ({said.strip() or 'starting'}) is working in {folder}. "
                 "Wait for it, stop it, or give another folder with --root_dir=DIR."
@@ -260,16 +259,21 @@ def _locked(folder: pathlib.Path) -> Iterator[set[str]]:
                 f"{path} is not this program's, and a run keeps its lock there: give it another name, or another "
                 "folder with --root_dir=DIR."
             )
-        lock.seek(0)
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {platform.node()}\n")
-        lock.flush()
+        try:
+            lock.seek(0)
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {platform.node()}\n")
+            lock.flush()
+        except OSError:
+            if made:
+                path.unlink()
+            raise
         yield {entry.name for entry in folder.iterdir()} - ({_LOCK} if made else set())
 
 
-def _check_names(folder: pathlib.Path) -> None:
+def _check_names(folder: pathlib.Path, names: Sequence[str] = (*_FOLDERS, *_FILES)) -> None:
     """Raises RunFolderError if something else stands where a run has a file or a folder: it is not written to."""
-    for name in (*_FOLDERS, *_FILES):
+    for name in names:
         expected = "a folder" if name in _FOLDERS else "a file"
         if not os.path.lexists(folder / name):
             continue

@@ -142,3 +142,73 @@ def test_a_run_that_has_collected_something_keeps_its_folder_when_it_fails(tmp_p
         (root / work).write_text("x")
         raise KeyError
     assert (tmp_path / "run" / work).exists() and (tmp_path / "run" / "config.gin").exists()
+
+
+def test_a_failing_start_removes_nothing_that_it_has_not_made(tmp_path):
+    def fails(folder):
+        with pytest.raises(UsageError), opened(folder, COMMAND) as root:
+            for name in ("train/events.out.tfevents.1", "statistics/0-0.tfrecord", "native.log", "eval/x/y"):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).touch()
+            (root / "train/mine.txt").touch()  # meanwhile
+            (root / "mine.txt").touch()
+            raise UsageError("no")
+
+    fails(tmp_path / "new")
+    left = {path.name for path in (tmp_path / "new").rglob("*") if path.is_file()}
+    assert left == {"mine.txt", "y"}
+    start(tmp_path / "killed")
+    (tmp_path / "killed/config.gin").unlink()
+    before = {path.name for path in (tmp_path / "killed").iterdir()}
+    fails(tmp_path / "killed")
+    assert {path.name for path in (tmp_path / "killed").iterdir()} == before | {"mine.txt", "train", "eval"}
+
+
+def test_a_refused_start_leaves_nothing(tmp_path):
+    for name in ("config.gin", "versions.txt", "lock", "command.txt", "mine"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text("process of mine\n")
+        with pytest.raises(RunFolderError, match=name):
+            start(folder)
+        assert [path.name for path in folder.iterdir()] == [name]
+        assert (folder / name).read_text() == "process of mine\n"
+    for folder in ("a/b/" + "x" * 300, "c/\udcff" + "x" * 255):
+        with pytest.raises(RunFolderError, match="cannot be written"):
+            start(tmp_path / "new" / folder)
+        assert not (tmp_path / "new").exists()
+
+
+def test_files_are_made_beside_what_has_their_names_and_through_no_link(tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    start(tmp_path / "run")
+    for name in ("versions.txt.new", "config.gin.new"):
+        (tmp_path / "run" / name).symlink_to(mine)
+    (tmp_path / "run/config.gin.new.1").mkdir()
+    (tmp_path / "run/versions.txt.new.1").symlink_to("nothing")
+    start(tmp_path / "run")
+    for name in ("lock", "command.txt", "native.log"):
+        (tmp_path / "run" / name).unlink(missing_ok=True)
+        (tmp_path / "run" / name).symlink_to(mine)
+        with pytest.raises(RunFolderError, match=rf"{name} is a link"):
+            start(tmp_path / "run")
+        (tmp_path / "run" / name).unlink()
+        with pytest.raises(OSError, match="symbolic links"):
+            (tmp_path / "run" / name).symlink_to(mine)
+            with open(tmp_path / "run" / name, "a", opener=run_folder.own_file):
+                pass
+        (tmp_path / "run" / name).unlink()
+    assert mine.read_text() == "precious" and not (tmp_path / "nothing").exists()
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"config.gin.new.1", "versions.txt.new.1"}
+
+
+def test_a_folder_that_cannot_be_set_aside_is_named(tmp_path, monkeypatch):
+    start(tmp_path / "run")
+
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(run_folder.pathlib.Path, "rename", refused)
+    with pytest.raises(RunFolderError, match=r"run cannot be written: Permission denied"):
+        run_folder.set_aside(tmp_path / "run")
