@@ -79,7 +79,7 @@ class Checkpointer:
     @property
     def oldest(self) -> int:
         """Step of the oldest checkpoint that is kept, 0 without any."""
-        return min((int(path.name) for path in checkpoints(self._root)), default=0)
+        return min((int(path.name) for path in checkpoints(self._root)[:_KEPT]), default=0)
 
     def replay_folders(self) -> ReplayFolders:
         """Returns what to start the replay with, so that it begins with that of `restore`.

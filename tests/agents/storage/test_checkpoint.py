@@ -293,3 +293,27 @@ def test_a_pipe_in_place_of_any_file_of_a_checkpoint_is_damage(tmp_path):
         (tmp_path / "checkpoints/2" / file).unlink()
         os.mkfifo(tmp_path / "checkpoints/2" / file)
         assert Run(tmp_path).checkpointer.restore() == (1, {"step": 1})
+
+
+def test_what_a_killed_replay_has_left_is_removed_and_nothing_else(tmp_path):
+    left = [
+        "local/table.json",
+        "local/observations.npy",
+        "local.1/statistics.npz",
+        "2026-11-25T23:57:37.9+00:00/DONE",
+    ]
+    left += ["2026-11-25T23:57:37.9+00:00/tables.tfrecord"]
+    for name in left:
+        (tmp_path / "replay" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "replay" / name).touch()
+    writes_to, _ = Checkpointer(tmp_path, {}).replay_folders()
+    assert writes_to == tmp_path / "replay" and not any(writes_to.iterdir())
+    for name in ("local/mine.npy", "2026/DONE"):
+        (writes_to / name).parent.mkdir()
+        (writes_to / name).touch()
+        assert Checkpointer(tmp_path, {}).replay_folders().writes_to.name == "replay.1"
+        assert (writes_to / name).exists()
+        shutil.rmtree((writes_to / name).parent)
+    writes_to.rmdir()
+    writes_to.symlink_to(tmp_path)
+    assert Checkpointer(tmp_path, {}).replay_folders().writes_to.name == "replay.1"
