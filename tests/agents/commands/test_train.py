@@ -327,6 +327,8 @@ def test_a_run_that_has_made_what_is_asked_for_is_done_already(command, tmp_path
     # Stopped at 12 of more: less is done, its last evaluation is not.
     (run / "finished.json").unlink()
     (run / "checkpoints" / "12").mkdir(parents=True)
+    (run / "checkpoints" / "12" / "manifest.json").touch()
+    (run / "checkpoints" / "99").mkdir()  # nobody's checkpoint
     for asked, calls in ((8, 1), (12, 2)):
         assert command("--root_dir=run", f"--updates={asked}") == 0
         assert len(command.calls) == calls, asked

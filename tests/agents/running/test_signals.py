@@ -108,23 +108,27 @@ def test_a_second_signal_ends_what_is_stuck_in_c(first, second):
     run = subprocess.Popen([sys.executable, "-c", STUCK], cwd=REPOSITORY, stdout=subprocess.PIPE)
     assert run.stdout.readline() == b"ready\n"
     run.send_signal(first)
-    while run.poll() is None:  # two of the same that nobody has looked at are one to the kernel
+    for _ in range(1000):  # two of the same that nobody has looked at are one to the kernel
         run.send_signal(second)
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.wait(0.05)
+            break
+    run.kill()
+    run.wait()
     run.stdout.close()
     assert run.returncode == -second
 
 
 def test_signals_of_a_forked_child_are_not_its_parents():
-    child = "os.kill(os.getpid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGINT); os._exit(0)"
-    code = f"""
+    code = """
 import os, signal
 from agents.running.signals import on_first_signal
 with on_first_signal(lambda number: None):
     if not (child := os.fork()):
-        signal.signal(signal.SIGINT, lambda *_: None)
-        {child}
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+            os.kill(os.getpid(), number)
+        os._exit(0)
     os.waitpid(child, 0)
 """
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
