@@ -36,17 +36,17 @@ def work_through(
     jobs: Iterable[Job],
     begin: Callable[[Job], subprocess.Popen],
     places: int = 1,
-    repeated: bool = False,
 ) -> Generator[tuple[Job, int], None, None]:
     """Begins jobs, as many at a time as there are places, and yields each that has ended with its exit code.
 
     An exception sends SIGTERM to what runs and waits until it has ended. A first SIGINT or SIGTERM raises one; a second
-    one ends this process, and what runs gets SIGTERM once more. `repeated`: see `on_first_signal`.
+    one ends this process, and what runs gets SIGTERM once more.
     """
     waiting = iter(jobs)
     running: dict[Job, subprocess.Popen] = {}
     signals: list[int] = []
-    with on_first_signal(signals.append, repeated):
+    # No thread that counts signals: Linux sends what runs one SIGTERM more for each thread of a killed parent.
+    with on_first_signal(signals.append, repeated=True):
         try:
             while True:
                 for job in itertools.islice(waiting, places - len(running)):
@@ -152,5 +152,5 @@ def _work(command: Sequence[str], log: str) -> int:
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as said:
         begin = functools.partial(start, stdout=said, stderr=subprocess.STDOUT)
-        ((_, code),) = work_through([tuple(command)], begin, repeated=True)
+        ((_, code),) = work_through([tuple(command)], begin)
     return code
