@@ -6,7 +6,7 @@ Plays every game of `rbs_tf.scores` with uniformly random actions, under the set
 per game, over its rewarded steps: their number; `size`, log10 of the root mean square reward; `variety`, the standard
 deviation of log10 |reward|; and the sum of its ranks in both, the largest first. It prints the games with the lowest
 sums, without those of `LEFT_OUT` and those with fewer than `REWARDED` rewarded steps, which 130,000 steps teach little.
-Some six minutes of one core.
+A quarter of an hour of one core.
 """
 
 from __future__ import annotations
