@@ -48,7 +48,7 @@ class Heads:
     def __init__(
         self,
         pairs: Annotated[Sequence[tuple[float, bool]], _PAIRS] = TEN_HEADS,
-        reward_multiplier: Annotated[float, Setting(above=0)] = 1.0,
+        reward_multiplier: Annotated[float, Setting(least=1e-12, most=1e12)] = 1.0,
     ):
         self.reward_multiplier = float(reward_multiplier)
         self.pairs = tuple((float(discount), bool(clip)) for discount, clip in pairs)

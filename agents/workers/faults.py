@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from tf_agents.environments import py_environment
 from tf_agents.trajectories import time_step as ts
 
 from agents.errors import EnvironmentFault
-from rbs_tf.errors import described
+from rbs_tf.errors import described, let_interrupts_through
 
 
 def time_step_of(
@@ -24,8 +25,12 @@ def time_step_of(
         time_step = call(*args)
     except EnvironmentFault as error:
         raise EnvironmentFault(f"{where}: {error}") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        let_interrupts_through(error)
         raise EnvironmentFault(f"{where}: {described(error)}") from error
+    if sys.stdout is not None and sys.stdout.closed:
+        sys.stdout = None  # print() says nothing then
+        raise EnvironmentFault(f"{where}: {environment.name} has closed sys.stdout, which is this program's")
     specs = environment.observation_spec()
     for name, spec in specs.items() if isinstance(specs, dict) else [(None, specs)]:
         observation = np.asarray(time_step.observation if name is None else time_step.observation[name])

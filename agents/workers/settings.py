@@ -20,7 +20,7 @@ _ENV = Setting(
 )
 _UPDATES = Setting("updates in total", least=0, example=10_000, paper="200,000")
 _STEPS = Setting("environment steps", least=1, example=1_000_000)
-_PACE = Setting("environment steps", above=0, example=4)
+_PACE = Setting("environment steps", least=1e-3, example=4)
 _AT_ENDS = Setting("updates; 0: at the end alone", least=0)
 _SUMMARIES = Setting("updates; 0: never", least=0)
 _ROUNDS = Setting("episodes of each environment", least=0)
