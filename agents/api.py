@@ -21,7 +21,7 @@ from agents.commands import settings as declared
 from agents.commands import train as command_line
 from agents.commands.flags import nearest
 from agents.commands.search import outcome
-from agents.errors import RunFolderError, UsageError
+from agents.errors import RunFolderError, UsageError, without_gin_trail
 from agents.storage import best
 from agents.storage.checkpoint import Checkpointer, read_newest
 from agents.storage.run_folder import CONFIG
@@ -128,9 +128,8 @@ class Agent:
         try:
             yield
         except (Exception, SystemExit) as error:
-            file = f"{self._folder}/{CONFIG}"
-            why = configuration.without_gin_trail(UsageError(configuration.of_gin(error, file)))
-            raise UsageError(f"The run cannot be built from {file}: {why}") from error
+            why = without_gin_trail(UsageError(configuration.of_gin(error, "")))
+            raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def let_act(self, head: str | int) -> None:
         """Lets another head act, from the next episode on.

@@ -75,3 +75,13 @@ def local_path(path: str | os.PathLike) -> str:
     except ValueError as error:
         raise UsageError(f"{shown(text)!r} is no name in UTF-8. Give another path.") from error
     return text
+
+
+def without_gin_trail(error: BaseException) -> str:
+    """Drops what gin and Keras put around the message: which configurables and layers an exception passed through."""
+    message = re.split(r"\n\s+In call to configurable", str(error))[0]
+    by_keras = re.match(
+        r"Exception encountered when calling layer .*?\n\n(.*?)\n\nCall arguments", message, re.S
+    )
+    message = by_keras[1] if by_keras else message
+    return message.strip().splitlines()[-1].strip() if message.startswith("in user code:") else message

@@ -15,7 +15,7 @@ TEN_HEADS = tuple((discount, clip) for clip in (True, False) for discount in PAP
 
 
 def _are_pairs(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) > 0 and all(map(_is_pair, value))
+    return isinstance(value, tuple | list) and 0 < len(value) <= 1000 and all(map(_is_pair, value))
 
 
 def _is_pair(value: Any) -> bool:

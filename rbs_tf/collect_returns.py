@@ -85,7 +85,12 @@ class _Feed:
         if not callable(getattr(scaling, "merge_state", None)):
             raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
         gammas = real_numbers("gamma", gamma)
-        if gammas.dtype == bool or gammas.ndim > 1 or not gammas.size or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
+        if (
+            gammas.dtype == bool
+            or gammas.ndim > 1
+            or not gammas.size
+            or not ((gammas >= 0.0) & (gammas <= 1.0)).all()
+        ):
             raise ValueError(f"gamma must be a number within [0, 1], or one per head; got {gamma!r}")
         heads = getattr(scaling, "num_heads", gammas.size)
         if gammas.ndim and gammas.size != heads:

@@ -78,7 +78,9 @@ class ReturnMoments:
             with np.errstate(over="ignore"):
                 finite = np.isfinite(self.sigma_squared)
             if not finite.all():
-                raise ValueError(f"moments must have a finite sigma; that of head {np.argmin(finite)} leaves float64")
+                raise ValueError(
+                    f"moments must have a finite sigma; that of head {np.argmin(finite)} leaves float64"
+                )
 
     def __setstate__(self, state: dict[str, Array]) -> None:
         """Of pickle and copy: what is read is checked, and as read-only as what was written."""

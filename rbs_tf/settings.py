@@ -26,7 +26,10 @@ Decorated = TypeVar("Decorated", bound=Callable)
 
 
 LARGEST_INT = 2**63 - 1  # what int64 holds; larger whole numbers fit no setting
-SMALLEST_FLOAT, LARGEST_FLOAT = 1e-37, 1e38  # of numbers other than 0: what float32 holds, with room for a product
+SMALLEST_FLOAT, LARGEST_FLOAT = (
+    1e-37,
+    1e38,
+)  # of numbers other than 0: what float32 holds, with room for a product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +144,11 @@ def _checking(function: Callable, known_as: str) -> Callable:
 
     vars(checked)["__signature__"] = signature  # gin does not look behind wrappers
     return checked
+
+
+def is_factory(value: Any) -> bool:
+    """Says whether something can be called, and is none of gin's own, as `gin.macro`."""
+    return callable(value) and getattr(value, "__module__", "") != "gin.config"
 
 
 def refusal(name: str, value: Any, declared: Declared) -> str:

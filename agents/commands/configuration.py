@@ -53,25 +53,26 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
 
 def of_gin(error: BaseException, where: str) -> str:
     """Says what is wrong with a file or with bindings, whatever came of reading it or of calling what it names."""
-    if isinstance(error, UsageError):
-        return str(error).split("\n  In file ")[0]  # of each file that includes it
+    if isinstance(error, UsageError):  # of a file, without those that include it
+        return re.sub(r"\n  In (file|bindings string)[^\n]*\n    include [^\n]*", "", str(error))
     if isinstance(error, tokenize.TokenError):  # which knows no file
-        return f"This is not gin: {where}\n{_UNCLOSED} {_WRITE}"
+        return f"This is not gin{where and ': '}{where}\n{_UNCLOSED} {_WRITE}"
     if isinstance(error, SyntaxError):
         return _not_gin(error, where)
-    if isinstance(error, RecursionError | MemoryError):
-        return f"This is not gin: {where}\nIts brackets or signs are nested too deep. {_WRITE}"
+    if isinstance(error, RecursionError | MemoryError) and "\n" not in str(error):  # not of a module
+        return f"This is not gin{where and ': '}{where}\nIts brackets or signs are nested too deep. {_WRITE}"
     if isinstance(error, ValueError | TypeError | ImportError | OSError | LookupError | NameError):
         message = explained(str(error))
-        speaks = isinstance(error, ValueError | TypeError) or " " in message.partition("\n")[0]
-        named = message if speaks else described(error)
+        speaks = " " in message.partition("\n")[0] and message.count("\n") < 5
+        named = message if speaks else f"{where}: {described(error)}".removeprefix(": ")
         return named if where.partition(",")[0] in named else f"{where}: {named}"
-    return f"{where}: {described(error)}"
+    return f"{where}: {described(error)}".removeprefix(": ")
 
 
 def _not_gin(error: SyntaxError, where: str) -> str:
     """Says where the mistake is, and how values are written: gin speaks of Python's parser."""
-    where = f"{error.filename}, line {error.lineno}" if error.filename not in (None, "<string>") else where
+    if error.filename and not error.filename.startswith("<"):
+        where = f"{error.filename}, line {error.lineno}"
     message = shown(" ".join(str(error.msg).split()), 200)
     if str(error.filename).endswith(".py"):
         return f"The configuration imports a module that is not Python: {where}: {message}."
@@ -79,7 +80,7 @@ def _not_gin(error: SyntaxError, where: str) -> str:
         message = f"{token[1]!r} is no value."
     if message == "Expected newline.":
         message = "Something follows the value."
-    return f"This is not gin: {where}\n{message} {_WRITE}"
+    return f"This is not gin{where and ': '}{where}\n{message} {_WRITE}"
 
 
 @contextlib.contextmanager
@@ -201,6 +202,8 @@ def explained(message: str) -> str:
             return f"{message}\n{imported} is there, and what it imports is not: pip install {missing}"
         file = missing.replace(".", "/") + ".py"
         return f"{message}\nPut {file} into {REPOSITORY}, beside train.py, or its folder into PYTHONPATH."
+    if match := re.search(r"for 'gin\.(macro)'|In call to configurable '(constant|singleton)'", message):
+        return f"@gin.{match[1] or match[2]} is gin's own, and no value of a setting. {_WRITE}"
     if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
         return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
     if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
@@ -281,12 +284,3 @@ def _is_ours(configurable: Any) -> bool:
 
 def parameters_of(configurable: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(gin.get_configurable(configurable)).parameters
-
-
-def without_gin_trail(error: Exception) -> str:
-    """Drops what gin and Keras put around the message: which configurables and layers an exception passed through."""
-    message = re.split(r"\n\s+In call to configurable", str(error))[0]
-    by_keras = re.match(
-        r"Exception encountered when calling layer .*?\n\n(.*?)\n\nCall arguments", message, re.S
-    )
-    return by_keras[1] if by_keras else message

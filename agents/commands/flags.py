@@ -45,11 +45,12 @@ def count(least: int, most: int = LARGEST) -> Callable[[str], int]:
     """A type of arguments: whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        digits = text.isascii() and text.isdecimal() and len(text) <= 99  # of more Python may make no number
-        if not digits or not least <= int(text) <= most:
-            limits = f"of at least {least}" if digits and int(text) < least or not digits else f"up to {most:,}"
+        digits = text.isascii() and text.isdecimal()
+        number = int(text[:99]) if digits else -1  # of thousands of digits Python makes none
+        if not least <= number <= most:
+            limits = f"up to {most:,}" if number > most else f"of at least {least}"
             raise argparse.ArgumentTypeError(f"must be a whole number {limits}, not {shown(text)!r}.")
-        return int(text)
+        return number
 
     return parse
 

@@ -21,10 +21,19 @@ from typing import Any
 import gin
 
 from agents.commands import configuration, settings
-from agents.commands.configuration import parameter, parse, training_parameter, without_gin_trail
+from agents.commands.configuration import parameter, parse, training_parameter
 from agents.commands.flags import Parser, count, nearest
 from agents.commands.sweep import finished
-from agents.errors import KNOWN, EnvironmentFault, RunFolderError, UsageError, brief, local_path, shown
+from agents.errors import (
+    KNOWN,
+    EnvironmentFault,
+    RunFolderError,
+    UsageError,
+    brief,
+    local_path,
+    shown,
+    without_gin_trail,
+)
 from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, check_variables, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
@@ -220,7 +229,9 @@ def check_configuration(
     for option, folder in zip(options, folders, strict=True):
         _configure(option, configs)
         bound = {
-            name: value for name, value in configuration.bound() if name not in ("train.seed", "train.updates")
+            name: value
+            for name, value in configuration.bound()
+            if name not in ("train.seed", "train.updates")
         }
         environment = training_parameter("env"), repr(bound)
         if environment not in checked:
@@ -322,9 +333,9 @@ def _arguments(text: str) -> dict[str, Any]:
         call = ast.parse(f"dict({text})", mode="eval").body
         assert isinstance(call, ast.Call) and not call.args
         return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError, AssertionError) as error:
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError) as error:
         raise argparse.ArgumentTypeError(
-            f"expected NAME=VALUE, ... with values as Python writes them, got {text}. Write for example: "
+            f"expected NAME=VALUE, ... with values as Python writes them, got {shown(text)}. Write for example: "
             "--env_kwargs='is_slippery=False, map_name=\"8x8\"'"
         ) from error
 
@@ -420,6 +431,8 @@ def _check_environment(name: str, only_name: bool = False, **options: Any) -> No
                 _ = environment.num_actions  # a ValueError for actions that cannot be counted
                 if "train" in dict(configuration.ours()) and not options:
                     _check_sizes(environment)
+        except UsageError:
+            raise
         except (ValueError, ImportError, EnvironmentFault, gymnasium.error.Error) as error:
             raise UsageError(str(error)) from error
         except (Exception, SystemExit) as error:
@@ -434,7 +447,7 @@ def _check_sizes(environment: Any) -> None:
     try:
         settings = Settings.configured()
     except (Exception, SystemExit) as error:
-        raise UsageError(without_gin_trail(UsageError(configuration.of_gin(error, "The configuration")))) from error
+        raise UsageError(without_gin_trail(UsageError(configuration.of_gin(error, "")))) from error
     sizes.check(settings, environment)
 
 

@@ -13,7 +13,7 @@ from agents.heads import Heads
 from agents.replay.replay import ReplaySettings
 from agents.targets import SequenceShape
 from rbs_tf.scalings import ReturnBasedScaling, Scaling
-from rbs_tf.settings import Setting, configurable
+from rbs_tf.settings import Setting, configurable, is_factory
 
 _ENV = Setting(
     kind="the name of an environment", fits=lambda name: isinstance(name, str) and name != "", example="pong"
@@ -28,7 +28,7 @@ _STICKY = Setting(least=0, most=1, example=0.25)
 
 
 def _makes_a_scaling(value: Any) -> bool:
-    return issubclass(value, Scaling) if isinstance(value, type) else callable(value)
+    return issubclass(value, Scaling) if isinstance(value, type) else is_factory(value)
 
 
 _SCALING = Setting(kind="a scaling", fits=_makes_a_scaling, example="@scalings.return_based")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import gin
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
 
-from agents.errors import UsageError
+from agents.errors import UsageError, without_gin_trail
 from agents.replay.memory import available_memory
 from agents.targets import SequenceShape
 from agents.workers import build
 from agents.workers.settings import Settings, Training
+from networks.recurrent_q_network import RecurrentQNetwork
+from networks.torsos import MlpTorso
 from rbs_tf.errors import described
 from rbs_tf.settings import settings_of
 
@@ -42,13 +46,14 @@ def check(settings: Settings, environment: py_environment.PyEnvironment, learns:
     free = available_memory()
     for part in _parts(settings, environment, learns):
         if part.bytes > free:
-            name = max(part.settings, key=lambda each: part.settings[each] / max(1, _default(each)), default="")
-            fits = float(f"{0.8 * part.settings.get(name, 0) * free / part.bytes:.1g}")
-            rather = f"{name} = {part.settings[name]:,}: " if name else ""
-            instead = f"About {fits:,.0f} would fit." if fits >= 1 else "Lower the other sizes, too."
+            name = max(part.settings, key=lambda each: part.settings[each] / max(1, _default(each)))
+            fits = float(f"{0.8 * part.settings[name] * free / part.bytes:.1g}")
+            if name.startswith(("RecurrentQNetwork", "MlpTorso")):  # its share is not linear
+                fits = _default(name)
+            instead = f"{name} = {fits:.0f} would fit." if fits >= 1 else "Lower the other sizes, too."
             raise UsageError(
-                f"{rather}{part.what} takes at least {part.bytes / 1e9:,.3g} GB, and {free / 1e9:.3g} GB of memory are "
-                f"free. {instead}"
+                f"{name} = {part.settings[name]}: {part.what} takes at least {part.bytes / 1e9:,.3g} GB, and "
+                f"{free / 1e9:.3g} GB of memory are free. {instead}"
             )
 
 
@@ -66,7 +71,7 @@ def _parts(settings: Settings, environment: py_environment.PyEnvironment, learns
         yield Part("evaluating", train.eval_envs * copy, eval_envs)
         yield Part("a batch", train.batch_size * shape.rows * (seen + 32), batch | window)
     weights = _built(lambda: _weights(settings, environment))
-    yield Part(f"a network of {weights:,} weights", weights * 4 * (_COPIES if learns else 1), {})
+    yield Part(f"a network of {weights:,} weights", weights * 4 * (_COPIES if learns else 1), _units())
 
 
 def _weights(settings: Settings, environment: py_environment.PyEnvironment) -> int:
@@ -83,9 +88,23 @@ def _built(build: Callable[[], Any]) -> Any:
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        raise UsageError(f"The network cannot be built: {described(error)}") from error
+        why = described(error).split(" In call to configurable")[0]
+        if isinstance(error, ValueError):  # in words of this program's own, around which Keras puts its own
+            why = " ".join(without_gin_trail(error).split()) or why
+        raise UsageError(f"The network or the scaling cannot be built: {why}") from error
+
+
+def _units() -> dict[str, int]:
+    """The layers' units, as gin has them."""
+    names = [f"RecurrentQNetwork.{name}" for name in ("lstm_units", "post_lstm_units", "head_hidden")]
+    found = {name: _default(name) for name in (*names, "MlpTorso.units")}
+    for name in found:
+        with contextlib.suppress(ValueError):  # not bound
+            found[name] = int(np.max(gin.query_parameter(name)))
+    return found
 
 
 def _default(name: str) -> int:
-    owner = Training if name.startswith("train.") else SequenceShape
-    return settings_of(owner)[name.rpartition(".")[2]].default
+    owners = {"train": Training, "SequenceShape": SequenceShape, "MlpTorso": MlpTorso}
+    owner, _, parameter = name.partition(".")
+    return int(np.max(settings_of(owners.get(owner, RecurrentQNetwork))[parameter].default))
