@@ -299,7 +299,7 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
 
 
 def _is_count(steps: Any) -> bool:
-    return isinstance(steps, int | np.integer) and not isinstance(steps, bool) and steps >= 1
+    return isinstance(steps, int | np.integer) and not isinstance(steps, bool) and bool(steps >= 1)
 
 
 def _checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
@@ -311,7 +311,7 @@ def _checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -
     try:
         given = real_numbers(name, values)
         array: np.ndarray | None = given.astype(dtype)
-        if dtype is bool and not np.array_equal(given, array):  # NumPy takes 0.5 and NaN for True
+        if dtype is bool and (given != given.astype(bool)).any():  # NumPy takes 0.5 and NaN for True
             array = None
     except ValueError:
         array = None

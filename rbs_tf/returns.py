@@ -33,8 +33,8 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
       ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or
         infinite.
     """
-    shape = np.shape(rewards)
     columns, products = finite_columns(rewards=rewards, discounts=discounts)
+    shape = np.shape(rewards)
     sums = columns.copy()
     if (np.abs(products) > 1.0).any():  # products of many such leave float64, even where nothing follows them
         for t in range(len(sums) - 2, -1, -1):

@@ -219,7 +219,7 @@ def _fits(hint: Any, setting: Setting, value: Any) -> bool:
 def _held(value: Any, setting: Setting) -> bool:
     """Says whether float32 and int64 hold a number; NaN is none."""
     if isinstance(value, numbers.Integral):
-        return bool(-LARGEST_INT <= value <= LARGEST_INT)
+        return bool(abs(int(value)) <= LARGEST_INT)
     infinite = not setting.finite and abs(value) == math.inf
     return bool(value == 0 or SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT or infinite)
 

@@ -29,7 +29,7 @@ def time_step_of(
         let_interrupts_through(error)
         raise EnvironmentFault(f"{where}: {described(error)}") from error
     if sys.stdout is not None and sys.stdout.closed:
-        sys.stdout = None  # print() says nothing then
+        sys.stdout = None  # type: ignore[assignment]  # print() says nothing then
         raise EnvironmentFault(f"{where}: {environment.name} has closed sys.stdout, which is this program's")
     specs = environment.observation_spec()
     for name, spec in specs.items() if isinstance(specs, dict) else [(None, specs)]:

@@ -90,11 +90,12 @@ def _check_states(space: spaces.Space, value: Any) -> None:
         for part, each in zip(space.spaces, value, strict=True):
             _check_states(part, each)
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        counts: Any = space.n if isinstance(space, spaces.Discrete) else space.nvec
         states = np.asarray(value)
         fits = states.size == 1 if isinstance(space, spaces.Discrete) else states.shape == space.shape
         fits = fits and states.dtype.kind in "biu"
-        if not fits or np.any(states < space.start) or np.any(states >= space.start + counts):
+        first = getattr(space, "start", 0)  # older MultiDiscretes have none
+        if not fits or np.any(states < first) or np.any(states - first >= counts):
             raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
     elif np.shape(value) != space.shape:
         raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
