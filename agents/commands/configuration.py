@@ -128,6 +128,8 @@ def _opened(path: str) -> Iterator[types.SimpleNamespace]:
         yield types.SimpleNamespace(readline=lines.readline, name=path)  # all that gin asks of a file
     except (Exception, SystemExit) as error:
         line = lines.getvalue()[: lines.tell()].count("\n")
+        if isinstance(error, tokenize.TokenError):
+            line = error.args[1][0] - 1
         raise UsageError(of_gin(error, f"{path}, line {line}")) from error
     finally:
         _being_read.pop()

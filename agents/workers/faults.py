@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +27,6 @@ def time_step_of(
     except BaseException as error:
         let_interrupts_through(error)
         raise EnvironmentFault(f"{where}: {described(error)}") from error
-    if sys.stdout is not None and sys.stdout.closed:
-        sys.stdout = None  # type: ignore[assignment]  # print() says nothing then
-        raise EnvironmentFault(f"{where}: {environment.name} has closed sys.stdout, which is this program's")
     specs = environment.observation_spec()
     for name, spec in specs.items() if isinstance(specs, dict) else [(None, specs)]:
         observation = np.asarray(time_step.observation if name is None else time_step.observation[name])

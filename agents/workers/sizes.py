@@ -71,7 +71,8 @@ def _parts(settings: Settings, environment: py_environment.PyEnvironment, learns
         yield Part("evaluating", train.eval_envs * copy, eval_envs)
         yield Part("a batch", train.batch_size * shape.rows * (seen + 32), batch | window)
     weights = _built(lambda: _weights(settings, environment))
-    yield Part(f"a network of {weights:,} weights", weights * 4 * (_COPIES if learns else 1), _units())
+    network = f"a network of {weights:,} weights for {environment.num_actions:,} actions"
+    yield Part(network, weights * 4 * (_COPIES if learns else 1), _units())
 
 
 def _weights(settings: Settings, environment: py_environment.PyEnvironment) -> int:

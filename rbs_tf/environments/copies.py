@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,6 +58,7 @@ class Copies(gymnasium.vector.VectorEnv):
         try:
             env = make_one()
             self.envs.append(env)
+            _check_output()
             _check_reset(env)
         except Unsuitable as error:
             raise Unsuitable(f"{self._name}: {error}") from error
@@ -94,6 +96,7 @@ class Copies(gymnasium.vector.VectorEnv):
         for index, (env, own) in enumerate(zip(self.envs, seeds, strict=True)):
             try:
                 observation, _ = env.reset(seed=own, options=options)
+                _check_output()
                 _put(observations, index, observation)
             except BaseException as error:
                 let_interrupts_through(error)
@@ -113,6 +116,7 @@ class Copies(gymnasium.vector.VectorEnv):
                     rewards[index] = _number("the reward", reward)
                     terminated[index], truncated[index] = _flag("terminated", ended), _flag("truncated", cut)
                 _put(observations, index, observation)
+                _check_output()
             except BaseException as error:
                 let_interrupts_through(error)
                 raise self._fault(index, error) from error
@@ -153,6 +157,13 @@ def _check_reset(env: Any) -> None:
         except TypeError as error:
             raise TypeError(f"{type(env).__name__}.reset(): {error}. {_TODAYS_API}") from error
         env = env.env if isinstance(env, gymnasium.Wrapper) else None
+
+
+def _check_output() -> None:
+    """Refuses what has closed the program's output, and lets the program go on without one."""
+    if sys.stdout is not None and sys.stdout.closed:
+        sys.stdout = None  # type: ignore[assignment]  # print() says nothing then
+        raise ValueError("it has closed sys.stdout, which is not its own")
 
 
 def _number(what: str, value: Any) -> float:

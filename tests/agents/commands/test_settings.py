@@ -115,7 +115,7 @@ def test_what_the_program_sets_itself_cannot_be_bound(refused):
 def test_messages_say_what_is_expected_and_what_to_type(refused):
     for binding, answer in (
         ("train.num_envs = 0", "train.num_envs = 0: expected a whole number of at least 1 (environments)"),
-        ("RecurrentMultiHeadAgent.learning_rate = -1", "expected a number of at least 0"),
+        ("RecurrentMultiHeadAgent.learning_rate = -1", "expected a number from 0 to 100"),
         ("environments.make.stack_num = 0", "expected a whole number from 1 to 256 (frames), or None"),
         ("Replay.backend = 'ring'", "expected one of 'local', 'reverb', or None"),
         ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),

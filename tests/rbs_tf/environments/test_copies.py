@@ -1,7 +1,9 @@
 """Copies of an environment as people write them: what differs, what fails, and what nobody reads."""
 
+import io
 import os
 import signal
+import sys
 
 import gymnasium
 import numpy as np
@@ -144,6 +146,21 @@ def test_a_persons_interrupt_goes_through():
     for method in ("reset", "step"):
         with pytest.raises(KeyboardInterrupt):
             played(with_spaces(**{method: interrupted}))
+
+
+def test_one_that_closes_the_output_is_named(monkeypatch):
+    def closing(self, *_, **__):
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+        sys.stdout.close()
+        return (self.shown, 0.0, False, False, {})[:: 1 if _ else 4]
+
+    for method in ("reset", "step", "__init__"):
+        monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+        makes = with_spaces(**{method: closing})
+        if method == "__init__":
+            makes = lambda: closing(Plain()) and Plain()  # noqa: E731
+        assert "it has closed sys.stdout" in refused(makes)
+        assert sys.stdout is None
 
 
 def test_rewards_and_ends_of_the_wrong_kind_are_named():
