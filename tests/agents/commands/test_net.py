@@ -14,7 +14,7 @@ import agents.running.cluster  # noqa: F401  registers everything that a configu
 from agents.__main__ import main as other_commands
 from agents.commands.settings import declared
 from agents.commands.train import main as train
-from agents.errors import UsageError
+from agents.errors import UsageError, brief
 
 DIGITS, LONG = "9" * 400, "x" * 300
 # Beyond what any setting takes, as a configuration says it: numbers, text, and what lies deep.
@@ -171,7 +171,7 @@ def check_paths(tried, paths, cases):
 
 
 def test_kinds_of_paths(tried, paths):
-    check_paths(tried, paths, flags_and_paths()[::5])
+    check_paths(tried, paths, flags_and_paths()[::7])
 
 
 @pytest.mark.slow
@@ -374,3 +374,20 @@ def test_the_disk_and_memory_give_out(monkeypatch, capsys):
         monkeypatch.setattr("agents.commands.doctor.main", fails)
         assert other_commands(["doctor"]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_outputs_are_tried_before_anything_is_computed(tried, paths, monkeypatch):
+    def computes(*_, **__):
+        raise AssertionError("computed")
+
+    monkeypatch.setattr("agents.monitoring.report.runs.find", computes)
+    monkeypatch.setattr("agents.Agent.load", computes)
+    for path in ("full", "pipe", "loop", "dangling", "folder", "file/below", LONG):
+        tried("report", paths / "run", f"--output={paths}/{path}", culprit=path[:12])
+        tried("export", paths / "run", paths / path, culprit=path[:12])
+        tried("play", paths / "run", f"--video={paths}/{path}.gif", culprit=path[:12])
+
+
+def test_a_long_message_keeps_its_beginning_and_its_end():
+    lines = brief("\n".join(f"line {number}" for number in range(100))).splitlines()
+    assert lines == ["line 0", "line 1", "line 2", "line 3", "  ... 95 lines more", "line 99"]
