@@ -271,6 +271,7 @@ def test_a_configuration_that_was_edited(tried, paths):
         "include '/dev/full'",
         "Heads.pairs = 3",
         "\ttrain",
+        "hl_gauss.v_min = 'x'",
     ]
     for edit, command in itertools.product(edits, (("play",), ("export",))):
         (run / "config.gin").write_text(f"train.env = 'CartPole-v1'\ntrain.updates = 1\n{edit}\n")
