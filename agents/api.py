@@ -70,7 +70,7 @@ class Agent:
         self._folder = loading.find(run, checkpoint)
         self._config = configuration.with_names_of_today((self._folder / CONFIG).read_text(errors="replace"))
         with self._from_config(), self.configured():
-            declared.check()
+            declared.check(recorded=True)
         environment = self.make_environment()
         with contextlib.closing(environment), self._from_config(), self.configured() as settings:
             self.name, self.num_actions = settings.train.env, environment.num_actions

@@ -7,7 +7,7 @@ import gin
 import pytest
 
 import agents.running.cluster  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration, settings
+from agents.commands import configuration, loading, settings
 from agents.commands.settings import declared
 from agents.commands.train import main
 
@@ -73,6 +73,15 @@ def test_the_list_has_the_default_the_range_and_the_meaning_of_every_setting(cap
         "SequenceShape.burn_in = 20\n    a whole number of at least 0 (environment steps). rows before"
         in said
     )
+
+
+def test_configurations_of_runs_that_were_trained_before_go_on_working():
+    configs = sorted(loading.PRETRAINED.glob("*/config.gin"))
+    assert configs
+    for config in configs:
+        with configuration.of_its_own():
+            gin.parse_config(configuration.with_names_of_today(config.read_text()))
+            settings.check(recorded=True)
 
 
 def may_fit(hint, value):
