@@ -232,7 +232,7 @@ def _checked_spaces(
     parts: list[Any]
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
         raise ValueError(f"{name}: expected a Discrete or Box action space, got {shown(actions)}")
-    if isinstance(actions, gymnasium.spaces.Discrete) and int(actions.n) > MOST_STATES:
+    if isinstance(actions, gymnasium.spaces.Discrete) and actions.n.item() > MOST_STATES:
         raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {shown(actions)}")
     parts = [observations]
     if isinstance(observations, gymnasium.spaces.Dict):
