@@ -269,8 +269,9 @@ def test_the_image_is_built_and_trains(tmp_path):
     subprocess.run(
         ["debootstrap", "--variant=minbase", "bookworm", base], check=True, stdout=subprocess.DEVNULL
     )
-    for certificate in Path("/usr/local/share/ca-certificates").glob("*.crt"):
-        shutil.copy(certificate, base / "usr/local/share/ca-certificates")
+    certificates = Path("/usr/local/share/ca-certificates")
+    if certificates.is_dir():
+        shutil.copytree(certificates, base / certificates.relative_to("/"), dirs_exist_ok=True)
     if Path("/etc/pip.conf").exists():
         shutil.copy("/etc/pip.conf", base / "etc")
     for name in repository_files():
