@@ -10,7 +10,7 @@ from gin import config_parser
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
 import rbs_tf
-from agents.commands import configuration, settings
+from agents.commands import configuration, settings, sweep
 from agents.commands import train as command_line
 from docs import hyper_parameters
 from rbs_tf.environments import names
@@ -20,6 +20,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"])
 CONFIGS = sorted((ROOT / "configs").rglob("*.gin"))
 MAKEFILE = (ROOT / "Makefile").read_text()
+LEARNING_RATE = "RecurrentMultiHeadAgent.learning_rate"
 
 
 def code(text):
@@ -158,6 +159,21 @@ def test_every_gin_file_and_every_scaling_is_described():
     files = [str(path.relative_to(ROOT)) for path in CONFIGS if path.parent.name != "scaling"]
     for name in (*files, *configuration.scalings(ROOT / "configs")):
         assert f"`{name}`" in text, f"configs.md does not say what {name} is"
+
+
+def test_the_sweeps_that_are_shown_are_read_as_the_page_says(tmp_path):
+    pytest.importorskip("optuna")
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / "configs.md").read_text(), re.M | re.S)
+    grid, search = (sweep.read(shown(tmp_path / "shown.sweep", block)) for block in blocks)
+    assert len(grid.axes["env"]) * len(grid.axes["seed"]) * len(grid.axes[LEARNING_RATE]) == 12
+    assert not grid.ranges and set(search.ranges) == {LEARNING_RATE, "SequenceShape.length", "MlpTorso.units"}
+    for name in (*grid.axes, *search.axes, *search.ranges):
+        assert "." not in name or name in settings.declared(), name
+
+
+def shown(file, text):
+    file.write_text(text)
+    return file
 
 
 def test_every_page_can_be_reached():
