@@ -1,9 +1,10 @@
-# The full stack, Reverb included, for machines whose Python is another one:
+# The full stack, Reverb included, for machines whose Python is another one, and for the pods of a cluster:
 #   docker build -t rbs_tf . && docker run -it -v ./runs:/rbs_tf/runs rbs_tf --config=quickstart
-FROM python:3.11-slim-bookworm
-RUN apt-get update && apt-get install -y --no-install-recommends git make && rm -rf /var/lib/apt/lists/*
+FROM debian:bookworm-slim
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates git make python3.11-venv \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /rbs_tf
 COPY . .
-RUN make .venv/.installed
+RUN make .venv/.installed && rm -rf /root/.cache
 ENV PATH=/rbs_tf/.venv/bin:$PATH
 ENTRYPOINT ["python", "train.py"]

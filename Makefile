@@ -73,7 +73,7 @@ bench: export TF_CPP_MIN_LOG_LEVEL := 3
 bench: $(INSTALLED) ## Measure speed side by side with others, some 15 minutes on an idle core, into docs/performance.md
 	@$(PY) -m benchmarks.performance $(ARGS)
 
-bench-gpu: $(INSTALLED) ## Measure the paper's update on a GPU in eight minutes, into runs/gpu.md
+bench-gpu: $(INSTALLED) ## Measure the paper's update on a GPU in ten minutes, into runs/gpu.md
 	@$(PY) -m benchmarks.gpu --output=runs/gpu.md $(ARGS)
 
 accelerators: export TF_CPP_MIN_LOG_LEVEL := 3

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from agents.commands.flags import nearest
-from agents.errors import EnvironmentFault, UsageError
-from agents.running.startup import quiet
+from agents.errors import KNOWN, UsageError, brief
+from agents.running.startup import check_variables, quiet
 
 COMMANDS = {
     "play": "play what a run has learned, with a video if wanted",
@@ -32,10 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name not in COMMANDS:
             raise UsageError(f"There is no command {name!r}. {nearest(name, COMMANDS)}")
         program += f" {name}"
+        check_variables()
         quiet()  # before TensorFlow is imported
         return importlib.import_module(f"agents.commands.{name}").main(arguments)
-    except (UsageError, EnvironmentFault) as error:
-        print(f"{program}: {error}", file=sys.stderr)
+    except KNOWN as error:
+        print(f"{program}: {brief(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -83,7 +83,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         shape: SequenceShape,
         train_step: tf.Variable,
         seed: int = 0,
-        learning_rate: Annotated[float, Setting(least=0, paper="2e-4")] = 2e-4,
+        learning_rate: Annotated[float, Setting(least=0, most=100, paper="2e-4")] = 2e-4,
         adam_epsilon: Annotated[float, Setting(above=0, paper="1e-6")] = 1e-6,
         target_update_period: Annotated[int, Setting("updates", least=1, paper="400")] = 400,
         double_q: Annotated[bool, Setting(paper="no")] = False,

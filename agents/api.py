@@ -17,14 +17,15 @@ from tf_agents.trajectories import time_step as ts
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
 from agents.commands import configuration, loading
+from agents.commands import settings as declared
 from agents.commands import train as command_line
 from agents.commands.flags import nearest
 from agents.commands.search import outcome
-from agents.errors import RunFolderError, UsageError
+from agents.errors import RunFolderError, UsageError, without_gin_trail
 from agents.storage import best
 from agents.storage.checkpoint import Checkpointer, read_newest
 from agents.storage.run_folder import CONFIG
-from agents.workers import build
+from agents.workers import build, sizes
 from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
@@ -68,10 +69,13 @@ class Agent:
         _require_keras_2()
         self._folder = loading.find(run, checkpoint)
         self._config = configuration.with_names_of_today((self._folder / CONFIG).read_text(errors="replace"))
+        with self._from_config(), self.configured():
+            declared.check(recorded=True)
         environment = self.make_environment()
-        with contextlib.closing(environment), self.configured() as settings:
+        with contextlib.closing(environment), self._from_config(), self.configured() as settings:
             self.name, self.num_actions = settings.train.env, environment.num_actions
             self.observation_spec = environment.observation_spec()
+            sizes.check(settings, environment, learns=False)
             self.tf_agent = build.build_agent(settings, environment)
         self.heads = self.tf_agent.heads
         self.update, self.weights = self._read(checkpoint)
@@ -115,11 +119,16 @@ class Agent:
         Raises:
           UsageError: it cannot be made.
         """
+        with self._from_config(), self.configured() as settings:
+            return build.build_eval_environment(settings, num_envs, seed, **options)
+
+    @contextlib.contextmanager
+    def _from_config(self) -> Iterator[None]:
+        """Says that the run's configuration is at fault, which may hold anything: gin's, Python's or other code's."""
         try:
-            with self.configured() as settings:
-                return build.build_eval_environment(settings, num_envs, seed, **options)
-        except Exception as error:  # gin's, Python's or the environment's own: the file may say anything
-            why = configuration.explained(configuration.without_gin_trail(error))
+            yield
+        except (Exception, SystemExit) as error:
+            why = without_gin_trail(UsageError(configuration.of_gin(error, "")))
             raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def let_act(self, head: str | int) -> None:

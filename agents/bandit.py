@@ -32,7 +32,9 @@ class HeadBandit(tf.Module):
     """
 
     def __init__(
-        self, num_heads: int, window: Annotated[int, Setting("episodes", least=1, paper="open")] = 200
+        self,
+        num_heads: int,
+        window: Annotated[int, Setting("episodes", least=1, most=1_000_000, paper="open")] = 200,
     ):
         super().__init__(name="head_bandit")
         self.num_heads = num_heads

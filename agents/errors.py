@@ -7,6 +7,8 @@ import re
 
 from rbs_tf.errors import EnvironmentFault as EnvironmentFault
 
+_LINES, _WIDTH = 6, 500  # of a message at most
+
 
 class UsageError(Exception):
     """A request that cannot be met; the message says what can."""
@@ -16,17 +18,70 @@ class RunFolderError(RuntimeError):
     """A run folder that cannot be used; the message names it and says what to do."""
 
 
+# What is known to happen, and no bug of this program.
+KNOWN = (
+    UsageError,
+    RunFolderError,
+    EnvironmentFault,
+    FloatingPointError,
+    TimeoutError,
+    OSError,
+    MemoryError,
+)
+
+
+def brief(error: BaseException | str) -> str:
+    """The words of an error in at most six lines, the last of which stays: it says what to do."""
+    words = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        name = error.filename2 or error.filename
+        where = f"{shown(os.fsdecode(name))}: " if isinstance(name, str | bytes) else ""
+        words = f"{where}{error.strerror}. Give another path, or make room or rights there."
+    elif isinstance(error, MemoryError):
+        words = f"There is not enough memory: {words or 'Python could not get more'}."
+    lines = [shown(line, _WIDTH) for line in words.splitlines()]
+    if len(lines) > _LINES:
+        lines[_LINES - 2 : -1] = [f"  ... {len(lines) - _LINES + 1} lines more"]
+    return "\n".join(lines)
+
+
+def shown(text: str, width: int = 80) -> str:
+    """A text that a terminal can show, shortened in its middle."""
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return text if len(text) <= width else f"{text[: width // 2]} ... {text[-width // 4 :]}"
+
+
 def local_path(path: str | os.PathLike) -> str:
-    """Returns a path as it was given; a type of flags, too.
+    """Returns a path as it was given; a type of flags, too. There need not be anything.
 
     Raises:
-      UsageError: it has a scheme, as gs://bucket/run: Python would make a folder called "gs:".
+      UsageError: it has a scheme, as gs://bucket/run: Python would make a folder called "gs:"; or the operating system
+        refuses it, as one that is too long or a link to itself.
     """
     text = os.fspath(path)
     if re.match(r"[A-Za-z0-9][A-Za-z0-9+.-]*:/", text):  # of a `Path` one slash is left
         without = re.sub(r"^file:/+", "/", text)
         instead = without if without != text else "the path where it is mounted, or copy it to a disk first"
         raise UsageError(
-            f"{text} is an address, and this program reads and writes files by path: give {instead}."
+            f"{shown(text)} is an address, and this program reads and writes files by path: give {instead}."
         )
+    try:
+        text.encode()  # TensorFlow takes no other names
+        os.stat(text)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{shown(text)!r} cannot be used: {error.strerror}. Give another path.") from error
+    except ValueError as error:
+        raise UsageError(f"{shown(text)!r} is no name in UTF-8. Give another path.") from error
     return text
+
+
+def without_gin_trail(error: BaseException) -> str:
+    """Drops what gin and Keras put around the message: which configurables and layers an exception passed through."""
+    message = re.split(r"\n\s+In call to configurable", str(error))[0]
+    by_keras = re.match(
+        r"Exception encountered when calling layer .*?\n\n(.*?)\n\nCall arguments", message, re.S
+    )
+    message = by_keras[1] if by_keras else message
+    return message.strip().splitlines()[-1].strip() if message.startswith("in user code:") else message

@@ -15,7 +15,7 @@ TEN_HEADS = tuple((discount, clip) for clip in (True, False) for discount in PAP
 
 
 def _are_pairs(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) > 0 and all(map(_is_pair, value))
+    return isinstance(value, tuple | list) and 0 < len(value) <= 1000 and all(map(_is_pair, value))
 
 
 def _is_pair(value: Any) -> bool:
@@ -48,7 +48,7 @@ class Heads:
     def __init__(
         self,
         pairs: Annotated[Sequence[tuple[float, bool]], _PAIRS] = TEN_HEADS,
-        reward_multiplier: Annotated[float, Setting(above=0)] = 1.0,
+        reward_multiplier: Annotated[float, Setting(least=1e-12, most=1e12)] = 1.0,
     ):
         self.reward_multiplier = float(reward_multiplier)
         self.pairs = tuple((float(discount), bool(clip)) for discount, clip in pairs)

@@ -17,11 +17,11 @@ from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
 from networks.torsos import Normalisation, PartsTorso, Torso, activations, layer_names, torso_for
-from rbs_tf.settings import Setting, configurable
+from rbs_tf.settings import Setting, configurable, is_factory
 
 
 def _makes_a_layer(value: Any) -> bool:
-    return issubclass(value, tf.keras.layers.Layer) if isinstance(value, type) else callable(value)
+    return issubclass(value, tf.keras.layers.Layer) if isinstance(value, type) else is_factory(value)
 
 
 _TORSO = Setting(kind="a network for observations", fits=_makes_a_layer, example="@networks.small_torso")

@@ -202,13 +202,16 @@ class ConvTorso(Torso):
     def __init__(
         self,
         channels: Annotated[
-            Sequence[int], Setting("channels", least=1, example=(16, 32), paper="32, 64, 128, 128")
+            Sequence[int],
+            Setting("channels", least=1, most=2**20, example=(16, 32), paper="32, 64, 128, 128"),
         ],
         kernel_sizes: Annotated[
-            Sequence[int], Setting("pixels", least=1, example=(8, 4), paper="7, 5, 5, 3")
+            Sequence[int], Setting("pixels", least=1, most=4096, example=(8, 4), paper="7, 5, 5, 3")
         ],
-        strides: Annotated[Sequence[int], Setting("pixels", least=1, example=(4, 2), paper="4, 2, 2, 1")],
-        units: Annotated[int, Setting("units", least=1, example=256, paper="512")],
+        strides: Annotated[
+            Sequence[int], Setting("pixels", least=1, most=4096, example=(4, 2), paper="4, 2, 2, 1")
+        ],
+        units: Annotated[int, Setting("units", least=1, most=2**20, example=256, paper="512")],
         padding: Annotated[Literal["same", "valid"], Setting(gin=False)] = "same",
         compute_dtype: Annotated[Literal["float32", "bfloat16"], Setting()] = "float32",
         seed: int | None = None,
@@ -261,7 +264,7 @@ class MlpTorso(Torso):
 
     def __init__(
         self,
-        units: Annotated[Sequence[int], Setting("units of layers", least=1)] = (128, 128),
+        units: Annotated[Sequence[int], Setting("units of layers", least=1, most=2**20)] = (128, 128),
         compute_dtype: Annotated[Literal["float32", "bfloat16"], Setting(gin=False)] = "float32",
         seed: int | None = None,
         name: str = "mlp_torso",

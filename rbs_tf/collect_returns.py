@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import LARGEST, LONGEST_EPISODE, discounted_returns
+from rbs_tf.returns import LARGEST, LONGEST_EPISODE, discounted_returns, real_numbers
 
 
 @overload
@@ -84,16 +84,21 @@ class _Feed:
     def __init__(self, scaling: Any, gamma: ArrayLike, report_steps: int, max_report_steps: int):
         if not callable(getattr(scaling, "merge_state", None)):
             raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
-        gammas = np.asarray(gamma, np.float64)
-        if gammas.ndim > 1 or not gammas.size or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
+        gammas = real_numbers("gamma", gamma)
+        if (
+            gammas.dtype == bool
+            or gammas.ndim > 1
+            or not gammas.size
+            or not ((gammas >= 0.0) & (gammas <= 1.0)).all()
+        ):
             raise ValueError(f"gamma must be a number within [0, 1], or one per head; got {gamma!r}")
         heads = getattr(scaling, "num_heads", gammas.size)
         if gammas.ndim and gammas.size != heads:
             raise ValueError(f"gamma must be one number, or {heads}, one per head of scaling; got {gamma!r}")
-        if report_steps < 1 or max_report_steps < 1:
+        if not all(_is_count(steps) for steps in (report_steps, max_report_steps)):
             raise ValueError(
-                "report_steps and max_report_steps must be at least 1;"
-                f" got {report_steps} and {max_report_steps}"
+                "report_steps and max_report_steps must be whole numbers of at least 1;"
+                f" got {report_steps!r} and {max_report_steps!r}"
             )
         self._gammas = np.broadcast_to(gammas, heads)
         self.scaling, self.report_steps, self.max_report_steps = scaling, report_steps, max_report_steps
@@ -293,6 +298,10 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
             )
 
 
+def _is_count(steps: Any) -> bool:
+    return isinstance(steps, int | np.integer) and not isinstance(steps, bool) and bool(steps >= 1)
+
+
 def _checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
     """The values as they are to be counted; one of another shape NumPy would spread over environments.
 
@@ -300,8 +309,11 @@ def _checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -
       ValueError: values that are no numbers, or of another shape; those of one environment may be any that hold one.
     """
     try:
-        array: np.ndarray | None = np.asarray(values, dtype)
-    except (TypeError, ValueError):
+        given = real_numbers(name, values)
+        array: np.ndarray | None = given.astype(dtype)
+        if dtype is bool and (given != given.astype(bool)).any():  # NumPy takes 0.5 and NaN for True
+            array = None
+    except ValueError:
         array = None
     if array is not None and not shape and array.size == 1:
         array = array.reshape(())

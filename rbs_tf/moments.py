@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rbs_tf.returns import discounted_returns, finite_columns
+from rbs_tf.returns import discounted_returns, finite_columns, real_numbers
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     Array: TypeAlias = np.ndarray | tf.Tensor
+
+
+_NOT_NEGATIVE = ("count", "reward_m2", "discount_m2", "return_count", "return_mean_square")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,8 @@ class ReturnMoments:
       return_mean_square: E[G^2].
 
     Raises:
-      ValueError: a moment that is NaN or infinite, or of another shape than `count`.
+      ValueError: a moment that is NaN, infinite or no number, or of another shape than `count`; a negative count or
+        second moment; moments whose sigma float64 does not hold.
     """
 
     count: Array
@@ -52,21 +56,36 @@ class ReturnMoments:
     return_mean_square: Array
 
     def __post_init__(self) -> None:
-        for field, values in zip(fields(self), self, strict=True):
+        for field, given in zip(fields(self), self, strict=True):
             # A tensor may have no value yet; whoever builds moments from tensors looks after what they hold.
-            if isinstance(values, np.ndarray):
-                if values.ndim != 1 or values.shape != self.count.shape:
-                    raise ValueError(
-                        f"{field.name} must be [H], one number per head, as count is; got {values.shape}, and "
-                        f"{self.count.shape} for count"
-                    )
-                finite = np.isfinite(values)
-                if not finite.all():
-                    head = np.argmin(finite)
-                    raise ValueError(f"{field.name} must be finite; got {values[head]} for head {head}")
-                values = values.astype(np.float64)
-                values.flags.writeable = False
-                object.__setattr__(self, field.name, values)
+            if type(given).__module__.partition(".")[0] in ("tensorflow", "keras", "tf_keras"):
+                continue
+            values = real_numbers(field.name, given)
+            if values.ndim != 1 or values.shape != np.shape(self.count):
+                raise ValueError(
+                    f"{field.name} must be [H], one number per head, as count is; got {values.shape}, and "
+                    f"{np.shape(self.count)} for count"
+                )
+            values = values.astype(np.float64)
+            wrong = ~np.isfinite(values) | ((values < 0.0) if field.name in _NOT_NEGATIVE else False)
+            if wrong.any():
+                head = np.argmax(wrong)
+                expected = "finite" if not np.isfinite(values[head]) else "at least 0"
+                raise ValueError(f"{field.name} must be {expected}; got {values[head]} for head {head}")
+            values.flags.writeable = False
+            object.__setattr__(self, field.name, values)
+        if isinstance(self.count, np.ndarray) and isinstance(self.return_mean_square, np.ndarray):
+            with np.errstate(over="ignore"):
+                finite = np.isfinite(self.sigma_squared)
+            if not finite.all():
+                raise ValueError(
+                    f"moments must have a finite sigma; that of head {np.argmin(finite)} leaves float64"
+                )
+
+    def __setstate__(self, state: dict[str, Array]) -> None:
+        """Of pickle and copy: what is read is checked, and as read-only as what was written."""
+        self.__dict__.update(state)
+        self.__post_init__()
 
     def __iter__(self) -> Iterator[Array]:
         """The eight fields, in the order of `to_array`."""
@@ -143,7 +162,7 @@ class ReturnMoments:
     @classmethod
     def from_array(cls, array: ArrayLike) -> ReturnMoments:
         """The inverse of `to_array`. Raises ValueError for another shape, NaN or infinity."""
-        rows = np.asarray(array, np.float64)
+        rows = real_numbers("moments", array)
         if rows.ndim != 2 or len(rows) != len(fields(cls)):
             raise ValueError(
                 f"moments are an array [{len(fields(cls))}, H], as to_array makes it; got {rows.shape}"

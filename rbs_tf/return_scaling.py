@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import LARGEST
+from rbs_tf.returns import LARGEST, unmasked
 from rbs_tf.scale import (
     PAPERS_FLOOR,
     Home,
@@ -164,6 +164,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         return self.moments.mean_return
 
     def __call__(self, td_errors: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
+        unmasked("td_errors", td_errors)
         # Keras 3 refuses plain numbers and lists of them.
         if not all(hasattr(leaf, "shape") for leaf in tf.nest.flatten(td_errors)):
             td_errors = tf.convert_to_tensor(td_errors)
@@ -279,6 +280,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         """The columns as float64 [..., H], 0 where masked, and the mask as bool [...]."""
         columns = {name: self._with_heads(name, values) for name, values in columns.items()}
         some = next(iter(columns.values()))
+        unmasked("mask", mask)
         keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else tf.cast(mask, tf.bool)
         shapes = {name: values.shape[:-1] for name, values in columns.items()} | {"mask": keep.shape}
         if not all(_same_steps(a, b) for a, b in itertools.pairwise(shapes.values())):
@@ -288,6 +290,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         return {name: tf.where(keep[..., None], values, 0.0) for name, values in columns.items()}, keep
 
     def _with_heads(self, name: str, values: Any) -> tf.Tensor:
+        unmasked(name, values)
         tensor = tf.cast(tf.convert_to_tensor(values, dtype_hint=tf.float64), tf.float64)
         if self.num_heads == 1 and tensor.shape[-1:] != [1]:
             return tensor[..., None]
@@ -325,6 +328,8 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
       tf.errors.InvalidArgumentError: a real step's reward or discount that is NaN or infinite; only when it is called
         eagerly, for a graph the check would cost more than the rest.
     """
+    for name, values in {"rewards": rewards, "discounts": discounts, "mask": mask}.items():
+        unmasked(name, values)
     rewards, discounts, mask = map(tf.convert_to_tensor, (rewards, discounts, mask))
     if (
         not (rewards.shape.rank == discounts.shape.rank == 3 and mask.shape.rank == 2)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
+
+from rbs_tf.errors import described
 
 LONGEST_EPISODE = 27_000  # steps: half an hour of Atari, its usual time-out
 LARGEST = (
@@ -28,8 +33,8 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
       ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or
         infinite.
     """
-    shape = np.shape(rewards)
     columns, products = finite_columns(rewards=rewards, discounts=discounts)
+    shape = np.shape(rewards)
     sums = columns.copy()
     if (np.abs(products) > 1.0).any():  # products of many such leave float64, even where nothing follows them
         for t in range(len(sums) - 2, -1, -1):
@@ -45,13 +50,41 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
     return sums.reshape(shape)
 
 
+def unmasked(name: str, values: Any) -> None:
+    """Raises ValueError for one of NumPy's masked arrays: what is read of it has no mask."""
+    if np.ma.isMaskedArray(values):
+        raise ValueError(
+            f"{name} is a masked array, whose mask would be lost: leave out what does not count, or give its data as "
+            f"{name} and ~mask as the mask, where one is taken"
+        )
+
+
+def real_numbers(name: str, values: ArrayLike) -> np.ndarray:
+    """The values as an array of numbers, in float64 unless they are whole or True and False.
+
+    Raises:
+      ValueError: something else than real numbers, as dates or text; a masked array, whose mask would be lost.
+    """
+    unmasked(name, values)
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O" and all(isinstance(value, numbers.Real) for value in array.flat):
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} must be real numbers that float64 holds: {described(error)}") from error
+    # Kinds that NumPy does not know are those of half precision, which other packages bring.
+    if array.dtype.kind not in "biuf" and array.dtype.name not in ("bfloat16", "float8_e4m3fn"):
+        raise ValueError(f"{name} must be real numbers; got {array.dtype}")
+    return array
+
+
 def finite_columns(**named: ArrayLike) -> list[np.ndarray]:
     """The arrays, all [T] or all [T, H], as float64 [T, H]; [T] becomes one column.
 
     Raises:
       ValueError: naming the array, and for a NaN or an infinity its step, head and value.
     """
-    arrays = {name: np.asarray(values, np.float64) for name, values in named.items()}
+    arrays = {name: real_numbers(name, values).astype(np.float64) for name, values in named.items()}
     shapes = {name: values.shape for name, values in arrays.items()}
     if len(set(shapes.values())) > 1 or any(len(shape) not in (1, 2) for shape in shapes.values()):
         found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rbs_tf.moments import ReturnMoments
+from rbs_tf.returns import real_numbers
 
 PAPERS_FLOOR = 1e-2
 STEPS_TO_JUDGE = 1000  # after which a sigma below its floor is no matter of too few steps
@@ -45,7 +46,7 @@ class Scale:
 
     def __init__(self, num_heads: int = 1, sigma_v: ArrayLike = PAPERS_FLOOR):
         self.num_heads = num_heads
-        self.sigma_v = np.asarray(sigma_v, np.float64)
+        self.sigma_v = sigma_v  # type: ignore[assignment]  # it takes a number, too
         self.moments = ReturnMoments.empty(num_heads)
         self._home = Home()
         self._fed_or_warned = self._judged = False
@@ -113,7 +114,7 @@ class Scale:
                 f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}: statistics of other heads "
                 f"cannot go on. Load it into Scale(num_heads={moments.num_heads})"
             )
-        self.sigma_v = np.asarray(state["sigma_v"], np.float64)
+        self.sigma_v = np.asarray(state["sigma_v"])
         self.moments = moments
 
 
@@ -135,11 +136,12 @@ class Home:
 
 def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
     """sigma_v as float64, [] or [H]. Raises ValueError for a wrong number of heads, too."""
-    if not isinstance(num_heads, int | np.integer) or num_heads < 1:
+    if not isinstance(num_heads, int | np.integer) or isinstance(num_heads, bool) or num_heads < 1:
         raise ValueError(f"num_heads must be a whole number of at least 1, got {num_heads!r}")
-    floor = np.asarray(sigma_v, np.float64)
-    # Errors are divided in float32, which must hold the floor.
-    fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max)
+    given = real_numbers("sigma_v", sigma_v)
+    floor = given.astype(np.float64)
+    # Errors are divided in float32, which must hold the floor. Nobody means True.
+    fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max) & (given.dtype != bool)
     if floor.shape not in ((), (num_heads,)) or not fits.all():
         raise ValueError(
             f"sigma_v must be a positive number that float32 can hold, or {num_heads} of them, one per head; got "

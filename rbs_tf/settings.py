@@ -25,6 +25,13 @@ from typing import Annotated, Any, Literal, TypeVar
 Decorated = TypeVar("Decorated", bound=Callable)
 
 
+LARGEST_INT = 2**63 - 1  # what int64 holds; larger whole numbers fit no setting
+SMALLEST_FLOAT, LARGEST_FLOAT = (
+    1e-37,
+    1e38,
+)  # of numbers other than 0: what float32 holds, with room for a product
+
+
 @dataclasses.dataclass(frozen=True)
 class Setting:
     """What may be given for a parameter, beyond its type: `int`, `float`, `bool`, `Literal`, a `Sequence`, or None.
@@ -139,11 +146,23 @@ def _checking(function: Callable, known_as: str) -> Callable:
     return checked
 
 
+def is_factory(value: Any) -> bool:
+    """Says whether something can be called, and is none of gin's own, as `gin.macro`."""
+    return callable(value) and getattr(value, "__module__", "") != "gin.config"
+
+
 def refusal(name: str, value: Any, declared: Declared) -> str:
     """A sentence that says what is wrong with a value, what is expected, and what to write."""
-    shown = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else repr(value)
+    try:
+        shown = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else repr(value)
+    except (ValueError, RecursionError):  # a whole number of thousands of digits, or what lies thousands deep
+        shown = f"a value of type {type(value).__name__} that is too large to show"
+    shown = shown.encode(errors="backslashreplace").decode()
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return f"{name} = {shown}: expected {declared.expected}. Write for example: {name} = {declared.example}"
+    finite = isinstance(value, numbers.Real) and value == value and abs(value) != math.inf
+    too_far = finite and not _held(value, declared.setting)
+    held = ", of a size that float32 and int64 hold" if too_far else ""
+    return f"{name} = {shown}: expected {declared.expected}{held}. Write for example: {name} = {declared.example}"
 
 
 def _words(hint: Any, setting: Setting) -> str:
@@ -193,10 +212,16 @@ def _fits(hint: Any, setting: Setting, value: Any) -> bool:
     kind: Any = numbers.Integral if hint is int else numbers.Real
     if not isinstance(value, kind) or isinstance(value, bool):
         return False
-    if math.isnan(value) or (setting.finite and math.isinf(value)):
-        return False
-    low_enough = value <= setting.most
+    low_enough = _held(value, setting) and value <= setting.most
     return bool(low_enough and (value >= setting.least if setting.above is None else value > setting.above))
+
+
+def _held(value: Any, setting: Setting) -> bool:
+    """Says whether float32 and int64 hold a number; NaN is none."""
+    if isinstance(value, numbers.Integral):
+        return bool(abs(int(value)) <= LARGEST_INT)
+    infinite = not setting.finite and abs(value) == math.inf
+    return bool(value == 0 or SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT or infinite)
 
 
 def _alternatives(hint: Any) -> tuple:

@@ -23,6 +23,7 @@ if importlib.util.find_spec("reverb") is None:
     # What Reverb is part of, or the full stack's versions. What needs Ray skips itself.
     collect_ignore += [
         "agents/commands/test_doctor.py",
+        "agents/commands/test_net.py",
         "agents/commands/test_settings.py",
         "agents/replay/test_reverb_replay.py",
         "agents/running/test_startup.py",

@@ -10,6 +10,7 @@ import zipfile
 from importlib.metadata import distribution
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -131,6 +132,50 @@ def test_the_lock_file_is_closed_under_dependencies():
                 assert locked[canonicalize_name(required.name)] in required.specifier, (
                     f"{name} asks for {required}"
                 )
+
+
+def pages():
+    return [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+def extras():
+    """(file, name) of each `pip install "rbs-tf[name]"` of pages and messages."""
+    sources = [path for folder in ("agents", "networks", "rbs_tf") for path in (ROOT / folder).rglob("*.py")]
+    for path in [*pages(), *sources]:
+        for names_ in re.findall(r"(?:rbs-tf|\.)\[([a-z-]+(?:,[a-z-]+)*)\]", path.read_text()):
+            yield from ((path.relative_to(ROOT), name) for name in names_.split(","))
+
+
+def test_every_extra_that_is_named_exists_and_one_place_changes_on_the_day_of_publication(project):
+    found = [*extras()]
+    assert (
+        len(found) > 10 and [each for each in found if each[1] not in project["optional-dependencies"]] == []
+    )
+    # An extra of what is installed asks no index for it; the library comes from the clone, and one page says why.
+    assert [page.name for page in pages() if re.search(r"pip install rbs-tf\b", page.read_text())] == []
+    assert [page.name for page in pages() if "not published" in page.read_text()] == ["package.md"]
+
+
+def test_the_citation_is_that_of_this_version(project, version):
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (cited["version"], cited["license"]) == (version, project["license"])
+    (paper,) = cited["references"]
+    assert paper["url"] == project["urls"]["Paper"]
+
+
+def test_the_issue_forms_are_such():
+    """What GitHub's schema of issue forms asks for, as far as these go."""
+    forms = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")]
+    assert len(forms) == 2
+    for form in forms:
+        assert (
+            form.keys() <= {"name", "description", "labels", "body"} and form["name"] and form["description"]
+        )
+        assert len({field["id"] for field in form["body"]}) == len(form["body"])
+        for field in form["body"]:
+            assert field["type"] == "textarea" and field.keys() <= {"type", "id", "attributes", "validations"}
+            assert {"label"} <= field["attributes"].keys() <= {"label", "description", "render"}
+            assert field.get("validations", {}).keys() <= {"required"}
 
 
 def test_what_the_packages_import_is_declared(project):

@@ -17,8 +17,9 @@ from typing import Any
 import gin
 
 from agents.commands.flags import nearest
-from agents.errors import UsageError, local_path
+from agents.errors import UsageError, local_path, shown
 from agents.storage.run_folder import REPOSITORY
+from rbs_tf.errors import described
 
 # Old names go on working; gin leaves out modules where it can.
 _RENAMED = {
@@ -26,6 +27,7 @@ _RENAMED = {
     r"\b(networks\.)?(atari|dqn|small)_torso\.compute_dtype\b": "ConvTorso.compute_dtype",
 }
 
+_NESTED = 50  # files at most, each included by the one before
 _UNCLOSED = "A bracket or a quote is never closed."
 _WRITE = "Write NAME.PARAMETER = VALUE, where VALUE is a number, True, None, 'text', @NAME, %MACRO, or a list of these."
 
@@ -45,25 +47,40 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
         gin.parse_config_files_and_bindings(
             [str(file) for file in files], list(map(with_names_of_today, bindings))
         )
-    except UsageError:
-        raise
-    except (SyntaxError, tokenize.TokenError) as error:
-        mistake = error if isinstance(error, SyntaxError) else SyntaxError(_UNCLOSED)
-        raise UsageError(_not_gin(mistake, " ".join(bindings))) from error
-    except Exception as error:  # whatever a module that is imported raises, too
-        raise UsageError(explained(str(error))) from error
+    except (Exception, SystemExit) as error:  # whatever a module that is imported raises, too
+        raise UsageError(of_gin(error, shown(" ".join(bindings)))) from error
 
 
-def _not_gin(error: SyntaxError, bindings: str) -> str:
+def of_gin(error: BaseException, where: str) -> str:
+    """Says what is wrong with a file or with bindings, whatever came of reading it or of calling what it names."""
+    if isinstance(error, UsageError):  # of a file, without those that include it
+        return re.sub(r"\n  In (file|bindings string)[^\n]*\n    include [^\n]*", "", str(error))
+    if isinstance(error, tokenize.TokenError):  # which knows no file
+        return f"This is not gin{where and ': '}{where}\n{_UNCLOSED} {_WRITE}"
+    if isinstance(error, SyntaxError):
+        return _not_gin(error, where)
+    if isinstance(error, RecursionError | MemoryError) and "\n" not in str(error):  # not of a module
+        return f"This is not gin{where and ': '}{where}\nIts brackets or signs are nested too deep. {_WRITE}"
+    if isinstance(error, ValueError | TypeError | ImportError | OSError | LookupError | NameError):
+        message = explained(str(error))
+        speaks = " " in message.partition("\n")[0] and message.count("\n") < 5
+        named = message if speaks else f"{where}: {described(error)}".removeprefix(": ")
+        return named if where.partition(",")[0] in named else f"{where}: {named}"
+    return f"{where}: {described(error)}".removeprefix(": ")
+
+
+def _not_gin(error: SyntaxError, where: str) -> str:
     """Says where the mistake is, and how values are written: gin speaks of Python's parser."""
-    where, message = f"{error.filename}, line {error.lineno}" if error.filename else bindings, str(error.msg)
+    if error.filename and not error.filename.startswith("<"):
+        where = f"{error.filename}, line {error.lineno}"
+    message = shown(" ".join(str(error.msg).split()), 200)
     if str(error.filename).endswith(".py"):
         return f"The configuration imports a module that is not Python: {where}: {message}."
     if token := re.search(r"Failed to parse token '(.*)'", message):
         message = f"{token[1]!r} is no value."
     if message == "Expected newline.":
         message = "Something follows the value."
-    return f"This is not gin: {where}\n{message} {_WRITE}"
+    return f"This is not gin{where and ': '}{where}\n{message} {_WRITE}"
 
 
 @contextlib.contextmanager
@@ -100,6 +117,8 @@ _being_read: list[str] = []
 def _opened(path: str) -> Iterator[types.SimpleNamespace]:
     if (real := os.path.realpath(path)) in _being_read:
         raise UsageError(f"{path} includes itself.")
+    if len(_being_read) == _NESTED:
+        raise UsageError(f"{path}: files are included more than {_NESTED} deep. Include them side by side.")
     try:
         lines = io.StringIO(with_names_of_today(Path(path).read_text()))
     except (OSError, UnicodeDecodeError) as error:
@@ -107,8 +126,11 @@ def _opened(path: str) -> Iterator[types.SimpleNamespace]:
     _being_read.append(real)
     try:
         yield types.SimpleNamespace(readline=lines.readline, name=path)  # all that gin asks of a file
-    except tokenize.TokenError as error:  # which knows no file
-        raise SyntaxError(_UNCLOSED, (path, error.args[1][0] - 1, None, None)) from error
+    except (Exception, SystemExit) as error:
+        line = lines.getvalue()[: lines.tell()].count("\n")
+        if isinstance(error, tokenize.TokenError):
+            line = error.args[1][0] - 1
+        raise UsageError(of_gin(error, f"{path}, line {line}")) from error
     finally:
         _being_read.pop()
 
@@ -182,6 +204,8 @@ def explained(message: str) -> str:
             return f"{message}\n{imported} is there, and what it imports is not: pip install {missing}"
         file = missing.replace(".", "/") + ".py"
         return f"{message}\nPut {file} into {REPOSITORY}, beside train.py, or its folder into PYTHONPATH."
+    if match := re.search(r"for 'gin\.(macro)'|In call to configurable '(constant|singleton)'", message):
+        return f"@gin.{match[1] or match[2]} is gin's own, and no value of a setting. {_WRITE}"
     if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
         return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
     if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
@@ -238,7 +262,7 @@ def bound() -> Iterator[tuple[str, Any]]:
             name = f"{as_written(selector)}.{parameter}"
             try:
                 value = copy.deepcopy(value)
-            except Exception as error:  # whatever a constructor raises that a reference with () calls
+            except (Exception, SystemExit) as error:  # of a constructor that a reference with () calls
                 if (words := explained(str(error))) != str(error):
                     raise UsageError(words) from error
                 value = _Unusable(value)
@@ -262,12 +286,3 @@ def _is_ours(configurable: Any) -> bool:
 
 def parameters_of(configurable: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(gin.get_configurable(configurable)).parameters
-
-
-def without_gin_trail(error: Exception) -> str:
-    """Drops what gin and Keras put around the message: which configurables and layers an exception passed through."""
-    message = re.split(r"\n\s+In call to configurable", str(error))[0]
-    by_keras = re.match(
-        r"Exception encountered when calling layer .*?\n\n(.*?)\n\nCall arguments", message, re.S
-    )
-    return by_keras[1] if by_keras else message

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.commands.flags import Parser
+from agents.commands.flags import Parser, check_output
 from agents.commands.loading import add_arguments, find_folder
 from agents.errors import UsageError, local_path
 
@@ -44,7 +44,7 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
     import tensorflow as tf
 
     final, module = Path(out_dir), _module(agent)
-    with tempfile.TemporaryDirectory(dir=final.parent, prefix=f".{final.name}.") as unfinished:
+    with tempfile.TemporaryDirectory(dir=final.parent, prefix=".exported.") as unfinished:
         new = Path(unfinished, final.name)
         signatures = {"serving_default": module.act, "initial_state": module.initial_state}
         tf.saved_model.save(module, str(new), signatures=signatures)
@@ -154,10 +154,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("out_dir", type=local_path, metavar="OUT_DIR", help="folder to make")
     options = parser.parse_args(argv)
     folder, out_dir = find_folder(options), Path(options.out_dir).absolute()
-    if out_dir.exists():
+    if os.path.lexists(out_dir):
         raise UsageError(f"{out_dir} exists already: give a folder that is to be made.")
-    if not os.access(out_dir.parent, os.W_OK):
+    if not out_dir.parent.is_dir():
         raise UsageError(f"{out_dir} cannot be made: give one in a folder that exists and is yours.")
+    check_output("OUT_DIR", out_dir)
     from agents import Agent
 
     agent = Agent.load(folder, options.checkpoint, options.head)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
-from agents.errors import UsageError
+from agents.errors import UsageError, shown
+
+LARGEST = 2**63 - 1  # of whole numbers: what TensorFlow and NumPy count with
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,15 +41,40 @@ class Parser(argparse.ArgumentParser):
         return options
 
 
-def count(least: int) -> Callable[[str], int]:
-    """A type of arguments: whole numbers of at least `least`."""
+def count(least: int, most: int = LARGEST) -> Callable[[str], int]:
+    """A type of arguments: whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, not {text!r}.")
-        return int(text)
+        digits = text.isascii() and text.isdecimal()
+        number = int(text[:99]) if digits else -1  # of thousands of digits Python makes none
+        if not least <= number <= most:
+            limits = f"up to {most:,}" if number > most else f"of at least {least}"
+            raise argparse.ArgumentTypeError(f"must be a whole number {limits}, not {shown(text)!r}.")
+        return number
 
     return parse
+
+
+def check_output(flag: str, path: str | os.PathLike) -> None:
+    """Tries whether a file, whose folder need not exist, can be written; leaves all as it is.
+
+    Raises:
+      UsageError: it cannot be, or it is something else than a file.
+    """
+    path = Path(path)
+    try:
+        if not path.name or os.path.lexists(path) and not path.is_file():
+            raise UsageError(f"{flag} {shown(str(path))!r} is no file: give the name of one, or a new one.")
+        if path.exists():
+            with open(path, "r+b"):
+                return
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        with tempfile.TemporaryDirectory(dir=folder) as trial:
+            Path(trial, path.name).touch()
+    except OSError as error:
+        raise UsageError(
+            f"{flag} {shown(str(path))!r} cannot be written: {error.strerror}. Give another one."
+        ) from error
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -9,11 +9,10 @@ for seed, environment and length are one group. Runs may still be going on. The 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.commands.flags import Parser
+from agents.commands.flags import Parser, check_output
 from agents.errors import RunFolderError, UsageError, local_path
 
 
@@ -37,17 +36,13 @@ def main(command_line: Sequence[str]) -> int:
     except ImportError as error:
         raise UsageError(f'The report needs {error.name}: pip install "rbs-tf[plots]"') from error
     output = Path(options.output)
-    csv_dir = output.with_name(output.stem + "_csv")
     if output.is_dir():
         raise UsageError(
             f"--output={output} is a folder: give a file in it, {output / 'report.html'} for one."
         )
-    try:  # before anything is computed
-        csv_dir.mkdir(parents=True, exist_ok=True)
-        for path in (output.parent, csv_dir):
-            tempfile.TemporaryFile(dir=path).close()
-    except OSError as error:
-        raise UsageError(f"Cannot write to {output}: {error.strerror}. Give another --output.") from error
+    check_output("--output", output)  # before anything is computed
+    csv_dir = output.with_name(output.stem + "_csv")
+    check_output("--output", csv_dir / "episodes.csv")
 
     found, over_updates, left_out = [], [], []
     for folder in runs.find(options.folders):
@@ -80,6 +75,7 @@ def main(command_line: Sequence[str]) -> int:
     if beside:
         curves = numbers.curves(groups.make(beside, other))
         tables = {**tables, **{f"{name}_over_{other}": table for name, table in curves.items()}}
+    csv_dir.mkdir(parents=True, exist_ok=True)
     output.write_text(page.write(study, tables, options.title), encoding="utf-8")
     for name, table in tables.items():
         if not table.empty:

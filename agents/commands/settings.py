@@ -27,8 +27,11 @@ def declared() -> dict[str, Declared]:
     }
 
 
-def check() -> None:
+def check(recorded: bool = False) -> None:
     """Checks everything that is bound now; configurables of other people's modules are theirs to check.
+
+    Args:
+      recorded: by a run, whose version of this program may have had settings that are none today: they are left out.
 
     Raises:
       UsageError: the first setting that does not fit, or that is not for a person to set.
@@ -36,6 +39,8 @@ def check() -> None:
     known = declared()
     for name, value in configuration.bound():
         if name not in known:
+            if recorded:
+                continue
             raise UsageError(f"{name} is not for a configuration to set. {nearest(name, known)}")
         if not known[name].fits(value):
             raise UsageError(refusal(name, value, known[name]))

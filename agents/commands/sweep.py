@@ -16,6 +16,7 @@ import ast
 import contextlib
 import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -33,10 +34,14 @@ from agents.storage.run_folder import FINISHED, REPOSITORY
 
 Check = Callable[[Sequence[Sequence[str]], Sequence[Path]], list[int]]
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
+MOST_RUNS = 10_000
 RESOURCES = {"num_cpus": 1, "num_gpus": 0}  # of a run that Ray places
 SEARCH: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what each is, in words and as a rule
     "search": (f"one of {', '.join(map(repr, search.SAMPLERS))}", search.SAMPLERS.__contains__),
-    "trials": ("a whole number of at least 1", lambda value: type(value) is int and value > 0),
+    "trials": (
+        f"a whole number from 1 to {MOST_RUNS:,}",
+        lambda value: type(value) is int and 0 < value <= MOST_RUNS,
+    ),
     "maximise": (f"one of {', '.join(map(repr, search.OUTCOMES))}", search.OUTCOMES.__contains__),
 }
 
@@ -66,6 +71,11 @@ class Sweep(NamedTuple):
           UsageError: two runs are the same, or there is none.
         """
         axes = self.axes | {name: [value] for name, value in (drawn or {}).items()}
+        if (number := math.prod(map(len, axes.values()))) > MOST_RUNS:
+            raise UsageError(
+                f"The sweep asks for {number:,} runs: expected at most {MOST_RUNS:,}. Shorten the lists of "
+                f"{', '.join(sorted(axes, key=lambda name: -len(axes[name]))[:3])}."
+            )
         runs = {}
         # Seeds change slowest: when a third has run, everything has run once.
         names = sorted(axes, key=lambda name: name != "seed")
@@ -93,8 +103,8 @@ def read(file: Path) -> Sweep:
     for line, name, value in _assignments(file):
         if name not in known and "." not in name:
             raise UsageError(f"{file}, line {line}: a sweep has no {name!r}. {nearest(name, known)}")
-        if name in RESOURCES and not isinstance(value, int | float):
-            raise UsageError(f"{file}, line {line}: {name} is a number.")
+        if name in RESOURCES and (type(value) not in (int, float) or not 0 <= value <= 1e6):
+            raise UsageError(f"{file}, line {line}: {name} is a number from 0 to 1,000,000.")
         if name in SEARCH and not SEARCH[name][1](value):
             raise UsageError(f"{file}, line {line}: {name} is {SEARCH[name][0]}.")
         said[name] = value
@@ -123,9 +133,13 @@ def _assignments(file: Path) -> Iterator[tuple[int, str, Any]]:
             (target,) = statement.targets
             call = isinstance(statement.value, ast.Call)
             value = (search.Range.parse if call else ast.literal_eval)(statement.value)  # type: ignore[arg-type]
+            if not isinstance(target, ast.Name | ast.Attribute):
+                raise ValueError
             yield line, ast.unparse(target), value
     except search.RangeError as error:
         raise UsageError(f"{file}, line {line}: {error}") from error
+    except (RecursionError, MemoryError) as error:
+        raise UsageError(f"{file}: something is nested too deep; {expected}") from error
     except (SyntaxError, TypeError, ValueError) as error:
         raise UsageError(f"{file}, line {getattr(error, 'lineno', None) or line}: {expected}") from error
 

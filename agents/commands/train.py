@@ -21,13 +21,23 @@ from typing import Any
 import gin
 
 from agents.commands import configuration, settings
-from agents.commands.configuration import parameter, parse, training_parameter, without_gin_trail
+from agents.commands.configuration import parameter, parse, training_parameter
 from agents.commands.flags import Parser, count, nearest
 from agents.commands.sweep import finished
-from agents.errors import EnvironmentFault, RunFolderError, UsageError, local_path
+from agents.errors import (
+    KNOWN,
+    EnvironmentFault,
+    RunFolderError,
+    UsageError,
+    brief,
+    local_path,
+    shown,
+    without_gin_trail,
+)
 from agents.monitoring import weights_and_biases
-from agents.running.startup import VERBOSE, in_environment, native_messages_in, verbose
+from agents.running.startup import VERBOSE, check_variables, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
+from rbs_tf.errors import described
 
 CONFIGS = run_folder.REPOSITORY / "configs"
 
@@ -78,6 +88,7 @@ def main(
     argv = sys.argv[1:] if argv is None else list(argv)
     started, this_call = False, contextlib.ExitStack()
     try:
+        check_variables()
         options = _options(argv, configs)
         if options.verbose:
             this_call.enter_context(in_environment({VERBOSE: "1"}))
@@ -143,12 +154,10 @@ def main(
 
 def _failed(error: Exception, started: bool) -> int:
     """Says what went wrong, in a sentence if it is known to happen; returns the exit code."""
-    known = isinstance(
-        error, UsageError | RunFolderError | EnvironmentFault | FloatingPointError | TimeoutError
-    )
+    known = isinstance(error, KNOWN)
     if not known or verbose():
         traceback.print_exception(error)
-    words = without_gin_trail(error)
+    words = brief(error) if isinstance(error, OSError | MemoryError) else brief(without_gin_trail(error))
     if not known:
         words = (
             f"This is a bug of rbs_tf, not of yours: {type(error).__name__}: {words}\nPlease report it with the lines "
@@ -220,7 +229,9 @@ def check_configuration(
     for option, folder in zip(options, folders, strict=True):
         _configure(option, configs)
         bound = {
-            name: value for name, value in configuration.bound() if name.startswith("environments.make.")
+            name: value
+            for name, value in configuration.bound()
+            if name not in ("train.seed", "train.updates")
         }
         environment = training_parameter("env"), repr(bound)
         if environment not in checked:
@@ -322,9 +333,9 @@ def _arguments(text: str) -> dict[str, Any]:
         call = ast.parse(f"dict({text})", mode="eval").body
         assert isinstance(call, ast.Call) and not call.args
         return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError, AssertionError) as error:
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError) as error:
         raise argparse.ArgumentTypeError(
-            f"expected NAME=VALUE, ... with values as Python writes them, got {text}. Write for example: "
+            f"expected NAME=VALUE, ... with values as Python writes them, got {shown(text)}. Write for example: "
             "--env_kwargs='is_slippery=False, map_name=\"8x8\"'"
         ) from error
 
@@ -418,10 +429,26 @@ def _check_environment(name: str, only_name: bool = False, **options: Any) -> No
                 return environments.check_name(name)
             with contextlib.closing(environments.make(name, **options)) as environment:
                 _ = environment.num_actions  # a ValueError for actions that cannot be counted
+                if "train" in dict(configuration.ours()) and not options:
+                    _check_sizes(environment)
+        except UsageError:
+            raise
         except (ValueError, ImportError, EnvironmentFault, gymnasium.error.Error) as error:
             raise UsageError(str(error)) from error
         except (Exception, SystemExit) as error:
-            raise UsageError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
+            raise UsageError(f"{shown(name)} cannot be made: {described(error)}") from error
+
+
+def _check_sizes(environment: Any) -> None:
+    """Builds what the configuration names, without memory: nothing of what may go wrong there leaves a run folder."""
+    from agents.workers import sizes
+    from agents.workers.settings import Settings
+
+    try:
+        settings = Settings.configured()
+    except (Exception, SystemExit) as error:
+        raise UsageError(without_gin_trail(UsageError(configuration.of_gin(error, "")))) from error
+    sizes.check(settings, environment)
 
 
 def _default_root_dir(config: str, scaling: str | None) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from agents.commands.flags import check_output
 from agents.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,10 +40,11 @@ def check_file(path: str | os.PathLike) -> None:
             f'--video={path}: MP4 needs imageio-ffmpeg: pip install "rbs-tf[video]". '
             f"Or write --video={path.with_suffix('.gif')}."
         )
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+    if not path.parent.is_dir():
         raise UsageError(
             f"--video={path} cannot be written: give a file in a folder that exists and is yours."
         )
+    check_output("--video", path)
 
 
 class Moment(NamedTuple):

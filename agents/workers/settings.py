@@ -13,14 +13,14 @@ from agents.heads import Heads
 from agents.replay.replay import ReplaySettings
 from agents.targets import SequenceShape
 from rbs_tf.scalings import ReturnBasedScaling, Scaling
-from rbs_tf.settings import Setting, configurable
+from rbs_tf.settings import Setting, configurable, is_factory
 
 _ENV = Setting(
     kind="the name of an environment", fits=lambda name: isinstance(name, str) and name != "", example="pong"
 )
 _UPDATES = Setting("updates in total", least=0, example=10_000, paper="200,000")
 _STEPS = Setting("environment steps", least=1, example=1_000_000)
-_PACE = Setting("environment steps", above=0, example=4)
+_PACE = Setting("environment steps", least=1e-3, example=4)
 _AT_ENDS = Setting("updates; 0: at the end alone", least=0)
 _SUMMARIES = Setting("updates; 0: never", least=0)
 _ROUNDS = Setting("episodes of each environment", least=0)
@@ -28,7 +28,7 @@ _STICKY = Setting(least=0, most=1, example=0.25)
 
 
 def _makes_a_scaling(value: Any) -> bool:
-    return issubclass(value, Scaling) if isinstance(value, type) else callable(value)
+    return issubclass(value, Scaling) if isinstance(value, type) else is_factory(value)
 
 
 _SCALING = Setting(kind="a scaling", fits=_makes_a_scaling, example="@scalings.return_based")

@@ -14,7 +14,7 @@ from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
 from rbs_tf.environments.copies import Copies
-from rbs_tf.environments.wrappers import shown
+from rbs_tf.environments.wrappers import MOST_STATES, shown
 from rbs_tf.errors import described
 
 
@@ -232,6 +232,8 @@ def _checked_spaces(
     parts: list[Any]
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
         raise ValueError(f"{name}: expected a Discrete or Box action space, got {shown(actions)}")
+    if isinstance(actions, gymnasium.spaces.Discrete) and actions.n.item() > MOST_STATES:
+        raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {shown(actions)}")
     parts = [observations]
     if isinstance(observations, gymnasium.spaces.Dict):
         parts = list(observations.spaces.values())

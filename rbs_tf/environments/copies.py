@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,8 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rbs_tf.environments.wrappers import shown
-from rbs_tf.errors import EnvironmentFault, Unsuitable, described
+from rbs_tf.environments.wrappers import part_of, shown
+from rbs_tf.errors import EnvironmentFault, Unsuitable, described, let_interrupts_through, told
+from rbs_tf.returns import real_numbers, unmasked
 
 _TODAYS_API = (
     "Gymnasium calls reset(seed=..., options=...), which gives (observation, info), and step(action), which gives"
@@ -55,10 +58,12 @@ class Copies(gymnasium.vector.VectorEnv):
         try:
             env = make_one()
             self.envs.append(env)
+            _check_output()
             _check_reset(env)
         except Unsuitable as error:
             raise Unsuitable(f"{self._name}: {error}") from error
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            let_interrupts_through(error)
             which = self._where(index) if self.num_envs > 1 else self._name
             raise EnvironmentFault(f"{which} cannot be made: {described(error)}") from error
 
@@ -77,7 +82,8 @@ class Copies(gymnasium.vector.VectorEnv):
             )
         except Unsuitable as error:
             raise Unsuitable(f"{self._name}: {error}") from error
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            let_interrupts_through(error)
             raise EnvironmentFault(f"{self._name}: its spaces or metadata: {described(error)}") from error
         self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.NEXT_STEP
 
@@ -90,8 +96,10 @@ class Copies(gymnasium.vector.VectorEnv):
         for index, (env, own) in enumerate(zip(self.envs, seeds, strict=True)):
             try:
                 observation, _ = env.reset(seed=own, options=options)
+                _check_output()
                 _put(observations, index, observation)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                let_interrupts_through(error)
                 raise self._fault(index, error) from error
         self._ended = np.zeros(self.num_envs, bool)
         return observations, {}
@@ -104,10 +112,13 @@ class Copies(gymnasium.vector.VectorEnv):
                 if self._ended[index]:
                     observation, _ = env.reset()
                 else:
-                    observation, reward, terminated[index], truncated[index], _ = env.step(action)
-                    rewards[index] = np.asarray(reward, float).item()
+                    observation, reward, ended, cut, _ = env.step(action)
+                    rewards[index] = _number("the reward", reward)
+                    terminated[index], truncated[index] = _flag("terminated", ended), _flag("truncated", cut)
                 _put(observations, index, observation)
-            except (Exception, SystemExit) as error:
+                _check_output()
+            except BaseException as error:
+                let_interrupts_through(error)
                 raise self._fault(index, error) from error
         self._ended = terminated | truncated
         return observations, rewards, terminated, truncated, {}
@@ -117,7 +128,8 @@ class Copies(gymnasium.vector.VectorEnv):
         for index, env in enumerate(self.envs):
             try:
                 env.close()
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                let_interrupts_through(error)
                 log.warning(f"{self._where(index)} cannot be closed: {described(error)}")
 
     def _room(self) -> Any:
@@ -147,16 +159,46 @@ def _check_reset(env: Any) -> None:
         env = env.env if isinstance(env, gymnasium.Wrapper) else None
 
 
-def _put(observations: Any, index: int, observation: Any) -> None:
+def _check_output() -> None:
+    """Refuses what has closed the program's output, and lets the program go on without one."""
+    if sys.stdout is not None and sys.stdout.closed:
+        sys.stdout = None  # type: ignore[assignment]  # print() says nothing then
+        raise ValueError("it has closed sys.stdout, which is not its own")
+
+
+def _number(what: str, value: Any) -> float:
+    """The value of one real number: of an array, too, that holds nothing else."""
+    try:
+        if isinstance(value, float | int):  # at once: this is in every step
+            return float(value)
+        return float(real_numbers(what, value).item())
+    except (ValueError, OverflowError) as error:  # `item` is of one number only
+        raise ValueError(f"{what} is {told(value)}: expected a number that float64 holds") from error
+
+
+def _flag(what: str, value: Any) -> bool:
+    """The value of something that is True or False, or 1 or 0."""
+    if value is True or value is False:
+        return value
+    with contextlib.suppress(ValueError):
+        if (number := _number(what, value)) in (0.0, 1.0):
+            return bool(number)
+    raise ValueError(f"{what} is {told(value)}: expected True or False")
+
+
+def _put(observations: Any, index: int, observation: Any, of: str = "") -> None:
     """Copies the observation of a copy to its place; NumPy would stretch one of another shape."""
     if isinstance(observations, dict):
         for name, room in observations.items():
-            _put(room, index, observation[name])
+            _put(room, index, part_of(observation, name), f" {name!r}")
         return
+    unmasked("an observation", observation)
     array, room = np.asarray(observation), observations[index]
+    if observation is None:
+        raise ValueError(f"an observation{of} is None, and its space says {room.dtype} {room.shape}")
     if array.shape != room.shape or not np.can_cast(array.dtype, room.dtype, "same_kind"):
         raise ValueError(
-            f"an observation is {array.dtype} {array.shape}, and its space says {room.dtype} {room.shape}"
+            f"an observation{of} is {array.dtype} {array.shape}, and its space says {room.dtype} {room.shape}"
         )
     observations[index] = array
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 
+_LARGEST = 100_000_000  # bytes of an Atari observation
 _PIXELS = Setting("pixels", least=1, most=4096, example=84)
 _ARGUMENTS = Setting(
     kind="a dictionary of arguments by their names",
@@ -113,6 +114,12 @@ def make(
     if of_atari and name not in names.ATARI_GAMES:
         raise ValueError(
             f"{', '.join(of_atari)}: for Atari's plain names (pong), which {name!r} is not; leave them at None"
+        )
+    pixels = (img_height or 210) * (img_width or 160) * (stack_num or 1) * (1 if grayscale else 3)
+    if name in names.ATARI_GAMES and pixels > _LARGEST:
+        raise ValueError(
+            f"img_height, img_width and stack_num make observations of {pixels / 1e6:,.0f} MB: expected at most "
+            f"{_LARGEST / 1e6:,.0f} MB each. Write for example environments.make.stack_num = 4"
         )
     vector_env: gymnasium.vector.VectorEnv
     life_lost = None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rbs_tf.errors import Unsuitable
+from rbs_tf.errors import Unsuitable, told
 
 MOST_STATES = 10_000  # of one number: a larger one makes a vector that no torso is meant for
 
@@ -32,7 +32,7 @@ class FlatObservation(gymnasium.ObservationWrapper):
         self.observation_space = _flat_space(env.observation_space)
 
     def observation(self, observation: Any) -> np.ndarray:
-        return np.asarray(spaces.flatten(self.env.observation_space, observation), np.float32)
+        return np.asarray(_flattened(self.env.observation_space, observation), np.float32)
 
 
 class PartsObservation(gymnasium.ObservationWrapper):
@@ -65,11 +65,49 @@ class PartsObservation(gymnasium.ObservationWrapper):
     def observation(self, observation: Any) -> dict[str, Any]:
         found = {}
         for name, (path, part) in self._parts.items():
-            value = functools.reduce(lambda value, key: value[key], path, observation)
+            value = functools.reduce(part_of, path, observation)
             if not isinstance(part, spaces.Box):
-                value = spaces.flatten(part, value)
+                value = _flattened(part, value)
+            elif name in self._transposed:
+                _check_states(part, value)
             found[name] = _CHANNELS_LAST(value) if name in self._transposed else value
         return found
+
+
+def _flattened(space: spaces.Space, observation: Any) -> Any:
+    """`spaces.flatten`, of states that the space has: NumPy would count those below the first from the end."""
+    _check_states(space, observation)
+    return spaces.flatten(space, observation)
+
+
+def _check_states(space: spaces.Space, value: Any) -> None:
+    if isinstance(space, spaces.Dict):
+        for name, part in space.spaces.items():
+            _check_states(part, part_of(value, name))
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
+            raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
+        for part, each in zip(space.spaces, value, strict=True):
+            _check_states(part, each)
+    elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        counts: Any = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        states = np.asarray(value)
+        fits = states.size == 1 if isinstance(space, spaces.Discrete) else states.shape == space.shape
+        fits = fits and states.dtype.kind in "biu"
+        first = getattr(space, "start", 0)  # older MultiDiscretes have none
+        if not fits or np.any(states < first) or np.any(states - first >= counts):
+            raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
+    elif np.shape(value) != space.shape:
+        raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
+
+
+def part_of(observation: Any, name: str) -> Any:
+    """What stands in an observation under a name."""
+    if not isinstance(observation, Mapping):
+        raise ValueError(f"an observation is {told(observation)}: expected a dictionary with {name!r}")
+    if name not in observation:
+        raise ValueError(f"an observation has no {name!r}: expected all that its space names")
+    return observation[name]
 
 
 def channels_last(env: gymnasium.Env, channels_first: bool | None) -> gymnasium.Env:

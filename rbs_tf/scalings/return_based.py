@@ -42,7 +42,7 @@ class ReturnBasedScaling(Scaling):
         sigma_v: float = 1e-2,
         target_network_term: Annotated[bool, Setting()] = False,
         value_bias: Annotated[bool, Setting()] = False,
-        half_life: Annotated[float | None, Setting("environment steps", above=0, example=1e6)] = None,
+        half_life: Annotated[float | None, Setting("environment steps", least=1, example=1e6)] = None,
     ):
         super().__init__(num_heads)
         self.layer = ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)

@@ -388,7 +388,7 @@ def test_values_of_one_environment_are_single_numbers():
         with pytest.raises(ValueError, match=f"^{name} must have one value; got") as refused:
             CollectReturns(Answers(*answer), seen, 0.9).step(0)
         assert "\n" not in str(refused.value) and not seen.portions
-    with pytest.raises(ValueError, match="reward is None at step 0"):
+    with pytest.raises(ValueError, match="reward must have one value; got None"):
         CollectReturns(Answers(None, False, False), Sum(), 0.9).step(0)
 
 

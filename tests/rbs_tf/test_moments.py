@@ -1,8 +1,10 @@
 """Statistics of steps and returns, and how they merge."""
 
+import copy
 import dataclasses
 import functools
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -111,8 +113,8 @@ def test_a_large_mean_does_not_drown_the_spread():
 
 @given(moments())
 def test_arrays_and_pickles_lead_back(a):
-    for copy in (ReturnMoments.from_array(a.to_array()), pickle.loads(pickle.dumps(a))):
-        np.testing.assert_array_equal(copy.to_array(), a.to_array())
+    for again in (ReturnMoments.from_array(a.to_array()), pickle.loads(pickle.dumps(a))):
+        np.testing.assert_array_equal(again.to_array(), a.to_array())
     assert a.to_array().shape == (8, 2)
 
 
@@ -149,6 +151,64 @@ def test_what_is_not_finite_and_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=complaint):
             build()
+
+
+def test_copies_are_as_read_only_and_as_checked_as_what_was_copied():
+    whole = ReturnMoments.from_array(np.arange(16.0).reshape(8, 2))
+    for copied in (pickle.loads(pickle.dumps(whole)), copy.copy(whole), copy.deepcopy(whole)):
+        assert not any(values.flags.writeable for values in copied)
+    state = whole.__getstate__() if hasattr(whole, "__getstate__") else dict(vars(whole))
+    with pytest.raises(ValueError, match="count must be at least 0; got -1.0 for head 1"):
+        ReturnMoments.empty(2).__setstate__({**state, "count": np.array([1.0, -1.0])})
+
+
+def test_moments_that_there_cannot_be_are_refused():
+    rows = np.ones((8, 2))
+    for field, name in enumerate(field.name for field in dataclasses.fields(ReturnMoments)):
+        below = rows.copy()
+        below[field, 1] = -1e-9
+        if name.endswith("mean"):
+            assert ReturnMoments.from_array(below).to_array()[field, 1] == -1e-9
+        else:
+            with pytest.raises(ValueError, match=f"{name} must be at least 0; got -1e-09 for head 1"):
+                ReturnMoments.from_array(below)
+        for wrong, words in (
+            (np.array(["2020-01-01"] * 2, "datetime64[D]"), "must be real numbers; got datetime64"),
+            (np.array(["1", "2"]), "must be real numbers; got <U1"),
+            (np.ones(2) * 1j, "must be real numbers; got complex128"),
+            (np.array([None, 1.0]), "must be real numbers; got object"),
+            ([10**400, 1], "must be real numbers that float64 holds"),
+            (np.ma.masked_array([1.0, 2.0], [0, 1]), "is a masked array"),
+            (1.0, r"must be \[H\], one number per head"),
+            (None, "must be real numbers"),
+        ):
+            with pytest.raises(ValueError, match=f"{name} {words}"):
+                ReturnMoments(*rows[:field], wrong, *rows[field + 1 :])
+    huge = np.ones((8, 1))
+    huge[[4, 7]] = 1e200  # V[gamma] E[G^2]
+    with pytest.raises(ValueError, match="finite sigma; that of head 0"):
+        ReturnMoments.from_array(huge)
+    with pytest.raises(ValueError, match="moments is a masked array"):
+        ReturnMoments.from_array(np.ma.masked_array(rows, rows > 0))
+
+
+def test_what_is_no_number_and_what_is_masked_is_never_read():
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    for wrong, words in (
+        (masked, "is a masked array, whose mask would be lost"),
+        (["1", "2"], "must be real numbers; got <U1"),
+        (np.array([0, 1], "timedelta64[s]"), "must be real numbers; got timedelta64"),
+        ([10**400, 0], "must be real numbers that float64 holds"),
+        ([[1.0], [1.0, 2.0]], "must be real numbers"),
+    ):
+        for build in (
+            lambda wrong=wrong: ReturnMoments.from_steps(wrong, [1.0, 0.0]),
+            lambda wrong=wrong: ReturnMoments.from_returns(wrong),
+            lambda wrong=wrong: discounted_returns(wrong, [1.0, 0.0]),
+        ):
+            with pytest.raises(ValueError, match=f"(rewards|returns) {words}"):
+                build()
+    assert ReturnMoments.from_returns([Fraction(1, 2), 1]).return_mean == 0.75
 
 
 @pytest.mark.parametrize("field", range(8))

@@ -3,12 +3,13 @@
 import functools
 import logging
 
+import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rbs_tf
-from rbs_tf import ReturnMoments, ReturnScaling, discounted_returns
+from rbs_tf import CollectReturns, ReturnMoments, ReturnScaling, Scale, batch_sigma, discounted_returns
 
 
 def episodes(offset=5.0, seed=0):
@@ -340,3 +341,52 @@ def test_a_floor_of_the_first_errors_size_keeps_a_head_of_constant_rewards_from_
     fitting_share, fitting_errors = learned([1.0, 1e-2, 1e-2])
     assert share[0] > 0.99 and fitting_share[0] < 0.2
     assert (fitting_errors < 0.2).all() and not (errors[1:] < 2 * fitting_errors[1:]).any()  # they are NaN
+
+
+@pytest.mark.parametrize("make", [Scale, ReturnScaling])
+def test_what_is_no_number_of_heads_and_no_floor_is_refused(make):
+    for num_heads in (True, False, np.True_, 0, 2.0, "2", None, np.ones(1, int)):
+        with pytest.raises((ValueError, TypeError), match="num_heads must be a whole number"):
+            make(num_heads=num_heads)
+    masked = np.ma.masked_array([0.1, 0.2], [0, 1])
+    for sigma_v in (
+        True,
+        "0.1",
+        [True, False],
+        ["0.1", "0.2"],
+        masked,
+        None,
+        1j,
+        10**400,
+        {},
+        np.datetime64("2020"),
+    ):
+        with pytest.raises(ValueError, match="sigma_v (must be|is a masked)"):
+            make(num_heads=2, sigma_v=sigma_v)
+    assert np.all(make(num_heads=np.int64(2), sigma_v=[1, 2]).sigma_v == [1, 2])
+
+
+def test_the_layer_reads_no_masked_array_without_its_mask():
+    layer, plain = ReturnScaling(), np.ones(2)
+    masked = np.ma.masked_array(plain, [0, 1])
+    for call in (
+        lambda: layer.update_state(masked, plain),
+        lambda: layer.update_state(plain, masked),
+        lambda: layer.update_state(plain, plain, masked),
+        lambda: layer.update_returns(masked),
+        lambda: layer(masked),
+        lambda: batch_sigma(np.ma.masked_array(np.ones((2, 1, 1))), np.ones((2, 1, 1)), np.ones((2, 1))),
+    ):
+        with pytest.raises(ValueError, match="is a masked array, whose mask would be lost"):
+            call()
+    assert not layer.statistics.numpy().any()
+
+
+def test_what_collects_takes_no_other_gamma_and_no_other_steps():
+    env = gymnasium.make("CartPole-v1")
+    for gamma in (True, "0.9", [True], None, 1j, np.ma.masked_array([0.9], [1])):
+        with pytest.raises(ValueError, match="gamma (must be|is a masked)"):
+            CollectReturns(env, Scale(), gamma)
+    for steps in (True, 2.5, "3", None, np.nan, 0):
+        with pytest.raises(ValueError, match="must be whole numbers of at least 1"):
+            CollectReturns(env, Scale(), 0.9, report_steps=steps)

@@ -196,8 +196,8 @@ def test_what_is_wrong_with_a_search_is_said_before_the_first_run(started, tmp_p
         ("choice((8,), (16, 16))", "choice((8,), 'big')", "MlpTorso.units = 'big': expected"),
         ('"tpe"', '"tep"', "line 4: search is one of 'tpe', 'random'."),
         ('"tpe"', "['tpe', 'random']", "line 4: search is one of 'tpe', 'random'."),
-        ("trials = 3", "trials = 0", "line 5: trials is a whole number of at least 1."),
-        ("trials = 3", "trials = True", "line 5: trials is a whole number of at least 1."),
+        ("trials = 3", "trials = 0", "line 5: trials is a whole number from 1 to 10,000."),
+        ("trials = 3", "trials = True", "line 5: trials is a whole number from 1 to 10,000."),
         (
             "trials = 3",
             "maximise = 'return'",

@@ -7,7 +7,7 @@ import gin
 import pytest
 
 import agents.running.cluster  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration, settings
+from agents.commands import configuration, loading, settings
 from agents.commands.settings import declared
 from agents.commands.train import main
 
@@ -75,6 +75,15 @@ def test_the_list_has_the_default_the_range_and_the_meaning_of_every_setting(cap
     )
 
 
+def test_configurations_of_runs_that_were_trained_before_go_on_working():
+    configs = sorted(loading.PRETRAINED.glob("*/config.gin"))
+    assert configs
+    for config in configs:
+        with configuration.of_its_own():
+            gin.parse_config(configuration.with_names_of_today(config.read_text()))
+            settings.check(recorded=True)
+
+
 def may_fit(hint, value):
     return any(kind in hint for kind in VALUES[value])
 
@@ -115,7 +124,7 @@ def test_what_the_program_sets_itself_cannot_be_bound(refused):
 def test_messages_say_what_is_expected_and_what_to_type(refused):
     for binding, answer in (
         ("train.num_envs = 0", "train.num_envs = 0: expected a whole number of at least 1 (environments)"),
-        ("RecurrentMultiHeadAgent.learning_rate = -1", "expected a number of at least 0"),
+        ("RecurrentMultiHeadAgent.learning_rate = -1", "expected a number from 0 to 100"),
         ("environments.make.stack_num = 0", "expected a whole number from 1 to 256 (frames), or None"),
         ("Replay.backend = 'ring'", "expected one of 'local', 'reverb', or None"),
         ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),

@@ -242,7 +242,7 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command)
         ("--gin_bindings=train.env = %gin.REQUIRED", "train.env set to `%gin.REQUIRED`"),
         ("--root_dir=../repository", "holds something else than a run: configs"),
         ("--root_dir=../repository/configs/base.gin", "base.gin is a file"),
-        (f"--root_dir={'x' * 300}", "cannot be written: File name too long."),
+        (f"--root_dir={'x' * 300}", "cannot be used: File name too long."),
     ):
         said = command.refusal(argument)
         assert answer in said and "<ast." not in said, argument

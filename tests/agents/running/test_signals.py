@@ -1,6 +1,7 @@
 """Signals end a run in order, in processes of their own: which ones, what a second one does, a terminal that closes."""
 
 import contextlib
+import functools
 import os
 import pty
 import signal
@@ -39,7 +40,11 @@ class Started:
         until, self._end = os.pipe()
         command = [*wrapper, sys.executable, "-c", RUN, str(write), str(until)]
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), stream)
-        self.process = subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[write, until], **streams)
+        # Not ignored, as whatever `nohup make test` starts inherits it.
+        listen = functools.partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+        self.process = subprocess.Popen(
+            command, cwd=REPOSITORY, pass_fds=[write, until], preexec_fn=listen, **streams
+        )
         os.close(write)
         os.close(until)
         self._said = os.fdopen(read)

@@ -1,5 +1,10 @@
 """Copies of an environment as people write them: what differs, what fails, and what nobody reads."""
 
+import io
+import os
+import signal
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -92,6 +97,11 @@ class Speechless(Exception):
         raise TypeError("no words")
 
 
+class Silent(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
 def raising(error):
     def fail(*_, **__):
         raise error
@@ -108,16 +118,121 @@ def raising(error):
         (ImportError("libGL.so"), "ImportError: libGL.so"),
         (Speechless(), "Speechless: its message cannot be shown"),
         (gymnasium.error.DependencyNotInstalled("mujoco"), "DependencyNotInstalled: mujoco"),
+        (GeneratorExit("over"), "GeneratorExit: over"),
+        (KeyboardInterrupt("mine"), "KeyboardInterrupt: mine"),
+        (KeyError("line\n" * 200 + "last"), "last'"),
+        (Silent(), "Silent: its message cannot be shown"),
     ],
 )
 def test_whatever_a_copy_does_is_named_with_it_and_the_others_are_closed(error, words):
     first = Plain()
-    assert refused(lambda: first, raising(error)) == f"Mine-v0, copy 2 of 2 cannot be made: {words}"
+    said = refused(lambda: first, raising(error))
+    assert (
+        said.startswith("Mine-v0, copy 2 of 2 cannot be made: ") and said.endswith(words) and len(said) < 400
+    )
     assert first.closed
     for method in ("reset", "step"):
         assert words in refused(Plain, Plain, with_spaces(**{method: raising(error)}))
     for described in ("observation_space", "action_space", "metadata"):
         assert words in refused(with_spaces(**{described: property(raising(error))}))
+
+
+def test_a_persons_interrupt_goes_through():
+    def interrupted(*_, **__):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+    for method in ("reset", "step"):
+        with pytest.raises(KeyboardInterrupt):
+            played(with_spaces(**{method: interrupted}))
+
+
+def test_one_that_closes_the_output_is_named(monkeypatch):
+    def closing(self, *_, **__):
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+        sys.stdout.close()
+        return (self.shown, 0.0, False, False, {})[:: 1 if _ else 4]
+
+    for method in ("reset", "step", "__init__"):
+        monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+        makes = with_spaces(**{method: closing})
+        if method == "__init__":
+            makes = lambda: closing(Plain()) and Plain()  # noqa: E731
+        assert "it has closed sys.stdout" in refused(makes)
+        assert sys.stdout is None
+
+
+def test_rewards_and_ends_of_the_wrong_kind_are_named():
+    def gives(*answer):
+        return with_spaces(step=lambda self, action: (self.shown, *answer, {}))
+
+    for reward, words in (
+        (None, "the reward is None, of type NoneType"),
+        ("12", "the reward is '12', of type str"),
+        ({"a": 1}, "the reward is {'a': 1}, of type dict"),
+        (np.ones(2), "the reward is array([1., 1.]), of type ndarray"),
+        (10**400, "of type int: expected a number that float64 holds"),
+        (1 + 2j, "the reward is (1+2j), of type complex"),
+        (np.datetime64("2020-01-01"), "of type datetime64"),
+        (np.ma.masked_array([1.0], [True]), "of type MaskedArray"),
+        (b"1", "the reward is b'1', of type bytes"),
+    ):
+        said = refused(gives(reward, False, False))
+        assert words in said and "copy 1 of 1" in said, said
+    for end in (None, "yes", 0.5, np.nan, [True, False], 2, {}, np.zeros(0)):
+        for ends, name in (((end, False), "terminated"), ((False, end), "truncated")):
+            said = refused(gives(1.0, *ends))
+            assert f"{name} is {end!r}" in said and "expected True or False" in said, said
+    for reward, end in (
+        (1, 1),
+        (True, np.True_),
+        (np.float32(1), np.ones(1)),
+        (np.ones((1, 1)), 0),
+        ([1.0], 0.0),
+    ):
+        assert played(gives(reward, end, False), steps=1)[0].reward == 1
+
+
+def test_observations_of_the_wrong_kind_are_named():
+    of_dict = spaces.Dict(image=spaces.Box(0, 255, (6, 5, 2), np.uint8), number=spaces.Discrete(3, start=1))
+
+    def make(space, shown):
+        env = with_spaces(observation_space=space, shown=shown)()
+        return PartsObservation(env, None) if isinstance(space, spaces.Dict) else FlatObservation(env)
+
+    image = np.zeros((6, 5, 2), np.uint8)
+    for space, shown, words in (
+        (
+            spaces.Discrete(3, start=2),
+            1,
+            "an observation is 1, of type int, and its space says Discrete(3, start=2)",
+        ),
+        (spaces.Discrete(3), -1, "and its space says Discrete(3)"),
+        (spaces.Discrete(3), 3, "and its space says Discrete(3)"),
+        (spaces.Discrete(3), 1.0, "an observation is 1.0, of type float"),
+        (spaces.Discrete(3), None, "an observation is None"),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), "an observation is array([1, 3])"),
+        (spaces.MultiDiscrete([2, 3]), np.array([-1, 0]), "an observation is array([-1, 0])"),
+        (spaces.MultiBinary(3), [1, 0], "an observation is [1, 0]"),
+        (spaces.Tuple([spaces.Discrete(2)] * 2), (1,), "an observation is (1,)"),
+        (spaces.Tuple([spaces.Discrete(2)] * 2), 3, "an observation is 3"),
+        (of_dict, {"image": image}, "an observation has no 'number'"),
+        (of_dict, {"image": image, "number": 0}, "an observation is 0"),
+        (of_dict, {"image": None, "number": 1}, "an observation 'image' is None"),
+        (of_dict, {"image": image[:1], "number": 1}, "an observation 'image' is uint8 (1, 5, 2)"),
+        (of_dict, None, "an observation is None"),
+        (of_dict, [image, 1], "expected a dictionary with 'image'"),
+    ):
+        said = refused(lambda space=space, shown=shown: make(space, shown))
+        assert words in said, (space, said)
+    for space, shown in (
+        (spaces.Discrete(2), True),
+        (spaces.Discrete(3, start=-1), -1),
+        (spaces.MultiBinary(2), [1, 0]),
+    ):
+        assert played(lambda space=space, shown=shown: make(space, shown), steps=1)[0].observation.sum() == 1
+    assert "is a masked array" in refused(with_spaces(shown=np.ma.masked_array(np.zeros(3), [0, 1, 0])))
 
 
 def test_one_that_cannot_be_closed_keeps_neither_the_others_nor_a_run_from_its_end(caplog):

@@ -1,0 +1,111 @@
+"""What settings take in memory, estimated before anything of that size is made."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import gin
+import numpy as np
+import tensorflow as tf
+from tf_agents.environments import py_environment
+
+from agents.errors import UsageError, without_gin_trail
+from agents.replay.memory import available_memory
+from agents.targets import SequenceShape
+from agents.workers import build
+from agents.workers.settings import Settings, Training
+from networks.recurrent_q_network import RecurrentQNetwork
+from networks.torsos import MlpTorso
+from rbs_tf.errors import described
+from rbs_tf.settings import settings_of
+
+_COPIES = 5  # of the weights while the agent learns: two networks, a gradient, Adam's two moments
+_ENVIRONMENT = 1000  # bytes of a copy at least, whatever it is
+
+
+class Part(NamedTuple):
+    """Something that takes memory: at least so many bytes, by these settings."""
+
+    what: str
+    bytes: int
+    settings: dict[str, int]
+
+
+def check(settings: Settings, environment: py_environment.PyEnvironment, learns: bool = True) -> None:
+    """Builds the network of one environment without memory for its weights, and adds up what a run takes at least.
+
+    Args:
+      environment: one of the run's.
+      learns: or only acts.
+
+    Raises:
+      UsageError: a part cannot be built, or memory does not hold it; it says what would fit.
+    """
+    free = available_memory()
+    for part in _parts(settings, environment, learns):
+        if part.bytes > free:
+            name = max(part.settings, key=lambda each: part.settings[each] / max(1, _default(each)))
+            fits = float(f"{0.8 * part.settings[name] * free / part.bytes:.1g}")
+            if name.startswith(("RecurrentQNetwork", "MlpTorso")):  # its share is not linear
+                fits = _default(name)
+            instead = f"{name} = {fits:.0f} would fit." if fits >= 1 else "Lower the other sizes, too."
+            raise UsageError(
+                f"{name} = {part.settings[name]}: {part.what} takes at least {part.bytes / 1e9:,.3g} GB, and "
+                f"{free / 1e9:.3g} GB of memory are free. {instead}"
+            )
+
+
+def _parts(settings: Settings, environment: py_environment.PyEnvironment, learns: bool) -> Iterator[Part]:
+    train, shape = settings.train, settings.shape
+    seen = sum(
+        int(np.prod(spec.shape, dtype=object)) * np.dtype(spec.dtype).itemsize
+        for spec in tf.nest.flatten(environment.observation_spec())
+    )
+    if learns:
+        copy, names = seen + _ENVIRONMENT, ("num_envs", "steps_per_round", "batch_size", "eval_envs")
+        envs, steps, batch, eval_envs = ({f"train.{name}": getattr(train, name)} for name in names)
+        window = {f"SequenceShape.{name}": getattr(shape, name) for name in ("length", "burn_in", "n_step")}
+        yield Part("collecting", train.num_envs * (copy + train.steps_per_round * (seen + 32)), envs | steps)
+        yield Part("evaluating", train.eval_envs * copy, eval_envs)
+        yield Part("a batch", train.batch_size * shape.rows * (seen + 32), batch | window)
+    weights = _built(lambda: _weights(settings, environment))
+    network = f"a network of {weights:,} weights for {environment.num_actions:,} actions"
+    yield Part(network, weights * 4 * (_COPIES if learns else 1), _units())
+
+
+def _weights(settings: Settings, environment: py_environment.PyEnvironment) -> int:
+    """How many weights the network has. In a graph of its own, variables have shapes and no memory."""
+    with tf.Graph().as_default():
+        network = build.build_network(settings, environment)
+        network.create_variables()
+        return sum(int(np.prod(variable.shape, dtype=object)) for variable in network.variables)
+
+
+def _built(build: Callable[[], Any]) -> Any:
+    try:
+        return build()
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        why = described(error).split(" In call to configurable")[0]
+        if isinstance(error, ValueError):  # in words of this program's own, around which Keras puts its own
+            why = " ".join(without_gin_trail(error).split()) or why
+        raise UsageError(f"The network or the scaling cannot be built: {why}") from error
+
+
+def _units() -> dict[str, int]:
+    """The layers' units, as gin has them."""
+    names = [f"RecurrentQNetwork.{name}" for name in ("lstm_units", "post_lstm_units", "head_hidden")]
+    found = {name: _default(name) for name in (*names, "MlpTorso.units")}
+    for name in found:
+        with contextlib.suppress(ValueError):  # not bound
+            found[name] = int(np.max(gin.query_parameter(name)))
+    return found
+
+
+def _default(name: str) -> int:
+    owners = {"train": Training, "SequenceShape": SequenceShape, "MlpTorso": MlpTorso}
+    owner, _, parameter = name.partition(".")
+    return int(np.max(settings_of(owners.get(owner, RecurrentQNetwork))[parameter].default))

@@ -1,0 +1,394 @@
+"""Nothing that is given to a command ends in a traceback: settings, flags and paths with all kinds of values.
+
+Of every case only this is asked: an exit code that is not 0, at most six lines, the culprit named, nothing left behind,
+and nothing of the user's touched.
+"""
+
+import itertools
+import os
+
+import gin
+import pytest
+
+import agents.running.cluster  # noqa: F401  registers everything that a configuration may name
+from agents.__main__ import main as other_commands
+from agents.commands.settings import declared
+from agents.commands.train import main as train
+from agents.errors import UsageError, brief
+
+DIGITS, LONG = "9" * 400, "x" * 300
+# Beyond what any setting takes, as a configuration says it: numbers, text, and what lies deep.
+EXTREMES = (
+    *(DIGITS, "-" + DIGITS, "9" * 5000, str(2**63), str(-(2**64)), "1e300", "-1e300", "5e-324", "1e-300"),
+    *(f"'{LONG}'", f"'{LONG}", "'\\udcff'", "'\\x00'", "(" * 300 + "1,", "[" * 90 + "]" * 90, "-" * 3000),
+    *(
+        "{" * 50 + "}" * 50,
+        "{'a': " * 20 + "1" + "}" * 20,
+        f"@{LONG}",
+        f"%{LONG}",
+        "@gin.macro",
+        "@gin.singleton()",
+    ),
+)
+# What any text, dictionary or unlimited number takes.
+FREE = {"environments.make.env_kwargs", "Replay.error_buffer"}
+QUICKSTART = 'include "configs/quickstart.gin"\n'
+
+
+def told(path):
+    """A folder's contents: names, kinds, and what is in files."""
+    found = {}
+    for each in sorted(path.rglob("*")):
+        kind = os.lstat(each).st_mode
+        found[str(each)] = (
+            kind,
+            os.readlink(each) if each.is_symlink() else each.is_file() and each.read_bytes(),
+        )
+    return found
+
+
+@pytest.fixture
+def tried(tmp_path, monkeypatch, capsys):
+    """Calls a command with arguments, and looks at what came of it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+
+    def stopped(root_dir):
+        raise UsageError(f"{root_dir} has started")
+
+    def tried(command, *argv, culprit=""):
+        before = told(tmp_path)
+        argv = [str(each) for each in argv]
+        code = train(argv, run=stopped) if command == "train" else other_commands([command, *argv])
+        gin.clear_config()
+        err = capsys.readouterr().err
+        case = f"{command} {' '.join(argv)}"[:200]
+        assert code in (1, 2), case
+        assert 1 <= len(err.splitlines()) <= 6 and "Traceback" not in err, (case, err)
+        assert any(each in err for each in ([culprit] if isinstance(culprit, str) else culprit)), (case, err)
+        assert told(tmp_path) == before, case
+
+    yield tried
+    gin.clear_config()
+
+
+def settings_and_extremes():
+    cases = itertools.product(declared(), EXTREMES)
+    return [(name, value) for name, value in cases if name not in FREE]
+
+
+def check_settings(tried, cases):
+    for name, value in cases:
+        # Of what does not parse the value is named, of text that fits its owner speaks.
+        named = "" if name == "train.env" or value[:1] in "'([{-@%" or len(value) > 1000 else name
+        tried("train", f"--gin_bindings={name} = {value}", culprit=named)
+
+
+def test_extremes_of_settings(tried):
+    check_settings(tried, settings_and_extremes()[::12])
+
+
+@pytest.mark.slow
+def test_all_extremes_of_all_settings(tried):
+    check_settings(tried, settings_and_extremes())
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """A path of each kind, and a folder that looks like a run's to whoever only looks at names."""
+    folder = tmp_path / "paths"
+    folder.mkdir()
+    (folder / "file").write_text("precious")
+    (folder / "folder").mkdir()
+    (folder / "folder" / "mine.txt").write_text("precious")
+    (folder / "link").symlink_to("file")
+    (folder / "to_folder").symlink_to("folder")
+    (folder / "dangling").symlink_to("nowhere/at/all")
+    (folder / "loop").symlink_to("loop")
+    (folder / "full").symlink_to("/dev/full")
+    os.mkfifo(folder / "pipe")
+    for name in ("file", "link", "loop", "full", "pipe", "folder", "dangling"):
+        for suffix in ("gin", "sweep", "gif"):
+            (folder / f"{name}.{suffix}").symlink_to(name)
+    (run := folder / "run").mkdir()
+    (run / "config.gin").write_text("train.env = 3")
+    (run / "best.npz").write_bytes(b"")
+    return folder
+
+
+PATHS = (
+    *("missing/deep", "file", "file/below", "folder", "link", "to_folder", "dangling", "loop", "loop/below"),
+    *(
+        "full",
+        "pipe",
+        LONG,
+        f"{LONG}/below",
+        "d/" * 2100,
+        "/proc/self/mine",
+        "/sys/mine",
+        "/dev/full",
+        "/dev/null",
+    ),
+    *("/dev/null/x", "gs://bucket/run", "file:/tmp/x", "\udcff", "\x00", ".", "..", "/", ""),
+)
+FLAGS = (
+    *(
+        ("train", "--config={}"),
+        ("train", "--config={}.gin"),
+        ("train", "--scaling={}"),
+        ("train", "--scaling={}.gin"),
+    ),
+    *(("train", "--sweep={}"), ("train", "--sweep={}.sweep"), ("train", "--root_dir={}"), ("play", "{}")),
+    ("train", "--root_dir={}", "--anew"),
+    *(("play", "RUN", "--video={}"), ("play", "RUN", "--video={}.gif"), ("export", "{}", "out")),
+    *(("export", "RUN", "{}"), ("report", "{}"), ("report", "RUN", "--output={}")),
+    *(
+        ("report", "RUN", "--output={}.html"),
+        ("play", "--pretrained={}"),
+        ("train", "--gin_bindings=include '{}'"),
+    ),
+)
+
+
+def flags_and_paths():
+    # A report on everything below a folder is no mistake, and one on this whole machine takes long.
+    return [
+        (flag, path)
+        for flag, path in itertools.product(FLAGS, PATHS)
+        if flag != ("report", "{}") or path != "/"
+    ]
+
+
+def check_paths(tried, paths, cases):
+    for (command, *argv), path in cases:
+        where = path if path[:1] in ("/", "") or ":" in path else f"{paths}/{path}"
+        filled = [each.replace("RUN", f"{paths}/run").replace("{}", where) for each in argv]
+        name = (
+            path.rstrip("/").rpartition("/")[2].encode("ascii", "backslashreplace").decode()[:12].strip(".\0")
+        )
+        tried(command, *filled, culprit=(name, "config.gin", "No run to report on"))
+
+
+def test_kinds_of_paths(tried, paths):
+    check_paths(tried, paths, flags_and_paths()[::7])
+
+
+@pytest.mark.slow
+def test_all_kinds_of_paths_for_every_flag(tried, paths):
+    check_paths(tried, paths, flags_and_paths())
+
+
+MODULES = {
+    "raises_key": "raise KeyError('x')",
+    "raises_assertion": "assert False",
+    "leaves": "raise SystemExit(0)",
+    "leaves_quietly": "import sys; sys.exit()",
+    "is_no_python": "def (",
+    "has_no_end": "def f(): f()\nf()",
+    "has_many_words": "raise ValueError('line\\n' * 500)",
+    "has_no_words": "class E(Exception):\n    def __str__(self): raise KeyError\nraise E",
+    "makes_things": (
+        "import gin, sys\n@gin.configurable\ndef leave(*a, **k): sys.exit(0)\n"
+        "@gin.configurable\ndef fail(*a, **k): raise KeyError('q')\n"
+        "@gin.configurable\ndef forty(*a, **k): return 42\n"
+    ),
+}
+TEXTS = {
+    **{f"imports_{name}": f"import {name}\n{QUICKSTART}" for name in MODULES if name != "makes_things"},
+    **{
+        f"binds_{number}": f"import makes_things\n{QUICKSTART}{setting} = @{value}"
+        for number, (setting, value) in enumerate(
+            itertools.product(
+                ("train.scaling", "RecurrentQNetwork.image_torso", "RecurrentQNetwork.torso"),
+                ("leave", "leave()", "fail", "fail()", "forty", "gin.macro", "gin.constant", "gin.singleton"),
+            )
+        )
+    },
+    "bracket": "train.seed = (1,",
+    "quote": 'train.env = "abc',
+    "three_quotes": 'train.env = """abc',
+    "tab": "train:\n\tseed = 1\n  updates = 3\n",
+    "dedent": "train:\n    seed = 1\n  updates = 3\n",
+    "nothing_but_zeros": "\0\0",
+    "mark": "\ufefftrain.seed = 1",
+    "dollar": "$",
+    "half": "train.",
+    "macro_of_itself": "a = %a\ntrain.seed = %a",
+    "includes_nothing": "include 'nothing.gin'",
+    "includes_a_folder": "include '.'",
+    "includes_a_device": "include '/dev/full'",
+    "includes_too_long": f"include '{LONG}'",
+    "includes_deep": "include 'deep0.gin'",
+    "small_torso": f"{QUICKSTART}RecurrentQNetwork.torso = @networks.dqn_torso",
+}
+
+
+@pytest.fixture
+def check_texts(tried, tmp_path, monkeypatch):
+    folder = tmp_path / "gin"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    for name, text in MODULES.items():
+        (folder / f"{name}.py").write_text(text)
+    for number in range(400):
+        (folder / f"deep{number}.gin").write_text(f"include '{folder}/deep{number + 1}.gin'")
+
+    def check(names):
+        for name in names:
+            file = folder / f"{name}.gin"
+            file.write_text(TEXTS[name].replace("deep0", f"{folder}/deep0"), errors="surrogateescape")
+            elsewhere = name.startswith(("binds", "includes", "macro", "small"))
+            for flag in ("--config", "--scaling")[: 1 if name.startswith("binds") else 2]:
+                tried("train", f"{flag}={file}", culprit="" if elsewhere else name.removeprefix("imports_"))
+
+    return check
+
+
+def test_gin_files_that_cannot_be_read(check_texts):
+    check_texts([name for name in TEXTS if not name.startswith("binds")][::2])
+    check_texts(["binds_0", "binds_1", "binds_5", "binds_11", "imports_leaves", "includes_deep"])
+
+
+@pytest.mark.slow
+def test_all_gin_files_that_cannot_be_read(check_texts):
+    check_texts(TEXTS)
+
+
+def test_a_configuration_that_was_edited(tried, paths):
+    run = paths / "run"
+    edits = [
+        "train.num_envs = 0",
+        "train.seed = (",
+        "x.y = 1",
+        "import nothing_like_it",
+        "train.env = 'pnog'",
+    ]
+    edits += ["train.scaling = @gin.macro", "RecurrentQNetwork.lstm_units = 1000000", "train.seed = %nothing"]
+    edits += [
+        "RecurrentQNetwork.torso = @networks.dqn_torso",
+        "include '/dev/full'",
+        "Heads.pairs = 3",
+        "\ttrain",
+        "hl_gauss.v_min = 'x'",
+    ]
+    for edit, command in itertools.product(edits, (("play",), ("export",))):
+        (run / "config.gin").write_text(f"train.env = 'CartPole-v1'\ntrain.updates = 1\n{edit}\n")
+        tried(*command, run, *["out"][: command[0] == "export"], culprit="config.gin")
+
+
+@pytest.mark.slow
+def test_extremes_of_all_settings_in_a_configuration_that_was_edited(tried, paths):
+    for name, value in settings_and_extremes()[::3]:
+        (paths / "run" / "config.gin").write_text(
+            f"train.env = 'CartPole-v1'\ntrain.updates = 1\n{name} = {value}\n"
+        )
+        tried("play", paths / "run", culprit="config.gin")
+
+
+def test_sizes_beyond_memory_are_refused_with_what_fits(tried):
+    for binding in (
+        *("train.num_envs = 1000000000000000", "train.eval_envs = 1000000000000000"),
+        *("train.steps_per_round = 1000000000000000", "train.batch_size = 1000000000000"),
+        *("SequenceShape.length = 2000000000000000000", "SequenceShape.burn_in = 2000000000000000000"),
+        *("RecurrentQNetwork.lstm_units = 1048576", "SequenceShape.n_step = 2000000000000000000"),
+        *("MlpTorso.units = (1000000, 1000000)",),
+    ):
+        argv = ["--env=CartPole-v1", f"--gin_bindings={binding}"]
+        tried("train", *argv, culprit=binding.replace("(1000000, ", "").rstrip(")"))
+    frames = [f"--gin_bindings=environments.make.{side} = 4096" for side in ("img_height", "img_width")]
+    argv = ["--config=atari", "--env=pong", *frames, "--gin_bindings=environments.make.stack_num = 256"]
+    tried("train", *argv, culprit="stack_num = 4")
+
+
+NUMBERS = (
+    DIGITS,
+    "9" * 5000,
+    "1e30",
+    "-1",
+    "nan",
+    "inf",
+    "0x10",
+    "\u0663",
+    " 1",
+    "1_0",
+    str(2**63),
+    LONG,
+    "\udcff",
+)
+
+
+def test_numbers_of_flags(tried, paths):
+    flags = [("train", "--seed"), ("train", "--updates"), ("train", "--collectors")]
+    flags += [("play", "--episodes"), ("play", "--max_steps"), ("play", "--seed")]
+    for (command, flag), value in itertools.product(flags, NUMBERS):
+        tried(command, *[paths / "run"][: command == "play"], f"{flag}={value}", culprit=flag)
+
+
+SWEEPS = {
+    "product": "\n".join(f"{name} = {list(range(1000))}" for name in ("seed", "updates", "train.num_envs")),
+    "unary": "seed = " + "-" * 100_000 + "1",
+    "deep": "seed = " + "[" * 5000,
+    "power": "seed = 9 ** 9 ** 9",
+    "times": "seed = [0] * 10 ** 9",
+    "digits": f"seed = {DIGITS}",
+    "more_digits": "seed = " + "9" * 5000,
+    "trials": f"search = 'tpe'\ntrials = {DIGITS}",
+    "infinite": "num_cpus = 1e999",
+    "negative": "num_gpus = -1",
+    "flag": "num_gpus = True",
+    "pair": "seed, env = 1, 2",
+    "star": "*seed, = 1",
+    "index": "seed[0] = 1",
+    "range": f"search = 'tpe'\ntrials = 2\nSequenceShape.length = integer(1, {DIGITS})",
+    "zeros": "\0",
+    "other_bytes": "seed = '\udcff'",
+}
+
+
+def test_sweeps_that_have_no_end_or_are_none(tried, tmp_path):
+    for name, text in SWEEPS.items():
+        file = tmp_path / f"{name}.sweep"
+        file.write_text(text, errors="surrogateescape")
+        tried("train", f"--sweep={file}", culprit=(f"{name}.sweep", "seed"))
+
+
+def test_a_variable_of_the_environment_that_means_nothing(tried, monkeypatch):
+    for value in ("no", "true", "2", " 1", LONG):
+        monkeypatch.setenv("RBS_TF_VERBOSE", value)
+        for command in ("train", "doctor", "play"):
+            tried(command, culprit="RBS_TF_VERBOSE")
+
+
+def test_the_disk_and_memory_give_out(monkeypatch, capsys):
+    for error, words in (
+        (OSError(28, "No space left on device", "/data/run"), "/data/run: No space left on device"),
+        (OSError(36, "File name too long", b"\xff"), "\\udcff: File name too long"),
+        (MemoryError(), "not enough memory"),
+        (PermissionError("no"), "no"),
+    ):
+
+        def fails(*_, error=error):
+            raise error
+
+        monkeypatch.setattr("agents.commands.doctor.main", fails)
+        assert other_commands(["doctor"]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_outputs_are_tried_before_anything_is_computed(tried, paths, monkeypatch):
+    def computes(*_, **__):
+        raise AssertionError("computed")
+
+    monkeypatch.setattr("agents.monitoring.report.runs.find", computes)
+    monkeypatch.setattr("agents.Agent.load", computes)
+    for path in ("full", "pipe", "loop", "dangling", "folder", "file/below", LONG):
+        tried("report", paths / "run", f"--output={paths}/{path}", culprit=path[:12])
+        tried("export", paths / "run", paths / path, culprit=path[:12])
+        tried("play", paths / "run", f"--video={paths}/{path}.gif", culprit=path[:12])
+
+
+def test_a_long_message_keeps_its_beginning_and_its_end():
+    lines = brief("\n".join(f"line {number}" for number in range(100))).splitlines()
+    assert lines == ["line 0", "line 1", "line 2", "line 3", "  ... 95 lines more", "line 99"]

@@ -1,0 +1,310 @@
+"""The recipes of docs/recipes and the Dockerfile, with stand-ins for what a cluster brings."""
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agents.commands import train as command_line
+from tests.agents.running.test_embedded import TINY
+from tests.agents.started import DISTRIBUTED, patience
+from tests.source_tree import ROOT, repository_files
+
+SBATCH, RAYCLUSTER = ROOT / "docs/recipes/train.sbatch", ROOT / "docs/recipes/raycluster.yaml"
+
+
+def slurm(folder, nodes, cores=1, **environment):
+    """What Slurm sets for a batch script; `folder` has the stand-ins for its commands, and what they were asked for."""
+    job = {
+        "SUBMIT_DIR": str(ROOT),
+        "JOB_ID": "4711",
+        "JOB_NUM_NODES": str(nodes),
+        "CPUS_PER_TASK": str(cores),
+    }
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {f"SLURM_{name}": value for name, value in job.items()} | {
+        "SLURMD_NODENAME": "node0", "PATH": path, "ASKED": str(folder / "asked"), **environment
+    }  # fmt: skip
+
+
+def program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/bash\necho "${{0##*/}} $*" >> "$ASKED"\n{text}\n')
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_job_that_is_told_to_stop_waits_for_the_run_and_is_queued_again(tmp_path, nodes):
+    # train.py, which itself tells the script of the time limit, twice, as soon as the script listens
+    run = """
+        [[ $1 != -c ]] || { echo secret; exit; }
+        (( SLURM_JOB_NUM_NODES == 1 )) || until grep -q ^srun "$ASKED"; do :; done
+        [[ $ENDS == 138 ]] || exit $ENDS
+        trap 'sleep 0.3; echo saved >> "$ASKED"; exit 138' USR1
+        until (( 0x$(awk '/^SigCgt/ {print $2}' /proc/$PPID/status) & 0x200 )); do :; done
+        kill -USR1 $PPID; kill -USR1 $PPID
+        while :; do sleep 0.05; done"""
+    program(tmp_path / ".venv/bin/python", run)
+    program(tmp_path / ".venv/bin/ray", 'echo "token $RAY_AUTH_MODE $RAY_AUTH_TOKEN" >> "$ASKED"')
+    program(tmp_path / "hostname", "echo 10.0.0.7 10.1.0.7")
+    for name in ("srun", "scontrol"):
+        program(tmp_path / name, "")
+    for code in (138, 0, 1, 2, 130):
+        (tmp_path / "asked").write_text("")
+        environment = slurm(tmp_path, nodes, 8, SLURM_SUBMIT_DIR=str(tmp_path), ENDS=str(code))
+        assert subprocess.run(["bash", SBATCH, "--env=pong"], env=environment).returncode == code
+        asked = (tmp_path / "asked").read_text().splitlines()
+        assert (
+            asked[-2:] == ["saved", "scontrol requeue 4711"] if code == 138 else "scontrol" not in str(asked)
+        )
+        cluster = " --cluster=10.0.0.7:24711" if nodes > 1 else ""
+        assert f"python train.py --root_dir=runs/slurm-4711{cluster} --env=pong" in asked
+        assert any(line.startswith("ray start --head") for line in asked) == (nodes > 1)
+    if nodes > 1:
+        (others,) = (line for line in asked if line.startswith("srun"))
+        assert others.startswith("srun --nodes=2 --ntasks=2 --exclude=node0 bash -c")
+        assert others.endswith(" ray start --address=10.0.0.7:24711 --num-cpus=8 --block")
+        assert "token token secret" in asked
+
+
+def test_the_sbatch_file_asks_for_what_it_counts_on():
+    text = SBATCH.read_text()
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(.*))?$", text, re.M))
+    assert asked["signal"].startswith("B:USR1@") and "requeue" in asked and asked["ntasks-per-node"] == "1"
+    (flags,) = re.findall(r"^# +sbatch \S+ (.*)$", text, re.M)
+    options = command_line._options(shlex.split(flags), command_line.CONFIGS)
+    assert options.collectors == (int(asked["nodes"]) - 1) * int(asked["cpus-per-task"])
+    subprocess.run(["bash", "-n", SBATCH], check=True)
+
+
+def ip(*words, **options):
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, **options).stdout
+
+
+@pytest.fixture
+def machines():
+    """Three network namespaces, in which commands have mounts of their own, and a switch; none reaches beyond it."""
+    if os.geteuid() or not shutil.which("ip"):
+        pytest.skip("network namespaces need root, and the command ip")
+    names = ["rbs_job0", "rbs_job1", "rbs_job2", "rbs_switch"]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no network namespace can be made here: {error.stderr}")
+    try:
+        ip("-n", "rbs_switch", "link", "add", "switch", "type", "bridge")
+        ip("-n", "rbs_switch", "link", "set", "switch", "up")
+        for number, name in enumerate(names[:-1]):
+            port = f"port{number}"
+            ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", port, "netns", "rbs_switch")
+            ip("-n", name, "addr", "add", f"10.78.0.{number + 1}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", name, "route", "add", "default", "via", "10.78.0.254")  # as Ray asks for its own address
+            ip("-n", "rbs_switch", "link", "set", port, "master", "switch", "up")
+        yield names[:-1]
+    finally:
+        for name in names:
+            end_all(name)
+            subprocess.run(["ip", "netns", "del", name])
+
+
+def end_all(namespace):
+    """Ends what is left on a machine of the job, as Slurm does when the batch script has ended."""
+    for pid in map(int, ip("netns", "pids", namespace).split()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_job_on_three_machines_is_stopped_and_goes_on(machines, tmp_path):
+    pytest.importorskip("ray")
+    pytest.importorskip("reverb")
+    here, *others = machines
+    own = "mkdir -p /tmp/ray-4711; for d in /dev/shm /tmp/ray-4711; do mount -t tmpfs tmpfs $d; done"
+    program(
+        tmp_path / "srun",
+        f"""while [[ $1 == --* ]]; do shift; done
+            for name in {" ".join(others)}; do ip netns exec $name bash -c '{own}; exec "$@"' own "$@" & done
+            wait""",
+    )
+    program(tmp_path / "scontrol", "")
+    bindings = [f"--gin_bindings={binding}" for binding in (*TINY, *DISTRIBUTED)]
+    flags = [f"--root_dir={tmp_path / 'run'}", "--collectors=2", "--updates=60", *bindings]
+    said, environment = tmp_path / "said", slurm(tmp_path, 3)
+
+    def shown():
+        return max(map(int, re.findall(r"updates (\d+)/60", said.read_text())), default=0)
+
+    def job(signal_at):
+        with said.open("w") as output:
+            script = subprocess.Popen(
+                ["ip", "netns", "exec", here, "bash", SBATCH, *flags],
+                env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        end = time.monotonic() + patience()
+        try:
+            while script.poll() is None:
+                assert time.monotonic() < end, said.read_text()
+                if signal_at and shown() >= signal_at:
+                    text = (tmp_path / "run/processes.txt").read_text()
+                    places = {
+                        name: ip("netns", "identify", pid).strip()
+                        for name, pid in re.findall(r"^(.+): (\d+)$", text, re.M)
+                    }
+                    collectors = {places.pop("collector 0"), places.pop("collector 1")}
+                    assert collectors == set(others) and set(places.values()) == {here}, text
+                    script.send_signal(signal.SIGUSR1)  # to the script only, as B: says
+                    signal_at = None
+                time.sleep(0.2)
+        finally:
+            for name in machines:
+                end_all(name)
+            script.wait()
+        return script.returncode
+
+    assert job(signal_at=5) == 138, said.read_text()
+    stopped = shown()
+    assert 5 <= stopped < 60 and (tmp_path / "asked").read_text().endswith("scontrol requeue 4711\n")
+    (tmp_path / "asked").write_text("")
+    assert job(signal_at=None) == 0, said.read_text()
+    assert "Resumed at update" in said.read_text() and shown() == 60
+    assert "scontrol" not in (tmp_path / "asked").read_text()
+
+
+@pytest.fixture
+def raycluster():
+    return yaml.safe_load(RAYCLUSTER.read_text())
+
+
+def test_the_pods_are_alike_and_have_the_slots_that_the_command_needs(raycluster):
+    spec = raycluster["spec"]
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    for group in groups:
+        (container,) = group["template"]["spec"]["containers"]
+        (mount,) = container["volumeMounts"]
+        assert mount["name"] in [volume["name"] for volume in group["template"]["spec"]["volumes"]]
+        for probe in (container["livenessProbe"], container["readinessProbe"]):
+            assert str(probe["tcpSocket"]["port"]) == group["rayStartParams"]["node-manager-port"]
+    lock = (ROOT / "requirements.lock").read_text()
+    assert re.search(rf"^ray=={spec['rayVersion']} ", lock, re.M), "the image has another Ray"
+    text = RAYCLUSTER.read_text().replace("\n", " ")
+    (flags,) = re.findall(r"python train.py (.*?) #", text)
+    options = command_line._options(shlex.split(flags), command_line.CONFIGS)
+    assert options.cluster == "auto" and str(options.root_dir).startswith(f"{mount['mountPath']}/")
+    head, *workers = groups
+    slots = [int(group["rayStartParams"]["num-cpus"]) for group in groups]
+    assert slots[0] == 3
+    assert options.collectors == sum(
+        n * group["replicas"] for n, group in zip(slots[1:], workers, strict=True)
+    )
+
+
+def schema():
+    """KubeRay's own: ray.io_rayclusters.yaml of its Helm chart, made to refuse unknown fields, as `kubectl` does."""
+    if "RAYCLUSTER_CRD" not in os.environ:
+        pytest.skip("RAYCLUSTER_CRD names no ray.io_rayclusters.yaml of KubeRay's Helm chart")
+    crd = yaml.safe_load(Path(os.environ["RAYCLUSTER_CRD"]).read_text())
+    (found,) = (v["schema"]["openAPIV3Schema"] for v in crd["spec"]["versions"] if v["name"] == "v1")
+    found["properties"]["metadata"] = {"required": ["name"]}
+
+    def strict(part):
+        if isinstance(part, dict):
+            if "properties" in part and part is not found["properties"]["metadata"]:
+                part.setdefault("additionalProperties", False)
+            for inner in part.values():
+                strict(inner)
+
+    strict(found)
+    return found
+
+
+def test_the_raycluster_is_what_kuberay_takes(raycluster):
+    jsonschema = pytest.importorskip("jsonschema")
+    validator = jsonschema.Draft4Validator(schema())
+    assert [error.message for error in validator.iter_errors(raycluster)] == []
+    # It sees what is wrong.
+    spec = raycluster["spec"]
+    container = spec["headGroupSpec"]["template"]["spec"]["containers"][0]
+    for place, name, value in (
+        (spec["headGroupSpec"]["rayStartParams"], "num-cpus", 3),
+        (spec["authOptions"], "mode", "password"),
+        (spec, "workerGroupSpec", []),
+        (container, "imagePullPolice", "Always"),
+        (container["livenessProbe"]["tcpSocket"], "port", None),
+    ):
+        kept = dict(place)
+        place[name] = value
+        assert list(validator.iter_errors(raycluster)), name
+        place.clear()
+        place.update(kept)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_the_image_is_built_and_trains(tmp_path):
+    """Every step of the Dockerfile, without a daemon: on a Debian that debootstrap makes, in ten minutes and more.
+
+    This machine's certificates and pip's configuration are put into the base, so that its package indices are reached.
+    """
+    if os.geteuid() or not all(map(shutil.which, ("buildah", "debootstrap"))):
+        pytest.skip("needs root, buildah and debootstrap (apt install buildah debootstrap)")
+    if shutil.disk_usage(tmp_path).free < 20 * 2**30:  # the image, three copies of it while it is committed
+        pytest.skip("needs 20 GB of disk")
+    base, context = tmp_path / "base", tmp_path / "context"
+    store = ["buildah", "--root", tmp_path / "store", "--runroot", tmp_path / "run"]
+
+    def buildah(*words):
+        done = subprocess.run(
+            [*store, *words],
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout[-3000:]
+        return done.stdout.split()[-1] if done.stdout.split() else "", done.stdout
+
+    subprocess.run(
+        ["debootstrap", "--variant=minbase", "bookworm", base], check=True, stdout=subprocess.DEVNULL
+    )
+    certificates = Path("/usr/local/share/ca-certificates")
+    if certificates.is_dir():
+        shutil.copytree(certificates, base / certificates.relative_to("/"), dirs_exist_ok=True)
+    if Path("/etc/pip.conf").exists():
+        shutil.copy("/etc/pip.conf", base / "etc")
+    for name in repository_files():
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, context / name)
+    (image,) = re.findall(r"^FROM (\S+)$", (ROOT / "Dockerfile").read_text(), re.M)
+    try:
+        container, _ = buildah("from", "scratch")
+        buildah("add", container, base, "/")
+        buildah("commit", "--rm", container, image)
+        shutil.rmtree(base)
+        isolated = ["--isolation", "chroot"]
+        buildah("build", *isolated, "--network", "host", "--pull-never", "-t", "rbs_tf", context)
+        container, _ = buildah("from", "--pull-never", "localhost/rbs_tf")
+        _, config = buildah(
+            "inspect", "--format", "{{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.WorkingDir}}", container
+        )
+        assert config.strip() == "[python train.py] /rbs_tf"
+        start = ["run", *isolated, container, "--"]
+        _, said = buildah(
+            *start, "python", "train.py", "--config=quickstart", "--updates=2", "--root_dir=/run"
+        )
+        assert "updates 2/2" in said
+        _, said = buildah(*start, "ray", "--version")
+        assert f"version {yaml.safe_load(RAYCLUSTER.read_text())['spec']['rayVersion']}" in said
+    finally:
+        subprocess.run([*store, "rm", "--all"], stdout=subprocess.DEVNULL)
+        subprocess.run([*store, "rmi", "--all", "--force"], stdout=subprocess.DEVNULL)
