@@ -114,7 +114,8 @@ def go_on(finished, tmp_path, capsys, command, name, kind):
     check(code, err, name)
     # A file by the name of one of the run's is the run's: that it is another's nobody can see.
     if kind != "file" or name in INSIDE:
-        assert seen(root / name) == before or name == "checkpoints/25", (command, name, kind)
+        # A checkpoint that is damaged by it goes to another name, with all that is in it.
+        assert seen(root / name) == before or name.startswith("checkpoints/25"), (command, name, kind)
 
 
 def some(cases, number, seed=0):
