@@ -137,6 +137,15 @@ def test_whatever_a_copy_does_is_named_with_it_and_the_others_are_closed(error, 
         assert words in refused(with_spaces(**{described: property(raising(error))}))
 
 
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, also where the tests have inherited it as ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_a_persons_interrupt_goes_through():
     def interrupted(*_, **__):
         os.kill(os.getpid(), signal.SIGINT)
