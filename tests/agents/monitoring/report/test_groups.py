@@ -59,6 +59,7 @@ def test_a_lock_that_is_held_means_running_and_a_checkpoint_counts_as_progress(t
         assert runs.read(folder).state == "running"
     assert (runs.read(folder).updates, runs.read(folder).state) == (20, "stopped")
     (folder / "checkpoints" / "25").mkdir(parents=True)
+    (folder / "checkpoints" / "25" / "extra.json").write_text("{}")
     assert (runs.read(folder).updates, runs.read(folder).state) == (25, "finished")
 
 
