@@ -5,6 +5,6 @@ RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /rbs_tf
 COPY . .
-RUN make .venv/.installed && rm -rf /root/.cache
+RUN PIP_NO_CACHE_DIR=1 make .venv/.installed
 ENV PATH=/rbs_tf/.venv/bin:$PATH
 ENTRYPOINT ["python", "train.py"]

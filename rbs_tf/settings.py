@@ -26,10 +26,8 @@ Decorated = TypeVar("Decorated", bound=Callable)
 
 
 LARGEST_INT = 2**63 - 1  # what int64 holds; larger whole numbers fit no setting
-SMALLEST_FLOAT, LARGEST_FLOAT = (
-    1e-37,
-    1e38,
-)  # of numbers other than 0: what float32 holds, with room for a product
+# Of numbers other than 0: what float32 holds, with room for a product.
+SMALLEST_FLOAT, LARGEST_FLOAT = 1e-37, 1e38
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,11 +31,8 @@ RANGES = {  # what each is written like
     "choice": "choice(VALUE, VALUE, ...), two values or more, all different",
 }
 SAMPLERS = ("tpe", "random")
-OUTCOMES = (
-    "final_return",
-    "best_return",
-    "mean_return",
-)  # of a run's greedy evaluations; the first is the default
+# Of a run's greedy evaluations; the first is the default.
+OUTCOMES = ("final_return", "best_return", "mean_return")
 _STUDY = "study.journal"  # in the sweep's folder
 
 

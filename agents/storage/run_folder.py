@@ -296,8 +296,8 @@ def _kind(mode: int) -> str:
         stat.S_ISDIR: "a folder",
         stat.S_ISLNK: "a link",
         stat.S_ISFIFO: "a pipe",
+        stat.S_ISSOCK: "a socket",
     }
-    kinds |= {stat.S_ISSOCK: "a socket"}
     return next((words for of, words in kinds.items() if of(mode)), "a device")
 
 
@@ -347,11 +347,8 @@ def _fixed_lines(config: str) -> list[str]:
 
 def _remove(folder: pathlib.Path, there: Set[str], made: Sequence[pathlib.Path]) -> None:
     """Removes a start's files and folders, but for what was `there` before, and the folders `made` for them."""
-    for pattern in (
-        *_LOGS,
-        *_FILES[1:],
-        _LOCK,
-    ):  # the last: whoever waits for it looks whether it is still there
+    # The lock last: whoever waits for it looks whether it is still there.
+    for pattern in (*_LOGS, *_FILES[1:], _LOCK):
         for path in folder.glob(pattern):
             if path.relative_to(folder).parts[0] not in there and not path.is_dir():
                 path.unlink()
