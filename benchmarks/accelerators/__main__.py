@@ -3,8 +3,8 @@
     make accelerators                              # all of them: some two hours of one core
     make accelerators ARGS="--scaling=return"      # one scaling; the others' rows stay
 
-Every row is written as it is known, into docs/results/accelerators.csv. Rows whose program has not changed since stay:
-the same command goes on where it was stopped.
+Every row is written as it is known, into docs/results/accelerators.csv; what has none yet comes first. Rows whose
+program has not changed since stay: the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def main() -> None:
     if ROWS.exists():
         with ROWS.open(newline="") as file:
             rows = list(csv.DictReader(file))
-    for case in cases(options.scaling):
+    # What has no rows yet comes first.
+    for case in sorted(cases(options.scaling), key=lambda case: sum(case.items() <= row.items() for row in rows)):
         program = programs.trace(
             case["network"],
             case["scaling"],

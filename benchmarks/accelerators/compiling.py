@@ -23,7 +23,7 @@ os.environ |= {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
-}
+} | os.environ
 
 import jax  # noqa: E402  # reads them
 import jax.numpy as jnp  # noqa: E402
@@ -66,7 +66,7 @@ def main() -> None:
     arguments = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place) for x in function.in_avals]
     each = jax.shard_map(function.call, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
     lowered = (
-        jax.jit(each, donate_argnums=described["donated"], keep_unused=True)
+        jax.jit(each, donate_argnums=tuple(map(int, described["replaced"])), keep_unused=True)
         .trace(*arguments)
         .lower(lowering_platforms=function.platforms)
     )

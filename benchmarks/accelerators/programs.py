@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
+from agents.agent import RecurrentMultiHeadAgent
 from agents.commands import configuration
 from agents.storage.run_folder import REPOSITORY
 from agents.targets import Packed, Sequence, SequenceShape
@@ -44,7 +45,7 @@ class Program:
       module: serialised `HloModuleProto`, as XLA takes it before it optimises.
       signature: equal for equal sequences of operations and shapes.
       arguments, results: (type, shape) of each.
-      donated: numbers of the arguments that results replace: variables.
+      replaced: numbers of the arguments that results replace, variables, and of these results.
       replicas: devices that run it together.
       operations: floating point operations of matrix products and convolutions.
       float64: number of operations with float64 results of more than one number per head.
@@ -54,7 +55,7 @@ class Program:
     signature: str
     arguments: list[tuple[str, list[int]]]
     results: list[tuple[str, list[int]]]
-    donated: list[int]
+    replaced: dict[int, int]
     replicas: int
     operations: float
     float64: int
@@ -62,7 +63,7 @@ class Program:
     def write(self, folder: Path) -> None:
         """What `compiling` reads."""
         (folder / "module").write_bytes(self.module)
-        names = "arguments", "results", "donated", "replicas"
+        names = "arguments", "results", "replaced", "replicas"
         (folder / "program.json").write_text(json.dumps({name: getattr(self, name) for name in names}))
 
 
@@ -77,24 +78,44 @@ def trace(network: str, scaling: str, dtype: str, packed: bool = False, replicas
       replicas: devices among which the batch is shared out.
     """
     work = dataclasses.replace(NETWORKS[network], batch=NETWORKS[network].batch // replicas)
-    windows = workloads.windows(work)
-    if packed:
-        windows = windows._replace(steps=windows.steps._replace(observation=_pieces(windows)))
     with _replicas(replicas) as strategy:
-        agent = workloads.agent(
-            work, compute_dtype=dtype, scaling=SCALINGS[scaling], jit_compile=False, strategy=strategy
-        )
+        return program(agent(work, scaling, dtype, strategy), windows(work, packed), workloads.operations(work))
 
-        @tf.function(jit_compile=True, autograph=False)
-        def update(sequence: Sequence) -> Any:
-            return strategy.run(lambda: agent._update(agent._unpacked(sequence, None)))
 
-        serialised = update.experimental_get_compiler_ir(windows)(stage="hlo_serialized")
+def agent(
+    work: workloads.Work, scaling: str, dtype: str, strategy: tf.distribute.Strategy | None = None
+) -> RecurrentMultiHeadAgent:
+    """That of a program."""
+    options = {"compute_dtype": dtype, "jit_compile": False, "strategy": strategy}
+    return workloads.agent(work, scaling=SCALINGS[scaling], **options)
+
+
+def windows(work: workloads.Work, packed: bool) -> Sequence:
+    """What it learns from."""
+    whole = workloads.windows(work)
+    return whole._replace(steps=whole.steps._replace(observation=_pieces(whole))) if packed else whole
+
+
+def update(agent: RecurrentMultiHeadAgent, **options: Any) -> Any:
+    """The whole update as one graph, `options` of `tf.function`."""
+    run = agent.strategy.run
+    return tf.function(lambda sequence: run(lambda: agent._update(agent._unpacked(sequence, None))), **options)
+
+
+def program(
+    agent: RecurrentMultiHeadAgent, batch: Sequence, operations: float, exact: bool = False
+) -> Program:
+    """An agent's update as a program; `exact`: products of float32 are not rounded to TF32, as they are by default."""
+    compiled = update(agent, jit_compile=True, autograph=False)
+    serialised = compiled.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
     module = hlo_pb2.HloModuleProto.FromString(serialised)
     instructions = [each for computation in module.computations for each in computation.instructions]
+    replicas = agent.strategy.num_replicas_in_sync
     for each in instructions:
         if each.opcode == "copy":  # StableHLO has none; this keeps which argument a result replaces
             each.opcode = "reshape"
+        if exact and each.opcode in ("dot", "convolution"):
+            each.precision_config.operand_precision[:] = [xla_data_pb2.PrecisionConfig.HIGHEST] * 2
     for channel, each in enumerate(each for each in instructions if each.opcode == "all-reduce"):
         each.channel_id, each.use_global_device_ids = channel + 1, True
         each.replica_groups.add().replica_ids.extend(range(replicas))
@@ -108,9 +129,12 @@ def trace(network: str, scaling: str, dtype: str, packed: bool = False, replicas
         hashlib.sha256(described.encode()).hexdigest()[:16],
         [_shape(each) for each in shape.parameters],
         [_shape(each) for each in shape.result.tuple_shapes],
-        [entry.parameter_number for entry in module.input_output_alias.entries],
+        {
+            entry.parameter_number: entry.output_shape_index[0] if entry.output_shape_index else 0
+            for entry in module.input_output_alias.entries
+        },
         replicas,
-        workloads.operations(work),
+        operations,
         len(wide),
     )
 

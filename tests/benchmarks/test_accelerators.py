@@ -13,8 +13,8 @@ def test_a_program_replaces_its_variables_and_is_the_same_next_time():
     program = programs.trace("quickstart", "return", "float32")
     assert program.signature == programs.trace("quickstart", "return", "float32").signature
     # Network, Adam's two moments of it and its counter, sigma_v, and whether it is set.
-    assert len(program.donated) == 3 * 15 + 3
-    assert len(program.results) > len(program.donated) and program.float64 > 0
+    assert len(program.replaced) == 3 * 15 + 3
+    assert len(program.results) > len(program.replaced) and program.float64 > 0
 
 
 def test_replicas_exchange_gradients_and_what_the_scaling_takes_from_the_batch(tmp_path):
