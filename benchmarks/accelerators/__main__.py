@@ -203,7 +203,9 @@ def main() -> None:
         with ROWS.open(newline="") as file:
             rows = list(csv.DictReader(file))
     # What has no rows yet comes first.
-    for case in sorted(cases(options.scaling), key=lambda case: sum(case.items() <= row.items() for row in rows)):
+    for case in sorted(
+        cases(options.scaling), key=lambda case: sum(case.items() <= row.items() for row in rows)
+    ):
         program = programs.trace(
             case["network"],
             case["scaling"],

@@ -79,7 +79,9 @@ def trace(network: str, scaling: str, dtype: str, packed: bool = False, replicas
     """
     work = dataclasses.replace(NETWORKS[network], batch=NETWORKS[network].batch // replicas)
     with _replicas(replicas) as strategy:
-        return program(agent(work, scaling, dtype, strategy), windows(work, packed), workloads.operations(work))
+        return program(
+            agent(work, scaling, dtype, strategy), windows(work, packed), workloads.operations(work)
+        )
 
 
 def agent(
@@ -99,7 +101,9 @@ def windows(work: workloads.Work, packed: bool) -> Sequence:
 def update(agent: RecurrentMultiHeadAgent, **options: Any) -> Any:
     """The whole update as one graph, `options` of `tf.function`."""
     run = agent.strategy.run
-    return tf.function(lambda sequence: run(lambda: agent._update(agent._unpacked(sequence, None))), **options)
+    return tf.function(
+        lambda sequence: run(lambda: agent._update(agent._unpacked(sequence, None))), **options
+    )
 
 
 def program(

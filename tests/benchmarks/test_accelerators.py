@@ -1,12 +1,14 @@
 """Programs for accelerators; compiling them is slow, and needs `make accelerators`."""
 
 import csv
+import json
+import subprocess
 import sys
 
 import pytest
 
 from benchmarks.accelerators import __main__ as accelerators
-from benchmarks.accelerators import programs
+from benchmarks.accelerators import carrying, programs
 
 
 def test_a_program_replaces_its_variables_and_is_the_same_next_time():
@@ -45,3 +47,16 @@ def test_the_quickstart_compiles(target):
         pytest.skip("make accelerators installs the compilers")
     row = accelerators.compiled(programs.trace("quickstart", "return", "float32"), target)
     assert "failure" not in row and row["host"] == "{}" and int(row["temporaries"]) > 0
+
+
+@pytest.mark.slow
+def test_a_carried_program_has_tensorflows_losses_elsewhere(tmp_path, monkeypatch):
+    if not accelerators.COMPILER.exists():
+        pytest.skip("make accelerators installs JAX")
+    monkeypatch.setattr(carrying, "CASES", [("quickstart", "return", "float32", False, True)])
+    monkeypatch.setattr(sys, "argv", ["carrying", str(tmp_path)])
+    carrying.main()
+    assert len(json.loads((tmp_path / "00/program.json").read_text())["losses"]) == carrying.UPDATES
+    command = [accelerators.COMPILER, tmp_path / "running.py", tmp_path]
+    (row,) = csv.DictReader(subprocess.check_output(command, text=True).splitlines())
+    assert max(map(float, row["errors"].split())) < 1e-4 and float(row["ms"]) > 0

@@ -63,7 +63,7 @@ def test_an_update_is_timed_in_the_type_that_its_row_names(monkeypatch):
     assert float(updating[1].split()[0]) > 0 and float(collecting[1].split()[0]) > 0
 
 
-@pytest.mark.parametrize(("off", "shown", "kept"), [(5e-5, "5e-05", "yes"), (2e-4, "2e-04", "**no**")])
+@pytest.mark.parametrize(("off", "shown", "kept"), [(5e-6, "5e-06", "yes"), (2e-5, "2e-05", "**no**")])
 def test_losses_are_compared_in_float32_and_with_the_cpus_own_rounding(off, shown, kept, monkeypatch):
     learned_from, losses = [], iter([4.0, 4.0 * (1 + off), 4.0])
 
@@ -81,7 +81,7 @@ def test_losses_are_compared_in_float32_and_with_the_cpus_own_rounding(off, show
     monkeypatch.setattr(gpu, "paper", lambda small: TINY)
     rows = gpu.loss_rows(True, updates=2)
     assert [figure for _, figure, _ in rows] == [f"{shown}, {shown}", "0e+00, 0e+00"]
-    assert [note for *_, note in rows] == [f"at most 1e-4: {kept}", "at most 1e-4: yes"]
+    assert [note for *_, note in rows] == [f"the first at most 1e-5: {kept}", "the first at most 1e-5: yes"]
     assert len(learned_from) == 3 and not tf.config.experimental.tensor_float_32_execution_enabled()
 
 
