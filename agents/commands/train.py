@@ -173,9 +173,6 @@ def _mode(options: argparse.Namespace) -> Callable[..., Any]:
         from agents.running import embedded
 
         return embedded.train
-    from agents.replay.replay import require_reverb
-
-    require_reverb("--collectors" if options.cluster is None else "--cluster")
     from agents.running import cluster, ray_connection
 
     ray_connection.require_ray()
@@ -282,7 +279,8 @@ def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
     flag(
         "--replay",
         metavar="NAME",
-        help="local (in this process, with seeded draws) or reverb (a server) (local; sets Replay.backend)",
+        help="local (in this process, with seeded draws); of --collectors: ray (in the learner's) or reverb (a server) "
+        "(local, or what can be imported; sets Replay.backend)",
     )
     flag(
         "--collectors",

@@ -79,6 +79,7 @@ class LocalReplay(Replay):
       ValueError: as `Replay`, and a checkpoint of the other backend.
     """
 
+    _backend = LOCAL
     inserted = sampled = 0
 
     def __init__(
@@ -92,9 +93,10 @@ class LocalReplay(Replay):
         folders: ReplayFolders | None = None,
         **options: Any,
     ):
-        super().__init__(shape, observation_spec, state_spec, num_heads, moments, backend=LOCAL, **options)
+        parts = shape, observation_spec, state_spec, num_heads, moments
+        super().__init__(*parts, backend=LOCAL, **options)
         self._random = np.random.Generator(np.random.PCG64(seed))
-        self._lock = threading.Lock()  # batches that are read ahead are drawn in another thread
+        self._lock = threading.Condition()  # batches that are read ahead are drawn in another thread
         self._closed = False
         self._oldest = 0  # key of the oldest sequence
         self._windows: list[tuple[Block, ...]] = [()] * self._max_size
@@ -102,7 +104,7 @@ class LocalReplay(Replay):
         self._weights = SumTree(self._max_size) if self.sampler == "prioritized" else None
         self._queue: collections.deque[tuple[int, StatisticsReport]] = collections.deque()
         self._folder = None if folders is None else folders.writes_to / _FOLDER
-        if (checkpoint := begins_with(folders, LOCAL)) is not None:
+        if (checkpoint := begins_with(folders, self._backend)) is not None:
             self._restore(checkpoint)
 
     @property
@@ -130,10 +132,10 @@ class LocalReplay(Replay):
     def update_priorities(self, keys: tf.Tensor, priorities: tf.Tensor) -> None:
         tf.numpy_function(self._update, (keys, tf.cast(priorities, tf.float64)), ())
 
-    def put_statistics(self, report: StatisticsReport) -> None:
+    def put_statistics(self, report: StatisticsReport, key: int | None = None) -> None:
         copies = {name: np.array(values, np.float64) for name, values in report.items()}
         # Not a count: a run that goes back to a checkpoint may find later reports in its log, under their keys.
-        self._queue.append((uuid.uuid4().int >> 64, copies))
+        self._queue.append((uuid.uuid4().int >> 64 if key is None else key, copies))
 
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
         for _ in range(len(self._queue)):
@@ -146,27 +148,30 @@ class LocalReplay(Replay):
         clear_replay(self._folder.parent)  # of an attempt that failed
         folder = unused(self._folder)
         folder.mkdir()
-        with self._lock:
+        with self._lock:  # for as long as it takes to know what belongs to it: others write meanwhile
             places = np.arange(self._oldest, self.inserted) % self._max_size
             windows = [self._windows[place] for place in places.tolist()]
-            # Blocks are their own identity: the table keeps them alive meanwhile.
-            blocks = {id(block): block for window in windows for block in window}
-            numbers = {identity: number for number, identity in enumerate(blocks)}
-            numbered = [[numbers[id(block)] for block in window] for window in windows]
-            np.save(folder / "windows.npy", np.array(numbered, np.int64))
-            np.save(folder / "priorities.npy", self._priorities[places])
-            for name, parts in columns_of(list(blocks.values())).items():
-                _save(folder / f"{name}.npy", parts)
-            reports = joined({str(key): report for key, report in self._queue})
-            (folder / _STATISTICS).write_bytes(to_bytes(reports))
-            described = {
-                "settings": self._identity(),
-                "counts": {"inserted": self.inserted, "sampled": self.sampled, "oldest": self._oldest},
-                "random": self._random.bit_generator.state,
-                "reports": [key for key, _ in self._queue],
-            }
-            (folder / TABLE).write_text(json.dumps(described))
+            priorities, reports = self._priorities[places], list(self._queue)
+            described = self._described() | {"reports": [key for key, _ in reports]}
+        # Blocks are their own identity: the windows keep them alive.
+        blocks = {id(block): block for window in windows for block in window}
+        numbers = {identity: number for number, identity in enumerate(blocks)}
+        numbered = [[numbers[id(block)] for block in window] for window in windows]
+        np.save(folder / "windows.npy", np.array(numbered, np.int64))
+        np.save(folder / "priorities.npy", priorities)
+        for name, parts in columns_of(list(blocks.values())).items():
+            _save(folder / f"{name}.npy", parts)
+        (folder / _STATISTICS).write_bytes(to_bytes(joined({str(key): report for key, report in reports})))
+        (folder / TABLE).write_text(json.dumps(described))
         return str(folder)
+
+    def _described(self) -> dict[str, Any]:
+        """What a checkpoint says of the table beside its contents."""
+        return {
+            "settings": self._identity(),
+            "counts": {"inserted": self.inserted, "sampled": self.sampled, "oldest": self._oldest},
+            "random": self._random.bit_generator.state,
+        }
 
     def _restore(self, folder: pathlib.Path) -> None:
         """Begins with what `checkpoint` has written."""
@@ -207,7 +212,7 @@ class LocalReplay(Replay):
         """Puts a window into the table, from which the oldest may leave for it."""
         check_priority(priority)
         if self._closed:
-            raise ReplayStopped("The replay was stopped; what was being written is lost")
+            raise ReplayStopped
         with self._lock:
             if self.size == self._max_size:
                 self._oldest += 1
@@ -234,8 +239,8 @@ class LocalReplay(Replay):
     def _batch(self, batch_size: int) -> list[np.ndarray]:
         """Draws a batch: the columns of `Layout.signature`, then what `_OF_DRAWS` lists."""
         with self._lock:
-            table_size = self.size
             keys, probability = self._draw(batch_size)
+            table_size = self.size
             places = keys % self._max_size
             windows = [self._windows[place] for place in places.tolist()]
             priorities = self._priorities[places]

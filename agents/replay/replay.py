@@ -1,6 +1,7 @@
 """What every replay has in common: settings, what goes in and comes out, and which one a run takes.
 
-There are two: one in this process (`local_replay`), and Reverb's server (`reverb_replay`), which other processes reach.
+There are three: one in this process (`local_replay`), and two that other processes reach: the same table through Ray
+(`ray_replay`), and Reverb's server (`reverb_replay`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from agents.targets import SequenceShape, unpacked
 from rbs_tf import ReturnMoments
 from rbs_tf.settings import Setting, configurable
 
-REVERB, LOCAL = "reverb", "local"
+REVERB, LOCAL, RAY = "reverb", "local", "ray"
+CALLS = "calls"  # Ray's name for the threads that answer calls of Ray's replay: they leave the driver's alone
 TABLE = "table.json"  # a file of the local replay's checkpoints, which Reverb's do not have
 
 
@@ -55,6 +57,9 @@ class Drawn(NamedTuple):
 class ReplayStopped(RuntimeError):
     """The replay was stopped while somebody waited to write."""
 
+    def __init__(self) -> None:
+        super().__init__("The replay was stopped; what was being written is lost")
+
 
 @configurable("Replay", module="agents")
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +67,16 @@ class ReplaySettings:
     """Settings of a replay; gin knows them as `Replay`.
 
     Args:
-      backend: "local", in this process, whose draws are seeded, or "reverb", a server that other processes reach. None:
-        that of the run's checkpoint, and local without one. Distributed runs take Reverb.
+      backend: "local", in this process, whose draws are seeded; of a distributed run "ray", the same table in the
+        learner's process, or "reverb", a server. None: that of the run's checkpoint; without one local, and of a
+        distributed run Reverb, or Ray's where Reverb cannot be imported.
       capacity: observations; the table holds capacity / period sequences, then the oldest leaves.
       min_sequences: sequences that must be there before the first is sampled.
       replay_ratio: how often a sequence is sampled per sequence inserted, on average. Does not count under
         `train.steps_per_update`.
-      error_buffer: of Reverb, in samples: neither side may run ahead of the other by more. Must exceed what a round of
-        collecting inserts times `replay_ratio`. Does not count under `train.steps_per_update`.
+      error_buffer: of Ray's and Reverb's, in samples: neither side may run ahead of the other by more. In one process
+        it must exceed what a round of collecting inserts times `replay_ratio`. Does not count under
+        `train.steps_per_update`.
       sampler: "prioritized" or "uniform".
       priority_exponent: of the prioritised draw.
       read_ahead: batches drawn before they are asked for, so that drawing and decompression overlap the update. Drawn
@@ -78,11 +85,11 @@ class ReplaySettings:
       compression: zlib's level for observations, from 1 to 9, of which the pieces that differ are kept; 0 leaves them
         to Reverb, which takes 2 to 16 times the memory for Atari frames, or as they are in the local replay. None: 3
         for uint8 observations of 20 kB and more, 0 for others.
-      patience: of Reverb, seconds that a write waits for readers before it fails.
+      patience: of Ray's and Reverb's, seconds that a write waits for readers before it fails.
       port: of the Reverb server; a free one by default.
     """
 
-    backend: Annotated[Literal["local", "reverb"] | None, Setting(example="local")] = None
+    backend: Annotated[Literal["local", "ray", "reverb"] | None, Setting(example="local")] = None
     capacity: Annotated[int, Setting("observations", least=1, paper="4e6")] = 4_000_000
     min_sequences: Annotated[int, Setting("sequences", least=1, paper="open")] = 1_000
     replay_ratio: Annotated[float, Setting("samples per sequence", above=0, paper="1")] = 1.0
@@ -130,7 +137,25 @@ class Writer(abc.ABC):
         """Drops what is not in the table yet. Never waits."""
 
 
-class Replay(abc.ABC):
+class Intake(abc.ABC):
+    """What a collector writes into: a replay, or the way to one in another process."""
+
+    @abc.abstractmethod
+    def writer(self) -> Writer:
+        """Returns a new writer, for the stream of one environment."""
+
+    @abc.abstractmethod
+    def put_statistics(self, report: StatisticsReport) -> None:
+        """Appends to the queue, before any sequence that is written later."""
+
+    def end_round(self) -> None:  # noqa: B027  most have nothing to do
+        """Hands over what has been written since the last call, if it has not gone its way already.
+
+        Raises what `Writer.flush` does.
+        """
+
+
+class Replay(Intake):
     """Sequences and a queue of statistics.
 
     Args:
@@ -139,7 +164,7 @@ class Replay(abc.ABC):
       state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
       num_heads: H, of the statistics.
       moments: the class of the moments in them.
-      backend: "reverb" or "local".
+      backend: "reverb" or "local", whose needs count.
       own: whether the table is in this process's memory.
       **settings: of `ReplaySettings`, in place of gin's.
 
@@ -214,9 +239,13 @@ class Replay(abc.ABC):
         counted = environment_steps - self.min_sequences * self._shape.period
         return updates + 1 <= counted / steps_per_update and self.size >= self.min_sequences
 
-    @abc.abstractmethod
-    def writer(self) -> Writer:
-        """Returns a new writer, for the stream of one environment."""
+    def batch_due(self, batch_size: int) -> bool:
+        """Says whether one more batch keeps to the replay ratio, by the replay's own count of samples.
+
+        Unlike a learner's count of updates it survives the learner: one that has lost some does not wait for
+        samples that the replay will not give.
+        """
+        return self.sampled + batch_size <= (self.inserted - self.min_sequences) * self.replay_ratio
 
     def dataset(self, batch_size: int, packed: bool = False) -> tf.data.Dataset:
         """Batches without end, until the replay is stopped: `(Sequence, Drawn)`.
@@ -245,10 +274,6 @@ class Replay(abc.ABC):
         """Sets priorities [B] by key, uint64 [B], in graphs and eagerly; keys that have left are skipped."""
 
     @abc.abstractmethod
-    def put_statistics(self, report: StatisticsReport) -> None:
-        """Appends to the queue; returns when it is there."""
-
-    @abc.abstractmethod
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
         """Everything that is in the queue now, oldest first, by key; never waits.
 
@@ -263,6 +288,32 @@ class Replay(abc.ABC):
     @abc.abstractmethod
     def stop(self) -> None:
         """Ends datasets and waiting writers. May be called again."""
+
+    def _check_buffer(self) -> None:
+        """Refuses an `error_buffer` with which either side would wait for ever."""
+        buffer = self._settings.error_buffer
+        if buffer < max(1.0, self.replay_ratio):
+            raise ValueError(
+                f"Replay.error_buffer must be at least as large as Replay.replay_ratio, and 1; got {buffer} and "
+                f"{self.replay_ratio}"
+            )
+
+    def _check_read_ahead(self, batch_size: int) -> None:
+        ahead = (self._read_ahead + 1) * batch_size
+        if ahead > self._settings.error_buffer:
+            raise ValueError(
+                f"{self._read_ahead} batches read ahead and one in use, of {batch_size} sequences, are more "
+                f"than the replay ratio's tolerance; write Replay.error_buffer = {ahead} or more"
+            )
+
+
+def nobody_reads(patience: float, inserted: int, sampled: int) -> TimeoutError:
+    """The error of a writer that has waited for readers in vain."""
+    return TimeoutError(
+        f"Nobody took anything out of the replay for {patience:g} s: it has {inserted} insertions and {sampled} "
+        "samples. Is the learner alive? If one thread both collects and learns, raise Replay.error_buffer or collect "
+        "fewer steps per round"
+    )
 
 
 def check_priority(priority: float) -> None:
@@ -286,7 +337,7 @@ def check_same(
 
 
 def written_by(checkpoint: pathlib.Path) -> str:
-    """The backend that has written a replay's folder in a checkpoint."""
+    """The backend that has written a replay's folder in a checkpoint; "local" of Ray's, too: it is the same table."""
     return LOCAL if (checkpoint / TABLE).exists() else REVERB
 
 
@@ -297,7 +348,7 @@ def begins_with(folders: ReplayFolders | None, backend: str) -> pathlib.Path | N
       ValueError: another backend has written it.
     """
     checkpoint = folders.begins_with if folders else None
-    if checkpoint is not None and (then := written_by(checkpoint)) != backend:
+    if checkpoint is not None and (then := written_by(checkpoint)) != (LOCAL if backend == RAY else backend):
         raise ValueError(
             f"The replay's checkpoint was written by the {then} replay, and this run has the {backend} one. To go on, "
             "leave out --replay (Replay.backend), --collectors and --cluster; or start in another folder with "
@@ -316,7 +367,7 @@ def why_no_reverb() -> str:
     return ""
 
 
-def require_reverb(asked: str, instead: str = "train in one process with --replay=local") -> None:
+def require_reverb(asked: str, instead: str) -> None:
     """Refuses what needs Reverb where it cannot be imported.
 
     Args:
@@ -330,18 +381,32 @@ def require_reverb(asked: str, instead: str = "train in one process with --repla
         )
 
 
-def chosen_backend(chosen: str | None, folders: ReplayFolders | None) -> str:
-    """The backend of a run in one process: the one that is set, else that of its checkpoint, else the local one.
+def chosen_backend(chosen: str | None, checkpoint: pathlib.Path | None, distributed: bool = False) -> str:
+    """The backend of a run: the one that is set, else that of its checkpoint, else what `ReplaySettings` says.
+
+    Args:
+      chosen: as it is set.
+      checkpoint: a replay's folder in it.
+      distributed: whether several processes reach it.
 
     Raises:
-      UsageError: it is Reverb, which is not there.
+      UsageError: it is Reverb, which is not there, or of several processes in a run of one.
     """
     if chosen == REVERB:
-        require_reverb("Replay.backend = 'reverb'")
-    if chosen is None and folders is not None and folders.begins_with is not None:
-        chosen = written_by(folders.begins_with)
+        instead = "leave out --replay" if distributed else "train in one process with --replay=local"
+        require_reverb("Replay.backend = 'reverb'", instead)
+    if chosen == RAY and not distributed:
+        raise UsageError(
+            "Replay.backend = 'ray' is of several processes. Add --collectors=N, or leave out --replay (Replay.backend)"
+        )
+    if chosen is None and checkpoint is not None:
+        chosen = written_by(checkpoint)
         if chosen == REVERB:
             require_reverb(
                 "The replay in this folder's checkpoint", "start in another folder with --root_dir=DIR"
             )
+        elif distributed:
+            chosen = RAY
+    if chosen is None and distributed:
+        chosen = RAY if why_no_reverb() else REVERB
     return chosen or LOCAL

@@ -30,6 +30,7 @@ from agents.replay.replay import (
     begins_with,
     check_priority,
     check_same,
+    nobody_reads,
 )
 from agents.replay.rows import Rows
 from agents.storage.checkpoint import ReplayFolders
@@ -72,12 +73,7 @@ class ReverbReplay(Replay):
     ):
         own, parts = address is None, (shape, observation_spec, state_spec, num_heads, moments)
         super().__init__(*parts, backend=REVERB, own=own, **options)
-        buffer = self._settings.error_buffer
-        if buffer < max(1.0, self.replay_ratio):
-            raise ValueError(
-                f"Replay.error_buffer must be at least as large as Replay.replay_ratio, and 1; got {buffer} and "
-                f"{self.replay_ratio}"
-            )
+        self._check_buffer()
         if self._settings.read_ahead is None:
             self._read_ahead = int(not own)
         self._stopping = threading.Event()
@@ -122,25 +118,13 @@ class ReverbReplay(Replay):
     def sampled(self) -> int:
         return self._info(_SEQUENCES).rate_limiter_info.sample_stats.completed
 
-    def batch_due(self, batch_size: int) -> bool:
-        """Says whether one more batch keeps to the replay ratio, by the server's own count of samples.
-
-        Unlike a learner's count of updates it survives the learner: one that has lost some does not wait for
-        samples that the server will not give.
-        """
-        return self.sampled + batch_size <= (self.inserted - self.min_sequences) * self.replay_ratio
-
     def writer(self) -> SequenceWriter:
         return SequenceWriter(self._client, self._layout, self._flush)
 
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
         self._has_dataset = True
-        ahead, signature = (self._read_ahead + 1) * batch_size, self._layout.signature
-        if ahead > self._settings.error_buffer:
-            raise ValueError(
-                f"{self._read_ahead} batches read ahead and one in use, of {batch_size} sequences, are more "
-                f"than the replay ratio's tolerance; write Replay.error_buffer = {ahead} or more"
-            )
+        signature = self._layout.signature
+        self._check_read_ahead(batch_size)
 
         def draw(_: tf.Tensor) -> tf.data.Dataset:
             return reverb.TrajectoryDataset(
@@ -280,14 +264,9 @@ class ReverbReplay(Replay):
                 return writer.flush(timeout_ms=_POLL_MS)
             except reverb.errors.DeadlineExceededError:
                 if self._stopping.is_set():
-                    raise ReplayStopped("The replay was stopped; what was being written is lost") from None
+                    raise ReplayStopped from None
                 if time.monotonic() > end:
-                    raise TimeoutError(
-                        f"Nobody took anything out of the replay for {self._settings.patience:g} s: it has "
-                        f"{self.inserted} insertions and {self.sampled} samples. Is the learner alive? "
-                        "If one thread both collects and learns, raise Replay.error_buffer or collect "
-                        "fewer steps per round"
-                    ) from None
+                    raise nobody_reads(self._settings.patience, self.inserted, self.sampled) from None
 
     def _unpack(self, sample: reverb.ReplaySample) -> tuple[Sequence, Drawn]:
         info, data = sample

@@ -1,6 +1,6 @@
 """Places the roles of a distributed run with Ray, restarts what dies, and shows how the run goes.
 
-Ray starts processes and calls methods; observations, statistics and weights never pass through it.
+Ray starts processes and calls methods. With Reverb, observations, statistics and weights never pass through it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import gin  # noqa: E402
 from agents.errors import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
 from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
+from agents.replay.replay import CALLS, REVERB, ReplaySettings, chosen_backend  # noqa: E402
 from agents.running import processes, ray_connection, roles  # noqa: E402
 from agents.running.signals import on_first_signal, raise_for  # noqa: E402
-from agents.storage.run_folder import PROCESSES, write  # noqa: E402
+from agents.storage.run_folder import PROCESSES, checkpoints, write  # noqa: E402
 from agents.workers.settings import Result, Training  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
@@ -33,6 +34,7 @@ _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver h
 _NEXT_PROCESS = 300.0  # seconds within which Ray has to put another process in the place of one that died
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _COMPUTING = 20.0  # CPU seconds that show that it computes: more than looking at it takes in that time
+_THREADS = 4  # in which a process answers what the others ask of its replay: nothing that waits
 _POLL = 0.5  # seconds between two looks at all processes
 
 
@@ -64,6 +66,12 @@ class Host:
         """Calls a method of the role, if there is one already."""
         if self._role is not None:
             getattr(self._role, method)(*args)
+
+    def ask(self, method: str, *args: Any) -> Any:
+        """Calls a method of the role's replay for another process of the run."""
+        if self._role is None:
+            raise RuntimeError("the replay is not there yet, or no more")
+        return getattr(self._role.replay, method)(*args)
 
 
 class Member:
@@ -101,17 +109,18 @@ class ClusterRun:
 
     Args:
       ray: the module, connected.
-      root_dir: the run folder, on a disk that all machines share if there are several.
+      root_dir: the run folder, on a disk that the machines of replay, learner and evaluator share.
       collectors: how many processes collect, each in `train.num_envs` environments.
       one_machine: whether nobody joins from outside, so that the loopback address will do.
+      backend: of the replay: "reverb", a process of its own, or "ray", in the learner's.
     """
 
-    def __init__(self, ray: Any, root_dir: str, collectors: int, one_machine: bool):
+    def __init__(self, ray: Any, root_dir: str, collectors: int, one_machine: bool, backend: str):
         self._root = root_dir
         self._stopped_by: int | None = None
         self._ray = ray
         self._training, self._processes = Training(), ""
-        config = gin.config_str()
+        config = f"{gin.config_str()}\nReplay.backend = {backend!r}\n"
         self._faults = 0
         self._waits_mark: tuple[float, dict[Member, float]] = time.monotonic(), {}
         # Of one machine; replicas do not reach another.
@@ -125,20 +134,25 @@ class ClusterRun:
             self._ray.get_runtime_context().get_node_id(), soft=True
         )
 
+        process = self._ray.remote(concurrency_groups={CALLS: _THREADS})(Host)
+
         def member(name: str, role: str, place: Any = here, **resources: Any) -> Member:
-            actor = self._ray.remote(Host).options(
+            actor = process.options(
                 max_restarts=-1, max_concurrency=4, num_cpus=1, scheduling_strategy=place, **resources
             )
             return Member(ray, name, role, actor.remote(config, role == "LearnerRole"))
 
-        self._replay = member("replay", "ReplayServer")
+        # Whose death takes the table along.
+        server = [member("replay", "ReplayServer")] if backend == REVERB else []
         self._learner = member("learner", "LearnerRole", num_gpus=gpus)
+        (self._replay,) = server or [self._learner]
         self._evaluator = member("evaluator", "EvaluatorRole")
         self._collectors = [member(f"collector {i}", "CollectorRole", "SPREAD") for i in range(collectors)]
 
     @property
     def _members(self) -> list[Member]:
-        return [self._replay, self._learner, self._evaluator, *self._collectors]
+        first = dict.fromkeys([self._replay, self._learner])
+        return [*first, self._evaluator, *self._collectors]
 
     def run(self) -> Result:
         """Trains to the end, or until `stop`; then evaluates, and says how it went.
@@ -163,8 +177,10 @@ class ClusterRun:
 
     def _begin(self, member: Member) -> None:
         """Lets a member work with the arguments of its role."""
-        address = self._replay.status.get("address")
-        if member is self._replay:
+        address = self._replay.status.get("address", self._learner.host)
+        if member is self._learner is self._replay:
+            member.begin(self._root)
+        elif member is self._replay:
             member.begin(self._root, self._host_name)
         elif member in self._collectors:
             member.begin(address, self._collectors.index(member), member.starts)
@@ -173,10 +189,10 @@ class ClusterRun:
         self._write_processes()
 
     def _begin_all(self) -> None:
-        """The replay first: the others need its address, and the learner what it has restored."""
+        """The process with the replay first: the others need its address, and the learner what it has restored."""
         self._begin(self._replay)
         deaths, since = 0, time.monotonic()
-        while "address" not in self._replay.status and self._stopped_by is None:
+        while "memory" not in self._replay.status and self._stopped_by is None:
             if self._ended(self._replay):
                 deaths += self._died_at_start(deaths, since)
                 self._begin(self._replay)
@@ -187,7 +203,7 @@ class ClusterRun:
                 self._begin(member)
 
     def _died_at_start(self, deaths: int, since: float) -> bool:
-        """Says whether the replay's process died while the replay was built; it has died so often `since` a time.
+        """Says whether the process with the replay died while that was built; it has died so often `since` a time.
 
         Raises:
           UsageError: it was told what cannot be built.
@@ -198,7 +214,7 @@ class ClusterRun:
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, ValueError | UsageError):
                 raise UsageError(str(error.cause)) from error
-            raise RunFolderError(f"The replay cannot be started: {error.cause}") from error
+            raise RunFolderError(f"The {self._replay.name} cannot be started: {error.cause}") from error
         except self._ray.exceptions.RayActorError as error:
             # Calls keep failing until its next process is there.
             away = isinstance(error, self._ray.exceptions.ActorUnavailableError) and not self._replay.status
@@ -207,12 +223,18 @@ class ClusterRun:
             if deaths == self._training.max_faults:
                 (why, *_) = str(error).strip().splitlines() or [type(error).__name__]
                 raise RunFolderError(
-                    f"The replay's process died {deaths + 1} times before it had started: {why}"
+                    f"The {self._replay.name}'s process died {deaths + 1} times before it had started: {why}"
                 ) from error
         return True
 
     def _restart_all(self) -> None:
-        """After the replay's end: what the others hold refers to a server that is gone."""
+        """After the replay's end: what the others hold refers to a table that is gone."""
+        if self._replay is self._learner:
+            error = self._failure(self._learner)
+            if error is None:
+                return  # it is done
+            if not isinstance(error, self._ray.exceptions.RayActorError):
+                self._explain(self._learner, error)  # it would fail again
         self._say_died(self._replay, "everything goes on from the last checkpoint")
         for member in self._members[1:]:
             self._ray.kill(member.host, no_restart=False)
@@ -311,7 +333,7 @@ class ClusterRun:
             steps=status.get("steps", 0),
             frames_per_step=status.get("frames_per_step"),
         )
-        for note in filter(None, (self._replay.status.get("note"), figures_note())):
+        for note in filter(None, (self._replay.status.get("memory"), figures_note())):
             progress.say(note)
         if "address" in self._replay.status:
             port = self._replay.status["address"].rpartition(":")[2]
@@ -423,17 +445,20 @@ def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
       cluster: address of a Ray cluster to join; None starts one on this machine.
 
     Raises:
-      UsageError: Ray is not installed, or the cluster cannot be reached.
+      UsageError: Ray is not installed, nor what the replay needs, or the cluster cannot be reached.
       RunFolderError: the run has failed.
     """
     root_dir = os.path.abspath(root_dir)
     _wait_for_predecessors(root_dir)
+    newest = [folder / "replay" for folder in checkpoints(root_dir)[:1]]
+    begins_with = next(filter(Path.exists, newest), None)
+    backend = chosen_backend(ReplaySettings().backend, begins_with, distributed=True)
     slots = collectors + 3
     # A second signal ends the process at once as long as Ray is there: an exception in its shutdown ends in anything.
     with contextlib.closing(contextlib.ExitStack()) as signals, ray_connection.opened(cluster, slots) as ray:
         run: ClusterRun | None = None
         signals.enter_context(on_first_signal(lambda number: run.stop(number) if run else raise_for(number)))
-        run = ClusterRun(ray, root_dir, collectors, one_machine=cluster is None)
+        run = ClusterRun(ray, root_dir, collectors, one_machine=cluster is None, backend=backend)
         try:
             return run.run()
         finally:

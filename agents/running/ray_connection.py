@@ -95,7 +95,7 @@ def _start(ray: Any, slots: int) -> None:
                 num_cpus=slots,
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
-                object_store_memory=80 * 2**20,  # the smallest that Ray accepts; nothing goes through it
+                object_store_memory=_object_store(),
                 **_QUIET,
             )
     except Exception as error:  # Ray has no kind of its own for it
@@ -104,6 +104,15 @@ def _start(ray: Any, slots: int) -> None:
             f"Ray cannot start on this machine: {first} Its logs: {tempfile.gettempdir()}/ray/session_latest/logs. "
             "Leave out --collectors to train in one process"
         ) from error
+
+
+def _object_store() -> int:
+    """Bytes for weights and rounds on their way: half of what shared memory has, which is taken as it is used.
+
+    Ray accepts no less than 75 MiB. Where /dev/shm has less than it is told, it goes to the disk.
+    """
+    shared = os.statvfs("/dev/shm")
+    return max(80 * 2**20, min(2**30, shared.f_bavail * shared.f_frsize // 2))
 
 
 def _of_one_machine() -> dict[str, str]:

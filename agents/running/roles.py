@@ -1,7 +1,8 @@
 """The work of each process of a distributed run. Where it runs, and what happens when it dies, is not decided here.
 
-All processes build what they need from the same gin configuration and meet in the Reverb server alone. `run` works
-until it is done or `stop` has been called from another thread; `status` may be called from any thread.
+All processes build what they need from the same gin configuration and meet in the replay alone: Reverb's server, or the
+learner's table, which Ray's calls reach; then an `address` is Ray's handle of the learner's process. `run` works until
+it is done or `stop` has been called from another thread; `status` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import tensorflow as tf
 
 from agents.monitoring import summaries
 from agents.monitoring.progress import COMPILING
-from agents.replay.replay import REVERB
-from agents.replay.reverb_replay import ReverbReplay
+from agents.replay.replay import RAY, REVERB
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import write_operative_config
 from agents.storage.weights import Publisher, assign
@@ -33,7 +33,13 @@ _POLL = 0.05  # seconds between two looks of whoever has nothing to do
 
 
 class Role(contextlib.ExitStack):
-    """Opens in the constructor, works in `run`, closes in `close` or as a context manager."""
+    """Opens in the constructor, works in `run`, closes in `close` or as a context manager.
+
+    Attributes:
+      replay: the run's, or the way there.
+    """
+
+    replay: Any
 
     def __init__(self, settings: Settings | None = None):
         super().__init__()
@@ -53,12 +59,10 @@ class Role(contextlib.ExitStack):
     def status(self) -> dict[str, Any]:
         """Figures that the driver shows and supervises."""
 
-    def _replay(self, environment: GymnasiumVectorEnvironment, **connection: Any) -> ReverbReplay:
+    def _open_replay(self, environment: GymnasiumVectorEnvironment, backend: str, **connection: Any) -> None:
         self.callback(environment.close)
-        replay = build.build_replay(self.settings, environment, REVERB, **connection)
-        assert isinstance(replay, ReverbReplay)
-        self.callback(replay.stop)
-        return replay
+        self.replay = build.build_replay(self.settings, environment, backend, **connection)
+        self.callback(self.replay.stop)
 
 
 class ReplayServer(Role):
@@ -72,14 +76,14 @@ class ReplayServer(Role):
     def __init__(self, root_dir: str, host: str = "localhost"):
         super().__init__()
         folders = Checkpointer(root_dir, {}).replay_folders()
-        self._server = self._replay(build.build_eval_environment(self.settings), folders=folders)
-        self.address = f"{host}:{self._server.address.rsplit(':', 1)[1]}"
+        self._open_replay(build.build_eval_environment(self.settings), REVERB, folders=folders)
+        self.address = f"{host}:{self.replay.address.rsplit(':', 1)[1]}"
 
     def run(self) -> None:
         self._stopping.wait()
 
     def status(self) -> dict[str, Any]:
-        return {"address": self.address, "note": self._server.memory_note}
+        return {"address": self.address, "memory": self.replay.memory_note}
 
 
 class LearnerRole(Role):
@@ -87,19 +91,22 @@ class LearnerRole(Role):
 
     Args:
       root_dir: the run folder.
-      address: of the replay.
+      address: of Reverb's server; None: the table is here, with what the newest whole checkpoint holds of it.
     """
 
-    def __init__(self, root_dir: str, address: str):
+    def __init__(self, root_dir: str, address: str | None = None):
         super().__init__()
         environment = build.build_eval_environment(self.settings)
         agent = build.build_agent(
             self.settings, environment, strategy=build.build_strategy(self.training.strategy)
         )
-        replay = self._replay_client = self._replay(environment, address=address)
-        checkpointer = Checkpointer(root_dir, build.trackables(agent), replay.checkpoint)
-        self._learner = build.build_learner(self.settings, root_dir, agent, replay, checkpointer)
-        self._publisher = Publisher(agent.acting_variables, self._replay_client.publish)
+        checkpointer = Checkpointer(root_dir, build.trackables(agent), lambda: self.replay.checkpoint())
+        if address is None:
+            self._open_replay(environment, RAY, folders=checkpointer.replay_folders())
+        else:
+            self._open_replay(environment, REVERB, address=address)
+        self._learner = build.build_learner(self.settings, root_dir, agent, self.replay, checkpointer)
+        self._publisher = Publisher(agent.acting_variables, self.replay.publish)
         self.callback(self._publisher.close)
         self._loss_scales: summaries.LossScales | None = None
         self._doing = ""
@@ -117,7 +124,7 @@ class LearnerRole(Role):
         compiled_at = learner.updates
         while not (self._stopping.is_set() or training.reached(learner.updates, learner.environment_steps)):
             self._take_in_statistics()
-            if not self._replay_client.batch_due(learner.batch_size):
+            if not self.replay.batch_due(learner.batch_size):
                 self._waited += _POLL
                 self._stopping.wait(_POLL)
                 continue
@@ -144,7 +151,7 @@ class LearnerRole(Role):
 
     def stop(self) -> None:
         super().stop()
-        self._replay_client.end_waits()
+        self.replay.end_waits()
 
     def status(self) -> dict[str, Any]:
         with self._returns_lock:
@@ -158,6 +165,7 @@ class LearnerRole(Role):
             "loss_scales": self._loss_scales,
             "doing": self._doing,
             "note": self._learner.note,
+            "memory": self.replay.memory_note,
         }
 
     def note_waits(self, learner: float, collectors: float) -> None:
@@ -184,18 +192,30 @@ class Acting(Role):
       address: of the replay.
       environment: where it acts; closed with it.
       seed: of its acting.
+      collector: its index, if it writes.
     """
 
-    def __init__(self, settings: Settings, address: str, environment: GymnasiumVectorEnvironment, seed: int):
+    def __init__(
+        self,
+        settings: Settings,
+        address: Any,
+        environment: GymnasiumVectorEnvironment,
+        seed: int,
+        collector: int = -1,
+    ):
         super().__init__(settings)
         self._own_environment = environment
         self._agent = build.build_agent(settings, environment, seed)
-        self._replay_client = self._replay(environment, address=address)
+        if isinstance(address, str):
+            self._open_replay(environment, REVERB, address=address)
+        else:
+            self.callback(environment.close)
+            self.replay = build.build_ray_client(settings, environment, address, collector)
         self._weights_step = -1
 
     def _pull(self) -> None:
         """Takes the newest weights, if there are newer ones than those in use."""
-        newer = self._replay_client.weights(newer_than=self._weights_step)
+        newer = self.replay.weights(newer_than=self._weights_step)
         if newer is not None:
             self._weights_step, data = newer
             assign(self._agent.acting_variables, data)
@@ -214,14 +234,12 @@ class CollectorRole(Acting):
       start: how often it was started before, so that it does not repeat the episodes that it began with.
     """
 
-    def __init__(self, address: str, index: int, start: int):
+    def __init__(self, address: Any, index: int, start: int):
         settings = Settings.configured()
         seed = settings.seeds.collector(index, start, seconds=int(time.time()))
         environment = build.build_environment(settings, settings.train.num_envs, seed)
-        super().__init__(settings, address, environment, seed)
-        self._collector = build.build_collector(
-            environment, self._agent, self._replay_client, f"collector {index}"
-        )
+        super().__init__(settings, address, environment, seed, index)
+        self._collector = build.build_collector(environment, self._agent, self.replay, f"collector {index}")
         self.callback(self._collector.close)
 
     def run(self) -> None:
@@ -236,7 +254,7 @@ class CollectorRole(Acting):
 
     def stop(self) -> None:
         super().stop()
-        self._replay_client.end_waits()
+        self.replay.end_waits()
 
     def status(self) -> dict[str, Any]:
         activity, since = self._collector.activity
@@ -257,7 +275,7 @@ class EvaluatorRole(Acting):
       address: of the replay.
     """
 
-    def __init__(self, root_dir: str, address: str):
+    def __init__(self, root_dir: str, address: Any):
         settings = Settings.configured()
         environment = build.build_eval_environment(settings, settings.train.eval_envs)
         super().__init__(settings, address, environment, settings.seeds.evaluation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from tf_agents.environments import py_environment
@@ -14,8 +14,9 @@ from tf_agents.train.utils import strategy_utils
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.errors import EnvironmentFault
+from agents.replay.blocks import Layout
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import LOCAL, Replay, chosen_backend
+from agents.replay.replay import LOCAL, RAY, Replay, chosen_backend
 from agents.storage.checkpoint import Checkpointer
 from agents.targets import stored_spec
 from agents.workers.collector import Collector
@@ -24,6 +25,9 @@ from agents.workers.settings import Settings
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+
+if TYPE_CHECKING:
+    from agents.replay.ray_replay import RayClient
 
 
 def build_environment(
@@ -147,29 +151,45 @@ def build_replay(
 
     Args:
       environment: gives the specs.
-      backend: "reverb" or "local"; None: what a run in one process takes.
+      backend: "local", "ray" for the process that has the table, or "reverb"; None: what a run in one process takes.
       **connection: `folders`, and for Reverb `address`.
 
     Raises:
       UsageError: it needs Reverb, which is not there.
     """
     num_heads = len(settings.heads)
-    parts = (
-        settings.shape,
-        stored_spec(tensor_spec.from_spec(environment.time_step_spec()).observation),
-        build_network(settings, environment).state_spec,
-        num_heads,
-        settings.train.scaling(num_heads).moments_class,
-    )
+    moments = settings.train.scaling(num_heads).moments_class
+    parts = settings.shape, *_stored(settings, environment), num_heads, moments
     options = dataclasses.asdict(settings.replay) | connection
-    set_backend = options.pop("backend")
-    if (backend or chosen_backend(set_backend, connection.get("folders"))) == LOCAL:
+    set_backend, folders = options.pop("backend"), connection.get("folders")
+    backend = backend or chosen_backend(set_backend, folders and folders.begins_with)
+    if backend == LOCAL:
         return LocalReplay(*parts, seed=settings.seeds.draws, **options)
-    from agents.replay.reverb_replay import ReverbReplay  # not everywhere can it be installed
+    if backend == RAY:
+        from agents.replay.ray_replay import RayTable  # neither needs to be installed
+
+        return RayTable(*parts, seed=settings.seeds.draws, **options)
+    from agents.replay.reverb_replay import ReverbReplay
 
     if settings.train.steps_per_update is not None:
         options["error_buffer"] = math.inf  # the pace is kept by whoever asks for updates
     return ReverbReplay(*parts, **options)
+
+
+def build_ray_client(
+    settings: Settings, environment: py_environment.PyEnvironment, learner: Any, collector: int
+) -> RayClient:
+    """The way of a collector, or of the evaluator, to the table of the learner's process; see `RayClient`."""
+    from agents.replay.ray_replay import RayClient
+
+    layout = Layout(settings.shape, *_stored(settings, environment), settings.replay.compression)
+    return RayClient(layout, learner, collector, settings.replay.patience)
+
+
+def _stored(settings: Settings, environment: py_environment.PyEnvironment) -> tuple[tf.TensorSpec, Any]:
+    """Specs of what a replay holds: an observation, and the network's core state."""
+    observation = stored_spec(tensor_spec.from_spec(environment.time_step_spec()).observation)
+    return observation, build_network(settings, environment).state_spec
 
 
 def trackables(agent: RecurrentMultiHeadAgent) -> dict[str, Any]:

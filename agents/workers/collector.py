@@ -15,7 +15,7 @@ from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
 from agents.policy import PolicyInfo
-from agents.replay.replay import Episode, Replay
+from agents.replay.replay import Episode, Intake
 from agents.replay.rows import Piece, Rows, SequenceCutter
 from agents.storage.state import State, joined, joined_in_order, numbered, part
 from agents.targets import SequenceShape, Steps, side_by_side
@@ -60,7 +60,7 @@ class Collector:
         environment: py_environment.PyEnvironment,
         policy: tf_policy.TFPolicy,
         heads: Heads,
-        replay: Replay,
+        replay: Intake,
         shape: SequenceShape,
         priorities: Callable[[Steps, tf.Tensor, tf.Tensor], tf.Tensor],
         max_report_steps: int = LONGEST_EPISODE,
@@ -206,9 +206,13 @@ class Collector:
                 if piece.window is not None:
                     writer.insert(next(priorities))
             if any(piece.window is not None for piece in pieces):
-                start = time.monotonic()
-                writer.flush()
-                self.waited += time.monotonic() - start
+                self._wait_for(writer.flush)
+        self._wait_for(self._replay.end_round)
+
+    def _wait_for(self, hand_over: Callable[[], None]) -> None:
+        start = time.monotonic()
+        hand_over()
+        self.waited += time.monotonic() - start
 
 
 def traced_action(policy: tf_policy.TFPolicy, time_step_spec: ts.TimeStep, batch: int) -> Callable:

@@ -1,0 +1,284 @@
+"""The local table in the learner's process, and the way there for the others: calls of the learner's actor in Ray.
+
+A collector hands over what a round has written in one call: statistics, and the blocks of all its environments, each
+once. The table keeps the last blocks of every stream, which windows to come refer to. A call carries the number of its
+writer's start, which is random, and a running one: sent again, it counts once. Nothing waits inside a call: windows
+that the replay ratio does not let in yet stand in a line, and their writer asks now and then whether it is empty.
+
+Weights are put into Ray's object store once; every machine fetches them once, and its processes share that memory.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import pathlib
+import secrets
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import ray
+import tensorflow as tf
+
+from agents.replay.blocks import Block, Layout, blocks_of, columns_of
+from agents.replay.local_replay import LocalReplay
+from agents.replay.replay import (
+    CALLS,
+    RAY,
+    TABLE,
+    Intake,
+    ReplayStopped,
+    StatisticsReport,
+    Writer,
+    check_priority,
+    nobody_reads,
+)
+from agents.replay.rows import Rows
+
+_POLL = 0.2  # seconds: how often whoever waits looks whether it has been stopped
+_SOON = 0.005  # seconds to wait for the line at first
+
+
+class RayTable(LocalReplay):
+    """The table that others write into, and the newest weights; `write`, `waiting` and `weights` are for their calls.
+
+    Arguments are those of `LocalReplay`. A draw waits until there is enough, and neither side runs ahead of the other.
+    """
+
+    _backend = RAY
+
+    def __init__(self, *args: Any, **options: Any):
+        self._had: dict[int, int] = {}  # the last round's number by writer
+        super().__init__(*args, **options)
+        self._check_buffer()
+        if self._settings.read_ahead is None:
+            self._read_ahead = 1
+        # Of each collector: its writer, and the last blocks of its environments.
+        self._streams: dict[int, tuple[int, dict[int, collections.deque[Block]]]] = {}
+        self._line: collections.deque[tuple[int, tuple[Block, ...], float]] = collections.deque()
+        self._weights_of: tuple[int, list[Any]] | None = None
+
+    def write(
+        self,
+        collector: int,
+        writer: int,
+        number: int,
+        report: StatisticsReport,
+        round_: dict[str, np.ndarray],
+    ) -> tuple[int, int, int]:
+        """Takes a round of a collector, once, and answers as `waiting`.
+
+        Args:
+          collector: its index.
+          writer: random number of its start.
+          number: of the round, from 0 on.
+          report: what the round adds to the statistics.
+          round_: its blocks, see `RayClient.end_round`.
+        """
+        with self._lock:
+            had = self._had.get(writer, -1)
+            if number > had:
+                if number == 0:
+                    self._streams[collector] = writer, {}
+                owner, streams = self._streams.get(collector, (None, {}))
+                if number > had + 1 or owner != writer:
+                    raise RuntimeError(
+                        f"collector {collector} goes on with another replay than it began with"
+                    )
+                self._had[writer] = number
+                self.put_statistics(report, (writer + number) % 2**64)
+                parts = round_["stream"].tolist(), round_["priority"].tolist(), blocks_of(round_)
+                for stream, priority, block in zip(*parts, strict=True):
+                    latest = streams.setdefault(stream, collections.deque(maxlen=self._layout.shape.blocks))
+                    latest.append(block)
+                    if not math.isnan(priority):
+                        self._line.append((writer, tuple(latest), priority))
+                self._admit()
+            return self.waiting(writer)
+
+    def waiting(self, writer: int) -> tuple[int, int, int]:
+        """How many windows of a writer are not in the table yet; insertions and samples so far."""
+        with self._lock:
+            return sum(of == writer for of, *_ in self._line), self.inserted, self.sampled
+
+    def publish(self, step: int, data: np.ndarray) -> None:
+        """Replaces the weights; `data` is uint8 [bytes], see `agents.storage.weights`."""
+        self._weights_of = step, [ray.put(data)]
+
+    def weights(self, newer_than: int) -> tuple[int, list[Any]] | None:
+        """Step and reference of the newest weights, if they are of a later one; in a list Ray leaves it a reference."""
+        newest = self._weights_of
+        return newest if newest is not None and newest[0] > newer_than else None
+
+    def stop(self) -> None:
+        super().stop()
+        with self._lock:
+            self._lock.notify_all()
+
+    end_waits = stop
+
+    def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
+        self._check_read_ahead(batch_size)
+        return super()._batches(draws, batch_size)
+
+    def _batch(self, batch_size: int) -> list[np.ndarray]:
+        drawn = super()._batch(batch_size)
+        with self._lock:
+            self._admit()
+        return drawn
+
+    def _draw(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        self._lock.wait_for(
+            lambda: (
+                self._closed
+                or (
+                    self.size >= self.min_sequences
+                    and self._lead(0, batch_size) >= -self._settings.error_buffer
+                )
+            )
+        )
+        if self._closed:
+            raise ReplayStopped
+        return super()._draw(batch_size)
+
+    def _lead(self, more_inserted: int, more_sampled: int) -> float:
+        """By how many samples insertions would be ahead of the replay ratio."""
+        inserted, sampled = self.inserted + more_inserted, self.sampled + more_sampled
+        return (inserted - self.min_sequences) * self.replay_ratio - sampled
+
+    def _admit(self) -> None:
+        """Lets in those who stand in line, as far as insertions may be ahead."""
+        while self._line and not self._closed and self._lead(1, 0) <= self._settings.error_buffer:
+            _, window, priority = self._line.popleft()
+            self._insert(window, priority)
+        self._lock.notify_all()
+
+    def _described(self) -> dict[str, Any]:
+        return super()._described() | {
+            "writers": {str(writer): number for writer, number in self._had.items()}
+        }
+
+    def _restore(self, folder: pathlib.Path) -> None:
+        super()._restore(folder)
+        writers = json.loads((folder / TABLE).read_text()).get("writers", {})  # a local replay's has none
+        self._had = {int(writer): number for writer, number in writers.items()}
+
+
+class RayClient(Intake):
+    """The way to the table of the learner's process.
+
+    Args:
+      layout: of the windows.
+      learner: Ray's handle of the process, which answers `ask`.
+      collector: index of the one that writes, if any.
+      patience: seconds, see `ReplaySettings`.
+    """
+
+    def __init__(self, layout: Layout, learner: Any, collector: int, patience: float):
+        self._layout, self._collector, self._patience = layout, collector, patience
+        self._ask_learner = learner.ask.options(concurrency_group=CALLS)
+        self._stopping = threading.Event()
+        self._id, self._number, self._streams = secrets.randbits(64), 0, 0
+        self._report: StatisticsReport = {}
+        self._written: list[
+            tuple[int, float, Block]
+        ] = []  # since the last round: stream, priority or NaN, block
+
+    def writer(self) -> RayWriter:
+        self._streams += 1
+        return RayWriter(self._streams - 1, self._layout, self._written)
+
+    def put_statistics(self, report: StatisticsReport) -> None:
+        self._report = report
+
+    def end_round(self) -> None:
+        """Hands over the round: the columns of `columns_of`, and of each block the stream, and the priority of the
+        window that ends with it, NaN without one.
+
+        Raises:
+          ReplayStopped: see `end_waits`.
+          TimeoutError: the learner does not answer, or takes nothing out of the table.
+          ray.exceptions.RayError: its process is gone.
+        """
+        columns = {
+            name: np.concatenate(of) for name, of in columns_of([b for *_, b in self._written]).items()
+        }
+        columns["stream"] = np.array([stream for stream, *_ in self._written], np.int32)
+        columns["priority"] = np.array([priority for _, priority, _ in self._written])
+        written = self._collector, self._id, self._number, self._report, columns
+        (left, _, sampled), pause = self._ask("write", *written), _SOON
+        self._written.clear()
+        self._number += 1
+        end = time.monotonic() + self._patience
+        while left:
+            # In proportion to the wait: neither is time lost nor the learner kept from its work.
+            if self._stopping.wait(pause):
+                raise ReplayStopped
+            before, (left, inserted, sampled), pause = (
+                sampled,
+                self._ask("waiting", self._id),
+                min(1.5 * pause, _POLL),
+            )
+            if sampled > before:
+                end = time.monotonic() + self._patience
+            elif time.monotonic() > end:
+                raise nobody_reads(self._patience, inserted, sampled)
+
+    def weights(self, newer_than: int = -1) -> tuple[int, np.ndarray] | None:
+        """The newest weights as `RayTable.publish` got them; None if there are none of a later step.
+
+        Raises what `end_round` does.
+        """
+        newest = self._ask("weights", newer_than)
+        return None if newest is None else (newest[0], self._wait_for(newest[1][0]))
+
+    def end_waits(self) -> None:
+        """Lets whoever waits here raise `ReplayStopped`; from any thread."""
+        self._stopping.set()
+
+    stop = end_waits
+
+    def _ask(self, method: str, *args: Any) -> Any:
+        """Calls the table; again where the network has lost the call or the answer."""
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                return self._wait_for(self._ask_learner.remote(method, *args))
+            except ray.exceptions.ActorUnavailableError:
+                if time.monotonic() > end:
+                    raise
+            if self._stopping.wait(_POLL):
+                raise ReplayStopped
+
+    def _wait_for(self, answer: Any) -> Any:
+        end = time.monotonic() + self._patience
+        while not ray.wait([answer], timeout=_POLL)[0]:
+            if self._stopping.is_set():
+                raise ReplayStopped
+            if time.monotonic() > end:
+                raise TimeoutError(f"The learner's process has not answered for {self._patience:g} s")
+        return ray.get(answer)
+
+
+class RayWriter(Writer):
+    """Gathers the blocks of one environment; made by `RayClient.writer`."""
+
+    def __init__(self, stream: int, layout: Layout, written: list[tuple[int, float, Block]]):
+        self._stream, self._layout, self._written = stream, layout, written
+
+    def append(self, block: Rows, starts_window: bool) -> None:
+        self._written.append((self._stream, math.nan, self._layout.block(block, starts_window)))
+
+    def insert(self, priority: float) -> None:
+        check_priority(priority)
+        *_, block = self._written[-1]
+        self._written[-1] = self._stream, priority, block
+
+    def flush(self) -> None:
+        """Does nothing: the round's end hands everything over."""
+
+    def close(self) -> None:
+        """Does nothing: what has not been handed over goes with the client."""
