@@ -89,7 +89,8 @@ class RayTable(LocalReplay):
                         f"collector {collector} goes on with another replay than it began with"
                     )
                 self._had[writer] = number
-                self.put_statistics(report, (writer + number) % 2**64)
+                if report:
+                    self.put_statistics(report, (writer + number) % 2**64)
                 parts = round_["stream"].tolist(), round_["priority"].tolist(), blocks_of(round_)
                 for stream, priority, block in zip(*parts, strict=True):
                     latest = streams.setdefault(stream, collections.deque(maxlen=self._layout.shape.blocks))
@@ -210,6 +211,7 @@ class RayClient(Intake):
         columns["priority"] = np.array([priority for _, priority, _ in self._written])
         written = self._collector, self._id, self._number, self._report, columns
         (left, _, sampled), pause = self._ask("write", *written), _SOON
+        self._report = {}
         self._written.clear()
         self._number += 1
         end = time.monotonic() + self._patience

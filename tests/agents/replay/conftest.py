@@ -2,25 +2,34 @@
 
 import pytest
 
-from agents.replay.replay import LOCAL, REVERB, Replay
+from agents.replay.replay import LOCAL, RAY, REVERB, Replay
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, replay_class
+from tests.agents.running.stand_in_ray import Calls
 
 
-@pytest.fixture(params=[REVERB, LOCAL])
+@pytest.fixture(params=[REVERB, LOCAL, RAY])
 def backend(request) -> str:
-    """Both of them, where Reverb is installed."""
-    if request.param == REVERB:
-        pytest.importorskip("reverb")
+    """All of them, where Reverb and Ray are installed."""
+    if request.param != LOCAL:
+        pytest.importorskip(request.param)
     return request.param
 
 
 @pytest.fixture
-def make(backend):
+def make(backend, monkeypatch):
     """Makes replays and stops them."""
     made = []
+    if backend == RAY:
+        monkeypatch.setattr("agents.replay.ray_replay.ray", Calls(None))
 
     def make(**settings) -> Replay:
-        defaults = {"capacity": 200, "min_sequences": 1, "error_buffer": 50.0, "patience": 1e6}
+        defaults = {
+            "capacity": 200,
+            "min_sequences": 1,
+            "error_buffer": 50.0,
+            "patience": 1e6,
+            "read_ahead": 0,
+        }
         made.append(replay_class(backend)(SHAPE, OBSERVATION, STATE, HEADS, **(defaults | settings)))
         return made[-1]
 

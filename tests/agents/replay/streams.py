@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import REVERB, Replay
+from agents.replay.replay import LOCAL, RAY, Replay
 from agents.replay.rows import Rows
 from agents.targets import SequenceShape
 
@@ -18,8 +18,12 @@ HEADS = 3
 
 def replay_class(backend: str) -> Callable[..., Replay]:
     """The class of a backend."""
-    if backend != REVERB:
+    if backend == LOCAL:
         return LocalReplay
+    if backend == RAY:
+        from tests.agents.replay.through_ray import ThroughRay
+
+        return ThroughRay
     from agents.replay.reverb_replay import ReverbReplay
 
     return ReverbReplay

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from agents.replay import memory as replay_memory
-from agents.replay.replay import LOCAL, REVERB, StatisticsReport
+from agents.replay.replay import LOCAL, RAY, REVERB, StatisticsReport
 from agents.storage.checkpoint import ReplayFolders
 from agents.targets import Packed, SequenceShape, unpacked
 from rbs_tf.scalings import MomentsWithMaxima
@@ -233,7 +233,7 @@ def test_a_checkpoint_of_other_settings_is_refused(make, backend, tmp_path):
 
 def test_a_checkpoint_of_the_other_backend_is_refused_with_what_to_type(make, backend, tmp_path):
     pytest.importorskip("reverb")
-    other = {REVERB: LOCAL, LOCAL: REVERB}[backend]
+    other = {REVERB: LOCAL, LOCAL: REVERB, RAY: REVERB}[backend]
     settings = {"capacity": 200, "min_sequences": 1, "folders": ReplayFolders(tmp_path, None)}
     replay = replay_class(other)(SHAPE, OBSERVATION, STATE, HEADS, **settings)
     saved = pathlib.Path(replay.checkpoint())

@@ -6,6 +6,7 @@ process itself. The clock is the stand-in's own: minutes of supervision take mil
 
 import itertools
 import math
+import pickle
 from types import SimpleNamespace
 
 TOO_LONG = 50_000.0  # seconds after which nobody waits on purpose
@@ -162,7 +163,10 @@ class Ray:
     def get_runtime_context(self):
         return SimpleNamespace(get_node_id=lambda: "here")
 
-    def remote(self, _):
+    def remote(self, **_):
+        return self._actors
+
+    def _actors(self, _):
         def options(**options):
             def start(*args):
                 self.processes.append(Process(self, options | {"args": args}))
@@ -201,7 +205,7 @@ class Ray:
 def replay(process):
     address = f"{process.args[1]}:{8000 + process.starts}"
     while True:
-        process.status = {"address": address, "note": "Room for all."}
+        process.status = {"address": address, "memory": "Room for all."}
         yield
 
 
@@ -224,7 +228,8 @@ def learner_status(updates, **others):
         "waited": 0.0,
         "frames_per_step": None,
     }
-    return counts | {"loss_scales": f"scales {updates}", "note": "", "doing": ""} | others
+    words = {"loss_scales": f"scales {updates}", "note": "", "doing": "", "memory": "Room here."}
+    return counts | words | others
 
 
 def evaluator(process):
@@ -248,3 +253,36 @@ CAST = {
     "EvaluatorRole": evaluator,
     "CollectorRole": collector,
 }
+
+
+class Calls:
+    """Ray's module and its handle of an actor in one: calls of an object's methods, made at once.
+
+    Args:
+      called: the object; what it gets and answers is pickled, as Ray does.
+      losses: for each call to come "call" or "answer" if the network loses that, or None.
+    """
+
+    exceptions = Ray.exceptions
+
+    def __init__(self, called, losses=()):
+        self.called, self.losses = called, iter(losses)
+        self.ask = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._call))
+
+    def _call(self, method, *args):
+        loss = next(self.losses, None)
+        if loss == "call":
+            return Unavailable()
+        answer = getattr(self.called, method)(*pickle.loads(pickle.dumps(args)))
+        return Unavailable() if loss == "answer" else answer
+
+    def put(self, value):
+        return value
+
+    def wait(self, answers, timeout):
+        return answers, []
+
+    def get(self, answer):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer

@@ -140,7 +140,7 @@ def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_tha
     wait_until(lambda: learner.status()["waited"])
     update, inside = learner._learner.update, threading.Event()
     monkeypatch.setattr(learner._learner, "update", lambda: [inside.set(), update()])
-    monkeypatch.setattr(learner._replay_client, "batch_due", lambda batch_size: True)  # of an empty table
+    monkeypatch.setattr(learner.replay, "batch_due", lambda batch_size: True)  # of an empty table
     assert inside.wait(patience())
     learner.stop()
     assert working.result(patience())["updates"] == 0

@@ -1,0 +1,174 @@
+"""What only Ray's replay has: rounds that come in calls, of many collectors at a time, and wait in a line."""
+
+import pathlib
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+pytest.importorskip("ray")
+
+from agents.replay.local_replay import LocalReplay  # noqa: E402
+from agents.replay.replay import RAY, ReplayStopped  # noqa: E402
+from agents.storage.checkpoint import ReplayFolders  # noqa: E402
+from tests.agents.queue import drained  # noqa: E402
+from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, whole_table  # noqa: E402
+from tests.agents.replay.test_replay import emptied, report_of  # noqa: E402
+from tests.agents.running.stand_in_ray import Unavailable  # noqa: E402
+
+
+@pytest.fixture
+def backend():
+    return RAY
+
+
+class Collector(Stream):
+    """One environment's stream, written by a client of its own, in rounds."""
+
+    def __init__(self, table, index=0):
+        self.client = table.another_client(index)
+        super().__init__(self.client)
+
+    def end_round(self, windows, report=1.0):
+        self.client.put_statistics(report_of(report, 1))
+        self.insert(windows)
+        self.client.end_round()
+
+
+def assert_same_tables(one, other):
+    for ours, theirs in zip(*(tf.nest.flatten(whole_table(table)) for table in (one, other)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("compression", [0, 3])
+def test_rounds_of_several_environments_make_the_table_that_one_process_makes(make, compression):
+    table = make(compression=compression)
+    local = LocalReplay(
+        SHAPE, OBSERVATION, STATE, HEADS, capacity=200, min_sequences=1, compression=compression
+    )
+    client = table.another_client(0)
+    ours, theirs = ([Stream(replay) for _ in range(2)] for replay in (client, local))
+    for counts in ((3, 1), (0, 2), (0, 0), (2, 2)):
+        for streams in (ours, theirs):
+            for stream, count in zip(streams, counts, strict=True):
+                stream.insert(count, priority=1.0 + count)
+                stream.append()  # a block whose window comes in a later round
+        client.end_round()
+    assert table.size == local.size == 10
+    assert_same_tables(table, local)
+
+
+def test_a_call_that_is_sent_again_counts_once_whatever_was_lost(make):
+    losses = [None, "answer", "call", "answer", "answer", None]
+    for lost in (losses, [None] * len(losses)):
+        table = make(losses=lost)
+        collector = Collector(table)
+        for value in (1.0, 2.0, 3.0):
+            collector.end_round(2, value)
+        assert table.inserted == 6
+        assert [report["moments"][0, 0] for report in drained(table)] == [1.0, 2.0, 3.0]
+    late = make(losses=["call"] * 1000, patience=0.0)
+    with pytest.raises(Unavailable):
+        Collector(late).end_round(1)
+
+
+def test_reports_of_two_starts_have_keys_of_their_own_and_a_checkpoint_knows_what_it_has_had(make, tmp_path):
+    table = make(folders=ReplayFolders(tmp_path, None))
+    collectors = [Collector(table, index) for index in (0, 1, 0)]  # the third is the first, started again
+    for collector in collectors:
+        collector.end_round(1)
+        collector.end_round(1)
+    keys = [key for key, _ in table.statistics()]
+    assert len(set(keys)) == 6
+    sent = (0, collectors[0].client._id, 1, report_of(1.0, 1), {})
+    with pytest.raises(RuntimeError, match="collector 0 goes on with another replay"):
+        table.write(0, collectors[0].client._id, 2, report_of(1.0, 1), {})
+    saved = pathlib.Path(table.checkpoint())
+    resumed = make(folders=ReplayFolders(emptied(tmp_path / "next"), saved))
+    resumed.write(*sent)
+    assert drained(resumed) == [] and resumed.inserted == 6
+    with pytest.raises(RuntimeError, match="another replay"):
+        resumed.write(1, collectors[1].client._id, 2, report_of(1.0, 1), {})
+    local = {
+        "capacity": 200,
+        "min_sequences": 1,
+        "folders": ReplayFolders(emptied(tmp_path / "third"), saved),
+    }
+    assert_same_tables(LocalReplay(SHAPE, OBSERVATION, STATE, HEADS, **local), table)
+
+
+def test_neither_side_runs_ahead_of_the_other_by_more_than_the_buffer(make):
+    table = make(error_buffer=4.0, min_sequences=2, replay_ratio=2.0)
+    collector, rounds = Collector(table), []
+    writing = threading.Thread(target=lambda: rounds.extend(collector.end_round(10) for _ in range(2)))
+    batches, drawing = iter(table.dataset(batch_size=2)), []
+    writing.start()
+    for _ in range(16):
+        while table.inserted < 4 + len(drawing):
+            pass
+        assert table.inserted == 4 + len(drawing)  # min_sequences, and the buffer of two insertions
+        drawing.append(next(batches))
+    writing.join()
+    assert (table.inserted, table.sampled) == (20, 32)
+    # What is drawn ahead is as much: 2 x (20 - 2) samples are due, and 4 more come without waiting.
+    for _ in range(4):
+        next(batches)
+    waiting = threading.Thread(target=lambda: drawing.append(next(batches)))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive() and table.sampled == 40
+    Collector(table, 1).end_round(1)
+    waiting.join()
+    assert table.sampled == 42
+
+
+def test_stopping_ends_waiting_readers_and_writers_and_lets_nothing_in(make):
+    table, outcome = make(error_buffer=2.0, min_sequences=2), []
+    collector, empty = Collector(table), make(min_sequences=2)
+
+    def write():
+        try:
+            collector.end_round(20)
+        except ReplayStopped as stopped:
+            outcome.append(str(stopped))
+
+    def read():
+        try:
+            next(iter(empty.dataset(batch_size=2)))
+        except tf.errors.OpError as error:
+            outcome.append(error.message)
+
+    threads = [threading.Thread(target=of) for of in (write, read)]
+    for thread in threads:
+        thread.start()
+    while table.inserted < 4 or not empty._lock._waiters:
+        pass
+    table.stop()
+    empty.stop()
+    assert outcome == [] or "stopped" in outcome[0]
+    collector.client.stop()
+    for thread in threads:
+        thread.join()
+    assert len(outcome) == 2 and all("was stopped" in text for text in outcome) and table.inserted == 4
+
+
+def test_a_writer_that_nobody_reads_from_gives_up_and_says_why(make):
+    table = make(error_buffer=2.0, patience=0.2)
+    with pytest.raises(TimeoutError, match="3 insertions and 0 samples.*error_buffer"):
+        Collector(table).end_round(20)
+    with pytest.raises(ValueError, match="at least as large"):
+        make(replay_ratio=8.0, error_buffer=7.0)
+    with pytest.raises(ValueError, match="Replay.error_buffer = 60 or more"):
+        make(read_ahead=2).dataset(batch_size=20)
+
+
+def test_weights_are_fetched_once_for_every_step(make):
+    table = make()
+    client = table.another_client(-1)
+    assert client.weights() is None
+    for step in (0, 7):
+        table.publish(step, np.arange(step + 1, dtype=np.uint8))
+        found, data = client.weights(newer_than=step - 1)
+        assert found == step and data.tolist() == list(range(step + 1))
+        assert client.weights(newer_than=step) is None
