@@ -1,9 +1,10 @@
 """kill -9 of every role, again and again, at random moments: `make chaos`.
 
-    make chaos                      20 kills of each, about an hour on two idle cores
-    make chaos KILLS=3
+    make chaos                      20 kills of each, about an hour for each replay on two idle cores
+    make chaos KILLS=3 ARGS="-k ray"
 
-One run, its driver started again with the same command whenever it was the one to die. Prints a table at its end.
+One run with each replay, its driver started again with the same command whenever it was the one to die. Prints a table
+at its end.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from agents.replay.replay import RAY, REVERB
 from agents.storage.checkpoint import Checkpointer
 from rbs_tf import ReturnMoments
 from tests.agents.running.test_embedded import scalars
@@ -28,7 +30,7 @@ pytest.importorskip("ray")
 
 KILLS = int(os.environ.get("KILLS", 20))
 COLLECTORS = 2
-AT_ONCE, CHECKPOINT = "driver, repeated at once", "learner or replay, in a checkpoint"
+AT_ONCE, CHECKPOINT = "driver, repeated at once", "who has the replay or writes it, in a checkpoint"
 ROLES = (
     *("a collector", "all collectors", "evaluator", "learner", "replay", "driver", "a slow collector"),
     *(AT_ONCE, CHECKPOINT),
@@ -49,7 +51,7 @@ def counted_steps(root):
     return extra["environment_steps"], ReturnMoments.from_array(moments).count
 
 
-def strike(run, role, draws):
+def strike(run, role, replay, draws):
     """Does it to one role of a run that goes on."""
     collectors = [f"collector {i}" for i in range(COLLECTORS)]
     match role:
@@ -66,29 +68,35 @@ def strike(run, role, draws):
             end = time.monotonic() + 120
             while not any(run.root.glob("checkpoints/*.tmp")) and time.monotonic() < end:
                 time.sleep(0.01)
-            run.signal(signal.SIGKILL, draws.choice(["learner", "replay"]))
+            run.signal(
+                signal.SIGKILL, draws.choice(["learner", "replay"] if replay == REVERB else ["learner"])
+            )
         case _:
             run.signal(signal.SIGKILL, role)
 
 
-def begin(root):
-    return Started(root, collectors=COLLECTORS, bindings=RATIO)
+def begin(root, replay):
+    return Started(root, f"--replay={replay}", collectors=COLLECTORS, bindings=RATIO)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(0)
-def test_a_run_survives_everybodys_death_again_and_again(tmp_path, capsys):
+@pytest.mark.parametrize("replay", [REVERB, RAY])
+def test_a_run_survives_everybodys_death_again_and_again(tmp_path, capsys, replay):
+    pytest.importorskip(replay)
+
     def say(text):
         with capsys.disabled():
             print(text, flush=True)
 
     draws = random.Random(0)
-    order = [role for role in ROLES for _ in range(KILLS)]
+    roles = [role for role in ROLES if role != "replay" or replay == REVERB]
+    order = [role for role in roles for _ in range(KILLS)]
     draws.shuffle(order)
-    seconds = {role: [] for role in ROLES}  # until the updates are past those at the kill
+    seconds = {role: [] for role in roles}  # until the updates are past those at the kill
     repeated = []  # updates that were made twice, of each time that some were
     steps, root = 0, tmp_path / "run"
-    run, since, struck = begin(root), 0, []
+    run, since, struck = begin(root, replay), 0, []
     try:
         run.wait_for_more_updates(20)
         for number, role in enumerate(order, 1):
@@ -99,13 +107,13 @@ def test_a_run_survives_everybodys_death_again_and_again(tmp_path, capsys):
                 steps = max([steps, *run.counts("steps")])
                 if role == "driver":
                     run.assert_nothing_left(agents=False)
-                died, run, since = run, begin(root), 0
+                died, run, since = run, begin(root, replay), 0
                 run.wait_for_resumption()
                 died.assert_nothing_left(agents=False)
                 died.__exit__()
                 repeated.append(max(0, updates - run.resumed))
             else:
-                strike(run, role, draws)
+                strike(run, role, replay, draws)
             # Half of the time the next one follows before this one's end has been noticed, or mended.
             time.sleep(draws.uniform(0, 3))
             if number < len(order) and draws.random() < 0.5:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agents.replay.replay import RAY, REVERB
 from tests.agents.running.test_embedded import scalars
 from tests.agents.started import Started
 
@@ -32,13 +33,18 @@ def saved(root):
     return [int(path.name) for path in root.glob("checkpoints/*") if path.name.isdecimal()]
 
 
-@pytest.fixture(scope="module")
-def survivor(tmp_path_factory):
+@pytest.fixture(scope="module", params=[REVERB, RAY])
+def survivor(tmp_path_factory, request):
     """A run in which a collector and the learner are killed, and which a signal ends; see also `make chaos`."""
-    with Started(tmp_path_factory.mktemp("runs") / "run", bindings=BINDINGS) as run:
+    pytest.importorskip(request.param)
+    with Started(
+        tmp_path_factory.mktemp("runs") / "run", f"--replay={request.param}", bindings=BINDINGS
+    ) as run:
+        run.backend = request.param
         run.wait_for(lambda: run.updates > 5)
-        run.kill("collector 0", "learner")
-        run.wait_for_more_updates()
+        for name in ("collector 0", "learner"):
+            run.kill(name)
+            run.wait_for_more_updates()
         run.wait_for(lambda: "waiting: learner" in run.output)
         run.process.send_signal(signal.SIGINT)
         run.code = run.finish()
@@ -48,8 +54,9 @@ def survivor(tmp_path_factory):
 
 def test_a_run_goes_on_when_processes_are_killed_and_a_signal_ends_it(survivor):
     said = survivor.said()
-    for name in ("collector 0", "learner"):
-        assert f"{name}: its process died; it starts again." in said, survivor.story()
+    assert "collector 0: its process died; it starts again." in said, survivor.story()
+    then = "everything goes on from the last checkpoint" if survivor.backend == RAY else "it starts again"
+    assert f"learner: its process died; {then}." in said, survivor.story()
     assert survivor.code == 128 + signal.SIGINT
     assert any("Stopped by SIGINT, exit code 130. The same command goes on" in line for line in said)
     assert max(saved(survivor.root)) >= survivor.counts("updates")[-1] - 1
@@ -57,9 +64,12 @@ def test_a_run_goes_on_when_processes_are_killed_and_a_signal_ends_it(survivor):
         assert noise not in survivor.output
 
 
+@pytest.mark.parametrize(
+    "survivor", [pytest.param(REVERB, marks=pytest.mark.slow), RAY], indirect=True, scope="module"
+)
 def test_the_same_command_goes_on_from_its_checkpoint_to_the_end(survivor):
     root, before = survivor.root, max(saved(survivor.root))
-    with Started(root, updates=before + 40, bindings=BINDINGS) as run:
+    with Started(root, f"--replay={survivor.backend}", updates=before + 40, bindings=BINDINGS) as run:
         assert run.finish() == 0, run.story()
         run.assert_nothing_left()
     assert run.resumed == before and max(saved(root)) == before + 40

@@ -8,13 +8,12 @@ import time
 import numpy as np
 import pytest
 
-pytest.importorskip("reverb")
-
-from agents.replay.replay import ReplayStopped  # noqa: E402
-from agents.running import roles  # noqa: E402
-from agents.storage.checkpoint import Checkpointer  # noqa: E402
-from tests.agents.running.test_embedded import configured  # noqa: E402
-from tests.agents.started import DISTRIBUTED, patience  # noqa: E402
+from agents.replay.replay import RAY, REVERB, ReplayStopped
+from agents.running import roles
+from agents.storage.checkpoint import Checkpointer
+from tests.agents.running.stand_in_ray import Calls
+from tests.agents.running.test_embedded import configured
+from tests.agents.started import DISTRIBUTED, patience
 
 UPDATES = 30
 BINDINGS = (
@@ -32,16 +31,25 @@ class Cast:
     Open the learner last: a new agent sets TensorFlow's seed, which takes Reverb's client out of the process.
     """
 
-    def __init__(self, root):
-        self.root, self._opened = root, contextlib.ExitStack()
+    def __init__(self, root, backend):
+        self.root, self._opened, self._backend = root, contextlib.ExitStack(), backend
         self._threads = self._opened.enter_context(concurrent.futures.ThreadPoolExecutor())
-        self.replay = self.open(roles.ReplayServer, str(root))
-        self.address = self.replay.address
+        if backend == REVERB:
+            self.address = self.open(roles.ReplayServer, str(root)).address
+        else:
+            self.address = Calls(None)
 
     def open(self, role, *arguments):
         opened = self._opened.enter_context(role(*arguments))
         self._opened.callback(opened.stop)
         return opened
+
+    def open_learner(self):
+        if self._backend == REVERB:
+            return self.open(roles.LearnerRole, str(self.root), self.address)
+        learner = self.open(roles.LearnerRole, str(self.root))
+        self.address.called = learner.replay
+        return learner
 
     def work(self, role):
         return self._threads.submit(role.run)
@@ -50,9 +58,12 @@ class Cast:
         self._opened.close()
 
 
-@pytest.fixture
-def cast(tmp_path):
-    with configured(*BINDINGS), contextlib.closing(Cast(tmp_path / "run")) as cast:
+@pytest.fixture(params=[REVERB, RAY])
+def cast(tmp_path, monkeypatch, request):
+    pytest.importorskip(request.param)
+    if request.param == RAY:
+        monkeypatch.setattr("agents.replay.ray_replay.ray", Calls(None))
+    with configured(*BINDINGS), contextlib.closing(Cast(tmp_path / "run", request.param)) as cast:
         yield cast
 
 
@@ -70,7 +81,7 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     monkeypatch.setattr(roles, "_PUBLISH_EVERY", 5)
     collector = cast.open(roles.CollectorRole, cast.address, 0, 0)
     evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
-    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
+    learner = cast.open_learner()
     first, published, saved, evaluated = weights(learner), [], [], []
     evaluate = evaluator._evaluate
     monkeypatch.setattr(
@@ -121,7 +132,7 @@ def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_tha
     cast, monkeypatch
 ):
     evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
-    learner = cast.open(roles.LearnerRole, str(cast.root), cast.address)
+    learner = cast.open_learner()
     end = time.monotonic() + patience()
 
     def wait_until(condition):

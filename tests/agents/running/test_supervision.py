@@ -11,14 +11,13 @@ import subprocess
 
 import pytest
 
-pytest.importorskip("reverb")
-
-from agents.errors import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
-from agents.running import cluster, processes  # noqa: E402
-from agents.workers.settings import Result  # noqa: E402
-from tests.agents.running import stand_in_ray  # noqa: E402
-from tests.agents.running.stand_in_ray import CAST, Died, Ray, Unavailable, learner_status  # noqa: E402
-from tests.agents.running.test_embedded import configured  # noqa: E402
+from agents.errors import EnvironmentFault, RunFolderError, UsageError
+from agents.replay.replay import RAY, REVERB
+from agents.running import cluster, processes
+from agents.workers.settings import Result
+from tests.agents.running import stand_in_ray
+from tests.agents.running.stand_in_ray import CAST, Died, Ray, Unavailable, learner_status
+from tests.agents.running.test_embedded import configured
 
 NAMES = {"ReplayServer": "replay", "LearnerRole": "learner", "EvaluatorRole": "evaluator"}
 NAMES |= {"CollectorRole": "collector 0"}
@@ -31,13 +30,14 @@ class Driver:
     def __init__(self, root, monkeypatch, capsys):
         self.root, self._monkeypatch, self._capsys = root, monkeypatch, capsys
 
-    def train(self, ray, *bindings, collectors=1, address=None):
+    def train(self, ray, *bindings, collectors=1, address=None, backend=REVERB):
         @contextlib.contextmanager
         def opened(*_):
             yield ray
 
         self._monkeypatch.setattr(cluster.ray_connection, "opened", opened)
         self._monkeypatch.setattr(cluster, "time", ray.clock())
+        self._monkeypatch.setattr(cluster, "chosen_backend", lambda *_, **__: backend)
         self._capsys.readouterr()
         with configured("train.updates = 60", *bindings):
             try:
@@ -136,6 +136,51 @@ def test_after_the_replays_death_everything_goes_on_from_the_checkpoint(driver):
     assert starts(ray) == dict.fromkeys(CAST, 2)
     assert ray.of("LearnerRole")[0].args[1] == ray.of("CollectorRole")[0].args[0] == "127.0.0.1:8002"
     assert "replay: its process died; everything goes on from the last checkpoint." in driver.said()
+
+
+def test_a_run_whose_learner_has_the_table(driver):
+    ray = Ray()
+    assert driver.train(ray, backend=RAY).updates == 60
+    learner, evaluator, collector = ray.processes
+    root = str(driver.root)
+    assert (learner.role, learner.args) == ("LearnerRole", (root,))
+    assert evaluator.args[0] == root and collector.args[1:] == (0, 0)
+    assert evaluator.args[1].process is collector.args[0].process is learner
+    said = driver.said()
+    assert "Room here." in said and "Open to the network" not in said
+    listed = (driver.root / "processes.txt").read_text()
+    assert [line.split(": ")[0] for line in listed.splitlines()] == ["learner", "evaluator", "collector 0"]
+
+
+def test_after_the_death_of_a_learner_with_the_table_everything_goes_on_from_the_checkpoint(driver):
+    ray = Ray(**failing("LearnerRole", Died(), at=20))
+    assert driver.train(ray, backend=RAY).updates == 60
+    assert starts(ray) == {"LearnerRole": 2, "EvaluatorRole": 2, "CollectorRole": 2}
+    said = driver.said()
+    assert "learner: its process died; everything goes on from the last checkpoint." in said
+    assert "fault" not in said
+
+
+def test_a_learner_with_the_table_that_fails_ends_the_run_and_one_that_is_done_is_no_death(driver):
+    for error, at, kind, words in (
+        (ValueError("Lower Replay.capacity"), 0, UsageError, "^Lower Replay.capacity$"),
+        (OSError("disk full"), 0, RunFolderError, "^The learner cannot be started: disk full$"),
+        (OSError("disk full"), 20, RunFolderError, "^learner: disk full$"),
+    ):
+        ray = Ray(**failing("LearnerRole", error, at=at))
+        with pytest.raises(kind, match=words):
+            driver.train(ray, backend=RAY)
+        assert starts(ray)["LearnerRole"] == 1
+
+    def bereft(process):
+        while not process.ray.saved:
+            process.status = {"activity": "acting", "seconds": 0.0, "steps": 1, "waited": 0.0}
+            yield
+        raise OSError("the table is closed")
+
+    ray = Ray(CollectorRole=bereft)
+    assert driver.train(ray, backend=RAY).updates == 60
+    assert starts(ray) == dict.fromkeys(starts(ray), 1) and "fault" not in driver.said()
 
 
 def test_who_fails_because_the_replay_is_gone_is_not_to_blame(driver):
