@@ -148,6 +148,10 @@ class LocalReplay(Replay):
         clear_replay(self._folder.parent)  # of an attempt that failed
         folder = unused(self._folder)
         folder.mkdir()
+        self._save(folder)
+        return str(folder)
+
+    def _save(self, folder: pathlib.Path) -> None:
         with self._lock:  # for as long as it takes to know what belongs to it: others write meanwhile
             places = np.arange(self._oldest, self.inserted) % self._max_size
             windows = [self._windows[place] for place in places.tolist()]
@@ -163,7 +167,6 @@ class LocalReplay(Replay):
             _save(folder / f"{name}.npy", parts)
         (folder / _STATISTICS).write_bytes(to_bytes(joined({str(key): report for key, report in reports})))
         (folder / TABLE).write_text(json.dumps(described))
-        return str(folder)
 
     def _described(self) -> dict[str, Any]:
         """What a checkpoint says of the table beside its contents."""

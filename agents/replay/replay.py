@@ -86,6 +86,8 @@ class ReplaySettings:
         to Reverb, which takes 2 to 16 times the memory for Atari frames, or as they are in the local replay. None: 3
         for uint8 observations of 20 kB and more, 0 for others.
       patience: of Ray's and Reverb's, seconds that a write waits for readers before it fails.
+      shards: of Ray's: so many processes, on as many machines as there are, hold the sequences, each its share of
+        `capacity`. Their checkpoints need a disk that all of them share. 0: the learner's process holds them.
       port: of the Reverb server; a free one by default.
     """
 
@@ -99,6 +101,7 @@ class ReplaySettings:
     read_ahead: Annotated[int | None, Setting("batches", least=0, most=1000, gin=False)] = None
     compression: Annotated[int | None, Setting("zlib's level", least=0, most=9, example=3, gin=False)] = None
     patience: Annotated[float, Setting("seconds", least=0, gin=False)] = 300.0
+    shards: Annotated[int, Setting("processes", least=0, most=10_000)] = 0
     port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
 
 

@@ -142,16 +142,18 @@ class ClusterRun:
             )
             return Member(ray, name, role, actor.remote(config, role == "LearnerRole"))
 
-        # Whose death takes the table along.
-        server = [member("replay", "ReplayServer")] if backend == REVERB else []
+        # Those who hold the replay, in the order of their start: their death takes it along.
+        self._replay = [member("replay", "ReplayServer")] if backend == REVERB else []
+        shards = 0 if self._replay else ReplaySettings().shards
+        self._shards = [member(f"shard {i}", "ShardRole", "SPREAD") for i in range(shards)]
         self._learner = member("learner", "LearnerRole", num_gpus=gpus)
-        (self._replay,) = server or [self._learner]
+        self._replay = self._replay or [*self._shards, self._learner]
         self._evaluator = member("evaluator", "EvaluatorRole")
         self._collectors = [member(f"collector {i}", "CollectorRole", "SPREAD") for i in range(collectors)]
 
     @property
     def _members(self) -> list[Member]:
-        first = dict.fromkeys([self._replay, self._learner])
+        first = dict.fromkeys([*self._replay, self._learner])
         return [*first, self._evaluator, *self._collectors]
 
     def run(self) -> Result:
@@ -177,68 +179,84 @@ class ClusterRun:
 
     def _begin(self, member: Member) -> None:
         """Lets a member work with the arguments of its role."""
-        address = self._replay.status.get("address", self._learner.host)
-        if member is self._learner is self._replay:
-            member.begin(self._root)
-        elif member is self._replay:
+        index = self._collectors.index(member) if member in self._collectors else 0
+        shard = [self._shards[index % len(self._shards)]] if self._shards else []
+        handles = self._shards if member is self._learner else [self._learner, *shard]
+        address = self._replay[0].status.get("address", [each.host for each in handles])
+        if member in self._shards:
+            member.begin(self._shards.index(member))
+        elif member.role == "ReplayServer":
             member.begin(self._root, self._host_name)
         elif member in self._collectors:
-            member.begin(address, self._collectors.index(member), member.starts)
+            member.begin(address, index, member.starts)
         else:
             member.begin(self._root, address)
         self._write_processes()
 
     def _begin_all(self) -> None:
-        """The process with the replay first: the others need its address, and the learner what it has restored."""
-        self._begin(self._replay)
-        deaths, since = 0, time.monotonic()
-        while "memory" not in self._replay.status and self._stopped_by is None:
-            if self._ended(self._replay):
-                deaths += self._died_at_start(deaths, since)
-                self._begin(self._replay)
-            self._replay.look()
-            time.sleep(0.05)
-        if self._stopped_by is None:
-            for member in self._members[1:]:
+        """The replay first: the others need its address, and the learner what it has restored."""
+        others = [member for member in self._members if member not in self._replay]
+        for together in (self._shards, [self._replay[-1]], others):
+            if self._stopped_by is not None:
+                return
+            for member in together:
                 self._begin(member)
+            for member in set(together) & set(self._replay):
+                self._wait_until_built(member)
 
-    def _died_at_start(self, deaths: int, since: float) -> bool:
-        """Says whether the process with the replay died while that was built; it has died so often `since` a time.
+    def _wait_until_built(self, member: Member) -> None:
+        deaths, since = 0, time.monotonic()
+        while "memory" not in member.status and self._stopped_by is None:
+            if self._ended(member):
+                deaths += self._died_at_start(member, deaths, since)
+                self._begin(member)
+            member.look()
+            time.sleep(0.05)
+
+    def _died_at_start(self, member: Member, deaths: int, since: float) -> bool:
+        """Says whether a process of the replay died while that was built; it has died so often `since` a time.
 
         Raises:
           UsageError: it was told what cannot be built.
           RunFolderError: something else would repeat itself.
         """
         try:
-            self._ray.get(self._replay.task, timeout=processes.ANSWER)
+            self._ray.get(member.task, timeout=processes.ANSWER)
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, ValueError | UsageError):
                 raise UsageError(str(error.cause)) from error
-            raise RunFolderError(f"The {self._replay.name} cannot be started: {error.cause}") from error
+            raise RunFolderError(f"The {member.name} cannot be started: {error.cause}") from error
         except self._ray.exceptions.RayActorError as error:
             # Calls keep failing until its next process is there.
-            away = isinstance(error, self._ray.exceptions.ActorUnavailableError) and not self._replay.status
+            away = isinstance(error, self._ray.exceptions.ActorUnavailableError) and not member.status
             if away and time.monotonic() - since < _NEXT_PROCESS:
                 return False
             if deaths == self._training.max_faults:
                 (why, *_) = str(error).strip().splitlines() or [type(error).__name__]
                 raise RunFolderError(
-                    f"The {self._replay.name}'s process died {deaths + 1} times before it had started: {why}"
+                    f"The {member.name}'s process died {deaths + 1} times before it had started: {why}"
                 ) from error
         return True
 
-    def _restart_all(self) -> None:
-        """After the replay's end: what the others hold refers to a table that is gone."""
-        if self._replay is self._learner:
-            error = self._failure(self._learner)
-            if error is None:
-                return  # it is done
-            if not isinstance(error, self._ray.exceptions.RayActorError):
-                self._explain(self._learner, error)  # it would fail again
-        self._say_died(self._replay, "everything goes on from the last checkpoint")
-        for member in self._members[1:]:
-            self._ray.kill(member.host, no_restart=False)
+    def _restart_all(self, lost: Member) -> None:
+        """After the end of a process of the replay: what the others hold refers to a table that is gone."""
+        self._say_died(lost, "everything goes on from the last checkpoint")
+        for member in self._members:
+            if member is not lost:
+                self._ray.kill(member.host, no_restart=False)
         self._begin_all()
+
+    def _lost(self, patience: float = 0.0) -> Member | None:
+        """A process of the replay that has died, or dies in these seconds."""
+        if left := [member.task for member in self._replay if not self._ended(member)]:
+            self._ray.wait(left, timeout=patience)
+        for member in filter(self._ended, self._replay):
+            # A learner may be done, or fail as it would again.
+            if member is not self._learner or isinstance(
+                self._failure(member), self._ray.exceptions.RayActorError
+            ):
+                return member
+        return None
 
     def _ended(self, member: Member) -> bool:
         """Says whether a member that has begun works no more, for whatever reason."""
@@ -251,15 +269,17 @@ class ClusterRun:
     def _look_after_all(self) -> None:
         """One round of supervision: restarts, stuck environments, the terminal."""
         self._ray.wait([member.task for member in self._members], timeout=_POLL)
-        if self._ended(self._replay):
-            return self._restart_all()
-        for member in self._members[1:]:
+        if (lost := self._lost()) is not None:
+            return self._restart_all(lost)
+        for member in self._members:
             error = self._failure(member) if self._ended(member) else None
             if error is None:
                 continue
             # Whoever fails because the replay is gone may be noticed before the replay is.
-            if self._ray.wait([self._replay.task], timeout=2.0)[0]:
-                return self._restart_all()
+            if (lost := self._lost(2.0)) is not None:
+                return self._restart_all(lost)
+            if self._done():
+                return
             self._explain(member, error)
             self._begin(member)
         for member in self._members:
@@ -333,10 +353,10 @@ class ClusterRun:
             steps=status.get("steps", 0),
             frames_per_step=status.get("frames_per_step"),
         )
-        for note in filter(None, (self._replay.status.get("memory"), figures_note())):
-            progress.say(note)
-        if "address" in self._replay.status:
-            port = self._replay.status["address"].rpartition(":")[2]
+        for note in [*(member.status.get("memory") for member in self._replay), figures_note()]:
+            progress.say_once(note)
+        if "address" in self._replay[0].status:
+            port = self._replay[0].status["address"].rpartition(":")[2]
             progress.say(
                 f"Open to the network, without a password: Reverb's port {port}; docs/scaling.md says how to close it."
             )
@@ -356,7 +376,12 @@ class ClusterRun:
             self._learner.host.tell.remote("note_waits", *waits)
         self._evaluator.host.tell.remote("note_loss_scales", learner["loss_scales"])
         self._progress.update(
-            *counts, learner.pop("returns", ()), eval_return, waits, learner.get("doing", "")
+            *counts,
+            learner.pop("returns", ()),
+            eval_return,
+            waits,
+            learner.get("doing", ""),
+            [member.status.get("fill", 0.0) for member in self._shards],
         )
         self._progress.say_once(learner["note"])
 
@@ -453,7 +478,13 @@ def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
     newest = [folder / "replay" for folder in checkpoints(root_dir)[:1]]
     begins_with = next(filter(Path.exists, newest), None)
     backend = chosen_backend(ReplaySettings().backend, begins_with, distributed=True)
-    slots = collectors + 3
+    shards = ReplaySettings().shards
+    if shards > (collectors if backend != REVERB else 0):
+        raise UsageError(
+            f"Replay.shards = {shards}: each takes what some of the {collectors} collectors write, through Ray. Write "
+            f"{collectors} or less, and leave out --replay=reverb"
+        )
+    slots = collectors + shards + 3
     # A second signal ends the process at once as long as Ray is there: an exception in its shutdown ends in anything.
     with contextlib.closing(contextlib.ExitStack()) as signals, ray_connection.opened(cluster, slots) as ray:
         run: ClusterRun | None = None

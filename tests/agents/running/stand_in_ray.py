@@ -285,4 +285,4 @@ class Calls:
     def get(self, answer):
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return pickle.loads(pickle.dumps(answer))

@@ -143,9 +143,9 @@ def test_a_run_whose_learner_has_the_table(driver):
     assert driver.train(ray, backend=RAY).updates == 60
     learner, evaluator, collector = ray.processes
     root = str(driver.root)
-    assert (learner.role, learner.args) == ("LearnerRole", (root,))
+    assert (learner.role, learner.args) == ("LearnerRole", (root, []))
     assert evaluator.args[0] == root and collector.args[1:] == (0, 0)
-    assert evaluator.args[1].process is collector.args[0].process is learner
+    assert evaluator.args[1][0].process is collector.args[0][0].process is learner
     said = driver.said()
     assert "Room here." in said and "Open to the network" not in said
     listed = (driver.root / "processes.txt").read_text()
