@@ -207,14 +207,14 @@ class ShardedTable(RayTable):
     probability of the draw as it was made: of the shard, times that within it.
 
     Args:
-      shards: Ray's handles of their processes, which answer `ask` for a `Shard`.
+      handles: of Ray, of the shards' processes, which answer `ask` for a `Shard`.
       *args, **options: as of `LocalReplay`.
     """
 
-    def __init__(self, shards: list[Any], *args: Any, **options: Any):
-        self._shards = [shard.ask.options(concurrency_group=CALLS) for shard in shards]
-        self._sizes = np.zeros(len(shards), np.int64)
-        self._totals = np.zeros(len(shards))  # of the weights
+    def __init__(self, handles: list[Any], *args: Any, **options: Any):
+        self._shards = [handle.ask.options(concurrency_group=CALLS) for handle in handles]
+        self._sizes = np.zeros(len(handles), np.int64)
+        self._totals = np.zeros(len(handles))  # of the weights
         self._drawing = threading.Lock()  # replicas draw a batch each
         self._new: list[tuple[np.ndarray, np.ndarray]] = []  # keys and priorities that no shard knows yet
         super().__init__(*args, own=False, **options)
