@@ -7,8 +7,8 @@ that the replay ratio does not let in yet stand in a line, and their writer asks
 
 Weights are put into Ray's object store once; every machine fetches them once, and its processes share that memory.
 
-With `Replay.shards` other processes hold the sequences. A collector tells the learner's table how many come, hands them to
-one shard, and waits until the learner's table has counted all of them. A batch is drawn from all shards.
+With `Replay.shards` other processes hold the sequences. A collector tells the learner's table how many come, hands them
+to one shard, and waits until the learner's table has counted all of them. A batch is drawn from all shards.
 """
 
 from __future__ import annotations

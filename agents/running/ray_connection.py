@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.metadata
 import importlib.util
 import os
+import platform
 import secrets
 import socket
 import sys
@@ -20,6 +22,8 @@ from agents.running.startup import in_environment
 from agents.storage.run_folder import REPOSITORY
 
 _INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
+_ANSWER = 300.0  # seconds within which every machine of a cluster has to start a process
+_SAME = "All machines need the same Python and the packages of the same lock file"
 # Ray's own settings, unless the caller has made other ones.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -49,9 +53,17 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
       slots: how many processes the one that is started holds.
 
     Raises:
-      UsageError: Ray is not installed, or cannot be reached or started.
+      UsageError: Ray is not installed, or cannot be reached or started; the cluster is open to everybody, or of other
+        versions.
     """
     require_ray()
+    if cluster is not None and "RAY_AUTH_MODE" not in os.environ:
+        raise UsageError(
+            f"--cluster={cluster}: whoever reaches the ports of a cluster without a token can run programs there. Put "
+            "RAY_AUTH_MODE=token before `ray start` on all machines and before this command, and the same token into "
+            "~/.ray/auth_token on all of them (`ray get-auth-token --generate` makes one); or RAY_AUTH_MODE=disabled "
+            "where nobody else can reach them"
+        )
     settings = _SETTINGS if cluster else _SETTINGS | _of_one_machine()
     with in_environment({name: value for name, value in settings.items() if name not in os.environ}):
         import ray
@@ -80,9 +92,42 @@ def _join(ray: Any, cluster: str) -> None:
         shipped = {"working_dir": str(REPOSITORY), "excludes": [".git", ".venv", "runs", "docs", "tests"]}
         ray.init(address=cluster, runtime_env=shipped, **_QUIET)
     except (OSError, ValueError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        if "ersion mismatch" in why:
+            raise UsageError(f"--cluster={cluster}: {why}. {_SAME}") from error
         raise UsageError(
-            f"--cluster={cluster} cannot be reached: {error}. Write the address that `ray start --head` has told"
+            f"--cluster={cluster} cannot be reached: {why}. Write the address that `ray start --head` has told; if it "
+            f"is right, the token may be another one (RAY_AUTH_MODE is {os.environ['RAY_AUTH_MODE']})"
         ) from error
+    _check_versions(ray, cluster)
+
+
+def _check_versions(ray: Any, cluster: str) -> None:
+    """Refuses a cluster whose machines run something else than this one, with a UsageError."""
+    here, remote = _versions(), ray.remote(_versions)
+    on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    places = [on(node["NodeID"], soft=False) for node in ray.nodes() if node["Alive"]]
+    asked = [remote.options(num_cpus=0, scheduling_strategy=place).remote() for place in places]
+    try:
+        answers = ray.get(asked, timeout=_ANSWER)
+    except ray.exceptions.RayError as error:
+        why = " ".join(str(error).split())
+        raise UsageError(f"--cluster={cluster}: not all of its machines start processes: {why}") from error
+    for there in answers:
+        if there[1:] != here[1:]:
+            raise UsageError(
+                f"--cluster={cluster}: {there[0]} has {there[1]}, and {here[0]} {here[1]}. {_SAME}"
+            )
+
+
+def _versions() -> tuple[str, str]:
+    """This machine's name, and what has to be the same on all of them."""
+    import rbs_tf
+
+    packages = (f"{name} {importlib.metadata.version(name)}" for name in ("tensorflow", "numpy"))
+    return platform.node(), ", ".join(
+        [f"Python {platform.python_version()}", f"rbs_tf {rbs_tf.__version__}", *packages]
+    )
 
 
 def _start(ray: Any, slots: int) -> None:

@@ -299,6 +299,7 @@ def cluster(request, monkeypatch):
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     node = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 80 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args=node)

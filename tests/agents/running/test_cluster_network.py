@@ -91,7 +91,9 @@ def cut_off():
 @pytest.mark.chaos
 @pytest.mark.timeout(0)
 def test_a_collector_that_is_cut_off_goes_on_or_is_replaced(nodes, tmp_path):
-    with Started(tmp_path / "run", f"--cluster={nodes}", collectors=2) as run:
+    with Started(
+        tmp_path / "run", f"--cluster={nodes}", collectors=2, environment={"RAY_AUTH_MODE": "disabled"}
+    ) as run:
         run.wait_for(lambda: run.updates > 5 and all(run.pid(f"collector {i}") for i in range(2)))
         pids = {name: run.pid(name) for name in ("collector 0", "collector 1")}
         (cut,) = (name for name, pid in pids.items() if far_away(pid))

@@ -12,6 +12,9 @@ from tests.agents.started import Started
 pytest.importorskip("ray")
 
 
+OPEN = {"RAY_AUTH_MODE": "disabled"}  # as the cluster that a test makes
+
+
 @pytest.fixture
 def cluster():
     """Two nodes of Ray; the first has room for everything."""
@@ -43,7 +46,7 @@ def on(node, run, names):
 def test_a_run_goes_on_when_a_node_with_half_of_the_collectors_is_lost(cluster, tmp_path):
     nodes, second = cluster
     collectors = {"collector 0", "collector 1"}
-    with Started(tmp_path / "run", f"--cluster={nodes.address}", collectors=2) as run:
+    with Started(tmp_path / "run", f"--cluster={nodes.address}", collectors=2, environment=OPEN) as run:
         run.wait_for(lambda: run.updates > 5 and all(run.pid(name) for name in collectors))
         everybody = {"replay", "learner", "evaluator"} | collectors
         (lost,) = on(second, run, everybody)

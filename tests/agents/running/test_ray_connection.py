@@ -2,16 +2,20 @@
 
 import importlib
 import os
+import platform
 import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+import rbs_tf
 from agents.errors import UsageError
 from agents.running import ray_connection
 from agents.storage.run_folder import REPOSITORY
+from tests.agents.running import stand_in_ray
 
 pytest.importorskip("ray")
 
@@ -48,6 +52,34 @@ def test_it_can_be_opened_twice_and_leaves_the_environment_as_it_was():
         )
         # Workers of the same priority as the process: others that compute beside them do not starve them.
         assert ran.stdout.split() == [mode, "0", "set()"] * 2, ran.stderr
+
+
+MISMATCH = """Version mismatch: The cluster was started with:
+    Python: 3.11.7
+This process was started with:
+    Python: 3.13.0"""
+
+
+class Nodes:
+    """Ray's module for tasks that are placed on one node each, and answer this."""
+
+    def __init__(self, answers):
+        self.exceptions = stand_in_ray.Ray.exceptions
+        self.util = stand_in_ray.Ray().util
+        self._answers = answers
+
+    def nodes(self):
+        return [{"Alive": True, "NodeID": n} for n in range(len(self._answers))] + [{"Alive": False}]
+
+    def remote(self, _):
+        def placed(num_cpus, scheduling_strategy):
+            assert num_cpus == 0 and not scheduling_strategy[1]
+            return SimpleNamespace(remote=lambda: self._answers[scheduling_strategy[0]])
+
+        return SimpleNamespace(options=placed)
+
+    def get(self, answers, timeout):
+        return answers
 
 
 STAND_IN = """
@@ -126,7 +158,43 @@ def test_the_real_ray_that_cannot_start_is_a_sentence(monkeypatch, tmp_path):
     assert_cannot_start()
 
 
-def test_a_cluster_that_is_not_there_is_refused_at_once():
+def test_a_cluster_without_a_token_is_refused_unless_told_otherwise(stand_in, monkeypatch):
+    def join():
+        with ray_connection.opened("here:x", slots=1):
+            pass
+
+    with pytest.raises(
+        UsageError, match="here:x: whoever reaches .* Put RAY_AUTH_MODE=token .*=disabled where"
+    ):
+        join()
+    for mode in ("token", "disabled"):
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+        monkeypatch.setattr(ray_connection, "_check_versions", lambda *_: None)
+        join()
+
+
+def test_a_cluster_of_other_versions_is_refused_with_both(stand_in, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    ray = importlib.import_module("ray")
+    monkeypatch.setattr(ray, "init", lambda **_: (_ for _ in ()).throw(RuntimeError(MISMATCH)))
+    with (
+        pytest.raises(
+            UsageError, match="here:x: Version mismatch: .* 3.11.7 This .* 3.13.0. All machines need"
+        ),
+        ray_connection.opened("here:x", slots=1),
+    ):
+        pass
+    name, here = ray_connection._versions()
+    assert name and f"Python {platform.python_version()}, rbs_tf {rbs_tf.__version__}, tensorflow 2." in here
+    answers = [("one", here), ("two", here)]
+    ray_connection._check_versions(Nodes(answers), "here:x")
+    answers[1] = "two", "Python 3.13.0, rbs_tf 9"
+    with pytest.raises(UsageError, match=f"here:x: two has Python 3.13.0, rbs_tf 9, and {name} {here}"):
+        ray_connection._check_versions(Nodes(answers), "here:x")
+
+
+def test_a_cluster_that_is_not_there_is_refused_at_once(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with socket.socket() as nobody_listens:
         nobody_listens.bind(("127.0.0.1", 0))
         address = "127.0.0.1:" + str(nobody_listens.getsockname()[1])
