@@ -23,7 +23,7 @@ _NEEDED = ("", "tensorflow", "gymnasium", "tf-agents", "atari", "agent")  # extr
 _EXTRAS = (*_NEEDED, "minatar", "cluster", "plots", "video")
 _REVERB = sys.version_info < (3, 12) and sys.platform == "linux"
 _WITHOUT_REVERB = (
-    "Reverb needs Linux with Python 3.10 or 3.11: the replay is local, and --collectors is not there"
+    "Reverb needs Linux with Python 3.10 or 3.11: the replay is local, and Ray's with --collectors"
 )
 _LOCK = "requirements.lock" if sys.version_info < (3, 12) else "requirements-newest.lock --no-deps"
 _REINSTALL = f"Type: python -m pip install --force-reinstall -r {_LOCK} -e ."

@@ -89,7 +89,7 @@ class Progress:
         self._returns.extend(returns)
         if eval_return is not None:
             self._eval_return = eval_return
-        self._waits, self._doing, self._shards = waits or self._waits, doing, shards
+        self._waits, self._doing, self._shards = waits or self._waits, doing, shards or self._shards
         if begins or now - self._drawn >= self._interval:
             self._draw(now)
 

@@ -20,7 +20,6 @@ from agents.commands.train import main
 from agents.errors import UsageError
 from agents.replay import replay
 from agents.running.embedded import EmbeddedRun, train
-from agents.storage.checkpoint import ReplayFolders
 
 REPOSITORY = Path(__file__).parents[3]
 # The quickstart's parts at the size of a test. Nearly all of the time is tracing, which every head makes longer.
@@ -203,10 +202,26 @@ def test_a_run_takes_the_local_replay_and_goes_on_with_that_of_its_checkpoint(tm
         train(tmp_path)
 
 
-@pytest.mark.parametrize("flag", ["--collectors=2", "--replay=reverb"])
-def test_what_needs_reverb_is_refused_with_what_to_install(tmp_path, monkeypatch, capsys, flag):
+def test_a_distributed_run_takes_what_is_there_or_what_has_written_its_checkpoint(tmp_path, monkeypatch):
+    there = {"": replay.REVERB, "no wheel": replay.RAY}
+    (tmp_path / "table.json").touch()
+    for missing, by_itself in there.items():
+        monkeypatch.setattr(replay, "why_no_reverb", lambda missing=missing: missing)
+        assert replay.chosen_backend(None, None, distributed=True) == by_itself
+        assert replay.chosen_backend(replay.RAY, None, distributed=True) == replay.RAY
+        assert replay.chosen_backend(None, tmp_path, distributed=True) == replay.RAY
+        assert replay.chosen_backend(None, tmp_path) == replay.chosen_backend(None, None) == replay.LOCAL
+    with pytest.raises(UsageError, match="needs Reverb.*or leave out --replay$"):
+        replay.chosen_backend(replay.REVERB, None, distributed=True)
+    with pytest.raises(UsageError, match="folder's checkpoint needs Reverb.*--root_dir=DIR"):
+        replay.chosen_backend(None, tmp_path / "reverb", distributed=True)
+    with pytest.raises(UsageError, match="'ray' is of several processes. Add --collectors=N"):
+        replay.chosen_backend(replay.RAY, None)
+
+
+def test_what_needs_reverb_is_refused_with_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(replay, "why_no_reverb", lambda: "no wheel")
-    assert main([f"--root_dir={tmp_path / 'run'}", flag]) == 2
+    assert main([f"--root_dir={tmp_path / 'run'}", "--replay=reverb"]) == 2
     said = capsys.readouterr().err
     assert "pip install 'dm-reverb~=0.14.0'" in said and "--replay=local" in said and "Traceback" not in said
     assert not (tmp_path / "run").exists()
@@ -218,7 +233,7 @@ def test_a_checkpoint_that_needs_reverb_is_refused_with_what_to_install(tmp_path
     with pytest.raises(
         UsageError, match="folder's checkpoint needs Reverb.*no wheel.*pip install.*--root_dir=DIR"
     ):
-        replay.chosen_backend(None, ReplayFolders(tmp_path, tmp_path / "saved"))
+        replay.chosen_backend(None, tmp_path / "saved")
 
 
 @pytest.mark.slow

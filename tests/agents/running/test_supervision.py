@@ -82,7 +82,7 @@ def starts(ray):
     return {process.role: process.starts for process in ray.processes}
 
 
-ONCE = dict.fromkeys(CAST, 1)
+ONCE = dict.fromkeys(NAMES, 1)
 
 
 def test_a_run_to_its_end(driver):
@@ -133,7 +133,7 @@ def test_whoever_dies_starts_again_and_nobody_else(driver):
 def test_after_the_replays_death_everything_goes_on_from_the_checkpoint(driver):
     ray = Ray(**failing("ReplayServer", Died(), at=20))
     assert driver.train(ray).updates == 60
-    assert starts(ray) == dict.fromkeys(CAST, 2)
+    assert starts(ray) == dict.fromkeys(ONCE, 2)
     assert ray.of("LearnerRole")[0].args[1] == ray.of("CollectorRole")[0].args[0] == "127.0.0.1:8002"
     assert "replay: its process died; everything goes on from the last checkpoint." in driver.said()
 
@@ -183,6 +183,48 @@ def test_a_learner_with_the_table_that_fails_ends_the_run_and_one_that_is_done_i
     assert starts(ray) == dict.fromkeys(starts(ray), 1) and "fault" not in driver.said()
 
 
+def test_shards_start_first_collectors_share_them_and_the_death_of_one_takes_all_back(driver):
+    dying = failing("ShardRole", Died(), at=40)["ShardRole"]
+    ray = Ray(ShardRole=lambda process: (dying if process.args == (1,) else CAST["ShardRole"])(process))
+    bindings = "Replay.shards = 2", "train.checkpoint_interval = 10"
+    assert driver.train(ray, *bindings, collectors=3, backend=RAY).updates == 60
+    first, second, learner, evaluator, *collectors = ray.processes
+    assert [first.args, second.args] == [(0,), (1,)]
+    assert [handle.process for handle in learner.args[1]] == [first, second]
+    assert evaluator.args[1][0].process is learner
+    for collector, shard in zip(collectors, (first, second, first), strict=True):
+        assert [handle.process for handle in collector.args[0]] == [learner, shard]
+    assert {process.starts for process in ray.processes} == {2}
+    said = driver.said()
+    assert "shard 1: its process died; everything goes on from the last checkpoint." in said
+    assert said.count("Room in a shard.") == 1 and "shards full: 25%, 25%" in said
+    for backend, collectors in ((RAY, 1), (REVERB, 2)):
+        with pytest.raises(UsageError, match="Replay.shards = 2: .*leave out --replay=reverb"):
+            driver.train(Ray(), *bindings, collectors=collectors, backend=backend)
+
+
+def test_a_learner_that_fails_because_a_shard_is_gone_is_not_to_blame(driver):
+    gone = []
+
+    def shard(process):
+        for _ in CAST["ShardRole"](process):
+            if gone and process.starts == 1:
+                raise Died
+            yield
+
+    def learner(process):
+        for step, _ in enumerate(CAST["LearnerRole"](process)):
+            if step == 20 and process.starts == 1:
+                gone.append(True)
+                raise RuntimeError("the connection is lost")
+            yield
+        return learner_status(60)
+
+    ray = Ray(ShardRole=shard, LearnerRole=learner)
+    assert driver.train(ray, "Replay.shards = 1", backend=RAY).updates == 60
+    assert {process.starts for process in ray.processes} == {2} and "fault" not in driver.said()
+
+
 def test_who_fails_because_the_replay_is_gone_is_not_to_blame(driver):
     gone = []
 
@@ -204,7 +246,7 @@ def test_who_fails_because_the_replay_is_gone_is_not_to_blame(driver):
     ray = Ray(ReplayServer=replay, LearnerRole=learner)
     # The learner's end is seen first: it steps after the replay.
     assert driver.train(ray).updates == 60
-    assert starts(ray) == dict.fromkeys(CAST, 2) and "everything goes on" in driver.said()
+    assert starts(ray) == dict.fromkeys(ONCE, 2) and "everything goes on" in driver.said()
 
 
 def test_two_deaths_without_an_update_between_them_are_a_fault(driver):
@@ -370,7 +412,7 @@ def test_a_signal_while_replay_or_learner_starts_waits_for_no_checkpoint(driver)
         while True:
             yield
 
-    for role, begun in (("ReplayServer", {"ReplayServer", ""}), ("LearnerRole", {*CAST})):
+    for role, begun in (("ReplayServer", {"ReplayServer", ""}), ("LearnerRole", {*ONCE})):
         ray = Ray(**{role: starting})
         assert driver.train(ray)[:4] == pytest.approx((0, 0, math.nan, signal.SIGINT), nan_ok=True)
         assert {process.role for process in ray.processes} == begun and ray.now < 60.0, role
