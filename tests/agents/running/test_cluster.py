@@ -85,23 +85,26 @@ def test_the_same_command_goes_on_from_its_checkpoint_to_the_end(survivor):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_after_the_death_of_evaluator_replay_and_driver(tmp_path):
-    with Started(tmp_path / "run", collectors=2, bindings=BINDINGS) as run:
+@pytest.mark.parametrize(("replay", "holder"), [(REVERB, "replay"), (RAY, "shard 1")])
+def test_a_run_goes_on_after_the_death_of_evaluator_replay_and_driver(tmp_path, replay, holder):
+    pytest.importorskip(replay)
+    bindings = (*BINDINGS, f"Replay.backend = '{replay}'", f"Replay.shards = {2 * (replay == RAY)}")
+    with Started(tmp_path / "run", collectors=2, bindings=bindings) as run:
         run.wait_for(lambda: run.updates > 25)
-        for name in ("evaluator", "replay"):
+        for name in ("evaluator", holder):
             run.kill(name)
             run.wait_for_more_updates()
         assert "evaluator: its process died; it starts again." in run.said(), run.story()
-        assert "replay: its process died; everything goes on from the last checkpoint." in run.said()
+        assert f"{holder}: its process died; everything goes on from the last checkpoint." in run.said()
         run.process.kill()
         before = run.updates
         # Ray's own idle agents look after their node every now and then, and end about a minute later.
         run.assert_nothing_left(agents=False)
-    with Started(tmp_path / "run", collectors=2, bindings=BINDINGS) as run:
+    with Started(tmp_path / "run", collectors=2, bindings=bindings) as run:
         run.wait_for_resumption()
         # At most the updates since a checkpoint are lost, and what the terminal had not shown yet may be there.
         assert before - 20 <= run.resumed
-        run.wait_for_more_updates()
+        run.wait_for_more_updates(before=run.resumed)
         run.process.send_signal(signal.SIGTERM)
         assert run.finish() == 128 + signal.SIGTERM
         run.assert_nothing_left()
