@@ -71,6 +71,7 @@ def test_a_call_that_is_sent_again_counts_once_whatever_was_lost(make):
         collector = Collector(table)
         for value in (1.0, 2.0, 3.0):
             collector.end_round(2, value)
+        collector.client.end_round()
         assert table.inserted == 6
         assert [report["moments"][0, 0] for report in drained(table)] == [1.0, 2.0, 3.0]
     late = make(losses=["call"] * 1000, patience=0.0)
@@ -125,7 +126,7 @@ def test_neither_side_runs_ahead_of_the_other_by_more_than_the_buffer(make):
     assert waiting.is_alive() and table.sampled == 40
     Collector(table, 1).end_round(1)
     waiting.join()
-    assert table.sampled == 42
+    assert table.sampled == 42 and set(drawing[-1][0].table_size.numpy()) == {21}
 
 
 def test_stopping_ends_waiting_readers_and_writers_and_lets_nothing_in(make):
