@@ -481,8 +481,8 @@ def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
     shards = ReplaySettings().shards
     if shards > (collectors if backend != REVERB else 0):
         raise UsageError(
-            f"Replay.shards = {shards}: each takes what some of the {collectors} collectors write, through Ray. Write "
-            f"{collectors} or less, and leave out --replay=reverb"
+            f"Replay.shards = {shards}: each takes what some collectors write, through Ray. Write --replay=ray, and "
+            f"{collectors} shards or less"
         )
     slots = collectors + shards + 3
     # A second signal ends the process at once as long as Ray is there: an exception in its shutdown ends in anything.
