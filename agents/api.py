@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import gin
 import numpy as np
@@ -284,14 +283,10 @@ def train(
         raise UsageError(f"train() trains one run, by its `settings`: leave out {', '.join(sorted(others))}.")
     _require_keras_2()
     given = {"config": os.fspath(config)} | flags
-    argv = [
-        f"--{name}" if value is True else f"--{name}={value}"
-        for name, value in given.items()
-        if _is_set(value)
-    ]
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
+    argv = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items()]
     argv += [f"--gin_bindings={name} = {_literal(name, value)}" for name, value in (settings or {}).items()]
     raised: list[BaseException] = []
-    results: list[Result] = []
 
     def evaluated(result: Evaluated) -> Any:
         try:
@@ -300,25 +295,19 @@ def train(
             raised.append(error)
             return False
 
-    def run(root_dir: str) -> Result:
-        results.append(mode(root_dir=root_dir)._replace(root_dir=root_dir))
-        return results[-1]
-
-    with configuration.of_its_own():
-        options = command_line._options(argv, command_line.CONFIGS)
-        mode = command_line._mode(options)
-        if on_evaluation and command_line._is_distributed(options):
+    with configuration.of_its_own(), contextlib.ExitStack() as this_call:
+        options = command_line.parsed(argv)
+        this_call.enter_context(command_line.variables(options))
+        if on_evaluation and command_line.is_distributed(options):
             raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")
-        if on_evaluation:
-            mode = functools.partial(mode, on_evaluation=evaluated)
-        code = command_line.main(argv, run, failed=_raise)
-        if code and not results:
-            raise KeyboardInterrupt
-        scaling = command_line._configure(options, command_line.CONFIGS)
-        root_dir = options.root_dir or command_line._default_root_dir(options.config.stem, scaling)
+        asked = command_line.request(options)
+        if asked.made:
+            return _done_before(asked.root_dir)
+        called = {"on_evaluation": evaluated} if on_evaluation else {}
+        result = this_call.enter_context(command_line.opened(asked, argv))(**called)
     if raised:
         raise raised[0]
-    return results[0] if results else _done_before(root_dir)
+    return result._replace(root_dir=os.path.abspath(asked.root_dir))
 
 
 def _done_before(root_dir: str) -> Result:
@@ -339,10 +328,6 @@ def _require_keras_2() -> None:
         )
 
 
-def _is_set(value: Any) -> bool:
-    return value is not None and value is not False
-
-
 def _literal(name: str, value: Any) -> str:
     """A value as gin reads it."""
     value = value.item() if isinstance(value, np.generic) else value
@@ -354,8 +339,3 @@ def _literal(name: str, value: Any) -> str:
             "of these, or '@NAME' for what gin knows by that name."
         ) from error
     return configuration.as_gin(value)
-
-
-def _raise(error: Exception, started: bool) -> NoReturn:
-    del started
-    raise error
