@@ -22,6 +22,8 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
+from rbs_tf.errors import written
+
 Decorated = TypeVar("Decorated", bound=Callable)
 
 
@@ -151,16 +153,11 @@ def is_factory(value: Any) -> bool:
 
 def refusal(name: str, value: Any, declared: Declared) -> str:
     """A sentence that says what is wrong with a value, what is expected, and what to write."""
-    try:
-        shown = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else repr(value)
-    except (ValueError, RecursionError):  # a whole number of thousands of digits, or what lies thousands deep
-        shown = f"a value of type {type(value).__name__} that is too large to show"
-    shown = shown.encode(errors="backslashreplace").decode()
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    given = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else written(value)
     finite = isinstance(value, numbers.Real) and value == value and abs(value) != math.inf
     too_far = finite and not _held(value, declared.setting)
     held = ", of a size that float32 and int64 hold" if too_far else ""
-    return f"{name} = {shown}: expected {declared.expected}{held}. Write for example: {name} = {declared.example}"
+    return f"{name} = {given}: expected {declared.expected}{held}. Write for example: {name} = {declared.example}"
 
 
 def _words(hint: Any, setting: Setting) -> str:

@@ -17,9 +17,9 @@ from typing import Any
 import gin
 
 from agents.commands.flags import nearest
-from agents.errors import UsageError, local_path, shown
+from agents.errors import UsageError, local_path
 from agents.storage.run_folder import REPOSITORY
-from rbs_tf.errors import described
+from rbs_tf.errors import described, shown
 
 # Old names go on working; gin leaves out modules where it can.
 _RENAMED = {

@@ -31,13 +31,12 @@ from agents.errors import (
     UsageError,
     brief,
     local_path,
-    shown,
     without_gin_trail,
 )
 from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, check_variables, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
-from rbs_tf.errors import described
+from rbs_tf.errors import described, shown
 
 CONFIGS = run_folder.REPOSITORY / "configs"
 
