@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
+import copy
 import dataclasses
 import functools
 import inspect
@@ -129,6 +130,24 @@ def _settings_of(function: Callable) -> dict[str, Declared]:
         if typing.get_origin(hint) is Annotated:
             found[name] = Declared(hint.__origin__, hint.__metadata__[0], parameter.default)
     return found
+
+
+def in_force(name: str) -> Any:
+    """The value of a parameter, or its default, by the name that a configuration gives it, as "train.seed"."""
+    import gin
+
+    try:
+        return copy.deepcopy(gin.query_parameter(name))  # a copy, because it evaluates macros
+    except ValueError:
+        return default_of(name)
+
+
+def default_of(name: str) -> Any:
+    """The default of a parameter, by the name that a configuration gives it."""
+    import gin
+
+    configurable, _, parameter = name.rpartition(".")
+    return inspect.signature(gin.get_configurable(configurable)).parameters[parameter].default
 
 
 def _checking(function: Callable, known_as: str) -> Callable:

@@ -20,6 +20,7 @@ from agents.commands.flags import nearest
 from agents.errors import UsageError, local_path
 from agents.storage.run_folder import REPOSITORY
 from rbs_tf.errors import described, shown
+from rbs_tf.settings import default_of, in_force
 
 # Old names go on working; gin leaves out modules where it can.
 _RENAMED = {
@@ -186,8 +187,7 @@ def bound_scaling() -> str | None:
         while macro := re.fullmatch(r"%([\w./]+)", str(reference)):
             reference = gin.query_parameter(f"{macro[1]}/gin.macro.value")
     except ValueError:
-        default = parameters_of("train")["scaling"].default
-        reference = next((name for name, configurable in ours() if configurable is default), "")
+        reference = next((name for name, each in ours() if each is default_of("train.scaling")), "")
     words = re.findall(r"\w+", str(reference))
     return _short(words[-1]) if words else None
 
@@ -209,7 +209,8 @@ def explained(message: str) -> str:
     if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
         return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
     if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
-        return f"{message}\n{nearest(match[2], parameters_of(match[1]))}"
+        known = inspect.signature(gin.get_configurable(match[1])).parameters
+        return f"{message}\n{nearest(match[2], known)}"
     if match := re.search(r"No configurable matching (?:reference )?'@?([\w.]+)", message):
         registry = gin.config._REGISTRY  # gin has no public list of its configurables
         # TF-Agents registers a hundred of its own, none of which is ever in use.
@@ -224,19 +225,10 @@ def explained(message: str) -> str:
 
 def training_parameter(name: str) -> Any:
     """Returns the value of `train.<name>`, or its default."""
-    value = parameter(f"train.{name}")
+    value = in_force(f"train.{name}")
     if value is gin.REQUIRED:
         raise UsageError(f"The configuration does not say train.{name}. Add --{name}=... to the command.")
     return value
-
-
-def parameter(name: str) -> Any:
-    """Returns the value of a parameter, or its default."""
-    try:
-        return copy.deepcopy(gin.query_parameter(name))  # a copy, because it evaluates macros
-    except ValueError:
-        configurable, _, own = name.rpartition(".")
-        return parameters_of(configurable)[own].default
 
 
 class _Unusable:
@@ -282,7 +274,3 @@ def as_written(selector: str) -> str:
 
 def _is_ours(configurable: Any) -> bool:
     return configurable.wrapped.__module__.partition(".")[0] in ("agents", "networks", "rbs_tf")
-
-
-def parameters_of(configurable: str) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(gin.get_configurable(configurable)).parameters

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import gin
 
 from agents.commands import configuration, settings
-from agents.commands.configuration import parameter, parse, training_parameter
+from agents.commands.configuration import parse, training_parameter
 from agents.commands.flags import Parser, count, nearest
 from agents.commands.sweep import finished
 from agents.errors import (
@@ -37,6 +37,7 @@ from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, check_variables, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
 from rbs_tf.errors import described, shown
+from rbs_tf.settings import in_force
 
 CONFIGS = run_folder.REPOSITORY / "configs"
 
@@ -375,12 +376,12 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
         bindings.append(f"environments.make.env_kwargs = {options.env_kwargs!r}")
     parse([options.config], bindings + options.gin_bindings, configs.parent)
     settings.check()
-    if is_distributed(options) and parameter("Replay.backend") == "local":
+    if is_distributed(options) and in_force("Replay.backend") == "local":
         raise UsageError(
             "The local replay is of one process alone, and --collectors and --cluster are of several. Leave out "
             "--replay=local (Replay.backend = 'local'), or train in one process"
         )
-    if is_distributed(options) and parameter("train.steps_per_update") is not None:
+    if is_distributed(options) and in_force("train.steps_per_update") is not None:
         raise UsageError(
             "train.steps_per_update paces a run in one process, and --collectors and --cluster are of several: they go "
             "by Replay.replay_ratio. Leave out one of the two"
@@ -417,7 +418,7 @@ def _check_environments() -> None:
     """Makes the environment, and as evaluation asks for it, once: before there is a run folder."""
     name, asked = training_parameter("env"), "repeat_action_probability"
     _check_environment(name)
-    if (sticky := parameter(f"train.eval_{asked}")) is not None:
+    if (sticky := in_force(f"train.eval_{asked}")) is not None:
         try:
             _check_environment(name, **{asked: sticky})
         except UsageError as error:

@@ -6,14 +6,13 @@ the settings by which the table of hparams compares runs. `train` and `eval` bel
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import inspect
 import os
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gin
 import numpy as np
@@ -48,6 +47,7 @@ from agents.tags import (
     VALUE_ERROR,
 )
 from rbs_tf import scores
+from rbs_tf.settings import in_force
 
 FIGURE = "loss_scales"
 # TensorBoard takes every file with `tfevents` in its name.
@@ -176,7 +176,7 @@ def layout(
 
 def settings(heads: Heads) -> dict[str, bool | int | float | str]:
     """Settings that tell one run from another, by gin's parameters and the defaults of those that it leaves alone."""
-    found = {name: _in_force(parameter) for name, parameter in _SETTINGS.items()}
+    found = {name: in_force(parameter) for name, parameter in _SETTINGS.items()}
     shown = {
         name: value if isinstance(value, bool | int | float) else str(value) for name, value in found.items()
     }
@@ -281,16 +281,7 @@ def _scaling() -> str:
     words = [name.removeprefix("scalings.")]
     for option, parameter in inspect.signature(gin.get_configurable(name)).parameters.items():
         if option != "num_heads":
-            value = _in_force(f"{name}.{option}")
+            value = in_force(f"{name}.{option}")
             if value != parameter.default:
                 words.append(f"{option}={value}")
     return " ".join(words)
-
-
-def _in_force(name: str) -> Any:
-    """Value of a gin parameter, or its default if nothing binds it."""
-    try:
-        return copy.deepcopy(gin.query_parameter(name))  # a copy, because it evaluates macros
-    except ValueError:
-        configurable, parameter = name.rsplit(".", 1)
-        return inspect.signature(gin.get_configurable(configurable)).parameters[parameter].default

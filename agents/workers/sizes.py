@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import gin
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
 
 from agents.errors import UsageError, without_gin_trail
 from agents.replay.memory import available_memory
-from agents.targets import SequenceShape
 from agents.workers import build
-from agents.workers.settings import Settings, Training
-from networks.recurrent_q_network import RecurrentQNetwork
-from networks.torsos import MlpTorso
+from agents.workers.settings import Settings
 from rbs_tf.errors import described
-from rbs_tf.settings import settings_of
+from rbs_tf.settings import default_of, in_force
 
 _COPIES = 5  # of the weights while the agent learns: two networks, a gradient, Adam's two moments
 _ENVIRONMENT = 1000  # bytes of a copy at least, whatever it is
@@ -98,14 +93,8 @@ def _built(build: Callable[[], Any]) -> Any:
 def _units() -> dict[str, int]:
     """The layers' units, as gin has them."""
     names = [f"RecurrentQNetwork.{name}" for name in ("lstm_units", "post_lstm_units", "head_hidden")]
-    found = {name: _default(name) for name in (*names, "MlpTorso.units")}
-    for name in found:
-        with contextlib.suppress(ValueError):  # not bound
-            found[name] = int(np.max(gin.query_parameter(name)))
-    return found
+    return {name: int(np.max(in_force(name))) for name in (*names, "MlpTorso.units")}
 
 
 def _default(name: str) -> int:
-    owners = {"train": Training, "SequenceShape": SequenceShape, "MlpTorso": MlpTorso}
-    owner, _, parameter = name.partition(".")
-    return int(np.max(settings_of(owners.get(owner, RecurrentQNetwork))[parameter].default))
+    return int(np.max(default_of(name)))
