@@ -52,8 +52,8 @@ def CollectReturns(
 
     Statistics arrive in portions: rewards and discounts of the first `report_steps` steps at once, later ones every
     `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut returns
-    where they are; only `terminated` has discount 0. Several wrappers may feed the same layer, as long as they live in
-    its process. With `AsyncVectorEnv` that means: around the vector environment, not around those in it.
+    where they are; only `terminated` has discount 0. Several wrappers may feed one layer, in its process: with
+    `AsyncVectorEnv`, wrap the vector environment, not those in it.
 
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.
@@ -65,10 +65,10 @@ def CollectReturns(
     Raises:
       TypeError: an env that is none of Gymnasium's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a vector environment that does not tell its autoreset mode. `step`, too, and what is wrong is left out: a reward
-        that is NaN, infinite or above 1e140, whose square is; what is not one number per environment, or in another
-        order than the environments; a step after an episode's end that no reset precedes.
-      RuntimeError: in `step`, a layer or `Scale` of another process: nobody would read what this copy sees.
+        a vector environment that does not tell its autoreset mode. From `step`, which leaves out what is wrong: a
+        reward that is NaN, infinite or above 1e140; values that are not one per environment, in the environments'
+        order; a step after an episode's end that no reset precedes.
+      RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
     feed = _Feed(scaling, gamma, report_steps, max_report_steps)
     if isinstance(env, gymnasium.Env):
@@ -85,21 +85,18 @@ class _Feed:
         if not callable(getattr(scaling, "merge_state", None)):
             raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
         gammas = real_numbers("gamma", gamma)
-        if (
-            gammas.dtype == bool
-            or gammas.ndim > 1
-            or not gammas.size
-            or not ((gammas >= 0.0) & (gammas <= 1.0)).all()
-        ):
+        fits = gammas.dtype != bool and gammas.ndim <= 1 and gammas.size
+        if not fits or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
             raise ValueError(f"gamma must be a number within [0, 1], or one per head; got {gamma!r}")
         heads = getattr(scaling, "num_heads", gammas.size)
         if gammas.ndim and gammas.size != heads:
             raise ValueError(f"gamma must be one number, or {heads}, one per head of scaling; got {gamma!r}")
-        if not all(_is_count(steps) for steps in (report_steps, max_report_steps)):
-            raise ValueError(
-                "report_steps and max_report_steps must be whole numbers of at least 1;"
-                f" got {report_steps!r} and {max_report_steps!r}"
-            )
+        for steps in (report_steps, max_report_steps):
+            if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
+                raise ValueError(
+                    "report_steps and max_report_steps must be whole numbers of at least 1;"
+                    f" got {report_steps!r} and {max_report_steps!r}"
+                )
         self._gammas = np.broadcast_to(gammas, heads)
         self.scaling, self.report_steps, self.max_report_steps = scaling, report_steps, max_report_steps
 
@@ -147,13 +144,12 @@ class CollectEnvReturns(gymnasium.Wrapper):
                 "and has been left out. Call reset, or put CollectReturns beneath what resets the environment itself"
             )
         else:
-            self._count(
-                reward, _checked("terminated", terminated, bool), _checked("truncated", truncated, bool)
-            )
+            terminal = bool(_checked("terminated", terminated, bool))
+            self._ended = bool(_checked("truncated", truncated, bool)) or terminal
+            self._count(reward, terminal)
         return observation, reward, terminated, truncated, info
 
-    def _count(self, reward: Any, terminated: np.ndarray, truncated: np.ndarray) -> None:
-        self._ended = bool(terminated or truncated)
+    def _count(self, reward: Any, terminated: bool) -> None:
         number = float(_checked("reward", reward, np.float64))
         if not abs(number) < LARGEST:
             raise ValueError(
@@ -163,7 +159,7 @@ class CollectEnvReturns(gymnasium.Wrapper):
         self._rewards.append(number)
         early, self._early = self._early > 0, max(self._early - 1, 0)
         if self._ended or len(self._rewards) >= self._feed.max_report_steps:
-            self._finish(bool(terminated))
+            self._finish(terminated)
         elif early or len(self._rewards) - self._reported >= self._feed.report_steps:
             self._report(terminated=False)
 
@@ -232,9 +228,8 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
             self._ended = self._ended | over  # until they are reset
 
         steps = self._lengths
-        self._rewards[self._rows, steps] = np.where(
-            counted, numbers, 0.0
-        )  # the next step's place if it is not
+        # One that does not count leaves its place to the next step.
+        self._rewards[self._rows, steps] = np.where(counted, numbers, 0.0)
         self._new_rewards[self._num_new] = numbers
         self._new_counted[self._num_new] = counted
         self._new_terminal[self._num_new] = terminal
@@ -298,15 +293,10 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
             )
 
 
-def _is_count(steps: Any) -> bool:
-    return isinstance(steps, int | np.integer) and not isinstance(steps, bool) and bool(steps >= 1)
-
-
 def _checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """The values as they are to be counted; one of another shape NumPy would spread over environments.
+    """The values as they are to be counted, of this shape: NumPy would spread others over environments.
 
-    Raises:
-      ValueError: values that are no numbers, or of another shape; those of one environment may be any that hold one.
+    Values of one environment may be any that hold one. Raises ValueError for what does not fit.
     """
     try:
         given = real_numbers(name, values)

@@ -35,12 +35,11 @@ class ScaledLoss(tf.Module):
         agent = DqnAgent(..., gamma=0.99, td_errors_loss_fn=scaled_loss)
         driver = DynamicStepDriver(..., observers=[replay_buffer.add_batch, scaled_loss.observe])
 
-    The agent holds it, so that `tf.train.Checkpoint(agent=agent)` and TF-Agents' `Checkpointer` save the statistics
-    with the agent. Both calls work eagerly and inside `tf.function`. Under `tf.distribute`, create it and the agent
-    under `strategy.scope()`.
+    The agent holds it, so that its checkpoints hold the statistics. Both calls work eagerly and inside `tf.function`.
+    Under `tf.distribute`, create it and the agent under `strategy.scope()`.
 
-    Rewards and discounts count from the step on at which they are observed, returns once their episode has ended. Until
-    one has, sigma lacks its second term: errors are divided by max(std(R), sigma_v).
+    Rewards and discounts count at once, returns when their episode has ended. Until one has, errors are divided by
+    max(std(R), sigma_v).
 
     Args:
       gamma: the agent's discount per step (`gamma` of the agents, `discount_factor` of PPO).
@@ -82,8 +81,7 @@ class ScaledLoss(tf.Module):
         self._max_report_steps, self._check = max_report_steps, check
         self.scaling = ReturnScaling(sigma_v=sigma_v)
         self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
-        # Of each environment's open episode, see `extend_returns`. How many there are, the first step tells; a
-        # checkpoint may hold more or fewer.
+        # Of each environment's open episode, see `extend_returns`; a checkpoint may hold more or fewer.
         self._num_envs: int | None = None
         self._open = tf.Variable(
             tf.zeros([6, 0], tf.float64),
@@ -115,10 +113,7 @@ class ScaledLoss(tf.Module):
           loss: any shape: what `value_estimation_loss` of TF-Agents' PPO and REINFORCE returns.
 
         Returns:
-          The shape of `loss`; float64 for a float64 loss, float32 for all others.
-
-        Raises:
-          tf.errors.InvalidArgumentError: no step has been observed yet.
+          The shape of `loss`; float64 for a float64 loss, float32 for all others. Raises as the call does.
         """
         with tf.control_dependencies(self._checked()):
             # Once for each power. The square of a small scale is 0 in float32.
