@@ -333,18 +333,6 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             )
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *real)
 
-    def shared_gradient_norms(self, sequence: Sequence) -> tf.Tensor:
-        """Norm of each head's own gradient in the weights that all heads share: float32 [H].
-
-        A diagnosis (one backward pass per head): unbalanced losses show here as one head owning the torso.
-        """
-        with tf.GradientTape(persistent=True) as tape:
-            losses = tf.reduce_sum(self.sequence_errors(sequence).losses, axis=(0, 1))
-        # One after the other in a loop: unrolled, ten backward passes take three times as long to trace.
-        gradients = tape.jacobian(losses, self.network.shared_variables, experimental_use_pfor=False)
-        squares = [tf.reduce_sum(tf.square(g), axis=tuple(range(1, len(g.shape)))) for g in gradients]
-        return tf.sqrt(tf.add_n(squares))
-
     def _loss_info(self, result: TDLoss) -> tf_agent.LossInfo:
         """Packs an update as TF-Agents wants it."""
         per_head, scalars = batch_means(result)

@@ -92,9 +92,8 @@ class RecurrentQNetwork(network.Network):
     ):
         if not isinstance(input_tensor_spec, tuple) or len(input_tensor_spec) != 3:
             raise ValueError(
-                "input_tensor_spec must be a tuple (observation, previous action, previous reward), got "
-                f"{input_tensor_spec}. Write (time_step_spec.observation, tf.TensorSpec((), tf.int32), "
-                "tf.TensorSpec((), tf.float32))"
+                "input_tensor_spec must be a tuple of specs (observation, previous action, previous reward), got "
+                f"{input_tensor_spec}"
             )
         for layer in (torso, image_torso):
             if isinstance(layer, tf.keras.layers.Layer):
@@ -132,13 +131,8 @@ class RecurrentQNetwork(network.Network):
         self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
         self.reward_input = RewardInput() if reward_input == "rms" else None
         self._core = RecurrentCore(lstm_units, core_seed)
-        self._linear = tf.keras.layers.Dense(
-            post_lstm_units,
-            activation="relu",
-            kernel_initializer=fan_in_normal(linear_seed),
-            dtype="float32",
-            name="linear",
-        )
+        of_linear = {"kernel_initializer": fan_in_normal(linear_seed), "dtype": "float32", "name": "linear"}
+        self._linear = tf.keras.layers.Dense(post_lstm_units, activation="relu", **of_linear)
         self.heads = DuelingHeads(
             num_heads, num_actions, head_hidden, scale_gradient, heads_seed, outputs_per_action
         )
@@ -162,11 +156,7 @@ class RecurrentQNetwork(network.Network):
     @property
     def variables_behind_torso(self) -> list[tf.Variable]:
         """Trainable variables of everything else."""
-        return [
-            *self._core.trainable_variables,
-            *self._linear.trainable_variables,
-            *self.heads.trainable_variables,
-        ]
+        return [each for part in (self._core, self._linear, self.heads) for each in part.trainable_variables]
 
     @property
     def shared_variables(self) -> list[tf.Variable]:
