@@ -269,22 +269,21 @@ class MlpTorso(Torso):
 @configurable(module="networks")
 def atari_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """The paper's torso (Table 1), for raw frames uint8 [210, 160, 3]; other sizes: `ConvTorso`."""
-    windows = dict(channels=(32, 64, 128, 128), kernel_sizes=(7, 5, 5, 3), strides=(4, 2, 2, 1))
-    return ConvTorso(**windows, units=512, seed=seed, name="atari_torso", **options)
+    convolutions = (32, 64, 128, 128), (7, 5, 5, 3), (4, 2, 2, 1)  # channels, kernel sizes, strides
+    return ConvTorso(*convolutions, units=512, seed=seed, name="atari_torso", **options)
 
 
 @configurable(module="networks")
 def dqn_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """The convolutions of the first DQN (Mnih et al. 2013), for frames resized to about uint8 [84, 84, stack]."""
-    windows = dict(channels=(16, 32), kernel_sizes=(8, 4), strides=(4, 2))
-    return ConvTorso(**windows, units=256, padding="valid", seed=seed, name="dqn_torso", **options)
+    convolutions = (16, 32), (8, 4), (4, 2)
+    return ConvTorso(*convolutions, units=256, padding="valid", seed=seed, name="dqn_torso", **options)
 
 
 @configurable(module="networks")
 def small_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """One convolution and 128 units, for images as small as MinAtar's bool [10, 10, C]."""
-    windows = dict(channels=(16,), kernel_sizes=(3,), strides=(1,))
-    return ConvTorso(**windows, units=128, seed=seed, name="small_torso", **options)
+    return ConvTorso((16,), (3,), (1,), units=128, seed=seed, name="small_torso", **options)
 
 
 def torso_for(

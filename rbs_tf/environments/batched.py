@@ -150,10 +150,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         if version != gymnasium.__version__:
             raise ValueError(f"the state of {self.name} was written with Gymnasium {version}")
         if another or type(vector_env) is not type(held):
-            raise ValueError(
-                f"{self.name} is no longer the environment whose state was written"
-                + (f": another {another[0]}" if another else "")
-            )
+            what = f": another {another[0]}" if another else ""
+            raise ValueError(f"{self.name} is no longer the environment whose state was written{what}")
         held.close()
         self._held = vector_env
         self._seeds, self._ended, self._current_time_step = own
@@ -187,11 +185,11 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         step_type = np.where(
             self._ended, ts.StepType.LAST, np.where(first, ts.StepType.FIRST, ts.StepType.MID)
         )
+        over = terminated if self._life_lost is None else terminated | self._life_lost()
         return ts.TimeStep(
             step_type.astype(np.int32),
             reward.astype(np.float32),
-            1
-            - (terminated if self._life_lost is None else terminated | self._life_lost()).astype(np.float32),
+            1 - over.astype(np.float32),
             _mapped(_as_spec, observation),
         )
 
@@ -229,12 +227,11 @@ def _checked_spaces(
 ) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, Any]:
     """Actions and observations of each environment, if `GymnasiumVectorEnvironment` can deal with them."""
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
-    parts: list[Any]
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
         raise ValueError(f"{name}: expected a Discrete or Box action space, got {shown(actions)}")
     if isinstance(actions, gymnasium.spaces.Discrete) and actions.n.item() > MOST_STATES:
         raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {shown(actions)}")
-    parts = [observations]
+    parts: list[Any] = [observations]
     if isinstance(observations, gymnasium.spaces.Dict):
         parts = list(observations.spaces.values())
     if not all(isinstance(part, gymnasium.spaces.Box) for part in parts):
@@ -259,9 +256,8 @@ def _mapped(function: Callable, observation: Any) -> Any:
 
 def _spec(space: gymnasium.spaces.Box) -> array_spec.BoundedArraySpec:
     dtype = np.uint8 if space.dtype == bool else space.dtype
-    return array_spec.BoundedArraySpec(
-        space.shape, dtype, _bound(space.low), _bound(space.high), "observation"
-    )
+    limits = _bound(space.low), _bound(space.high)
+    return array_spec.BoundedArraySpec(space.shape, dtype, *limits, "observation")
 
 
 def _as_spec(observation: np.ndarray) -> np.ndarray:

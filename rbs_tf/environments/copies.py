@@ -72,9 +72,8 @@ class Copies(gymnasium.vector.VectorEnv):
         try:
             metadata = self.envs[0].metadata
             self.metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
-            self.single_observation_space = _common(
-                [env.observation_space for env in self.envs], np.min, np.max
-            )
+            seen = [env.observation_space for env in self.envs]
+            self.single_observation_space = _common(seen, np.min, np.max)
             self.single_action_space = _common([env.action_space for env in self.envs], np.max, np.min)
             self.observation_space, self.action_space = (
                 gymnasium.vector.utils.batch_space(space, self.num_envs)
@@ -208,9 +207,8 @@ def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Sp
     first: Any = of_copies[0]
     if not isinstance(first, spaces.Space):
         raise Unsuitable(f"expected a space, got {shown(first)}")
-    if isinstance(first, spaces.Dict) and all(
-        first.keys() == getattr(s, "spaces", {}).keys() for s in of_copies
-    ):
+    names = [getattr(space, "spaces", {}).keys() for space in of_copies]
+    if isinstance(first, spaces.Dict) and all(first.keys() == each for each in names):
         return spaces.Dict({name: _common([s[name] for s in of_copies], lower, upper) for name in first})
     for index, space in enumerate(of_copies):
         boxes = isinstance(first, spaces.Box) and isinstance(space, spaces.Box)
