@@ -68,10 +68,10 @@ class Agent:
         _require_keras_2()
         self._folder = loading.find(run, checkpoint)
         self._config = configuration.with_names_of_today((self._folder / CONFIG).read_text(errors="replace"))
-        with self._from_config(), self.configured():
+        with self.configured():
             declared.check(recorded=True)
         environment = self.make_environment()
-        with contextlib.closing(environment), self._from_config(), self.configured() as settings:
+        with contextlib.closing(environment), self.configured() as settings:
             self.name, self.num_actions = settings.train.env, environment.num_actions
             self.observation_spec = environment.observation_spec()
             sizes.check(settings, environment, learns=False)
@@ -100,10 +100,18 @@ class Agent:
 
     @contextlib.contextmanager
     def configured(self) -> Iterator[Settings]:
-        """Has gin configured as in the run, and gives back what it was."""
+        """Has gin configured as in the run, and gives back what it was.
+
+        Raises:
+          UsageError: the configuration is at fault, whatever gin, Python or other code makes of it meanwhile.
+        """
         with configuration.of_its_own():
-            gin.parse_config(self._config)
-            yield Settings.configured()
+            try:
+                gin.parse_config(self._config)
+                yield Settings.configured()
+            except (Exception, SystemExit) as error:
+                why = without_gin_trail(UsageError(configuration.of_gin(error, "")))
+                raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def make_environment(
         self, num_envs: int = 1, seed: int = 0, **options: Any
@@ -118,17 +126,8 @@ class Agent:
         Raises:
           UsageError: it cannot be made.
         """
-        with self._from_config(), self.configured() as settings:
+        with self.configured() as settings:
             return build.build_eval_environment(settings, num_envs, seed, **options)
-
-    @contextlib.contextmanager
-    def _from_config(self) -> Iterator[None]:
-        """Says that the run's configuration is at fault, which may hold anything: gin's, Python's or other code's."""
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            why = without_gin_trail(UsageError(configuration.of_gin(error, "")))
-            raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def let_act(self, head: str | int) -> None:
         """Lets another head act, from the next episode on.
@@ -218,15 +217,13 @@ class Agent:
             raise ValueError(
                 f"{self.name}: the observation is no dictionary of {', '.join(map(repr, spec))}."
             )
-        of = {
-            name: self._batched_array(f"observation[{name!r}]", observation[name], spec[name])
-            for name in spec
-        }
-        if len(batches := {batch for _, batch in of.values()}) > 1:
-            raise ValueError(
-                f"{self.name}: arrays of the observation are of different numbers of environments."
-            )
-        return {name: array for name, (array, _) in of.items()}, batches.pop()
+        found, batches = {}, set()
+        for name, part in spec.items():
+            found[name], batch = self._batched_array(f"observation[{name!r}]", observation[name], part)
+            batches.add(batch)
+        if len(batches) > 1:
+            raise ValueError(f"{self.name}: its arrays are of different numbers of environments.")
+        return found, batches.pop()
 
     def _batched_array(self, what: str, given: Any, spec: Any) -> tuple[np.ndarray, tuple[int, ...]]:
         array = np.asarray(given)

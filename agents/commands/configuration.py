@@ -104,8 +104,7 @@ def of_its_own() -> Iterator[None]:
 def search_included_files_in(folder: Path) -> None:
     """Makes gin look for included files in `folder`, then in the current directory, and nowhere else.
 
-    What `gin.add_config_file_search_path` adds comes last, after Python packages, and a folder that holds no
-    `__init__.py` makes gin fail there.
+    What `gin.add_config_file_search_path` adds comes after Python packages, where gin may fail.
     """
     gin.config._LOCATION_PREFIXES[:] = [str(folder), ""]
     gin.config._FILE_READERS[:] = [(_opened, lambda path: os.path.isfile(local_path(path)))]
@@ -231,18 +230,10 @@ def training_parameter(name: str) -> Any:
     return value
 
 
-class _Unusable:
-    def __init__(self, value: Any):
-        self._text = repr(value)
-
-    def __repr__(self) -> str:
-        return self._text
-
-
 def bound() -> Iterator[tuple[str, Any]]:
     """Yields every parameter of this program that is bound, as people write it, with its value, macros evaluated.
 
-    A reference that cannot be called comes as something that only its `repr` says something of.
+    A reference whose call fails comes as it is.
 
     Raises:
       UsageError: a macro without a value.
@@ -257,7 +248,6 @@ def bound() -> Iterator[tuple[str, Any]]:
             except (Exception, SystemExit) as error:  # of a constructor that a reference with () calls
                 if (words := explained(str(error))) != str(error):
                     raise UsageError(words) from error
-                value = _Unusable(value)
             yield name, value
 
 

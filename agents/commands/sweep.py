@@ -7,7 +7,7 @@
     gin_bindings = ["RecurrentQNetwork.torso = @networks.small_torso"]   # for all runs alike
 
 Each line gives a name a Python literal; nothing is executed. What has finished, the run folders say. With ranges among
-the values, see `agents.commands.search`, each trial runs the whole grid, and its value is the mean over it.
+the values (`agents.commands.search`) each trial runs the whole grid, and its value is the mean over it.
 """
 
 from __future__ import annotations
@@ -60,15 +60,10 @@ class Sweep(NamedTuple):
     def runs(
         self, root_dir: Path, trial: str = "", drawn: Mapping[str, Any] | None = None
     ) -> dict[Path, list[str]]:
-        """The arguments of train.py by run folder: of the grid, or of one trial of a search.
-
-        Args:
-          root_dir: parent of the folders.
-          trial: its name, a part of its folders' names.
-          drawn: what it has drawn.
+        """The arguments of train.py by run folder below `root_dir`: of the grid, or of a trial and what it has `drawn`.
 
         Raises:
-          UsageError: two runs are the same, or there is none.
+          UsageError: two runs are the same, there is none, or there are too many.
         """
         axes = self.axes | {name: [value] for name, value in (drawn or {}).items()}
         if (number := math.prod(map(len, axes.values()))) > MOST_RUNS:

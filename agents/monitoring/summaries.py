@@ -124,7 +124,7 @@ def layout(
 ) -> layout_pb2.Layout:
     """The page of custom scalars: all heads in one chart, the charts that tell most first.
 
-    Charts of equal quantities are equal in all runs: TensorBoard merges the layouts of runs that it shows together.
+    Equal quantities have equal charts in all runs: TensorBoard merges the layouts of runs that it shows together.
     """
     human = {"Human-normalised score": "episode/human_normalised_score$"}
     waits = {"Share of time spent waiting": "waits/"}
@@ -157,38 +157,28 @@ def layout(
         },
         "Torso": {"Share of dead units": f"{DEAD}/", "Spread of features": f"{SPREAD}$"},
     }
-    open_ones = list(categories)[:3]
-    return layout_pb2.Layout(
-        category=[
-            layout_pb2.Category(
-                title=title,
-                closed=title not in open_ones,
-                chart=[
-                    layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=[tag]))
-                    for name, tag in charts.items()
-                ],
-            )
-            for title, charts in categories.items()
-            if charts
-        ]
-    )
+    page = layout_pb2.Layout()
+    for place, (title, charts) in enumerate(categories.items()):
+        if charts:
+            category = page.category.add(title=title, closed=place >= 3)
+        for name, tag in charts.items():
+            category.chart.add(title=name, multiline=layout_pb2.MultilineChartContent(tag=[tag]))
+    return page
 
 
 def settings(heads: Heads) -> dict[str, bool | int | float | str]:
     """Settings that tell one run from another, by gin's parameters and the defaults of those that it leaves alone."""
-    found = {name: in_force(parameter) for name, parameter in _SETTINGS.items()}
-    shown = {
-        name: value if isinstance(value, bool | int | float) else str(value) for name, value in found.items()
-    }
-    return {"scaling": _scaling(), "heads": len(heads), **shown}
+    found: dict[str, bool | int | float | str] = {"scaling": _scaling(), "heads": len(heads)}
+    for name, parameter in _SETTINGS.items():
+        value = in_force(parameter)
+        found[name] = value if isinstance(value, bool | int | float) else str(value)
+    return found
 
 
 def update_summary(
     names: Sequence[str], per_head: Mapping[str, np.ndarray], scalars: Mapping[str, np.ndarray]
 ) -> bytes:
     """Everything that TensorBoard shows of an update, as one serialised `Summary`.
-
-    An operation per head and tag would take half of the time that it takes to trace the update's graph.
 
     Args:
       names: of the heads, H.
@@ -206,15 +196,13 @@ def update_summary(
 
 def dead_units_note(scalars: Mapping[str, np.ndarray]) -> str:
     """A sentence on the layer of the torso that has most dead units; empty while that is half of them or less."""
-    shares = {
-        tag.removeprefix(f"{DEAD}/"): float(share) for tag, share in scalars.items() if tag.startswith(DEAD)
-    }
-    layer = max(shares, key=lambda name: shares[name], default="")
-    if not layer or shares[layer] <= 0.5:
+    shares = [(float(share), tag) for tag, share in scalars.items() if tag.startswith(f"{DEAD}/")]
+    share, tag = max(shares, default=(0.0, ""))
+    if share <= 0.5:
         return ""
     return (
-        f"{shares[layer]:.0%} of the units of the torso's layer {layer} put out 0 in every state of a batch: they "
-        "learn no more, and the run may get stuck. See docs/tensorboard.md#dead-units"
+        f"{share:.0%} of the units of the torso's layer {tag.removeprefix(f'{DEAD}/')} put out 0 in every state of a "
+        "batch: they learn no more, and the run may get stuck. See docs/tensorboard.md#dead-units"
     )
 
 

@@ -292,13 +292,13 @@ def _check_names(folder: pathlib.Path, names: Sequence[str] = (*_FOLDERS, *_FILE
 def _kind(mode: int) -> str:
     """What a path leads to, in words."""
     kinds = {
-        stat.S_ISREG: "a file",
-        stat.S_ISDIR: "a folder",
-        stat.S_ISLNK: "a link",
-        stat.S_ISFIFO: "a pipe",
-        stat.S_ISSOCK: "a socket",
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFLNK: "a link",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
     }
-    return next((words for of, words in kinds.items() if of(mode)), "a device")
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 @contextlib.contextmanager

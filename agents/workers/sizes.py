@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,11 +21,9 @@ _ENVIRONMENT = 1000  # bytes of a copy at least, whatever it is
 
 
 class Part(NamedTuple):
-    """Something that takes memory: at least so many bytes, by these settings."""
-
     what: str
-    bytes: int
-    settings: dict[str, int]
+    bytes: int  # at least
+    settings: dict[str, int]  # that it comes from
 
 
 def check(settings: Settings, environment: py_environment.PyEnvironment, learns: bool = True) -> None:
@@ -65,22 +63,20 @@ def _parts(settings: Settings, environment: py_environment.PyEnvironment, learns
         yield Part("collecting", train.num_envs * (copy + train.steps_per_round * (seen + 32)), envs | steps)
         yield Part("evaluating", train.eval_envs * copy, eval_envs)
         yield Part("a batch", train.batch_size * shape.rows * (seen + 32), batch | window)
-    weights = _built(lambda: _weights(settings, environment))
+    weights = _weights(settings, environment)
     network = f"a network of {weights:,} weights for {environment.num_actions:,} actions"
-    yield Part(network, weights * 4 * (_COPIES if learns else 1), _units())
+    layers = [f"RecurrentQNetwork.{name}" for name in ("lstm_units", "post_lstm_units", "head_hidden")]
+    units = {name: int(np.max(in_force(name))) for name in (*layers, "MlpTorso.units")}
+    yield Part(network, weights * 4 * (_COPIES if learns else 1), units)
 
 
 def _weights(settings: Settings, environment: py_environment.PyEnvironment) -> int:
     """How many weights the network has. In a graph of its own, variables have shapes and no memory."""
-    with tf.Graph().as_default():
-        network = build.build_network(settings, environment)
-        network.create_variables()
-        return sum(int(np.prod(variable.shape, dtype=object)) for variable in network.variables)
-
-
-def _built(build: Callable[[], Any]) -> Any:
     try:
-        return build()
+        with tf.Graph().as_default():
+            network = build.build_network(settings, environment)
+            network.create_variables()
+            return sum(int(np.prod(variable.shape, dtype=object)) for variable in network.variables)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
@@ -88,12 +84,6 @@ def _built(build: Callable[[], Any]) -> Any:
         if isinstance(error, ValueError):  # in words of this program's own, around which Keras puts its own
             why = " ".join(without_gin_trail(error).split()) or why
         raise UsageError(f"The network or the scaling cannot be built: {why}") from error
-
-
-def _units() -> dict[str, int]:
-    """The layers' units, as gin has them."""
-    names = [f"RecurrentQNetwork.{name}" for name in ("lstm_units", "post_lstm_units", "head_hidden")]
-    return {name: int(np.max(in_force(name))) for name in (*names, "MlpTorso.units")}
 
 
 def _default(name: str) -> int:
