@@ -227,11 +227,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         # Not before the batch is there: a dataset that ends instead makes no update.
         with tf.control_dependencies([info.loss]):
             self.train_step_counter.assign_add(1)
-        tf.cond(
-            self.train_step_counter % self._target_update_period == 0,
-            self._replace_target,
-            lambda: None,
-        )
+        tf.cond(self.train_step_counter % self._target_update_period == 0, self._replace_target, lambda: None)
         if self._summary_interval:
             due = self.train_step_counter % self._summary_interval == 0
             observation = experience.steps.observation

@@ -20,15 +20,7 @@ class RunFolderError(RuntimeError):
 
 
 # What is known to happen, and no bug of this program.
-KNOWN = (
-    UsageError,
-    RunFolderError,
-    EnvironmentFault,
-    FloatingPointError,
-    TimeoutError,
-    OSError,
-    MemoryError,
-)
+KNOWN = (UsageError, RunFolderError, EnvironmentFault, FloatingPointError, TimeoutError, OSError, MemoryError)
 
 
 def brief(error: BaseException | str) -> str:

@@ -188,13 +188,7 @@ class FromDmEnv(gymnasium.Env):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         time_step = self._environment.step(int(action))
         terminated = time_step.last() and time_step.discount == 0
-        return (
-            time_step.observation,
-            time_step.reward,
-            terminated,
-            time_step.last() and not terminated,
-            {},
-        )
+        return (time_step.observation, time_step.reward, terminated, time_step.last() and not terminated, {})
 
     def __getstate__(self) -> dict[str, Any]:
         if hasattr(type(self._environment), "__getattr__"):  # bsuite's wrappers of rewards load without end
