@@ -42,9 +42,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     `agents.update` has the loss. Every head learns from all experience, with the environment's discount times its own,
     and a target network that is replaced every `target_update_period` updates.
 
-    Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`; together they make the
-    update of the whole batch, and their losses add up to its loss. What only acts and observes stays outside of it
-    (`policy`, `collect_policy`, `initial_priorities`, `observe`, `update_bandit`) and sees the first replica's weights.
+    Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`, and their losses add up
+    to the batch's. What only acts and observes stays outside of it and sees the first replica's weights.
 
     Args:
       time_step_spec: unbatched TF-Agents time step spec.
@@ -62,9 +61,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       importance_exponent: beta of the importance weights.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
       jit_compile: compile the update with XLA: all of it, or nothing. None: all of it on a GPU; on a CPU, where XLA is
-        quick at loops over time and slow at convolutions and large products, Adam and what lies behind the torso, for
-        a core of at most 128 units; nothing under a strategy, though TPUs compile all that they run. True does not go
-        with MirroredStrategy on CPUs: TensorFlow 2.15 compiles no exchange between them.
+        slow at convolutions and large products, Adam and what lies behind the torso, for a core of at most 128 units;
+        nothing under a strategy, though TPUs compile all that they run.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
       summary_interval: updates between two looks at the torso's units, `scalars` of `LossExtra`; 0: none.
 

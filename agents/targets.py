@@ -180,8 +180,6 @@ def n_step_targets(
 ) -> tf.Tensor:
     """n-step bootstrapped targets, with fewer steps where the episode ends.
 
-    The last n - 1 targets would have fewer, too, but no window trains them: it has `n_step` rows more than it trains.
-
         target_t = r_t + g_t r_{t+1} + ... + (g_t ... g_{t+m-1}) V_{t+m},   m = min(n, transitions that are left)
 
     One recursion does it: the k-step target is r_t + g_t times the (k-1)-step target of the next row, and a

@@ -87,13 +87,8 @@ class DuelingHeads(tf.keras.layers.Layer):
     def rescale_outputs(self, ratio: tf.Tensor, shift: tf.Tensor) -> None:
         """Rewrites the last layers so that every output Q becomes ratio Q + shift, head by head.
 
-        What output-preserving normalisation needs (Pop-Art, van Hasselt et al. 2016). The value stream takes
-        ratio and shift, the advantage stream only the ratio. Works in graphs. A ratio closer to 1 than
-        float32 resolves, 6e-8, changes nothing: let small changes add up before calling.
-
-        Args:
-          ratio: float [H].
-          shift: float [H].
+        The value stream takes ratio and shift, float [H], the advantage stream only the ratio. Works in graphs. A ratio
+        closer to 1 than float32 resolves, 6e-8, changes nothing: let small changes add up before calling.
         """
         ratio, shift = (tf.cast(number, self.Wv.dtype)[:, None] for number in (ratio, shift))
         self.Wv.assign(self.Wv * ratio[..., None])

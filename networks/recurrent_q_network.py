@@ -35,29 +35,25 @@ class RecurrentQNetwork(network.Network):
     and the previous reward, see `reward_input`. Heads share everything up to and including the linear layer
     after the core.
 
-    An observation that its spec bounds to uint8 in [0, 1] holds flags, not pixels (MinAtar's): it reaches the
-    torso as booleans.
-
-    `copy()` builds a network with weights of its own from the same arguments; with a seed they start equal.
+    An observation that its spec bounds to uint8 in [0, 1] holds flags, not pixels: the torso gets booleans. `copy()`
+    builds a network with weights of its own; with a seed they start equal.
 
     Args:
       input_tensor_spec: tuple of three specs: observation (or those of arrays by name), previous action (int32
         scalar), previous reward (float32 scalar).
       num_actions: A.
       num_heads: H.
-      torso: factory, called as `torso(seed=...)`, of a layer from observations [N, ...] to float32 [N, D];
-        see `networks.torsos`. In gin: `RecurrentQNetwork.torso = @networks.small_torso`, without parentheses.
-        None chooses by the observation's shape, see `torso_for`; for arrays by name a torso for each, see `PartsTorso`.
+      torso: factory of a layer from observations [N, ...] to float32 [N, D], see `networks.torsos`. None chooses by the
+        observation's shape, see `torso_for`; for arrays by name a torso for each, see `PartsTorso`.
       image_torso: likewise, where `torso` is None and observations are images [height, width, channels].
       normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
-        which keeps its units alive, see `networks.torsos.Torso.normalise`; "centre_and_scale": and each unit's sum
-        starts with deviation 1; "none": neither.
+        which keeps its units alive; "centre_and_scale": and each unit's sum starts with deviation 1; "none": neither.
       lstm_units: of the core: U.
       post_lstm_units: of the linear layer (relu) between core and heads.
       head_hidden: hidden units of each head's value and advantage stream.
       scale_gradient: multiply the gradient into the shared part by 1/sqrt(H).
-      reward_input: "clip": the core sees the previous reward clipped to [-1, 1], in which the unit of small rewards
-        shows; "rms": relative to the root mean square of all rewards so far, see `networks.RewardInput`.
+      reward_input: "clip": the core sees the previous reward clipped to [-1, 1]; "rms": relative to the root mean
+        square of all rewards so far, see `networks.RewardInput`.
       seed: of all initial weights; None for a random one.
       outputs_per_action: K; more than 1 for the logits of a categorical scaling, `Scaling.outputs_per_action`.
       name: of the network.

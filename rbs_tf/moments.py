@@ -102,12 +102,10 @@ class ReturnMoments:
 
         Args:
           rewards: [T] or [T, H].
-          discounts: of the same shape: gamma inside the episode, 0 on a terminal last step. An episode that
-            was cut off keeps gamma there, and its returns are those up to the cut.
+          discounts: of the same shape: gamma inside the episode, 0 on a terminal last step, gamma where it was cut.
 
         Raises:
-          ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or
-            infinite.
+          ValueError: shapes that differ or are neither [T] nor [T, H]; a value that is NaN or infinite.
         """
         steps = cls.from_steps(rewards, discounts)
         return cls.merge(steps, cls.from_returns(discounted_returns(rewards, discounts)))

@@ -76,8 +76,7 @@ class TwoHot(CategoricalScaling):
     """Distributions over +-symexp(linspace(-limit, 0)), symexp(x) = sign(x) (exp(abs(x)) - 1), in reward units.
 
     Source: Hafner et al. 2023, "Mastering diverse domains through world models" (DreamerV3). Targets are put onto their
-    two neighbours such that the mean is exact. Between -0.1 and 0.1 or so the bins are even, so small rewards are told
-    apart by the probabilities of three bins, whatever their unit.
+    two neighbours such that the mean is exact.
 
     Errors are those of symlog(value), the coordinate in which bins are even: in reward units only the heads with the
     largest returns would decide about priorities.
@@ -107,8 +106,7 @@ class HLGauss(CategoricalScaling):
 
     Source: Farebrother et al. 2024, "Stop regressing: training value functions via classification for scalable deep
     RL", whose bounds are for clipped rewards. Targets are clipped to the bounds. Each bin's probability is the mass of
-    a normal around the target in it, divided by the mass within the bounds; at a bound that halves the normal, and the
-    mean lies further in by up to 0.8 of its deviation.
+    a normal around the target in it, divided by the mass within the bounds.
 
     Errors, for priorities, are in reward units.
 

@@ -15,9 +15,8 @@ from rbs_tf.settings import Setting, configurable
 class CrossHeadScaling(ErrorBasedScaling):
     """TD errors of each head divided by max(running deviation, deviation in the batch, 0.01).
 
-    Source: Kapturowski et al. 2022, "Human-level Atari 200x faster", loss and priority normalisation: heads of many
-    discounts share a network, and none shall dominate it. Unlike plain error-based scaling it is bounded from below,
-    so noise is amplified so far and no further, but in reward units: it depends on the size of rewards there.
+    Source: Kapturowski et al. 2022, "Human-level Atari 200x faster", loss and priority normalisation. Unlike plain
+    error-based scaling it amplifies noise so far and no further, but by a bound in reward units.
 
     The running deviation is an exponential average over the batches before this one.
 

@@ -20,7 +20,7 @@ class ErrorBasedScaling(Scaling):
 
     Statistics come first and the gradient second: the errors of a batch are already divided by the deviation that
     the batch itself leads to. So the first batch is scaled by its own, and a later outlier is never more than about
-    sqrt(batch / step) when it is first seen. What all errors of a head have in common does not count in a deviation.
+    sqrt(batch / step) when it is first seen.
 
     Args:
       num_heads: H.

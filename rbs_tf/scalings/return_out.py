@@ -15,15 +15,13 @@ from rbs_tf.settings import configurable
 class ReturnOut(ReturnBasedScaling):
     """Return-based scaling whose networks put out values in units of s = sqrt(max(E[G^2], E[R^2])), per head.
 
-    Beyond the paper: it divides errors by sigma, but values still have to grow to their size by steps of the learning
-    rate. Here Q = s q with s from the same all-time statistics, and changes of s preserve Q as in Pop-Art (van Hasselt
-    et al. 2016), so that learning is the same, action by action, whatever all rewards are multiplied with.
+    Beyond the paper, in which values still have to grow to their size by steps of the learning rate. Here Q = s q with
+    s from the same all-time statistics, and changes of s preserve Q as in Pop-Art (van Hasselt et al. 2016), so that
+    learning is the same, action by action, whatever all rewards are multiplied with.
 
     Errors are divided by max(sigma, sigma_v s, sigma_batch), where sigma_v, the spread over states of each head's
-    outputs, is measured in network units: a floor in reward units would break the invariance. A head that has seen
-    no reward but 0 has s = 0, and all its values are 0. The first s is taken over as it is, in both networks, for
-    outputs preserved from before would be of a size that has nothing to do with the rewards; later the target network
-    keeps the s that it was copied with.
+    outputs, is in network units. A head that has seen no reward but 0 has s = 0, and all its values are 0. The first s
+    is taken over as it is, in both networks; later the target network keeps the s that it was copied with.
 
     Args:
       num_heads: H.
