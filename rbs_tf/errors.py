@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dis
-
 
 class EnvironmentFault(RuntimeError):
     """An environment did what it must not; the message names it, which copy, and what it did."""
@@ -11,20 +9,6 @@ class EnvironmentFault(RuntimeError):
 
 class Unsuitable(ValueError):
     """An environment whose spaces cannot be dealt with; the message says which can."""
-
-
-def let_interrupts_through(error: BaseException) -> None:
-    """Raises a Ctrl-C again, unless it is no person's: other people's code has raised it itself."""
-    if not isinstance(error, KeyboardInterrupt):
-        return
-    place = error.__traceback__
-    while place and place.tb_next:
-        place = place.tb_next
-    frame = place and place.tb_frame
-    # A signal's comes between instructions, at any but this one.
-    raised = place and frame and frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-    if not raised or (frame and frame.f_globals.get("__name__", "").startswith("agents.")):
-        raise error
 
 
 def shown(text: str, width: int = 80) -> str:

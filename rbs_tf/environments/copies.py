@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rbs_tf.environments.wrappers import part_of, shown
-from rbs_tf.errors import EnvironmentFault, Unsuitable, described, let_interrupts_through, told
+from rbs_tf.errors import EnvironmentFault, Unsuitable, described, told
 from rbs_tf.returns import real_numbers, unmasked
 
 _TODAYS_API = (
@@ -62,8 +62,7 @@ class Copies(gymnasium.vector.VectorEnv):
             _check_reset(env)
         except Unsuitable as error:
             raise Unsuitable(f"{self._name}: {error}") from error
-        except BaseException as error:
-            let_interrupts_through(error)
+        except (Exception, SystemExit) as error:
             which = self._where(index) if self.num_envs > 1 else self._name
             raise EnvironmentFault(f"{which} cannot be made: {described(error)}") from error
 
@@ -81,8 +80,7 @@ class Copies(gymnasium.vector.VectorEnv):
             )
         except Unsuitable as error:
             raise Unsuitable(f"{self._name}: {error}") from error
-        except BaseException as error:
-            let_interrupts_through(error)
+        except (Exception, SystemExit) as error:
             raise EnvironmentFault(f"{self._name}: its spaces or metadata: {described(error)}") from error
         self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.NEXT_STEP
 
@@ -97,8 +95,7 @@ class Copies(gymnasium.vector.VectorEnv):
                 observation, _ = env.reset(seed=own, options=options)
                 _check_output()
                 _put(observations, index, observation)
-            except BaseException as error:
-                let_interrupts_through(error)
+            except (Exception, SystemExit) as error:
                 raise self._fault(index, error) from error
         self._ended = np.zeros(self.num_envs, bool)
         return observations, {}
@@ -116,8 +113,7 @@ class Copies(gymnasium.vector.VectorEnv):
                     terminated[index], truncated[index] = _flag("terminated", ended), _flag("truncated", cut)
                 _put(observations, index, observation)
                 _check_output()
-            except BaseException as error:
-                let_interrupts_through(error)
+            except (Exception, SystemExit) as error:
                 raise self._fault(index, error) from error
         self._ended = terminated | truncated
         return observations, rewards, terminated, truncated, {}
@@ -127,8 +123,7 @@ class Copies(gymnasium.vector.VectorEnv):
         for index, env in enumerate(self.envs):
             try:
                 env.close()
-            except BaseException as error:
-                let_interrupts_through(error)
+            except (Exception, SystemExit) as error:
                 log.warning(f"{self._where(index)} cannot be closed: {described(error)}")
 
     def _room(self) -> Any:
