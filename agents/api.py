@@ -159,9 +159,9 @@ class Agent:
         elif self._first is not None:
             which = np.asarray(which)
             if which.dtype != bool or which.shape != self._first.shape:
+                expected = f"bool {self._first.shape}, or nothing if all begin an episode"
                 raise ValueError(
-                    f"{self.name}: reset() got {which.dtype} {which.shape}: expected bool {self._first.shape}, which "
-                    "environments begin an episode; or nothing, if all do."
+                    f"{self.name}: reset() got {which.dtype} {which.shape}: expected {expected}."
                 )
             self._first |= which
 
@@ -184,15 +184,13 @@ class Agent:
         if reward.shape != batch or not np.can_cast(reward.dtype, np.float32, "same_kind"):
             expected = f"numbers, {list(batch)}" if batch else "a number"
             raise ValueError(
-                f"{self.name}: the reward is {reward.dtype} {list(reward.shape)}: expected {expected}, as observations "
-                "came."
+                f"{self.name}: the reward is {reward.dtype} {list(reward.shape)}: expected {expected}."
             )
         size = batch or (1,)
         first = np.ones(size, bool) if self._first is None else self._first
         if first.shape != size:
             raise ValueError(
-                f"{self.name}: {size[0]} observations follow {first.size}: call reset() when the number of "
-                "environments changes."
+                f"{self.name}: {size[0]} observations follow {first.size}: call reset() in between."
             )
         if self._state is None:
             self._state = self.tf_agent.policy.get_initial_state(*size)
@@ -232,9 +230,9 @@ class Agent:
         fits = outer in (0, 1) and array.shape[outer:] == spec.shape
         if not fits or not np.can_cast(seen.dtype, spec.dtype, "same_kind"):
             expected = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
+            given = f"{array.dtype} {list(array.shape)}"
             raise ValueError(
-                f"{self.name}: {what} is {array.dtype} {list(array.shape)}: expected {expected}, or such ones of N "
-                "environments, [N, ...]."
+                f"{self.name}: {what} is {given}: expected {expected}, or such ones of N, [N, ...]."
             )
         return seen.astype(spec.dtype, copy=False).reshape(-1, *spec.shape), array.shape[:outer]
 

@@ -84,9 +84,8 @@ class SequenceShape:
     def __post_init__(self) -> None:
         if self.period > self.length:
             raise ValueError(
-                f"SequenceShape.period is {self.period} and length {self.length}: windows that start further "
-                "apart than they are long lose transitions; "
-                f"write SequenceShape.period = {self.length} or less"
+                f"SequenceShape.period is {self.period} and length {self.length}: transitions between windows would be "
+                f"lost; write SequenceShape.period = {self.length} or less"
             )
 
     @property

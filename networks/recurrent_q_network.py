@@ -113,16 +113,15 @@ class RecurrentQNetwork(network.Network):
             if isinstance(observation, Mapping) and isinstance(self._torso, Torso):
                 raise ValueError(
                     f"RecurrentQNetwork.torso is a {type(self._torso).__name__}, which takes one array, and "
-                    f"observations have the parts {', '.join(sorted(observation))}. Leave it out: each gets its "
-                    "own, and RecurrentQNetwork.image_torso chooses that of images"
+                    f"observations have the parts {', '.join(sorted(observation))}. Leave it out: each gets its own"
                 )
         ours = self._torso.is_ours if isinstance(self._torso, PartsTorso) else isinstance(self._torso, Torso)
         if ours:
             self._torso.normalise(normalise_torso)
         elif normalise_torso != "none":
             raise ValueError(
-                f"RecurrentQNetwork.normalise_torso = {normalise_torso!r} is for the torsos of networks.torsos, whose "
-                f"layers it knows, and this one is a {type(self._torso).__name__}. Leave it at 'none'"
+                f"RecurrentQNetwork.normalise_torso = {normalise_torso!r} is for the torsos of networks.torsos, and "
+                f"this one is a {type(self._torso).__name__}. Leave it at 'none'"
             )
         self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
         self.reward_input = RewardInput() if reward_input == "rms" else None

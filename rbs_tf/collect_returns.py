@@ -138,10 +138,8 @@ class _Feed:
         if wrong.any():
             index = int(wrong.argmax())
             whose = f" of environment {index}" if len(wrong) > 1 else ""
-            raise ValueError(
-                f"the reward{whose} is {rewards[index]} at step {steps[index]} of its episode; "
-                f"expected a number below {LARGEST:g}, whose square is finite. It has been left out"
-            )
+            given = f"the reward{whose} is {rewards[index]} at step {steps[index]} of its episode"
+            raise ValueError(f"{given}; expected a number below {LARGEST:g}. It has been left out")
 
     def finish(self, which: np.ndarray) -> None:
         """Reports all steps, and the returns of the open episodes of `which`, bool [N], which end here."""
@@ -160,9 +158,9 @@ class _Feed:
         home = getattr(self.scaling, "_home", None)
         if home is not None and not home.is_here:
             raise RuntimeError(
-                f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process, where "
-                "nothing of it arrives: wrap the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, "
-                "gamma), not the environments in it, or make the scaling in the process that feeds it"
+                f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process: wrap the "
+                "vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it, or make the "
+                "scaling in the process that feeds it"
             )
         counted = self._new_counted[: self._num_new]
         rewards, terminal = (new[: self._num_new][counted] for new in (self._new_rewards, self._new_terminal))
@@ -225,10 +223,8 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         # environment's mode would be in it.
         mode = getattr(self.env.unwrapped, "autoreset_mode", self.env.metadata.get("autoreset_mode"))
         if not isinstance(mode, AutoresetMode):
-            raise ValueError(
-                f"{self.env} does not tell how it resets environments that have ended: expected its"
-                f' metadata["autoreset_mode"] to be a gymnasium.vector.AutoresetMode, got {mode!r}'
-            )
+            expected = 'metadata["autoreset_mode"] to be a gymnasium.vector.AutoresetMode'
+            raise ValueError(f"{self.env} does not tell how it resets: expected its {expected}, got {mode!r}")
         self._mode = mode
         self._ended = np.zeros(self.num_envs, bool)  # environments whose next step does not count
 

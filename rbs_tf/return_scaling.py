@@ -245,7 +245,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         if "0" in store and (saved := store["0"].shape[-1]) != self.num_heads:
             raise ValueError(
                 f"the file holds statistics of {saved} heads, and ReturnScaling '{self.name}' has {self.num_heads}: "
-                f"statistics of other heads cannot go on. Build it with num_heads={saved}"
+                f"build it with num_heads={saved}"
             )
         super().load_own_variables(store)
 

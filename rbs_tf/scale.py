@@ -103,15 +103,12 @@ class Scale:
           ValueError: a state of another number of heads, or one that is not whole; nothing has changed then.
         """
         if missing := {"moments", "sigma_v"} - {*state}:
-            raise ValueError(
-                f"state must be what Scale.state_dict returns; it lacks {', '.join(sorted(missing))}"
-            )
+            lacks = ", ".join(sorted(missing))
+            raise ValueError(f"state must be what Scale.state_dict returns; it lacks {lacks}")
         moments = ReturnMoments.from_array(np.asarray(state["moments"]))
         if moments.num_heads != self.num_heads:
-            raise ValueError(
-                f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}: statistics of other heads "
-                f"cannot go on. Load it into Scale(num_heads={moments.num_heads})"
-            )
+            words = f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}"
+            raise ValueError(f"{words}: load it into Scale(num_heads={moments.num_heads})")
         self.sigma_v = np.asarray(state["sigma_v"])
         self.moments = moments
 

@@ -142,13 +142,9 @@ class ScaledLoss(tf.Module):
             )
         if (num_envs := shape.num_elements()) is not None:
             if self._num_envs not in (None, num_envs):
-                raise tf.errors.InvalidArgumentError(
-                    None,
-                    None,
-                    f"ScaledLoss.observe: the number of environments has changed from {self._num_envs} to {num_envs}; "
-                    "give each set of environments a ScaledLoss of its own, or merge their statistics with "
-                    "scaling.merge_state",
-                )
+                words = f"the number of environments has changed from {self._num_envs} to {num_envs}"
+                words = f"ScaledLoss.observe: {words}; give each set of environments a ScaledLoss of its own"
+                raise tf.errors.InvalidArgumentError(None, None, words)
             self._num_envs = num_envs
         # Stacked, they cannot differ in what is known only when a graph runs.
         self._observe(tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in tensors.values()]), [4, -1]))

@@ -106,12 +106,8 @@ def main(argv: Sequence[str]) -> int:
     cut = "steps until an episode is cut (%(default)s)"
     flag("--max_steps", type=count(1), default=LONGEST_EPISODE, metavar="N", help=cut)
     flag("--seed", type=count(0), default=0, metavar="N", help="of the environments (%(default)s)")
-    flag(
-        "--video",
-        type=local_path,
-        metavar="FILE",
-        help="film it: out.mp4 (needs the extra `video`), or out.gif",
-    )
+    film = "film it: out.mp4 (needs the extra `video`), or out.gif"
+    flag("--video", type=local_path, metavar="FILE", help=film)
     options = parser.parse_args(argv)
     if options.heads and (options.head or options.video):
         other = "--head" if options.head else "--video"

@@ -59,6 +59,7 @@ _FILES = (
 )
 _FOLDERS = ("train", "eval", "wandb", "statistics", "checkpoints")
 _LOGS = ("tensorboard.new", "*.tfevents.*", "*/*.tfevents.*", "statistics/*-*.tfrecord", "wandb/**/*")
+_RENAME = "Give it another name, or another folder with --root_dir=DIR."
 # A start that was killed before it wrote the configuration leaves no more than these behind, and they begin so.
 _BEFORE_CONFIG = {_LOCK: r"process \d+ on ", _COMMAND: r"\d{4}-\d\d-\d\dT\S+  ", _VERSIONS: "format "}
 _BEFORE_CONFIG |= {CONFIG + _NEW: "", _VERSIONS + _NEW: ""}
@@ -255,10 +256,7 @@ def _locked(folder: pathlib.Path) -> Iterator[set[str]]:
                 "Wait for it, stop it, or give another folder with --root_dir=DIR."
             ) from None
         if said and not re.match(_BEFORE_CONFIG[_LOCK], said):
-            raise RunFolderError(
-                f"{path} is not this program's, and a run keeps its lock there: give it another name, or another "
-                "folder with --root_dir=DIR."
-            )
+            raise RunFolderError(f"{path} is not this program's lock. {_RENAME}")
         try:
             lock.seek(0)
             lock.truncate(0)
@@ -284,8 +282,7 @@ def _check_names(folder: pathlib.Path, names: Sequence[str] = (*_FOLDERS, *_FILE
             found = "a link to nothing"
         if found != expected:
             raise RunFolderError(
-                f"{folder / name} is {found}, and a run has {expected} of that name: give it another name, or another "
-                "folder with --root_dir=DIR."
+                f"{folder / name} is {found}, and a run has {expected} of that name. {_RENAME}"
             )
 
 
@@ -306,10 +303,8 @@ def _explained(folder: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFolderError(
-            f"The run folder {folder} cannot be written: {error.strerror or error}. "
-            "Give a folder that can be with --root_dir=DIR."
-        ) from error
+        why = f"The run folder {folder} cannot be written: {error.strerror or error}."
+        raise RunFolderError(f"{why} Give another one with --root_dir=DIR.") from error
 
 
 def check_goes_on(folder: pathlib.Path) -> None:
@@ -325,9 +320,8 @@ def check_goes_on(folder: pathlib.Path) -> None:
     if recorded.get("format") != _FORMAT:
         raise RunFolderError(
             f"{folder / CONFIG} was written by another version of this program (commit "
-            f"{recorded.get('commit', 'unknown')}), "
-            "whose replay and statistics this one cannot read: that version alone can go on with it. To train anew, "
-            "give another folder with --root_dir=DIR. Playing, exporting and reporting work as before."
+            f"{recorded.get('commit', 'unknown')}): only that one can go on with it. Give another folder with "
+            "--root_dir=DIR. Playing, exporting and reporting work as before."
         )
     before, now = _fixed_lines((folder / CONFIG).read_text(errors="replace")), _fixed_lines(gin.config_str())
     if before != now:

@@ -93,10 +93,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
           ValueError: actions are continuous.
         """
         if not self._discrete:
-            raise ValueError(
-                f"{self.name}: expected a Discrete action space, got {self._vector_env.single_action_space};"
-                " Q-learning needs actions to count"
-            )
+            given = self._vector_env.single_action_space
+            raise ValueError(f"{self.name}: expected a Discrete action space, got {given}")
         return int(self._action_spec.maximum) + 1
 
     @property
@@ -206,10 +204,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         fits = np.isclose(action, nearest, rtol=1e-5, atol=0.0).reshape(self._num_envs, -1).all(axis=1)
         wrong = ~fits & ~ignored
         if wrong.any():
-            raise ValueError(
-                f"{self.name}: action {action[wrong][0]} for environment {int(wrong.argmax())};"
-                f" expected {spec.minimum} to {spec.maximum}"
-            )
+            given = f"action {action[wrong][0]} for environment {int(wrong.argmax())}"
+            raise ValueError(f"{self.name}: {given}; expected {spec.minimum} to {spec.maximum}")
         return action if self._discrete else nearest
 
 
@@ -236,8 +232,7 @@ def _checked_spaces(
         parts = list(observations.spaces.values())
     if not all(isinstance(part, gymnasium.spaces.Box) for part in parts):
         raise ValueError(
-            f"{name}: expected an array (Box) as observation, got {observations}; wrap the environment, for"
-            " example with gymnasium.wrappers.FlattenObservation, and register that under an id of its own"
+            f"{name}: expected an array (Box) as observation, got {observations}; wrap it"
         )
     if empty := [part.shape for part in parts if 0 in part.shape]:
         raise ValueError(f"{name}: observations are empty, their shape is {empty[0]}")

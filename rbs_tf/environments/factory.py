@@ -136,10 +136,9 @@ def make(
         settings |= env_kwargs or {}
         vector_env = _gymnasium(name, names.minatar_id(name), num_envs, max_episode_steps, settings)
     elif repeat_action_probability is not None:
-        raise ValueError(
-            f"repeat_action_probability={repeat_action_probability} works with the plain names of Atari and"
-            f" MinAtar, not with {name!r}: leave it at None"
-        )
+        given = f"repeat_action_probability={repeat_action_probability}"
+        whose = "the plain names of Atari and MinAtar"
+        raise ValueError(f"{given} works with {whose}, not with {name!r}: leave it at None")
     elif name.startswith("bsuite/"):
         vector_env = _vector(functools.partial(_bsuite, name, max_episode_steps), name, num_envs)
     else:

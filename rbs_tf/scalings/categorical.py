@@ -130,10 +130,7 @@ class HLGauss(CategoricalScaling):
         deviation: Annotated[float, Setting("widths of a bin", above=0, gin=False)] = 0.75,
     ):
         if not v_min < v_max:
-            raise ValueError(
-                f"values lie between v_min and v_max, so v_min must be less; got {v_min} and {v_max}. "
-                "Write for example v_min = -10.0 and v_max = 10.0"
-            )
+            raise ValueError(f"v_min must be less than v_max; got {v_min} and {v_max}. Write -10.0 and 10.0")
         edges = np.linspace(v_min, v_max, bins + 1)
         super().__init__(num_heads, (edges[1:] + edges[:-1]) / 2.0)
         self._edges = edges.astype(np.float32)
