@@ -31,7 +31,7 @@ def find_folder(options: argparse.Namespace) -> Path:
       UsageError: they name none, or two, or there is nothing to read in it.
     """
     if (options.run_dir is None) == (options.pretrained is None):
-        raise UsageError("Which run is it? Give either RUN_DIR, the folder of a run, or --pretrained=NAME.")
+        raise UsageError("Which run is it? Give either the folder of a run or --pretrained=NAME.")
     folder = Path(options.run_dir) if options.pretrained is None else pretrained(options.pretrained)
     check_folder(folder, options.checkpoint)
     return folder

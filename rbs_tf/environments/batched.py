@@ -231,9 +231,7 @@ def _checked_spaces(
     if isinstance(observations, gymnasium.spaces.Dict):
         parts = list(observations.spaces.values())
     if not all(isinstance(part, gymnasium.spaces.Box) for part in parts):
-        raise ValueError(
-            f"{name}: expected an array (Box) as observation, got {observations}; wrap it"
-        )
+        raise ValueError(f"{name}: expected an array (Box) as observation, got {observations}; wrap it")
     if empty := [part.shape for part in parts if 0 in part.shape]:
         raise ValueError(f"{name}: observations are empty, their shape is {empty[0]}")
     mode = vector_env.metadata.get("autoreset_mode")
