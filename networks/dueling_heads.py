@@ -31,7 +31,6 @@ class DuelingHeads(tf.keras.layers.Layer):
       scale_gradient: False leaves the gradient into the input as it is.
       seed: of the initial weights; None for a random one.
       outputs_per_action: K.
-      name: of the layer.
     """
 
     def __init__(
@@ -42,9 +41,8 @@ class DuelingHeads(tf.keras.layers.Layer):
         scale_gradient: bool = True,
         seed: int | None = None,
         outputs_per_action: int = 1,
-        name: str = "dueling_heads",
     ):
-        super().__init__(dtype="float32", name=name)
+        super().__init__(dtype="float32", name="dueling_heads")
         self.num_heads, self.num_actions, self.hidden = num_heads, num_actions, hidden
         self.outputs_per_action = outputs_per_action
         self._gradient_scale = num_heads**-0.5 if scale_gradient else 1.0

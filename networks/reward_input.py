@@ -18,8 +18,8 @@ class RewardInput(tf.keras.layers.Layer):
       statistics: float64 [2] variable: steps, and E[R^2].
     """
 
-    def __init__(self, name: str = "reward_input"):
-        super().__init__(dtype="float32", trainable=False, name=name)
+    def __init__(self) -> None:
+        super().__init__(dtype="float32", trainable=False, name="reward_input")
 
     def build(self, input_shape: tf.TensorShape) -> None:
         # Every replica holds the same, and none assigns on its own but what another variable holds.

@@ -131,15 +131,10 @@ def _of_pixels(layer: tf.keras.layers.Layer, pixels: tf.Tensor) -> tf.Tensor:
 
 
 class PartsTorso(Torso):
-    """A torso for each part of an observation, arrays [N, ...] by name; their features follow one another.
+    """A torso for each part of an observation, arrays [N, ...] by name; their features follow one another."""
 
-    Args:
-      torsos: by the parts' names.
-      name: of the layer.
-    """
-
-    def __init__(self, torsos: Mapping[str, tf.keras.layers.Layer], name: str = "parts_torso"):
-        super().__init__(name=name)
+    def __init__(self, torsos: Mapping[str, tf.keras.layers.Layer]):
+        super().__init__(name="parts_torso")
         self._of_parts = dict(torsos)
 
     @property
@@ -250,7 +245,6 @@ class MlpTorso(Torso):
       units: one number per layer; the last is D.
       compute_dtype: "float32" or "bfloat16", see `Torso`.
       seed: of the initial weights; None for a random one.
-      name: of the layer.
     """
 
     def __init__(
@@ -258,9 +252,8 @@ class MlpTorso(Torso):
         units: Annotated[Sequence[int], Setting("units of layers", least=1, most=2**20)] = (128, 128),
         compute_dtype: Annotated[Literal["float32", "bfloat16"], Setting(gin=False)] = "float32",
         seed: int | None = None,
-        name: str = "mlp_torso",
     ):
-        super().__init__(compute_dtype, name)
+        super().__init__(compute_dtype, "mlp_torso")
         self._stages.append(tf.keras.layers.Flatten(dtype=self.dtype_policy))
         for size, layer_seed in zip(units, split_seed(seed, len(units)), strict=True):
             self._append(tf.keras.layers.Dense, size, kernel_initializer=fan_in_normal(layer_seed))

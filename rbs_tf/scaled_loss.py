@@ -49,7 +49,6 @@ class ScaledLoss(tf.Module):
       sigma_v: floor of the scale, see `ReturnScaling`.
       reward_scale_factor: the agent's.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
-      check: False leaves out the error of a loss without any observed step, as XLA does by itself.
 
     Attributes:
       scaling: the `ReturnScaling` layer, of one head.
@@ -66,10 +65,8 @@ class ScaledLoss(tf.Module):
         sigma_v: float = 1e-2,
         reward_scale_factor: float = 1.0,
         max_report_steps: int = LONGEST_EPISODE,
-        check: bool = True,
-        name: str = "scaled_loss",
     ):
-        super().__init__(name=name)
+        super().__init__(name="scaled_loss")
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be within [0, 1], got {gamma}. Give the agent's discount per step")
         if not np.isfinite(reward_scale_factor):
@@ -78,7 +75,7 @@ class ScaledLoss(tf.Module):
             raise ValueError(f"max_report_steps must be at least 1, got {max_report_steps}")
         self._gamma, self._reward_scale_factor = gamma, reward_scale_factor
         self._loss_fn = loss_fn or (lambda errors, zeros: 0.5 * tf.math.squared_difference(errors, zeros))
-        self._max_report_steps, self._check = max_report_steps, check
+        self._max_report_steps = max_report_steps
         self.scaling = ReturnScaling(sigma_v=sigma_v)
         self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
         # Of each environment's open episode, see `extend_returns`; a checkpoint may hold more or fewer.
@@ -180,8 +177,6 @@ class ScaledLoss(tf.Module):
 
     def _checked(self) -> list[tf.Operation]:
         """Raises, in a graph when it runs, unless a step has been observed."""
-        if not self._check:
-            return []
         observed = self.scaling.moments.count[0] > 0
         if not tf.executing_eagerly():
             return [tf.debugging.Assert(observed, [_NO_STEP])]

@@ -27,25 +27,10 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tf_agents.environments import py_environment
 
+from agents import tags
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.storage.run_folder import unused
-from agents.tags import (
-    DEAD,
-    EVALUATION,
-    LOSS,
-    OVER_STEPS,
-    PROBABILITY,
-    RATIO,
-    RETURN,
-    SCALED,
-    SPREAD,
-    STEP_RATE,
-    TRAIN,
-    UNSCALED,
-    UPDATE_RATE,
-    VALUE_ERROR,
-)
 from rbs_tf import scores
 from rbs_tf.settings import in_force
 
@@ -72,9 +57,9 @@ _SETTINGS = {
 # What TensorBoard shows at once; the others can be ticked. It orders columns by this and then by name.
 _FIRST = ("env", "heads", "reward_multiplier", "scaling", "seed")
 _METRICS = (  # folder, tag, title
-    (EVALUATION, RETURN, "greedy return"),
-    (EVALUATION, f"{VALUE_ERROR}/mean", "value error"),
-    (TRAIN, RETURN, "training return"),
+    (tags.EVALUATION, tags.RETURN, "greedy return"),
+    (tags.EVALUATION, f"{tags.VALUE_ERROR}/mean", "value error"),
+    (tags.TRAIN, tags.RETURN, "training return"),
 )
 
 
@@ -130,32 +115,32 @@ def layout(
     waits = {"Share of time spent waiting": "waits/"}
     categories = {
         "Returns": {
-            "Return per episode": f"{RETURN}$",
-            "Return per episode over environment steps": f"{RETURN}{OVER_STEPS}$",
+            "Return per episode": f"{tags.RETURN}$",
+            "Return per episode over environment steps": f"{tags.RETURN}{tags.OVER_STEPS}$",
             **(human if scores.has_score(environment.game) else {}),
         },
         "Loss scales of all heads": {
-            "RMS TD error before scaling": f"{UNSCALED}/",
-            "RMS TD error after scaling": f"{SCALED}/",
-            "Loss": f"{LOSS}/",
+            "RMS TD error before scaling": f"{tags.UNSCALED}/",
+            "RMS TD error after scaling": f"{tags.SCALED}/",
+            "Loss": f"{tags.LOSS}/",
         },
         "What errors are scaled by": {name: f"scaling/{name}/" for name in agent.scaling.summaries()},
         "Values": {
-            "Value error, relative to the spread of returns": f"{VALUE_ERROR}/",
+            "Value error, relative to the spread of returns": f"{tags.VALUE_ERROR}/",
             "Value": "value/",
             "Target": "target/",
         },
         "Choice of heads": {
-            "Probability that a head acts": f"{PROBABILITY}/",
+            "Probability that a head acts": f"{tags.PROBABILITY}/",
             "Head that is evaluated": "episode/best_head$",
         },
         "Replay and speed": {
-            "Times that a sequence is replayed": f"{RATIO}$",
-            "Updates per second": f"{UPDATE_RATE}$",
-            "Environment steps per second": f"{STEP_RATE}$",
+            "Times that a sequence is replayed": f"{tags.RATIO}$",
+            "Updates per second": f"{tags.UPDATE_RATE}$",
+            "Environment steps per second": f"{tags.STEP_RATE}$",
             **(waits if distributed else {}),
         },
-        "Torso": {"Share of dead units": f"{DEAD}/", "Spread of features": f"{SPREAD}$"},
+        "Torso": {"Share of dead units": f"{tags.DEAD}/", "Spread of features": f"{tags.SPREAD}$"},
     }
     page = layout_pb2.Layout()
     for place, (title, charts) in enumerate(categories.items()):
@@ -196,13 +181,14 @@ def update_summary(
 
 def dead_units_note(scalars: Mapping[str, np.ndarray]) -> str:
     """A sentence on the layer of the torso that has most dead units; empty while that is half of them or less."""
-    shares = [(float(share), tag) for tag, share in scalars.items() if tag.startswith(f"{DEAD}/")]
+    shares = [(float(share), tag) for tag, share in scalars.items() if tag.startswith(f"{tags.DEAD}/")]
     share, tag = max(shares, default=(0.0, ""))
     if share <= 0.5:
         return ""
+    layer = tag.removeprefix(f"{tags.DEAD}/")
     return (
-        f"{share:.0%} of the units of the torso's layer {tag.removeprefix(f'{DEAD}/')} put out 0 in every state of a "
-        "batch: they learn no more, and the run may get stuck. See docs/tensorboard.md#dead-units"
+        f"{share:.0%} of the units of the torso's layer {layer} put out 0 in every state of a batch: they "
+        "learn no more, and the run may get stuck. See docs/tensorboard.md#dead-units"
     )
 
 

@@ -102,9 +102,7 @@ class Result(NamedTuple):
     updates: int
     environment_steps: int
     final_return: float  # mean greedy return of the last evaluation, reward units of the environment; or NaN
-    stopped_by: (
-        int | None
-    )  # the signal that ended it early, after a checkpoint had been written; 0: `on_evaluation`
+    stopped_by: int | None  # the signal that ended it early, behind a checkpoint; 0: `on_evaluation`
     root_dir: str = ""  # of a run that Python has asked for
 
 

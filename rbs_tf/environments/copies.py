@@ -127,13 +127,8 @@ class Copies(gymnasium.vector.VectorEnv):
                 log.warning(f"{self._where(index)} cannot be closed: {described(error)}")
 
     def _room(self) -> Any:
-        def room(space: spaces.Space) -> np.ndarray:
-            return np.empty((self.num_envs, *(space.shape or ())), space.dtype)
-
-        space = self.single_observation_space
-        if isinstance(space, spaces.Dict):
-            return {name: room(part) for name, part in space.spaces.items()}
-        return room(space)
+        create = gymnasium.vector.utils.create_empty_array
+        return create(self.single_observation_space, self.num_envs, fn=np.empty)
 
     def _where(self, index: int) -> str:
         return f"{self._name}, copy {index + 1} of {self.num_envs}"

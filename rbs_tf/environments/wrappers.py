@@ -82,24 +82,24 @@ def _flattened(space: spaces.Space, observation: Any) -> Any:
 
 
 def _check_states(space: spaces.Space, value: Any) -> None:
+    parts: list[tuple[spaces.Space, Any]] = []
     if isinstance(space, spaces.Dict):
-        for name, part in space.spaces.items():
-            _check_states(part, part_of(value, name))
+        fits, parts = True, [(part, part_of(value, name)) for name, part in space.spaces.items()]
     elif isinstance(space, spaces.Tuple):
-        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
-            raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
-        for part, each in zip(space.spaces, value, strict=True):
-            _check_states(part, each)
+        fits = isinstance(value, tuple | list) and len(value) == len(space.spaces)
+        parts = list(zip(space.spaces, value, strict=True)) if fits else []
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         counts: Any = space.n if isinstance(space, spaces.Discrete) else space.nvec
-        states = np.asarray(value)
+        states, first = np.asarray(value), getattr(space, "start", 0)  # older MultiDiscretes have none
         fits = states.size == 1 if isinstance(space, spaces.Discrete) else states.shape == space.shape
         fits = fits and states.dtype.kind in "biu"
-        first = getattr(space, "start", 0)  # older MultiDiscretes have none
-        if not fits or np.any(states < first) or np.any(states - first >= counts):
-            raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
-    elif np.shape(value) != space.shape:
+        fits = fits and bool(np.all(states >= first) and np.all(states - first < counts))
+    else:
+        fits = np.shape(value) == space.shape
+    if not fits:
         raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
+    for part, each in parts:
+        _check_states(part, each)
 
 
 def part_of(observation: Any, name: str) -> Any:
