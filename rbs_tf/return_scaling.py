@@ -236,19 +236,6 @@ class ReturnScaling(tf.keras.layers.Layer):
         own = {"num_heads": self.num_heads, "sigma_v": self._initial_sigma_v.tolist()}
         return super().get_config() | own
 
-    def load_own_variables(self, store: Any) -> None:
-        """Of Keras: takes the variables from a file.
-
-        Raises:
-          ValueError: statistics of another number of heads.
-        """
-        if "0" in store and (saved := store["0"].shape[-1]) != self.num_heads:
-            raise ValueError(
-                f"the file holds statistics of {saved} heads, and ReturnScaling '{self.name}' has {self.num_heads}: "
-                f"build it with num_heads={saved}"
-            )
-        super().load_own_variables(store)
-
     def _add(self, moments: ReturnMoments, **columns: tf.Tensor) -> None:
         """Merges the moments of the columns, unless these hold what cannot be counted."""
         # The moments come first, so that no replica waits in vain for another one that has raised.
