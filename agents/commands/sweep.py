@@ -172,7 +172,7 @@ def run(
       file: the sweep's.
       root_dir: parent of the runs' folders; None: runs/ and the file's name.
       cluster: address of a Ray cluster that runs as many at a time as it has room for; None: one at a time, here.
-      check: looks at all commands and their folders before anything starts, see `commands.train.check_configuration`.
+      check: `commands.train.check_configuration`, for all commands before anything starts.
       train: the command that trains.
       flags: of every run, beside those of the file.
 
@@ -203,12 +203,12 @@ def run(
         ended = processes.work_through_on_ray(pairs, cluster, sweep.resources, queued=not sweep.ranges)
     with contextlib.closing(ended):
         for folder, code in ended:
-            if code:
-                failed[folder.name] = code
             jobs.done += 1
             how = f"failed with exit code {code}" if code else "finished"
             print(f"{jobs.done} of {jobs.total}: {folder.name} {how}.", flush=True)
-            if not code:
+            if code:
+                failed[folder.name] = code
+            else:
                 jobs.finished(folder)
     print(f"{jobs.total - len(failed)} of {jobs.total} runs have finished, {len(failed)} failed.")
     for name, code in failed.items():
@@ -220,14 +220,9 @@ def run(
 
 
 class Grid:
-    """The runs of a grid, all known before the first one begins.
+    """The runs of a grid, all known before the first one begins."""
 
-    Attributes:
-      total, done: how many there are, and how many of them are over.
-      words: what has come of it, beside the runs.
-    """
-
-    words = ""
+    words = ""  # what has come of it, beside the runs
 
     def __init__(self, sweep: Sweep, root: Path, check: Check):
         runs = sweep.runs(root)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,11 +56,9 @@ class MomentsWithMaxima(ReturnMoments):
         )
 
 
-def _joined(
-    moments: ReturnMoments, largest_reward: np.ndarray, largest_return: np.ndarray
-) -> MomentsWithMaxima:
-    own: dict[str, Any] = {field.name: getattr(moments, field.name) for field in fields(ReturnMoments)}
-    return MomentsWithMaxima(**own, largest_reward=largest_reward, largest_return=largest_return)
+def _joined(moments: ReturnMoments, *largest: np.ndarray) -> MomentsWithMaxima:
+    own = (getattr(moments, field.name) for field in fields(ReturnMoments))
+    return MomentsWithMaxima(*own, *largest)
 
 
 def _largest(columns: np.ndarray) -> np.ndarray:

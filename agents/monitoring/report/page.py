@@ -76,8 +76,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _list(items: Iterable[str]) -> str:
-    found = [f"<li>{html.escape(item)}</li>" for item in items]
-    return f"<ul>{''.join(found)}</ul>"
+    return f"<ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>"
 
 
 def _grid(figures: Iterable[str]) -> str:
