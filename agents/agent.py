@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -164,10 +165,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.scaling.observe(moments)
         if self.network.reward_input is None:
             return
-        count, mean, variance = (
-            float(of_heads[self._unclipped])
-            for of_heads in (moments.count, moments.reward_mean, moments.reward_variance)
-        )
+        of_steps = moments.count, moments.reward_mean, moments.reward_variance
+        count, mean, variance = (float(of_heads[self._unclipped]) for of_heads in of_steps)
         # The network sees rewards as the environment pays them. The target network sees the same: an environment's unit
         # is nothing that targets should lag behind in.
         self.network.reward_input.observe(count, (variance + mean**2) / self.heads.reward_multiplier**2)
@@ -196,16 +195,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.collect_policy.head_probabilities.assign(self.bandit.probabilities)
         self.policy.head_probabilities.assign(tf.one_hot(self.bandit.best_head, len(self.heads)))
 
-    def initial_priorities(
-        self, steps: Steps, taken_values: tf.Tensor, greedy_values: tf.Tensor
-    ) -> tf.Tensor:
-        """Priorities of new windows from the values seen while acting, see `agents.update.first_priorities`.
-
-        The observation is not used and may be None.
-        """
-        return first_priorities(
-            steps, taken_values, greedy_values, self.scaling, self.heads, self.shape, self._eta
-        )
+    def initial_priorities(self, steps: Steps, taken: tf.Tensor, greedy: tf.Tensor) -> tf.Tensor:
+        """Priorities of new windows, see `agents.update.first_priorities`; the observation may be None."""
+        return first_priorities(steps, taken, greedy, self.scaling, self.heads, self.shape, self._eta)
 
     def sequence_errors(self, sequence: Sequence) -> TDLoss:
         """Loss and scaled TD errors of the training region of each window; gradients flow into the online network only.
@@ -281,26 +273,12 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return result, of_features, gradients
 
     def _td_loss(
-        self,
-        sequence: Sequence,
-        features: tf.Tensor,
-        target_features: tf.Tensor,
-        first: tf.Tensor | None = None,
+        self, sequence: Sequence, features: tf.Tensor, target_features: tf.Tensor, first: Any = None
     ) -> TDLoss:
         online = _behind_torso(self.network, features, sequence.steps)
         target = _behind_torso(self.target_network, target_features, sequence.steps)
-        return td_loss(
-            online,
-            target,
-            sequence,
-            self.scaling,
-            self.heads,
-            self.shape,
-            double_q=self._double_q,
-            eta=self._eta,
-            beta=self._beta,
-            first=first,
-        )
+        options = {"double_q": self._double_q, "eta": self._eta, "beta": self._beta, "first": first}
+        return td_loss(online, target, sequence, self.scaling, self.heads, self.shape, **options)
 
     def _replace_target(self) -> None:
         for variable, source in zip(self.target_network.variables, self.network.variables, strict=True):
@@ -314,16 +292,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def real_observations(self, sequences: list[Sequence]) -> Any:
         """Observations [N, ...], by name or not, of the rows behind the burn-in that begin a transition, unpadded."""
-        rows = self.shape.burn_in, self.shape.rows - 1
-        all_steps = [unpacked(sequence, self.time_step_spec.observation).steps for sequence in sequences]
-        real = []
-        for steps in all_steps:
-            mask = tf.transpose(transitions(steps, self.shape))
-            real.append(
-                tf.nest.map_structure(
-                    lambda part, mask=mask: tf.boolean_mask(part, mask), rows_of(steps.observation, *rows)
-                )
-            )
+        rows, real = (self.shape.burn_in, self.shape.rows - 1), []
+        for sequence in sequences:
+            steps = unpacked(sequence, self.time_step_spec.observation).steps
+            kept = functools.partial(tf.boolean_mask, mask=tf.transpose(transitions(steps, self.shape)))
+            real.append(tf.nest.map_structure(kept, rows_of(steps.observation, *rows)))
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *real)
 
     def _loss_info(self, result: TDLoss) -> tf_agent.LossInfo:

@@ -151,8 +151,7 @@ def scalings(configs: Path) -> dict[str, str]:
     """What `--scaling` may name -> the gin statement that chooses it.
 
     Each scaling goes by its name in gin, `return` for `return_based`; variants with settings are files in the folder
-    `scaling` of `configs`. The names are read from the sources: importing them takes TensorFlow, for which neither a
-    misspelt name nor `--help` shall wait.
+    `scaling` of `configs`. Names are read from the sources: importing these takes TensorFlow.
     """
     sources = "".join(path.read_text() for path in (REPOSITORY / "rbs_tf" / "scalings").glob("*.py"))
     registered = re.findall(r'^@configurable\("(\w+)", module="scalings"\)', sources, re.M)
@@ -162,14 +161,10 @@ def scalings(configs: Path) -> dict[str, str]:
 
 
 def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
-    """A scaling's name and the gin statement that chooses it.
-
-    Args:
-      name: one of `known`, or a gin file.
-      known: what `scalings` returns.
+    """A scaling's name and the gin statement that chooses it; `known` is what `scalings` returns.
 
     Raises:
-      UsageError: there is no such scaling.
+      UsageError: there is no such scaling, nor a gin file of this name.
     """
     path = Path(name)
     if path.suffix == ".gin" and path.is_file():

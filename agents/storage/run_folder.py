@@ -153,13 +153,12 @@ def own_file(path: str, flags: int) -> int:
 def checkpoints(root_dir: str | os.PathLike, suffix: str = "") -> list[pathlib.Path]:
     """The checkpoints of a run, the newest first, or those with a suffix: folders that have a part of one."""
     pattern = re.compile(rf"\d+{re.escape(suffix)}" + (r"(\.\d+)?" if suffix else ""))
-    found = (path for path in pathlib.Path(root_dir, "checkpoints").glob("*") if pattern.fullmatch(path.name))
     parts = ("manifest.json", "extra.json", "variables.index")
-    ours = [
-        path
-        for path in found
-        if not path.is_symlink() and any(os.path.lexists(path / part) for part in parts)
-    ]
+    ours = []
+    for path in pathlib.Path(root_dir, "checkpoints").glob("*"):
+        is_one = any(os.path.lexists(path / part) for part in parts) and not path.is_symlink()
+        if is_one and pattern.fullmatch(path.name):
+            ours.append(path)
     return sorted(ours, key=lambda path: (int(path.name.split(".")[0]), len(path.name)), reverse=True)
 
 

@@ -31,9 +31,8 @@ class OutputUnits(tf.Module):
 
     def __init__(self, num_heads: int, known: bool = True):
         super().__init__()
-        self.scale = tf.Variable(
-            tf.fill([num_heads], tf.cast(known, tf.float64)), trainable=False, name="scale"
-        )
+        ones = tf.fill([num_heads], tf.cast(known, tf.float64))
+        self.scale = tf.Variable(ones, trainable=False, name="scale")
         self.shift = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="shift")
 
     def values(self, outputs: tf.Tensor) -> tf.Tensor:
@@ -115,14 +114,12 @@ class PopArt(Scaling):
         self._max_scale = np.inf if start_at_first_targets else max_scale
         nothing, ones = tf.zeros(num_heads, tf.float64), tf.ones(num_heads, tf.float64)
         self.mean = tf.Variable(nothing, trainable=False, name="mean")
-        self.mean_square = tf.Variable(
-            nothing if start_at_first_targets else ones, trainable=False, name="mean_square"
-        )
+        square = nothing if start_at_first_targets else ones
+        self.mean_square = tf.Variable(square, trainable=False, name="mean_square")
         # No variable where it does not change, so that checkpoints hold what is used.
         self.first = tf.Variable(nothing, trainable=False, name="first") if start_at_first_targets else ones
-        self.online, self.target = (
-            OutputUnits(num_heads, known=not start_at_first_targets) for _ in range(2)
-        )
+        known = not start_at_first_targets
+        self.online, self.target = OutputUnits(num_heads, known), OutputUnits(num_heads, known)
 
     def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
         return (self.target if target else self.online).values(outputs)
