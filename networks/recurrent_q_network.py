@@ -207,10 +207,7 @@ class RecurrentQNetwork(network.Network):
 
     def _merged(self, observation: Any) -> Any:
         """[B, ...] or [B, T, ...] -> [N, ...], as the torso takes them."""
-        spec = self.input_tensor_spec[0]
-        if isinstance(spec, Mapping):
-            return {name: _merged(observation[name], spec[name]) for name in sorted(spec)}
-        return _merged(observation, spec)
+        return tf.nest.map_structure(_merged, observation, self.input_tensor_spec[0])
 
     @property
     def torso_layers(self) -> list[str]:
@@ -269,12 +266,8 @@ class RecurrentQNetwork(network.Network):
 def _merged(observation: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
     own = observation.shape[observation.shape.rank - spec.shape.rank :]
     merged = tf.reshape(observation, (-1, *own))
-    return tf.cast(merged, tf.bool) if _holds_flags(spec) else merged
-
-
-def _holds_flags(spec: tf.TensorSpec) -> bool:
-    bounded = isinstance(spec, tensor_spec.BoundedTensorSpec)
-    return bounded and spec.dtype == tf.uint8 and bool(np.all(spec.maximum <= 1))
+    bounded = isinstance(spec, tensor_spec.BoundedTensorSpec) and spec.dtype == tf.uint8
+    return tf.cast(merged, tf.bool) if bounded and np.all(spec.maximum <= 1) else merged
 
 
 def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:

@@ -159,8 +159,7 @@ class _Feed:
         if home is not None and not home.is_here:
             raise RuntimeError(
                 f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process: wrap the "
-                "vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it, or make the "
-                "scaling in the process that feeds it"
+                "vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it"
             )
         counted = self._new_counted[: self._num_new]
         rewards, terminal = (new[: self._num_new][counted] for new in (self._new_rewards, self._new_terminal))

@@ -138,10 +138,8 @@ def main(argv: Sequence[str]) -> int:
     Raises:
       UsageError: it cannot be done.
     """
-    parser = Parser(
-        prog="python -m agents export",
-        description="Writes what a run has learned as a SavedModel: it acts greedily and needs only TensorFlow.",
-    )
+    what = "Writes what a run has learned as a SavedModel: it acts greedily and needs only TensorFlow."
+    parser = Parser(prog="python -m agents export", description=what)
     add_arguments(parser)
     parser.add_argument("out_dir", type=local_path, metavar="OUT_DIR", help="folder to make")
     options = parser.parse_args(argv)

@@ -93,11 +93,8 @@ def main(argv: Sequence[str]) -> int:
     Raises:
       UsageError: it cannot be done.
     """
-    parser = Parser(
-        prog="python -m agents play",
-        description="Plays what a run has learned, as its evaluations do; the run may go on.",
-        epilog=EXAMPLES,
-    )
+    what = "Plays what a run has learned, as its evaluations do; the run may go on."
+    parser = Parser(prog="python -m agents play", description=what, epilog=EXAMPLES)
     add_arguments(parser)
     flag = parser.add_argument
     number = f"how many ({EPISODES}; {EPISODES_A_HEAD} of each head)"

@@ -101,10 +101,8 @@ def main(
             return _sweep(options, argv, configs)
         asked = request(options, run, configs)
         if asked.made:
-            print(
-                f"Already done: {asked.root_dir} has made {asked.made:,} updates, and {asked.updates:,} are asked for. "
-                "To go on, raise --updates; to begin again, add --anew."
-            )
+            made = f"{asked.root_dir} has made {asked.made:,} updates, and {asked.updates:,} are asked for"
+            print(f"Already done: {made}. To go on, raise --updates; to begin again, add --anew.")
             return 0
         with opened(asked, argv) as train:
             started = True
@@ -285,12 +283,8 @@ def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
     """
     check_variables()
     scalings = configuration.scalings(configs)
-    parser = Parser(
-        prog="python train.py",
-        description="Trains a multi-head recurrent DQN with return-based scaling.",
-        epilog=EXAMPLES,
-        stray="Did you mean --config={}?",
-    )
+    what, stray = "Trains a multi-head recurrent DQN with return-based scaling.", "Did you mean --config={}?"
+    parser = Parser(prog="python train.py", description=what, epilog=EXAMPLES, stray=stray)
     flag = parser.add_argument
     configs_known = f"{_listed(configs)}, or a .gin file (%(default)s)"
     flag("--config", type=local_path, default="quickstart", metavar="NAME", help=configs_known)
@@ -378,13 +372,13 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
     settings.check()
     if is_distributed(options) and in_force("Replay.backend") == "local":
         raise UsageError(
-            "The local replay is of one process alone, and --collectors and --cluster are of several. Leave out "
-            "--replay=local (Replay.backend = 'local'), or train in one process"
+            "The local replay is of one process alone: leave out --replay=local (Replay.backend = 'local'), or "
+            "--collectors and --cluster"
         )
     if is_distributed(options) and in_force("train.steps_per_update") is not None:
         raise UsageError(
-            "train.steps_per_update paces a run in one process, and --collectors and --cluster are of several: they go "
-            "by Replay.replay_ratio. Leave out one of the two"
+            "train.steps_per_update paces a run in one process, --collectors and --cluster go by Replay.replay_ratio: "
+            "leave out one of the two"
         )
     bound = configuration.bound_scaling()  # --gin_bindings may bind another one than --scaling
     return scaling if scaling and bound == asked_for else bound

@@ -68,10 +68,8 @@ class Best:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise RunFolderError(
-                f"Cannot write {self._path}: {error.strerror or error}. "
-                "Free space on that disk or make the folder writable, then repeat the command."
-            ) from error
+            why = f"Cannot write {self._path}: {error.strerror or error}."
+            raise RunFolderError(f"{why} Make room or rights there, then repeat the command.") from error
         self._highest = found.mean_return
         return True
 

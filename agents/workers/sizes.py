@@ -52,10 +52,8 @@ def check(settings: Settings, environment: py_environment.PyEnvironment, learns:
 
 def _parts(settings: Settings, environment: py_environment.PyEnvironment, learns: bool) -> Iterator[Part]:
     train, shape = settings.train, settings.shape
-    seen = sum(
-        int(np.prod(spec.shape, dtype=object)) * np.dtype(spec.dtype).itemsize
-        for spec in tf.nest.flatten(environment.observation_spec())
-    )
+    specs = tf.nest.flatten(environment.observation_spec())
+    seen = sum(int(np.prod(spec.shape, dtype=object)) * np.dtype(spec.dtype).itemsize for spec in specs)
     if learns:
         copy, names = seen + _ENVIRONMENT, ("num_envs", "steps_per_round", "batch_size", "eval_envs")
         envs, steps, batch, eval_envs = ({f"train.{name}": getattr(train, name)} for name in names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import logging
 import sys
@@ -74,10 +75,9 @@ class Copies(gymnasium.vector.VectorEnv):
             seen = [env.observation_space for env in self.envs]
             self.single_observation_space = _common(seen, np.min, np.max)
             self.single_action_space = _common([env.action_space for env in self.envs], np.max, np.min)
-            self.observation_space, self.action_space = (
-                gymnasium.vector.utils.batch_space(space, self.num_envs)
-                for space in (self.single_observation_space, self.single_action_space)
-            )
+            batch = functools.partial(gymnasium.vector.utils.batch_space, n=self.num_envs)
+            self.observation_space = batch(self.single_observation_space)
+            self.action_space = batch(self.single_action_space)
         except Unsuitable as error:
             raise Unsuitable(f"{self._name}: {error}") from error
         except (Exception, SystemExit) as error:
@@ -210,10 +210,8 @@ def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Sp
             )
     if not isinstance(first, spaces.Box) or all(space == first for space in of_copies):
         return first
-    low, high = (
-        choose([getattr(space, bound) for space in of_copies], axis=0)
-        for choose, bound in ((lower, "low"), (upper, "high"))
-    )
+    low = lower([space.low for space in of_copies], axis=0)
+    high = upper([space.high for space in of_copies], axis=0)
     if np.any(low > high):
         raise Unsuitable(
             f"there is no action that all copies take: their bounds are {', '.join(map(shown, of_copies))}"

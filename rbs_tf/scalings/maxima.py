@@ -45,10 +45,8 @@ class MomentsWithMaxima(ReturnMoments):
           ValueError: different numbers of heads, or moments without maxima.
         """
         if not (isinstance(a, MomentsWithMaxima) and isinstance(b, MomentsWithMaxima)):
-            raise ValueError(
-                "the largest reward and return are needed beside the moments; make them with "
-                "rbs_tf.scalings.maxima.MomentsWithMaxima.from_episode(rewards, discounts)"
-            )
+            how = "make them with rbs_tf.scalings.maxima.MomentsWithMaxima.from_episode(rewards, discounts)"
+            raise ValueError(f"moments without maxima: {how}")
         return _joined(
             ReturnMoments.merge(a, b),
             np.maximum(a.largest_reward, b.largest_reward),
