@@ -244,9 +244,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         of_torso = tape.gradient(features, self.network.torso_variables, of_features)
         variables = self.network.torso_variables + self.network.variables_behind_torso
         self._compiled_adam(list(zip(of_torso + gradients, variables, strict=True)))
-        self.scaling.after_update(
-            result.targets, result.outputs, result.mask, self.network.heads, self.target_network.heads
-        )
+        self.scaling.after_update(result.targets, result.outputs, result.mask, self.network.heads)
         return result
 
     def _features(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

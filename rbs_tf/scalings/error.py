@@ -46,14 +46,7 @@ class ErrorBasedScaling(Scaling):
         errors = targets - self.values(outputs)
         return self._divided(errors, deviation(self._average_after(errors, context.error_mask)))
 
-    def after_update(
-        self,
-        targets: tf.Tensor,
-        outputs: tf.Tensor,
-        mask: tf.Tensor,
-        heads: HeadLayer,
-        target_heads: HeadLayer,
-    ) -> None:
+    def after_update(self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: HeadLayer) -> None:
         self.average.assign(self._average_after(targets - self.values(outputs), mask))
 
     def summaries(self) -> dict[str, tf.Tensor]:

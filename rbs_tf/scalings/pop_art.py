@@ -134,14 +134,7 @@ class PopArt(Scaling):
         scale, old_scale, old_shift = (tf.cast(x, outputs.dtype) for x in (scale, *before))
         return (targets - (old_scale * outputs + old_shift)) / scale
 
-    def after_update(
-        self,
-        targets: tf.Tensor,
-        outputs: tf.Tensor,
-        mask: tf.Tensor,
-        heads: HeadLayer,
-        target_heads: HeadLayer,
-    ) -> None:
+    def after_update(self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: HeadLayer) -> None:
         mean, mean_square = self._moments_after(targets, mask)
         scale = self._scale(mean, mean_square)
         for units in (self.online, self.target):

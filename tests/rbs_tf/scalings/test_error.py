@@ -32,7 +32,7 @@ def scaled(scaling, errors, mask=ALL):
 
 def update(scaling, errors, mask=ALL):
     errors = tf.constant(errors, tf.float64)
-    scaling.after_update(0.5 * errors, -0.5 * errors, tf.constant(mask, tf.float32), None, None)
+    scaling.after_update(0.5 * errors, -0.5 * errors, tf.constant(mask, tf.float32), None)
 
 
 def state(scaling):

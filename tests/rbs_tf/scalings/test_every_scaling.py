@@ -178,7 +178,7 @@ def test_autograph_compiles_every_hook_that_is_not_overridden_without_a_warning(
     def update(values):
         scaling.before_update(None, None)
         scaling.initialise(values, values)
-        scaling.after_update(values, values, values, None, None)
+        scaling.after_update(values, values, values, None)
         scaling.target_updated()
         return values
 
