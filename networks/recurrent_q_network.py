@@ -17,14 +17,10 @@ from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
 from networks.torsos import Normalisation, PartsTorso, Torso, activations, layer_names, torso_for
-from rbs_tf.settings import Setting, configurable, is_factory
+from rbs_tf.settings import Setting, configurable, makes
 
-
-def _makes_a_layer(value: Any) -> bool:
-    return issubclass(value, tf.keras.layers.Layer) if isinstance(value, type) else is_factory(value)
-
-
-_TORSO = Setting(kind="a network for observations", fits=_makes_a_layer, example="@networks.small_torso")
+_MAKES_A_LAYER = makes(tf.keras.layers.Layer)
+_TORSO = Setting(kind="a network for observations", fits=_MAKES_A_LAYER, example="@networks.small_torso")
 
 
 @configurable(module="networks")

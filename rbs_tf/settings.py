@@ -165,9 +165,14 @@ def _checking(function: Callable, known_as: str) -> Callable:
     return checked
 
 
-def is_factory(value: Any) -> bool:
-    """Says whether something can be called, and is none of gin's own, as `gin.macro`."""
-    return callable(value) and getattr(value, "__module__", "") != "gin.config"
+def makes(kind: type) -> Callable[[Any], bool]:
+    """For `Setting.fits`: what can be called to make one; a class has to be of this kind, nothing is gin's own."""
+
+    def fits(value: Any) -> bool:
+        is_factory = callable(value) and getattr(value, "__module__", "") != "gin.config"
+        return issubclass(value, kind) if isinstance(value, type) else is_factory
+
+    return fits
 
 
 def refusal(name: str, value: Any, declared: Declared) -> str:

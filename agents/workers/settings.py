@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import gin
 import numpy as np
@@ -13,7 +13,7 @@ from agents.heads import Heads
 from agents.replay.replay import ReplaySettings
 from agents.targets import SequenceShape
 from rbs_tf.scalings import ReturnBasedScaling, Scaling
-from rbs_tf.settings import Setting, configurable, is_factory
+from rbs_tf.settings import Setting, configurable, makes
 
 _ENV = Setting(
     kind="the name of an environment", fits=lambda name: isinstance(name, str) and name != "", example="pong"
@@ -25,13 +25,7 @@ _AT_ENDS = Setting("updates; 0: at the end alone", least=0)
 _SUMMARIES = Setting("updates; 0: never", least=0)
 _ROUNDS = Setting("episodes of each environment", least=0)
 _STICKY = Setting(least=0, most=1, example=0.25)
-
-
-def _makes_a_scaling(value: Any) -> bool:
-    return issubclass(value, Scaling) if isinstance(value, type) else is_factory(value)
-
-
-_SCALING = Setting(kind="a scaling", fits=_makes_a_scaling, example="@scalings.return_based")
+_SCALING = Setting(kind="a scaling", fits=makes(Scaling), example="@scalings.return_based")
 
 
 @configurable("train", module="agents")
