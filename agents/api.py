@@ -45,8 +45,7 @@ class Agent:
       heads: what each of the H heads learns, `heads.names` for one.
       head: index of the head that acts.
       update: that the weights are of.
-      weights: which these are, in words.
-      chosen: which head acts, in words.
+      weights, chosen: which weights and which head these are, in words.
       values: float32 [H] or [N, H], each head's highest value at the last `act`, see `reward_values`.
     """
 
@@ -170,8 +169,7 @@ class Agent:
 
         Args:
           observation: as the run's environments give them, `observation_spec`: of one, or [N, ...].
-          reward: that came with it, which the network sees, too: a number, or [N]; the environment's own. None: 0. On
-            an episode's first step it is ignored.
+          reward: that came with it, the environment's own: a number, or [N]. None: 0. Ignored on a first step.
 
         Returns:
           the action, counted from 0: an int, or int32 [N].
@@ -239,8 +237,7 @@ class Agent:
     def reward_values(self, outputs: tf.Tensor) -> tf.Tensor:
         """Converts what heads put out, float32 [..., H], to values in the rewards that each of them sees.
 
-        Those are the environment's own for unclipped heads, without the reward multiplier; for the others what was
-        clipped, with it.
+        Of unclipped heads without the reward multiplier, of the others with it.
         """
         units = [1.0 if clip else self.heads.reward_multiplier for _, clip in self.heads.pairs]
         return self.tf_agent.scaling.values(outputs) / units

@@ -37,11 +37,8 @@ class Centre(tf.keras.layers.Layer):
 class Torso(tf.keras.layers.Layer):
     """Layers one after the other, from observations [N, ...] to features float32 [N, D].
 
-    Pixels (uint8) are divided by 255; booleans, other integers and floats are taken as they are.
-
-    Args:
-      compute_dtype: "float32", or "bfloat16" for computing in bfloat16 with float32 variables.
-      name: of the layer.
+    Pixels (uint8) are divided by 255; booleans, other integers and floats are taken as they are. With `compute_dtype`
+    "bfloat16" it computes in that, with float32 variables.
     """
 
     def __init__(self, compute_dtype: str = "float32", name: str | None = None):

@@ -38,7 +38,7 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
     forgotten. values are each head's highest, see `Agent.reward_values`.
 
     Args:
-      agent: what is written; its weights are copied.
+      agent: its weights are copied.
       out_dir: a folder that does not exist yet.
     """
     import tensorflow as tf

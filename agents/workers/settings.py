@@ -44,15 +44,13 @@ class Training:
       num_envs: environments that a collector steps as one batch.
       batch_size: sequences per update.
       steps_per_round: steps of every environment between two looks at the replay ratio.
-      steps_per_update: environment steps, of all environments together, per update, so that their number does not
-        depend on how long an agent survives: after n steps there have been floor((n - `Replay.min_sequences`
-        `SequenceShape.period`) / steps_per_update) updates. In one process. None: as many as `Replay.replay_ratio`
-        allows; then short episodes, whose sequences are padded, earn more updates per step.
+      steps_per_update: environment steps, of all environments together, per update: after n steps there have been
+        floor((n - `Replay.min_sequences` `SequenceShape.period`) / steps_per_update) updates. In one process. None: as
+        many as `Replay.replay_ratio` allows; then short episodes, whose sequences are padded, earn more.
       eval_interval: updates between evaluations; 0 evaluates at the end alone.
       eval_envs: episodes per evaluation, played side by side.
-      eval_repeat_action_probability: chance that an action is repeated in evaluation, so that greedy games
-        from the same start differ (Machado et al. 2018: 0.25, in training, too); for Atari's and MinAtar's plain names.
-        None: as in training.
+      eval_repeat_action_probability: chance that an action is repeated in evaluation, so that greedy games from the
+        same start differ (Machado et al. 2018: 0.25); for Atari's and MinAtar's plain names. None: as in training.
       final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
       checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
       checkpoint_environments: keep the environments' state in checkpoints, where it can be had, so that a resumed run
@@ -123,13 +121,7 @@ class Seeds:
         return self._derived(0, step)
 
     def collector(self, index: int, start: int, seconds: int) -> int:
-        """Of one collector's environments and acting.
-
-        Args:
-          index: which of the run's collectors.
-          start: how often it was started before.
-          seconds: the time, which sets starts of the whole run apart.
-        """
+        """Of the run's collector of this index: how often it was started before, and when this run was."""
         return self._derived(2 + index, start, seconds)
 
     def _derived(self, *purpose: int) -> int:

@@ -117,8 +117,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         """Everything that the streams to come depend on; None where it cannot be had.
 
         It can where the environments are all Python: MinAtar, CartPole. ALE keeps its state to itself, and
-        `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it. Generators that are not the
-        environment's own (`np.random.rand`) are not part of it.
+        `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it.
         """
         if type(self._held) not in (Copies, gymnasium.vector.SyncVectorEnv):
             return None

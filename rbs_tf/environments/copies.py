@@ -30,8 +30,7 @@ class Copies(gymnasium.vector.VectorEnv):
     """N copies of an environment, stepped one after the other; each starts its next episode in the step behind a last.
 
     Shapes and dtypes of all copies agree, their bounds need not: observations lie within the widest bounds, actions
-    within those that all copies take. `info` stays empty: what copies put into it may be of any kind, and nobody
-    reads it.
+    within those that all copies take. `info` stays empty.
 
     Args:
       make_one: makes a copy whose observations are an array (Box), or arrays by name (a Dict of Box).
