@@ -122,8 +122,10 @@ class RecurrentQNetwork(network.Network):
         self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
         self.reward_input = RewardInput() if reward_input == "rms" else None
         self._core = RecurrentCore(lstm_units, core_seed)
-        of_linear = {"kernel_initializer": fan_in_normal(linear_seed), "dtype": "float32", "name": "linear"}
-        self._linear = tf.keras.layers.Dense(post_lstm_units, activation="relu", **of_linear)
+        initialiser = fan_in_normal(linear_seed)
+        self._linear = tf.keras.layers.Dense(
+            post_lstm_units, "relu", kernel_initializer=initialiser, dtype="float32", name="linear"
+        )
         self.heads = DuelingHeads(
             num_heads, num_actions, head_hidden, scale_gradient, heads_seed, outputs_per_action
         )

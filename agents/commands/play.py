@@ -161,6 +161,7 @@ def _play(agent: Agent, environment: Environment, options: Any) -> None:
 
 def _summary(ended: Sequence[Moment], game: str | None) -> str:
     """What episodes came to, by their last moments."""
+    from agents.workers.evaluator import in_words
     from rbs_tf import scores
 
     returns = [end.episode_return for end in ended]
@@ -168,9 +169,8 @@ def _summary(ended: Sequence[Moment], game: str | None) -> str:
     words = f"mean return {mean:.6g}"
     if len(returns) > 1:
         low, high = interval(returns)
-        different = len({(end.episode_return, end.step) for end in ended})
-        repeated = "" if different == len(ended) else f", {different} different"
-        words += f", 95% interval [{low:.6g}, {high:.6g}], {len(returns)} episodes{repeated}"
+        episodes = in_words(np.array(returns), np.array([end.step for end in ended]))
+        words += f", 95% interval [{low:.6g}, {high:.6g}], {episodes}"
     if scores.has_score(game):
         words += f"; human-normalised {scores.human_normalised_score(game, mean):.3g}"
     return words

@@ -110,8 +110,9 @@ class Study:
         asked = {name: repr(value) for name, value in {**fixed, **ranges}.items()}
         try:
             storage = storages.JournalStorage(storages.journal.JournalFileBackend(str(root / _STUDY)))
-            of_study = {"study_name": "sweep", "direction": "maximize", "load_if_exists": True}
-            self._study = self._optuna.create_study(storage=storage, **of_study)
+            self._study = self._optuna.create_study(
+                storage=storage, study_name="sweep", direction="maximize", load_if_exists=True
+            )
             before = self._study.user_attrs.get("asked")
         except Exception as error:
             raise UsageError(

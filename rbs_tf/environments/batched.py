@@ -14,7 +14,7 @@ from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
 from rbs_tf.environments.copies import Copies
-from rbs_tf.environments.wrappers import MOST_STATES, shown
+from rbs_tf.environments.wrappers import MOST_STATES, WRAP, shown
 from rbs_tf.errors import described
 
 
@@ -230,7 +230,7 @@ def _checked_spaces(
     if isinstance(observations, gymnasium.spaces.Dict):
         parts = list(observations.spaces.values())
     if not all(isinstance(part, gymnasium.spaces.Box) for part in parts):
-        raise ValueError(f"{name}: expected an array (Box) as observation, got {observations}; wrap it")
+        raise ValueError(f"{name}: expected an array (Box) as observation, got {observations}; {WRAP}")
     if empty := [part.shape for part in parts if 0 in part.shape]:
         raise ValueError(f"{name}: observations are empty, their shape is {empty[0]}")
     mode = vector_env.metadata.get("autoreset_mode")

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from rbs_tf.errors import Unsuitable, told
 
-_WRAP = "wrap the environment, and register that under an id of its own"
+WRAP = "wrap the environment, and register that under an id of its own"
 MOST_STATES = 10_000  # of one number: a larger one makes a vector that no torso is meant for
 
 
@@ -200,11 +200,11 @@ class FromDmEnv(gymnasium.Env):
 def _flat_space(space: spaces.Space) -> spaces.Box:
     for part in _parts(space):
         if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-            raise Unsuitable(f"expected observations of arrays and numbers, got {shown(part)}; {_WRAP}")
+            raise Unsuitable(f"expected observations of arrays and numbers, got {shown(part)}; {WRAP}")
         states = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(part))
         if states and np.max(getattr(part, states)) > MOST_STATES:
             expected = f"expected at most {MOST_STATES:,} for a one-hot vector"
-            raise Unsuitable(f"{part} has too many states: {expected}; {_WRAP}")
+            raise Unsuitable(f"{part} has too many states: {expected}; {WRAP}")
     flat = spaces.flatten_space(space)
     assert isinstance(flat, spaces.Box)
     return spaces.Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
