@@ -120,8 +120,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self._initialised = tf.Variable(False, trainable=False, name="initialised")
         if network.outputs_per_action != self.scaling.outputs_per_action:
             raise ValueError(
-                f"{type(self.scaling).__name__} needs a RecurrentQNetwork with outputs_per_action="
-                f"{self.scaling.outputs_per_action}, got one with {network.outputs_per_action}"
+                f"{type(self.scaling).__name__} needs a network with {self.scaling.outputs_per_action} outputs per "
+                f"action, got one with {network.outputs_per_action}: give it outputs_per_action"
             )
         self._target_update_period, self._summary_interval = target_update_period, summary_interval
         self._double_q, self._eta, self._beta = double_q, priority_eta, importance_exponent
