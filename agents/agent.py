@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -42,9 +43,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     `agents.update` has the loss. Every head learns from all experience, with the environment's discount times its own,
     and a target network that is replaced every `target_update_period` updates.
 
-    Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`; together they make the
-    update of the whole batch, and their losses add up to its loss. What only acts and observes stays outside of it
-    (`policy`, `collect_policy`, `initial_priorities`, `observe`, `update_bandit`) and sees the first replica's weights.
+    Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`, and their losses add up
+    to the batch's. What only acts and observes stays outside of it and sees the first replica's weights.
 
     Args:
       time_step_spec: unbatched TF-Agents time step spec.
@@ -62,9 +62,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       importance_exponent: beta of the importance weights.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
       jit_compile: compile the update with XLA: all of it, or nothing. None: all of it on a GPU; on a CPU, where XLA is
-        quick at loops over time and slow at convolutions and large products, Adam and what lies behind the torso, for
-        a core of at most 128 units; nothing under a strategy, though TPUs compile all that they run. True does not go
-        with MirroredStrategy on CPUs: TensorFlow 2.15 compiles no exchange between them.
+        slow at convolutions and large products, Adam and what lies behind the torso, for a core of at most 128 units;
+        nothing under a strategy, though TPUs compile all that they run.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
       summary_interval: updates between two looks at the torso's units, `scalars` of `LossExtra`; 0: none.
 
@@ -122,8 +121,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         if network.outputs_per_action != self.scaling.outputs_per_action:
             raise ValueError(
                 f"{type(self.scaling).__name__} needs a network with {self.scaling.outputs_per_action} outputs per "
-                f"action, got one with {network.outputs_per_action}. Build it with RecurrentQNetwork(..., "
-                "outputs_per_action=scaling(num_heads).outputs_per_action)"
+                f"action, got one with {network.outputs_per_action}: give it outputs_per_action"
             )
         self._target_update_period, self._summary_interval = target_update_period, summary_interval
         self._double_q, self._eta, self._beta = double_q, priority_eta, importance_exponent
@@ -167,10 +165,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.scaling.observe(moments)
         if self.network.reward_input is None:
             return
-        count, mean, variance = (
-            float(of_heads[self._unclipped])
-            for of_heads in (moments.count, moments.reward_mean, moments.reward_variance)
-        )
+        of_steps = moments.count, moments.reward_mean, moments.reward_variance
+        count, mean, variance = (float(of_heads[self._unclipped]) for of_heads in of_steps)
         # The network sees rewards as the environment pays them. The target network sees the same: an environment's unit
         # is nothing that targets should lag behind in.
         self.network.reward_input.observe(count, (variance + mean**2) / self.heads.reward_multiplier**2)
@@ -199,16 +195,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.collect_policy.head_probabilities.assign(self.bandit.probabilities)
         self.policy.head_probabilities.assign(tf.one_hot(self.bandit.best_head, len(self.heads)))
 
-    def initial_priorities(
-        self, steps: Steps, taken_values: tf.Tensor, greedy_values: tf.Tensor
-    ) -> tf.Tensor:
-        """Priorities of new windows from the values seen while acting, see `agents.update.first_priorities`.
-
-        The observation is not used and may be None.
-        """
-        return first_priorities(
-            steps, taken_values, greedy_values, self.scaling, self.heads, self.shape, self._eta
-        )
+    def initial_priorities(self, steps: Steps, taken: tf.Tensor, greedy: tf.Tensor) -> tf.Tensor:
+        """Priorities of new windows, see `agents.update.first_priorities`; the observation may be None."""
+        return first_priorities(steps, taken, greedy, self.scaling, self.heads, self.shape, self._eta)
 
     def sequence_errors(self, sequence: Sequence) -> TDLoss:
         """Loss and scaled TD errors of the training region of each window; gradients flow into the online network only.
@@ -227,11 +216,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         # Not before the batch is there: a dataset that ends instead makes no update.
         with tf.control_dependencies([info.loss]):
             self.train_step_counter.assign_add(1)
-        tf.cond(
-            self.train_step_counter % self._target_update_period == 0,
-            self._replace_target,
-            lambda: None,
-        )
+        tf.cond(self.train_step_counter % self._target_update_period == 0, self._replace_target, lambda: None)
         if self._summary_interval:
             due = self.train_step_counter % self._summary_interval == 0
             observation = experience.steps.observation
@@ -259,9 +244,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         of_torso = tape.gradient(features, self.network.torso_variables, of_features)
         variables = self.network.torso_variables + self.network.variables_behind_torso
         self._compiled_adam(list(zip(of_torso + gradients, variables, strict=True)))
-        self.scaling.after_update(
-            result.targets, result.outputs, result.mask, self.network.heads, self.target_network.heads
-        )
+        self.scaling.after_update(result.targets, result.outputs, result.mask, self.network.heads)
         return result
 
     def _features(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -288,26 +271,12 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return result, of_features, gradients
 
     def _td_loss(
-        self,
-        sequence: Sequence,
-        features: tf.Tensor,
-        target_features: tf.Tensor,
-        first: tf.Tensor | None = None,
+        self, sequence: Sequence, features: tf.Tensor, target_features: tf.Tensor, first: Any = None
     ) -> TDLoss:
         online = _behind_torso(self.network, features, sequence.steps)
         target = _behind_torso(self.target_network, target_features, sequence.steps)
-        return td_loss(
-            online,
-            target,
-            sequence,
-            self.scaling,
-            self.heads,
-            self.shape,
-            double_q=self._double_q,
-            eta=self._eta,
-            beta=self._beta,
-            first=first,
-        )
+        options = {"double_q": self._double_q, "eta": self._eta, "beta": self._beta, "first": first}
+        return td_loss(online, target, sequence, self.scaling, self.heads, self.shape, **options)
 
     def _replace_target(self) -> None:
         for variable, source in zip(self.target_network.variables, self.network.variables, strict=True):
@@ -321,29 +290,12 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def real_observations(self, sequences: list[Sequence]) -> Any:
         """Observations [N, ...], by name or not, of the rows behind the burn-in that begin a transition, unpadded."""
-        rows = self.shape.burn_in, self.shape.rows - 1
-        all_steps = [unpacked(sequence, self.time_step_spec.observation).steps for sequence in sequences]
-        real = []
-        for steps in all_steps:
-            mask = tf.transpose(transitions(steps, self.shape))
-            real.append(
-                tf.nest.map_structure(
-                    lambda part, mask=mask: tf.boolean_mask(part, mask), rows_of(steps.observation, *rows)
-                )
-            )
+        rows, real = (self.shape.burn_in, self.shape.rows - 1), []
+        for sequence in sequences:
+            steps = unpacked(sequence, self.time_step_spec.observation).steps
+            kept = functools.partial(tf.boolean_mask, mask=tf.transpose(transitions(steps, self.shape)))
+            real.append(tf.nest.map_structure(kept, rows_of(steps.observation, *rows)))
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *real)
-
-    def shared_gradient_norms(self, sequence: Sequence) -> tf.Tensor:
-        """Norm of each head's own gradient in the weights that all heads share: float32 [H].
-
-        A diagnosis (one backward pass per head): unbalanced losses show here as one head owning the torso.
-        """
-        with tf.GradientTape(persistent=True) as tape:
-            losses = tf.reduce_sum(self.sequence_errors(sequence).losses, axis=(0, 1))
-        # One after the other in a loop: unrolled, ten backward passes take three times as long to trace.
-        gradients = tape.jacobian(losses, self.network.shared_variables, experimental_use_pfor=False)
-        squares = [tf.reduce_sum(tf.square(g), axis=tuple(range(1, len(g.shape)))) for g in gradients]
-        return tf.sqrt(tf.add_n(squares))
 
     def _loss_info(self, result: TDLoss) -> tf_agent.LossInfo:
         """Packs an update as TF-Agents wants it."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import gin
 import numpy as np
@@ -46,8 +45,7 @@ class Agent:
       heads: what each of the H heads learns, `heads.names` for one.
       head: index of the head that acts.
       update: that the weights are of.
-      weights: which these are, in words.
-      chosen: which head acts, in words.
+      weights, chosen: which weights and which head these are, in words.
       values: float32 [H] or [N, H], each head's highest value at the last `act`, see `reward_values`.
     """
 
@@ -69,10 +67,10 @@ class Agent:
         _require_keras_2()
         self._folder = loading.find(run, checkpoint)
         self._config = configuration.with_names_of_today((self._folder / CONFIG).read_text(errors="replace"))
-        with self._from_config(), self.configured():
+        with self.configured():
             declared.check(recorded=True)
         environment = self.make_environment()
-        with contextlib.closing(environment), self._from_config(), self.configured() as settings:
+        with contextlib.closing(environment), self.configured() as settings:
             self.name, self.num_actions = settings.train.env, environment.num_actions
             self.observation_spec = environment.observation_spec()
             sizes.check(settings, environment, learns=False)
@@ -101,10 +99,18 @@ class Agent:
 
     @contextlib.contextmanager
     def configured(self) -> Iterator[Settings]:
-        """Has gin configured as in the run, and gives back what it was."""
+        """Has gin configured as in the run, and gives back what it was.
+
+        Raises:
+          UsageError: the configuration is at fault, whatever gin, Python or other code makes of it meanwhile.
+        """
         with configuration.of_its_own():
-            gin.parse_config(self._config)
-            yield Settings.configured()
+            try:
+                gin.parse_config(self._config)
+                yield Settings.configured()
+            except (Exception, SystemExit) as error:
+                why = without_gin_trail(UsageError(configuration.of_gin(error, "")))
+                raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def make_environment(
         self, num_envs: int = 1, seed: int = 0, **options: Any
@@ -119,17 +125,8 @@ class Agent:
         Raises:
           UsageError: it cannot be made.
         """
-        with self._from_config(), self.configured() as settings:
+        with self.configured() as settings:
             return build.build_eval_environment(settings, num_envs, seed, **options)
-
-    @contextlib.contextmanager
-    def _from_config(self) -> Iterator[None]:
-        """Says that the run's configuration is at fault, which may hold anything: gin's, Python's or other code's."""
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            why = without_gin_trail(UsageError(configuration.of_gin(error, "")))
-            raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def let_act(self, head: str | int) -> None:
         """Lets another head act, from the next episode on.
@@ -161,9 +158,9 @@ class Agent:
         elif self._first is not None:
             which = np.asarray(which)
             if which.dtype != bool or which.shape != self._first.shape:
+                expected = f"bool {self._first.shape}, or nothing if all begin an episode"
                 raise ValueError(
-                    f"{self.name}: reset() got {which.dtype} {which.shape}: expected bool {self._first.shape}, which "
-                    "environments begin an episode; or nothing, if all do."
+                    f"{self.name}: reset() got {which.dtype} {which.shape}: expected {expected}."
                 )
             self._first |= which
 
@@ -172,8 +169,7 @@ class Agent:
 
         Args:
           observation: as the run's environments give them, `observation_spec`: of one, or [N, ...].
-          reward: that came with it, which the network sees, too: a number, or [N]; the environment's own. None: 0. On
-            an episode's first step it is ignored.
+          reward: that came with it, the environment's own: a number, or [N]. None: 0. Ignored on a first step.
 
         Returns:
           the action, counted from 0: an int, or int32 [N].
@@ -186,15 +182,13 @@ class Agent:
         if reward.shape != batch or not np.can_cast(reward.dtype, np.float32, "same_kind"):
             expected = f"numbers, {list(batch)}" if batch else "a number"
             raise ValueError(
-                f"{self.name}: the reward is {reward.dtype} {list(reward.shape)}: expected {expected}, as observations "
-                "came."
+                f"{self.name}: the reward is {reward.dtype} {list(reward.shape)}: expected {expected}."
             )
         size = batch or (1,)
         first = np.ones(size, bool) if self._first is None else self._first
         if first.shape != size:
             raise ValueError(
-                f"{self.name}: {size[0]} observations follow {first.size}: call reset() when the number of "
-                "environments changes."
+                f"{self.name}: {size[0]} observations follow {first.size}: call reset() in between."
             )
         if self._state is None:
             self._state = self.tf_agent.policy.get_initial_state(*size)
@@ -219,15 +213,13 @@ class Agent:
             raise ValueError(
                 f"{self.name}: the observation is no dictionary of {', '.join(map(repr, spec))}."
             )
-        of = {
-            name: self._batched_array(f"observation[{name!r}]", observation[name], spec[name])
-            for name in spec
-        }
-        if len(batches := {batch for _, batch in of.values()}) > 1:
-            raise ValueError(
-                f"{self.name}: arrays of the observation are of different numbers of environments."
-            )
-        return {name: array for name, (array, _) in of.items()}, batches.pop()
+        found, batches = {}, set()
+        for name, part in spec.items():
+            found[name], batch = self._batched_array(f"observation[{name!r}]", observation[name], part)
+            batches.add(batch)
+        if len(batches) > 1:
+            raise ValueError(f"{self.name}: its arrays are of different numbers of environments.")
+        return found, batches.pop()
 
     def _batched_array(self, what: str, given: Any, spec: Any) -> tuple[np.ndarray, tuple[int, ...]]:
         array = np.asarray(given)
@@ -236,17 +228,16 @@ class Agent:
         fits = outer in (0, 1) and array.shape[outer:] == spec.shape
         if not fits or not np.can_cast(seen.dtype, spec.dtype, "same_kind"):
             expected = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
+            given = f"{array.dtype} {list(array.shape)}"
             raise ValueError(
-                f"{self.name}: {what} is {array.dtype} {list(array.shape)}: expected {expected}, or such ones of N "
-                "environments, [N, ...]."
+                f"{self.name}: {what} is {given}: expected {expected}, or such ones of N, [N, ...]."
             )
         return seen.astype(spec.dtype, copy=False).reshape(-1, *spec.shape), array.shape[:outer]
 
     def reward_values(self, outputs: tf.Tensor) -> tf.Tensor:
         """Converts what heads put out, float32 [..., H], to values in the rewards that each of them sees.
 
-        Those are the environment's own for unclipped heads, without the reward multiplier; for the others what was
-        clipped, with it.
+        Of unclipped heads without the reward multiplier, of the others with it.
         """
         units = [1.0 if clip else self.heads.reward_multiplier for _, clip in self.heads.pairs]
         return self.tf_agent.scaling.values(outputs) / units
@@ -284,14 +275,10 @@ def train(
         raise UsageError(f"train() trains one run, by its `settings`: leave out {', '.join(sorted(others))}.")
     _require_keras_2()
     given = {"config": os.fspath(config)} | flags
-    argv = [
-        f"--{name}" if value is True else f"--{name}={value}"
-        for name, value in given.items()
-        if _is_set(value)
-    ]
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
+    argv = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items()]
     argv += [f"--gin_bindings={name} = {_literal(name, value)}" for name, value in (settings or {}).items()]
     raised: list[BaseException] = []
-    results: list[Result] = []
 
     def evaluated(result: Evaluated) -> Any:
         try:
@@ -300,25 +287,19 @@ def train(
             raised.append(error)
             return False
 
-    def run(root_dir: str) -> Result:
-        results.append(mode(root_dir=root_dir)._replace(root_dir=root_dir))
-        return results[-1]
-
-    with configuration.of_its_own():
-        options = command_line._options(argv, command_line.CONFIGS)
-        mode = command_line._mode(options)
-        if on_evaluation and command_line._is_distributed(options):
+    with configuration.of_its_own(), contextlib.ExitStack() as this_call:
+        options = command_line.parsed(argv)
+        this_call.enter_context(command_line.variables(options))
+        if on_evaluation and command_line.is_distributed(options):
             raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")
-        if on_evaluation:
-            mode = functools.partial(mode, on_evaluation=evaluated)
-        code = command_line.main(argv, run, failed=_raise)
-        if code and not results:
-            raise KeyboardInterrupt
-        scaling = command_line._configure(options, command_line.CONFIGS)
-        root_dir = options.root_dir or command_line._default_root_dir(options.config.stem, scaling)
+        asked = command_line.request(options)
+        if asked.made:
+            return _done_before(asked.root_dir)
+        called = {"on_evaluation": evaluated} if on_evaluation else {}
+        result = this_call.enter_context(command_line.opened(asked, argv))(**called)
     if raised:
         raise raised[0]
-    return results[0] if results else _done_before(root_dir)
+    return result._replace(root_dir=os.path.abspath(asked.root_dir))
 
 
 def _done_before(root_dir: str) -> Result:
@@ -339,10 +320,6 @@ def _require_keras_2() -> None:
         )
 
 
-def _is_set(value: Any) -> bool:
-    return value is not None and value is not False
-
-
 def _literal(name: str, value: Any) -> str:
     """A value as gin reads it."""
     value = value.item() if isinstance(value, np.generic) else value
@@ -354,8 +331,3 @@ def _literal(name: str, value: Any) -> str:
             "of these, or '@NAME' for what gin knows by that name."
         ) from error
     return configuration.as_gin(value)
-
-
-def _raise(error: Exception, started: bool) -> NoReturn:
-    del started
-    raise error

@@ -21,9 +21,8 @@ class HeadBandit(tf.Module):
 
         rating_z = (1/2 + number of z's episodes with return >= m) / (1 + number of z's episodes)
 
-    and head z is drawn with probability rating_z / sum of ratings. Comparing with the mean makes it independent of the
-    scale of returns. Ratings are kind to heads that have hardly played, as exploring asks for; evaluation asks
-    otherwise, see `best_head`. The paper names Schaul et al. 2019 as its source and gives no formula: this is a
+    and head z is drawn with probability rating_z / sum of ratings. Ratings are kind to heads that have hardly played,
+    as exploring asks for, unlike `best_head`. The paper names Schaul et al. 2019 and gives no formula: this is a
     reconstruction. Returns are undiscounted, of unclipped rewards.
 
     Args:

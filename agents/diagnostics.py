@@ -52,9 +52,7 @@ def torso_activity(
     """
     names, rows = network.torso_layers, (shape.burn_in, shape.burn_in + shape.length)
     dead, spread = tf.cond(
-        due,
-        lambda: network.torso_activity(rows_of(observation, *rows)),
-        lambda: (tf.zeros(len(names)), 0.0),
+        due, lambda: network.torso_activity(rows_of(observation, *rows)), lambda: (tf.zeros(len(names)), 0.0)
     )
     shares = {f"{DEAD}/{name}": share for name, share in zip(names, tf.unstack(dead), strict=True)}
     return shares | {SPREAD: spread}

@@ -6,6 +6,7 @@ import os
 import re
 
 from rbs_tf.errors import EnvironmentFault as EnvironmentFault
+from rbs_tf.errors import shown
 
 _LINES, _WIDTH = 6, 500  # of a message at most
 
@@ -19,15 +20,7 @@ class RunFolderError(RuntimeError):
 
 
 # What is known to happen, and no bug of this program.
-KNOWN = (
-    UsageError,
-    RunFolderError,
-    EnvironmentFault,
-    FloatingPointError,
-    TimeoutError,
-    OSError,
-    MemoryError,
-)
+KNOWN = (UsageError, RunFolderError, EnvironmentFault, FloatingPointError, TimeoutError, OSError, MemoryError)
 
 
 def brief(error: BaseException | str) -> str:
@@ -43,12 +36,6 @@ def brief(error: BaseException | str) -> str:
     if len(lines) > _LINES:
         lines[_LINES - 2 : -1] = [f"  ... {len(lines) - _LINES + 1} lines more"]
     return "\n".join(lines)
-
-
-def shown(text: str, width: int = 80) -> str:
-    """A text that a terminal can show, shortened in its middle."""
-    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-    return text if len(text) <= width else f"{text[: width // 2]} ... {text[-width // 4 :]}"
 
 
 def local_path(path: str | os.PathLike) -> str:

@@ -75,14 +75,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
-        info_spec = PolicyInfo(
-            network.state_spec,
-            scalar_int,
-            scalar_int,
-            scalar_float,
-            taken_values=per_head,
-            greedy_values=per_head,
-        )
+        info_spec = PolicyInfo(*state_spec, taken_values=per_head, greedy_values=per_head)
         super().__init__(
             time_step_spec,
             action_spec,
@@ -122,11 +115,9 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
     def _draw_heads(self, batch: tf.Tensor) -> tf.Tensor:
         cumulative = tf.cumsum(self.head_probabilities)
         draws = self._generator.uniform((batch,)) * cumulative[-1]
-        return tf.minimum(
-            tf.searchsorted(cumulative, draws, side="right"), self.head_probabilities.shape[0] - 1
-        )
+        heads = tf.searchsorted(cumulative, draws, side="right")
+        return tf.minimum(heads, self.head_probabilities.shape[0] - 1)
 
     def _draw_epsilons(self, batch: tf.Tensor) -> tf.Tensor:
-        return tf.gather(
-            self._epsilons, self._generator.uniform((batch,), 0, self._epsilons.shape[0], tf.int32)
-        )
+        drawn = self._generator.uniform((batch,), 0, self._epsilons.shape[0], tf.int32)
+        return tf.gather(self._epsilons, drawn)

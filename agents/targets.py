@@ -84,9 +84,8 @@ class SequenceShape:
     def __post_init__(self) -> None:
         if self.period > self.length:
             raise ValueError(
-                f"SequenceShape.period is {self.period} and length {self.length}: windows that start further "
-                "apart than they are long lose transitions; "
-                f"write SequenceShape.period = {self.length} or less"
+                f"SequenceShape.period is {self.period} and length {self.length}: transitions between windows would be "
+                f"lost; write SequenceShape.period = {self.length} or less"
             )
 
     @property
@@ -179,8 +178,6 @@ def n_step_targets(
     values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, valid: tf.Tensor, n: int
 ) -> tf.Tensor:
     """n-step bootstrapped targets, with fewer steps where the episode ends.
-
-    The last n - 1 targets would have fewer, too, but no window trains them: it has `n_step` rows more than it trains.
 
         target_t = r_t + g_t r_{t+1} + ... + (g_t ... g_{t+m-1}) V_{t+m},   m = min(n, transitions that are left)
 

@@ -171,9 +171,8 @@ def first_priorities(
     keep = transitions(steps, shape)[: shape.length]
     taken, greedy = (swap_batch_and_time(values)[shape.burn_in :] for values in (taken, greedy))
     bootstrap = scaling.values(greedy)
-    errors, _, context = td_errors(
-        steps, cut(taken, keep), greedy, bootstrap, bootstrap, scaling, heads, shape
-    )
+    taken = cut(taken, keep)
+    errors, _, context = td_errors(steps, taken, greedy, bootstrap, bootstrap, scaling, heads, shape)
     return sequence_priorities(errors, context.error_mask, eta)
 
 

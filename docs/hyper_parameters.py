@@ -7,6 +7,7 @@ import agents.running.embedded  # noqa: F401  registers everything that a config
 from agents.commands import configuration, settings
 from agents.heads import TEN_HEADS
 from networks import small_torso
+from rbs_tf.settings import in_force
 
 ROOT = Path(__file__).parents[1]
 PAGE, BEGIN, END = ROOT / "docs/agent.md", "<!-- hyper-parameters -->\n", "<!-- end -->\n"
@@ -21,7 +22,7 @@ def table() -> str:
     """A line for each setting that the paper has a value for."""
     declared = {name: setting for name, setting in settings.declared().items() if setting.setting.paper}
     names = sorted(declared, key=lambda name: OWNERS.index(name.split(".")[0]))
-    values = {config: in_force(config, names) for config in CONFIGS}
+    values = {config: settings_of(config, names) for config in CONFIGS}
     meanings = settings.meanings()
     lines = [
         "| parameter | is | paper | " + " | ".join(f"`{config}`" for config in CONFIGS) + " |",
@@ -34,10 +35,10 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def in_force(config: str, names: list[str]) -> dict[str, str]:
+def settings_of(config: str, names: list[str]) -> dict[str, str]:
     """What the settings are under a config."""
     configuration.parse([ROOT / f"configs/{config}.gin"], [], ROOT)
-    torso = (configuration.parameter("RecurrentQNetwork.image_torso") or small_torso)()
+    torso = (in_force("RecurrentQNetwork.image_torso") or small_torso)()
     *convolutions, _, linear = torso._stages
     of_torso = {
         "ConvTorso.channels": tuple(layer.filters for layer in convolutions),
@@ -45,7 +46,7 @@ def in_force(config: str, names: list[str]) -> dict[str, str]:
         "ConvTorso.strides": tuple(layer.strides[0] for layer in convolutions),
         "ConvTorso.units": linear.units,
     }
-    values = {name: of_torso.get(name) or configuration.parameter(name) for name in names}
+    values = {name: of_torso.get(name) or in_force(name) for name in names}
     return {name: "ten" if value == TEN_HEADS else f"`{value}`" for name, value in values.items()}
 
 

@@ -31,7 +31,6 @@ class DuelingHeads(tf.keras.layers.Layer):
       scale_gradient: False leaves the gradient into the input as it is.
       seed: of the initial weights; None for a random one.
       outputs_per_action: K.
-      name: of the layer.
     """
 
     def __init__(
@@ -42,9 +41,8 @@ class DuelingHeads(tf.keras.layers.Layer):
         scale_gradient: bool = True,
         seed: int | None = None,
         outputs_per_action: int = 1,
-        name: str = "dueling_heads",
     ):
-        super().__init__(dtype="float32", name=name)
+        super().__init__(dtype="float32", name="dueling_heads")
         self.num_heads, self.num_actions, self.hidden = num_heads, num_actions, hidden
         self.outputs_per_action = outputs_per_action
         self._gradient_scale = num_heads**-0.5 if scale_gradient else 1.0
@@ -87,13 +85,8 @@ class DuelingHeads(tf.keras.layers.Layer):
     def rescale_outputs(self, ratio: tf.Tensor, shift: tf.Tensor) -> None:
         """Rewrites the last layers so that every output Q becomes ratio Q + shift, head by head.
 
-        What output-preserving normalisation needs (Pop-Art, van Hasselt et al. 2016). The value stream takes
-        ratio and shift, the advantage stream only the ratio. Works in graphs. A ratio closer to 1 than
-        float32 resolves, 6e-8, changes nothing: let small changes add up before calling.
-
-        Args:
-          ratio: float [H].
-          shift: float [H].
+        The value stream takes ratio and shift, float [H], the advantage stream only the ratio. Works in graphs. A ratio
+        closer to 1 than float32 resolves, 6e-8, changes nothing: let small changes add up before calling.
         """
         ratio, shift = (tf.cast(number, self.Wv.dtype)[:, None] for number in (ratio, shift))
         self.Wv.assign(self.Wv * ratio[..., None])

@@ -24,11 +24,10 @@ class RecurrentCore(tf.keras.layers.Layer):
     Args:
       units: U.
       seed: of the initial weights; None for a random one.
-      name: of the layer.
     """
 
-    def __init__(self, units: int, seed: int | None = None, name: str = "recurrent_core"):
-        super().__init__(dtype="float32", name=name)
+    def __init__(self, units: int, seed: int | None = None):
+        super().__init__(dtype="float32", name="recurrent_core")
         self.units = units
         self._seeds = split_seed(seed, 2)
 

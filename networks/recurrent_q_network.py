@@ -17,14 +17,10 @@ from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
 from networks.torsos import Normalisation, PartsTorso, Torso, activations, layer_names, torso_for
-from rbs_tf.settings import Setting, configurable, is_factory
+from rbs_tf.settings import Setting, configurable, makes
 
-
-def _makes_a_layer(value: Any) -> bool:
-    return issubclass(value, tf.keras.layers.Layer) if isinstance(value, type) else is_factory(value)
-
-
-_TORSO = Setting(kind="a network for observations", fits=_makes_a_layer, example="@networks.small_torso")
+_MAKES_A_LAYER = makes(tf.keras.layers.Layer)
+_TORSO = Setting(kind="a network for observations", fits=_MAKES_A_LAYER, example="@networks.small_torso")
 
 
 @configurable(module="networks")
@@ -35,29 +31,25 @@ class RecurrentQNetwork(network.Network):
     and the previous reward, see `reward_input`. Heads share everything up to and including the linear layer
     after the core.
 
-    An observation that its spec bounds to uint8 in [0, 1] holds flags, not pixels (MinAtar's): it reaches the
-    torso as booleans.
-
-    `copy()` builds a network with weights of its own from the same arguments; with a seed they start equal.
+    An observation that its spec bounds to uint8 in [0, 1] holds flags, not pixels: the torso gets booleans. `copy()`
+    builds a network with weights of its own; with a seed they start equal.
 
     Args:
       input_tensor_spec: tuple of three specs: observation (or those of arrays by name), previous action (int32
         scalar), previous reward (float32 scalar).
       num_actions: A.
       num_heads: H.
-      torso: factory, called as `torso(seed=...)`, of a layer from observations [N, ...] to float32 [N, D];
-        see `networks.torsos`. In gin: `RecurrentQNetwork.torso = @networks.small_torso`, without parentheses.
-        None chooses by the observation's shape, see `torso_for`; for arrays by name a torso for each, see `PartsTorso`.
+      torso: factory of a layer from observations [N, ...] to float32 [N, D], see `networks.torsos`. None chooses by the
+        observation's shape, see `torso_for`; for arrays by name a torso for each, see `PartsTorso`.
       image_torso: likewise, where `torso` is None and observations are images [height, width, channels].
       normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
-        which keeps its units alive, see `networks.torsos.Torso.normalise`; "centre_and_scale": and each unit's sum
-        starts with deviation 1; "none": neither.
+        which keeps its units alive; "centre_and_scale": and each unit's sum starts with deviation 1; "none": neither.
       lstm_units: of the core: U.
       post_lstm_units: of the linear layer (relu) between core and heads.
       head_hidden: hidden units of each head's value and advantage stream.
       scale_gradient: multiply the gradient into the shared part by 1/sqrt(H).
-      reward_input: "clip": the core sees the previous reward clipped to [-1, 1], in which the unit of small rewards
-        shows; "rms": relative to the root mean square of all rewards so far, see `networks.RewardInput`.
+      reward_input: "clip": the core sees the previous reward clipped to [-1, 1]; "rms": relative to the root mean
+        square of all rewards so far, see `networks.RewardInput`.
       seed: of all initial weights; None for a random one.
       outputs_per_action: K; more than 1 for the logits of a categorical scaling, `Scaling.outputs_per_action`.
       name: of the network.
@@ -92,9 +84,8 @@ class RecurrentQNetwork(network.Network):
     ):
         if not isinstance(input_tensor_spec, tuple) or len(input_tensor_spec) != 3:
             raise ValueError(
-                "input_tensor_spec must be a tuple (observation, previous action, previous reward), got "
-                f"{input_tensor_spec}. Write (time_step_spec.observation, tf.TensorSpec((), tf.int32), "
-                "tf.TensorSpec((), tf.float32))"
+                "input_tensor_spec must be a tuple of specs (observation, previous action, previous reward), got "
+                f"{input_tensor_spec}"
             )
         for layer in (torso, image_torso):
             if isinstance(layer, tf.keras.layers.Layer):
@@ -118,26 +109,22 @@ class RecurrentQNetwork(network.Network):
             if isinstance(observation, Mapping) and isinstance(self._torso, Torso):
                 raise ValueError(
                     f"RecurrentQNetwork.torso is a {type(self._torso).__name__}, which takes one array, and "
-                    f"observations have the parts {', '.join(sorted(observation))}. Leave it out: each gets its "
-                    "own, and RecurrentQNetwork.image_torso chooses that of images"
+                    f"observations have the parts {', '.join(sorted(observation))}. Leave it out: each gets its own"
                 )
         ours = self._torso.is_ours if isinstance(self._torso, PartsTorso) else isinstance(self._torso, Torso)
         if ours:
             self._torso.normalise(normalise_torso)
         elif normalise_torso != "none":
             raise ValueError(
-                f"RecurrentQNetwork.normalise_torso = {normalise_torso!r} is for the torsos of networks.torsos, whose "
-                f"layers it knows, and this one is a {type(self._torso).__name__}. Leave it at 'none'"
+                f"RecurrentQNetwork.normalise_torso = {normalise_torso!r} is for the torsos of networks.torsos, and "
+                f"this one is a {type(self._torso).__name__}. Leave it at 'none'"
             )
         self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
         self.reward_input = RewardInput() if reward_input == "rms" else None
         self._core = RecurrentCore(lstm_units, core_seed)
+        initialiser = fan_in_normal(linear_seed)
         self._linear = tf.keras.layers.Dense(
-            post_lstm_units,
-            activation="relu",
-            kernel_initializer=fan_in_normal(linear_seed),
-            dtype="float32",
-            name="linear",
+            post_lstm_units, "relu", kernel_initializer=initialiser, dtype="float32", name="linear"
         )
         self.heads = DuelingHeads(
             num_heads, num_actions, head_hidden, scale_gradient, heads_seed, outputs_per_action
@@ -162,11 +149,7 @@ class RecurrentQNetwork(network.Network):
     @property
     def variables_behind_torso(self) -> list[tf.Variable]:
         """Trainable variables of everything else."""
-        return [
-            *self._core.trainable_variables,
-            *self._linear.trainable_variables,
-            *self.heads.trainable_variables,
-        ]
+        return [each for part in (self._core, self._linear, self.heads) for each in part.trainable_variables]
 
     @property
     def shared_variables(self) -> list[tf.Variable]:
@@ -222,10 +205,7 @@ class RecurrentQNetwork(network.Network):
 
     def _merged(self, observation: Any) -> Any:
         """[B, ...] or [B, T, ...] -> [N, ...], as the torso takes them."""
-        spec = self.input_tensor_spec[0]
-        if isinstance(spec, Mapping):
-            return {name: _merged(observation[name], spec[name]) for name in sorted(spec)}
-        return _merged(observation, spec)
+        return tf.nest.map_structure(_merged, observation, self.input_tensor_spec[0])
 
     @property
     def torso_layers(self) -> list[str]:
@@ -284,12 +264,8 @@ class RecurrentQNetwork(network.Network):
 def _merged(observation: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
     own = observation.shape[observation.shape.rank - spec.shape.rank :]
     merged = tf.reshape(observation, (-1, *own))
-    return tf.cast(merged, tf.bool) if _holds_flags(spec) else merged
-
-
-def _holds_flags(spec: tf.TensorSpec) -> bool:
-    bounded = isinstance(spec, tensor_spec.BoundedTensorSpec)
-    return bounded and spec.dtype == tf.uint8 and bool(np.all(spec.maximum <= 1))
+    bounded = isinstance(spec, tensor_spec.BoundedTensorSpec) and spec.dtype == tf.uint8
+    return tf.cast(merged, tf.bool) if bounded and np.all(spec.maximum <= 1) else merged
 
 
 def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:

@@ -11,17 +11,15 @@ class RewardInput(tf.keras.layers.Layer):
     """sign(x) log(1 + abs(x)), x = r / sqrt(E[R^2]) within +-1e4; 0 as long as no reward but 0 has been observed.
 
     E[R^2] is over all steps that `observe` has been told of. Rewards times c > 0 give the same input, for powers of two
-    bit for bit. Of n observed rewards none has abs(x) > sqrt(n), so that 1e4 binds only on what is far larger than
-    everything before; the logarithm leaves a sparse reward near 1 (2.4 where one step in a hundred is paid), and the
-    largest spike at 9.2. What is small beside the root mean square, as ordinary rewards are beside rare large spikes,
-    is seen as small.
+    bit for bit. The logarithm leaves a sparse reward near 1 (2.4 where one step in a hundred is paid), and the largest
+    spike at 9.2.
 
     Attributes:
       statistics: float64 [2] variable: steps, and E[R^2].
     """
 
-    def __init__(self, name: str = "reward_input"):
-        super().__init__(dtype="float32", trainable=False, name=name)
+    def __init__(self) -> None:
+        super().__init__(dtype="float32", trainable=False, name="reward_input")
 
     def build(self, input_shape: tf.TensorShape) -> None:
         # Every replica holds the same, and none assigns on its own but what another variable holds.

@@ -1,8 +1,7 @@
 """Torsos: from an observation to the features that the recurrent core remembers.
 
-A torso reaches the network as a factory, called as `torso(seed=...)`, so that every copy of the network
-builds its own. `ConvTorso`, `MlpTorso`, `atari_torso`, `dqn_torso` and `small_torso` are such factories: in gin
-`RecurrentQNetwork.torso = @networks.atari_torso`, in Python `torso=networks.atari_torso`.
+A torso reaches the network as a factory, called as `torso(seed=...)`, so that every copy of the network builds its
+own: in gin `RecurrentQNetwork.torso = @networks.atari_torso`, in Python `torso=networks.atari_torso`.
 """
 
 from __future__ import annotations
@@ -19,6 +18,9 @@ from rbs_tf.settings import Setting, configurable
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _KINDS = {tf.keras.layers.Conv2D: "conv", tf.keras.layers.Dense: "linear"}
 Normalisation = Literal["none", "centre", "centre_and_scale"]
+_CHANNELS = Setting("channels", least=1, most=2**20, example=(16, 32), paper="32, 64, 128, 128")
+_KERNELS = Setting("pixels", least=1, most=4096, example=(8, 4), paper="7, 5, 5, 3")
+_STRIDES = Setting("pixels", least=1, most=4096, example=(4, 2), paper="4, 2, 2, 1")
 
 
 class Centre(tf.keras.layers.Layer):
@@ -35,11 +37,8 @@ class Centre(tf.keras.layers.Layer):
 class Torso(tf.keras.layers.Layer):
     """Layers one after the other, from observations [N, ...] to features float32 [N, D].
 
-    Pixels (uint8) are divided by 255; booleans, other integers and floats are taken as they are.
-
-    Args:
-      compute_dtype: "float32", or "bfloat16" for computing in bfloat16 with float32 variables.
-      name: of the layer.
+    Pixels (uint8) are divided by 255; booleans, other integers and floats are taken as they are. With `compute_dtype`
+    "bfloat16" it computes in that, with float32 variables.
     """
 
     def __init__(self, compute_dtype: str = "float32", name: str | None = None):
@@ -51,10 +50,9 @@ class Torso(tf.keras.layers.Layer):
     def normalise(self, how: Normalisation) -> None:
         """Prepares the torso for `set_from`. To be called before it has variables.
 
-        Adam moves all weights of a unit by about as much. Where inputs are never negative and mostly the same in every
-        state, as pixels and what follows a relu are, its first steps therefore move the unit's sum in all states at
-        once, by far more than states differ, and half of the units never put out anything again. Inputs that are
-        centred have both signs.
+        Adam moves all weights of a unit by about as much. Where inputs are never negative, as pixels and what follows a
+        relu are, its first steps therefore move the unit's sum in all states at once, by far more than states differ,
+        and half of the units never put out anything again. Inputs that are centred have both signs.
 
         Args:
           how: "none"; "centre": each layer sees its inputs less their mean; "centre_and_scale": and each unit's sum
@@ -130,15 +128,10 @@ def _of_pixels(layer: tf.keras.layers.Layer, pixels: tf.Tensor) -> tf.Tensor:
 
 
 class PartsTorso(Torso):
-    """A torso for each part of an observation, arrays [N, ...] by name; their features follow one another.
+    """A torso for each part of an observation, arrays [N, ...] by name; their features follow one another."""
 
-    Args:
-      torsos: by the parts' names.
-      name: of the layer.
-    """
-
-    def __init__(self, torsos: Mapping[str, tf.keras.layers.Layer], name: str = "parts_torso"):
-        super().__init__(name=name)
+    def __init__(self, torsos: Mapping[str, tf.keras.layers.Layer]):
+        super().__init__(name="parts_torso")
         self._of_parts = dict(torsos)
 
     @property
@@ -201,16 +194,9 @@ class ConvTorso(Torso):
 
     def __init__(
         self,
-        channels: Annotated[
-            Sequence[int],
-            Setting("channels", least=1, most=2**20, example=(16, 32), paper="32, 64, 128, 128"),
-        ],
-        kernel_sizes: Annotated[
-            Sequence[int], Setting("pixels", least=1, most=4096, example=(8, 4), paper="7, 5, 5, 3")
-        ],
-        strides: Annotated[
-            Sequence[int], Setting("pixels", least=1, most=4096, example=(4, 2), paper="4, 2, 2, 1")
-        ],
+        channels: Annotated[Sequence[int], _CHANNELS],
+        kernel_sizes: Annotated[Sequence[int], _KERNELS],
+        strides: Annotated[Sequence[int], _STRIDES],
         units: Annotated[int, Setting("units", least=1, most=2**20, example=256, paper="512")],
         padding: Annotated[Literal["same", "valid"], Setting(gin=False)] = "same",
         compute_dtype: Annotated[Literal["float32", "bfloat16"], Setting()] = "float32",
@@ -225,11 +211,8 @@ class ConvTorso(Torso):
                 f"got {channels}, {kernel_sizes} and {strides}"
             )
         *conv_seeds, dense_seed = split_seed(seed, len(channels) + 1)
-        for filters, kernel_size, stride, conv_seed in zip(
-            channels, kernel_sizes, strides, conv_seeds, strict=True
-        ):
+        for *sizes, conv_seed in zip(channels, kernel_sizes, strides, conv_seeds, strict=True):
             initialiser = fan_in_normal(conv_seed)
-            sizes = filters, kernel_size, stride
             self._append(tf.keras.layers.Conv2D, *sizes, padding=padding, kernel_initializer=initialiser)
         self._stages.append(tf.keras.layers.Flatten(dtype=self.dtype_policy))
         self._append(tf.keras.layers.Dense, units, kernel_initializer=fan_in_normal(dense_seed))
@@ -259,7 +242,6 @@ class MlpTorso(Torso):
       units: one number per layer; the last is D.
       compute_dtype: "float32" or "bfloat16", see `Torso`.
       seed: of the initial weights; None for a random one.
-      name: of the layer.
     """
 
     def __init__(
@@ -267,9 +249,8 @@ class MlpTorso(Torso):
         units: Annotated[Sequence[int], Setting("units of layers", least=1, most=2**20)] = (128, 128),
         compute_dtype: Annotated[Literal["float32", "bfloat16"], Setting(gin=False)] = "float32",
         seed: int | None = None,
-        name: str = "mlp_torso",
     ):
-        super().__init__(compute_dtype, name)
+        super().__init__(compute_dtype, "mlp_torso")
         self._stages.append(tf.keras.layers.Flatten(dtype=self.dtype_policy))
         for size, layer_seed in zip(units, split_seed(seed, len(units)), strict=True):
             self._append(tf.keras.layers.Dense, size, kernel_initializer=fan_in_normal(layer_seed))
@@ -278,44 +259,21 @@ class MlpTorso(Torso):
 @configurable(module="networks")
 def atari_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """The paper's torso (Table 1), for raw frames uint8 [210, 160, 3]; other sizes: `ConvTorso`."""
-    return ConvTorso(
-        channels=(32, 64, 128, 128),
-        kernel_sizes=(7, 5, 5, 3),
-        strides=(4, 2, 2, 1),
-        units=512,
-        seed=seed,
-        name="atari_torso",
-        **options,
-    )
+    convolutions = (32, 64, 128, 128), (7, 5, 5, 3), (4, 2, 2, 1)  # channels, kernel sizes, strides
+    return ConvTorso(*convolutions, units=512, seed=seed, name="atari_torso", **options)
 
 
 @configurable(module="networks")
 def dqn_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """The convolutions of the first DQN (Mnih et al. 2013), for frames resized to about uint8 [84, 84, stack]."""
-    return ConvTorso(
-        channels=(16, 32),
-        kernel_sizes=(8, 4),
-        strides=(4, 2),
-        units=256,
-        padding="valid",
-        seed=seed,
-        name="dqn_torso",
-        **options,
-    )
+    convolutions = (16, 32), (8, 4), (4, 2)
+    return ConvTorso(*convolutions, units=256, padding="valid", seed=seed, name="dqn_torso", **options)
 
 
 @configurable(module="networks")
 def small_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """One convolution and 128 units, for images as small as MinAtar's bool [10, 10, C]."""
-    return ConvTorso(
-        channels=(16,),
-        kernel_sizes=(3,),
-        strides=(1,),
-        units=128,
-        seed=seed,
-        name="small_torso",
-        **options,
-    )
+    return ConvTorso((16,), (3,), (1,), units=128, seed=seed, name="small_torso", **options)
 
 
 def torso_for(

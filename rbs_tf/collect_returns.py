@@ -52,8 +52,8 @@ def CollectReturns(
 
     Statistics arrive in portions: rewards and discounts of the first `report_steps` steps at once, later ones every
     `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut returns
-    where they are; only `terminated` has discount 0. Several wrappers may feed the same layer, as long as they live in
-    its process. With `AsyncVectorEnv` that means: around the vector environment, not around those in it.
+    where they are; only `terminated` has discount 0. Several wrappers may feed one layer, in its process: with
+    `AsyncVectorEnv`, wrap the vector environment, not those in it.
 
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.
@@ -65,58 +65,112 @@ def CollectReturns(
     Raises:
       TypeError: an env that is none of Gymnasium's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a vector environment that does not tell its autoreset mode. `step`, too, and what is wrong is left out: a reward
-        that is NaN, infinite or above 1e140, whose square is; what is not one number per environment, or in another
-        order than the environments; a step after an episode's end that no reset precedes.
-      RuntimeError: in `step`, a layer or `Scale` of another process: nobody would read what this copy sees.
+        a vector environment that does not tell its autoreset mode. From `step`, which leaves out what is wrong: a
+        reward that is NaN, infinite or above 1e140; values that are not one per environment, in the environments'
+        order; a step after an episode's end that no reset precedes.
+      RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
-    feed = _Feed(scaling, gamma, report_steps, max_report_steps)
     if isinstance(env, gymnasium.Env):
-        return CollectEnvReturns(env, feed)
+        return CollectEnvReturns(env, _Feed(1, scaling, gamma, report_steps, max_report_steps))
     if isinstance(env, gymnasium.vector.VectorEnv):
-        return CollectVectorReturns(env, feed)
+        return CollectVectorReturns(env, _Feed(env.num_envs, scaling, gamma, report_steps, max_report_steps))
     raise TypeError(f"env must be a gymnasium.Env or a gymnasium.vector.VectorEnv; got {env!r}")
 
 
 class _Feed:
-    """The scaling that is fed, and how."""
+    """Feeds a scaling with what N environments that step together show: their open episodes, and steps not reported."""
 
-    def __init__(self, scaling: Any, gamma: ArrayLike, report_steps: int, max_report_steps: int):
+    def __init__(
+        self, num_envs: int, scaling: Any, gamma: ArrayLike, report_steps: int, max_report_steps: int
+    ):
         if not callable(getattr(scaling, "merge_state", None)):
             raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
         gammas = real_numbers("gamma", gamma)
-        if (
-            gammas.dtype == bool
-            or gammas.ndim > 1
-            or not gammas.size
-            or not ((gammas >= 0.0) & (gammas <= 1.0)).all()
-        ):
+        fits = gammas.dtype != bool and gammas.ndim <= 1 and gammas.size
+        if not fits or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
             raise ValueError(f"gamma must be a number within [0, 1], or one per head; got {gamma!r}")
         heads = getattr(scaling, "num_heads", gammas.size)
         if gammas.ndim and gammas.size != heads:
             raise ValueError(f"gamma must be one number, or {heads}, one per head of scaling; got {gamma!r}")
-        if not all(_is_count(steps) for steps in (report_steps, max_report_steps)):
-            raise ValueError(
-                "report_steps and max_report_steps must be whole numbers of at least 1;"
-                f" got {report_steps!r} and {max_report_steps!r}"
-            )
-        self._gammas = np.broadcast_to(gammas, heads)
-        self.scaling, self.report_steps, self.max_report_steps = scaling, report_steps, max_report_steps
+        for steps in (report_steps, max_report_steps):
+            if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
+                raise ValueError(
+                    "report_steps and max_report_steps must be whole numbers of at least 1;"
+                    f" got {report_steps!r} and {max_report_steps!r}"
+                )
+        self.scaling, self._gammas = scaling, np.broadcast_to(gammas, heads)
+        self._max_steps = max_report_steps
+        # The open episodes, one per row; grown when one is longer.
+        self._rewards = np.zeros((num_envs, min(128, max_report_steps)))
+        self._lengths = np.zeros(num_envs, np.int64)
+        # What has not been reported, one step of all environments per row.
+        self._new_rewards = np.zeros((report_steps, num_envs))
+        self._new_counted, self._new_terminal = np.zeros((2, report_steps, num_envs), bool)
+        self._num_new = 0
+        self._early = report_steps  # steps that are still to be reported one by one
 
-    def per_head(self, rewards: ArrayLike, terminal: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """Rewards and discounts [T, H] of steps [T]."""
-        rewards = np.repeat(np.asarray(rewards)[:, None], len(self._gammas), axis=1)
-        return rewards, np.where(np.asarray(terminal)[:, None], 0.0, self._gammas)
+    def step(self, rewards: np.ndarray, terminal: np.ndarray, over: np.ndarray, counts: np.ndarray) -> None:
+        """Takes in a step of every environment.
 
-    def merge(self, moments: ReturnMoments) -> None:
+        Args:
+          rewards: float64 [N].
+          terminal, over: bool [N], whether the episode has terminated, and whether it has ended at all.
+          counts: bool [N]; False where the step only resets.
+
+        Raises:
+          ValueError: a reward that cannot be counted, once the others have been.
+        """
+        fits, steps = np.abs(rewards) < LARGEST, self._lengths
+        counted, wrong = fits & counts, ~fits & counts
+        # One that does not count leaves its place to the next step.
+        self._rewards[np.arange(len(steps)), steps] = np.where(counted, rewards, 0.0)
+        self._new_rewards[self._num_new] = rewards
+        self._new_counted[self._num_new] = counted
+        self._new_terminal[self._num_new] = terminal
+        self._num_new += 1
+        self._lengths = steps + counted
+        self.finish(over | (self._lengths >= self._max_steps))
+        early, self._early = self._early > 0, max(self._early - 1, 0)
+        if self._num_new and (early or self._num_new == len(self._new_rewards)):
+            self._report()
+        if self._lengths.max(initial=0) == self._rewards.shape[1]:
+            self._rewards = np.concatenate([self._rewards, np.zeros_like(self._rewards)], axis=1)
+        if wrong.any():
+            index = int(wrong.argmax())
+            whose = f" of environment {index}" if len(wrong) > 1 else ""
+            given = f"the reward{whose} is {rewards[index]} at step {steps[index]} of its episode"
+            raise ValueError(f"{given}; expected a number below {LARGEST:g}. It has been left out")
+
+    def finish(self, which: np.ndarray) -> None:
+        """Reports all steps, and the returns of the open episodes of `which`, bool [N], which end here."""
+        lengths = np.where(which, self._lengths, 0)
+        if not lengths.any():
+            return
+        rewards = np.concatenate([self._rewards[i, : lengths[i]] for i in np.flatnonzero(lengths)])
+        last = np.zeros(len(rewards), bool)
+        last[np.cumsum(lengths[lengths > 0]) - 1] = True
+        # Cut or ended, nothing follows: a discount of 0 keeps the episodes apart.
+        self._report(ReturnMoments.from_returns(discounted_returns(*self._per_head(rewards, last))))
+        self._lengths = np.where(which, 0, self._lengths)
+
+    def _report(self, returns: ReturnMoments | None = None) -> None:
+        """Reports the steps that have not been, together with `returns`."""
         home = getattr(self.scaling, "_home", None)
         if home is not None and not home.is_here:
             raise RuntimeError(
-                f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process, where "
-                "nothing of it arrives: wrap the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, "
-                "gamma), not the environments in it, or make the scaling in the process that feeds it"
+                f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process: wrap the "
+                "vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it"
             )
-        self.scaling.merge_state(moments)
+        counted = self._new_counted[: self._num_new]
+        rewards, terminal = (new[: self._num_new][counted] for new in (self._new_rewards, self._new_terminal))
+        self._num_new = 0
+        moments = ReturnMoments.from_steps(*self._per_head(rewards, terminal))
+        self.scaling.merge_state(moments if returns is None else ReturnMoments.merge(moments, returns))
+
+    def _per_head(self, rewards: np.ndarray, terminal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rewards and discounts [T, H] of steps [T]."""
+        rewards = np.repeat(rewards[:, None], len(self._gammas), axis=1)
+        return rewards, np.where(terminal[:, None], 0.0, self._gammas)
 
 
 class CollectEnvReturns(gymnasium.Wrapper):
@@ -125,9 +179,6 @@ class CollectEnvReturns(gymnasium.Wrapper):
     def __init__(self, env: gymnasium.Env, feed: _Feed):
         super().__init__(env)
         self._feed = feed
-        self._rewards: list[float] = []
-        self._reported = 0
-        self._early = feed.report_steps  # steps that are still to be reported one by one
         self._ended = False  # whether only a reset may follow
         self._autoresets = []
         while isinstance(env, gymnasium.Wrapper):
@@ -147,46 +198,18 @@ class CollectEnvReturns(gymnasium.Wrapper):
                 "and has been left out. Call reset, or put CollectReturns beneath what resets the environment itself"
             )
         else:
-            self._count(
-                reward, _checked("terminated", terminated, bool), _checked("truncated", truncated, bool)
-            )
+            terminal = _checked("terminated", terminated, bool)
+            over = terminal | _checked("truncated", truncated, bool)
+            self._ended = bool(over)
+            number = _checked("reward", reward, np.float64)
+            self._feed.step(number.reshape(1), terminal.reshape(1), over.reshape(1), np.ones(1, bool))
         return observation, reward, terminated, truncated, info
-
-    def _count(self, reward: Any, terminated: np.ndarray, truncated: np.ndarray) -> None:
-        self._ended = bool(terminated or truncated)
-        number = float(_checked("reward", reward, np.float64))
-        if not abs(number) < LARGEST:
-            raise ValueError(
-                f"the environment's reward is {reward} at step {len(self._rewards)}; expected a number below "
-                f"{LARGEST:g}, whose square is finite. It has been left out"
-            )
-        self._rewards.append(number)
-        early, self._early = self._early > 0, max(self._early - 1, 0)
-        if self._ended or len(self._rewards) >= self._feed.max_report_steps:
-            self._finish(bool(terminated))
-        elif early or len(self._rewards) - self._reported >= self._feed.report_steps:
-            self._report(terminated=False)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """As the environment's."""
-        if self._rewards:
-            self._finish(terminated=False)
+        self._feed.finish(np.ones(1, bool))
         self._ended = False
         return self.env.reset(**arguments)
-
-    def _report(self, terminated: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Reports the steps that have not been; returns rewards and discounts of all, [T, H] each."""
-        terminal = np.zeros(len(self._rewards), bool)
-        terminal[-1] = terminated
-        rewards, discounts = self._feed.per_head(self._rewards, terminal)
-        new = slice(self._reported, None)
-        self._feed.merge(ReturnMoments.from_steps(rewards[new], discounts[new]))
-        self._reported = len(rewards)
-        return rewards, discounts
-
-    def _finish(self, terminated: bool) -> None:
-        self._feed.merge(ReturnMoments.from_returns(discounted_returns(*self._report(terminated))))
-        self._rewards, self._reported = [], 0
 
 
 class CollectVectorReturns(gymnasium.vector.VectorWrapper):
@@ -199,22 +222,10 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         # environment's mode would be in it.
         mode = getattr(self.env.unwrapped, "autoreset_mode", self.env.metadata.get("autoreset_mode"))
         if not isinstance(mode, AutoresetMode):
-            raise ValueError(
-                f"{self.env} does not tell how it resets environments that have ended: expected its"
-                f' metadata["autoreset_mode"] to be a gymnasium.vector.AutoresetMode, got {mode!r}'
-            )
+            expected = 'metadata["autoreset_mode"] to be a gymnasium.vector.AutoresetMode'
+            raise ValueError(f"{self.env} does not tell how it resets: expected its {expected}, got {mode!r}")
         self._mode = mode
-        self._rows = np.arange(self.num_envs)
-        # The open episodes, one per row; grown when one is longer.
-        self._rewards = np.zeros((self.num_envs, min(128, self._feed.max_report_steps)))
-        self._lengths = np.zeros(self.num_envs, np.int64)
         self._ended = np.zeros(self.num_envs, bool)  # environments whose next step does not count
-        # What has not been reported, one vector step per row.
-        self._new_rewards = np.zeros((self._feed.report_steps, self.num_envs))
-        self._new_counted = np.zeros((self._feed.report_steps, self.num_envs), bool)
-        self._new_terminal = np.zeros((self._feed.report_steps, self.num_envs), bool)
-        self._num_new = 0
-        self._early = self._feed.report_steps  # vector steps that are still to be reported one by one
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As the environment's."""
@@ -224,35 +235,12 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         numbers = _checked("rewards", rewards, np.float64, shape)
         terminal = _checked("terminated", terminated, bool, shape)
         over = terminal | _checked("truncated", truncated, bool, shape)
-        fits = np.abs(numbers) < LARGEST
-        counted, wrong = fits & ~self._ended, ~fits & ~self._ended
+        counts = ~self._ended
         if self._mode == AutoresetMode.NEXT_STEP:
             self._ended = over
         elif self._mode == AutoresetMode.DISABLED:
             self._ended = self._ended | over  # until they are reset
-
-        steps = self._lengths
-        self._rewards[self._rows, steps] = np.where(
-            counted, numbers, 0.0
-        )  # the next step's place if it is not
-        self._new_rewards[self._num_new] = numbers
-        self._new_counted[self._num_new] = counted
-        self._new_terminal[self._num_new] = terminal
-        self._num_new += 1
-        self._lengths = steps + counted
-        self._finish(over | (self._lengths >= self._feed.max_report_steps))
-        early, self._early = self._early > 0, max(self._early - 1, 0)
-        if self._num_new and (early or self._num_new == self._feed.report_steps):
-            self._report()
-        if self._lengths.max(initial=0) == self._rewards.shape[1]:
-            self._rewards = np.concatenate([self._rewards, np.zeros_like(self._rewards)], axis=1)
-
-        if wrong.any():
-            index = int(wrong.argmax())
-            raise ValueError(
-                f"the reward of environment {index} is {numbers[index]} at step {steps[index]} of its episode; "
-                f"expected a number below {LARGEST:g}, whose square is finite. It has been left out"
-            )
+        self._feed.step(numbers, terminal, over, counts)
         return observations, rewards, terminated, truncated, info
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
@@ -261,29 +249,9 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         mask = (arguments.get("options") or {}).get("reset_mask", np.ones(self.num_envs, bool))
         mask = _checked("reset_mask", mask, bool, (self.num_envs,))
         observations, info = self.env.reset(**arguments)
-        self._finish(mask)
+        self._feed.finish(mask)
         self._ended = self._ended & ~mask
         return observations, info
-
-    def _finish(self, which: np.ndarray) -> None:
-        """Reports all steps, and the returns of the open episodes of `which`, bool [N], which end here."""
-        lengths = np.where(which, self._lengths, 0)
-        if not lengths.any():
-            return
-        rewards = np.concatenate([self._rewards[i, : lengths[i]] for i in np.flatnonzero(lengths)])
-        last = np.zeros(len(rewards), bool)
-        last[np.cumsum(lengths[lengths > 0]) - 1] = True
-        # Cut or ended, nothing follows: a discount of 0 keeps the episodes apart.
-        self._report(ReturnMoments.from_returns(discounted_returns(*self._feed.per_head(rewards, last))))
-        self._lengths = np.where(which, 0, self._lengths)
-
-    def _report(self, returns: ReturnMoments | None = None) -> None:
-        """Reports the steps that have not been, together with `returns`."""
-        counted = self._new_counted[: self._num_new]
-        rewards, terminal = (new[: self._num_new][counted] for new in (self._new_rewards, self._new_terminal))
-        self._num_new = 0
-        moments = ReturnMoments.from_steps(*self._feed.per_head(rewards, terminal))
-        self._feed.merge(moments if returns is None else ReturnMoments.merge(moments, returns))
 
     def _check_order(self, info: dict[str, Any]) -> None:
         """Refuses rows in another order, which EnvPool tells by `env_id`: the ids of environments, one per row."""
@@ -291,22 +259,18 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         # What Gymnasium gathers from the environments themselves comes with a mask of those that have it.
         if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or "_env_id" in info:
             return
-        if np.array_equal(np.sort(ids, axis=None), self._rows) and not np.array_equal(ids, self._rows):
+        rows = np.arange(self.num_envs)
+        if np.array_equal(np.sort(ids, axis=None), rows) and not np.array_equal(ids, rows):
             raise ValueError(
                 f"rows are of environments {ids.tolist()}: CollectReturns needs row i to be the next step of "
                 f"environment i. Sort them, or wait for all {self.num_envs} in their order"
             )
 
 
-def _is_count(steps: Any) -> bool:
-    return isinstance(steps, int | np.integer) and not isinstance(steps, bool) and bool(steps >= 1)
-
-
 def _checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """The values as they are to be counted; one of another shape NumPy would spread over environments.
+    """The values as they are to be counted, of this shape: NumPy would spread others over environments.
 
-    Raises:
-      ValueError: values that are no numbers, or of another shape; those of one environment may be any that hold one.
+    Values of one environment may be any that hold one. Raises ValueError for what does not fit.
     """
     try:
         given = real_numbers(name, values)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dis
-
 
 class EnvironmentFault(RuntimeError):
     """An environment did what it must not; the message names it, which copy, and what it did."""
@@ -13,36 +11,29 @@ class Unsuitable(ValueError):
     """An environment whose spaces cannot be dealt with; the message says which can."""
 
 
-def let_interrupts_through(error: BaseException) -> None:
-    """Raises a Ctrl-C again, unless it is no person's: other people's code has raised it itself."""
-    if not isinstance(error, KeyboardInterrupt):
-        return
-    place = error.__traceback__
-    while place and place.tb_next:
-        place = place.tb_next
-    frame = place and place.tb_frame
-    # A signal's comes between instructions, at any but this one.
-    raised = place and frame and frame.f_code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-    if not raised or (frame and frame.f_globals.get("__name__", "").startswith("agents.")):
-        raise error
+def shown(text: str, width: int = 80) -> str:
+    """A text that a terminal can show, shortened in its middle."""
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return text if len(text) <= width else f"{text[: width // 2]} ... {text[-width // 4 :]}"
+
+
+def written(value: object) -> str:
+    """Any value as Python writes it, in one line."""
+    try:
+        return shown(" ".join(repr(value)[:10_000].split()))
+    except (Exception, SystemExit):
+        return f"a {type(value).__name__} that cannot be shown"
 
 
 def told(value: object) -> str:
-    """Any value in at most 60 characters, and its type."""
-    try:
-        words = " ".join(repr(value)[:10_000].split())
-    except (Exception, SystemExit):
-        words = "what cannot be shown"
-    words = words.encode(errors="backslashreplace").decode()
-    return f"{words if len(words) <= 60 else words[:57] + '...'}, of type {type(value).__name__}"
+    """Any value, and its type."""
+    return f"{written(value)}, of type {type(value).__name__}"
 
 
 def described(error: BaseException) -> str:
-    """An exception of somebody else's class in one line of 300 characters at most, whatever its own words do."""
+    """An exception of somebody else's class in one line, whatever its own words do."""
     try:
         words = " ".join(str(error)[:10_000].split())
     except BaseException:
         words = "its message cannot be shown"
-    words = words.encode(errors="backslashreplace").decode()
-    words = words if len(words) <= 300 else f"{words[:200]} ... {words[-80:]}"
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+    return f"{type(error).__name__}: {shown(words, 300)}" if words else type(error).__name__

@@ -62,9 +62,9 @@ class ReturnMoments:
                 continue
             values = real_numbers(field.name, given)
             if values.ndim != 1 or values.shape != np.shape(self.count):
+                counts = f"{np.shape(self.count)} for count"
                 raise ValueError(
-                    f"{field.name} must be [H], one number per head, as count is; got {values.shape}, and "
-                    f"{np.shape(self.count)} for count"
+                    f"{field.name} must be [H], one number per head; got {values.shape}, and {counts}"
                 )
             values = values.astype(np.float64)
             wrong = ~np.isfinite(values) | ((values < 0.0) if field.name in _NOT_NEGATIVE else False)
@@ -102,12 +102,10 @@ class ReturnMoments:
 
         Args:
           rewards: [T] or [T, H].
-          discounts: of the same shape: gamma inside the episode, 0 on a terminal last step. An episode that
-            was cut off keeps gamma there, and its returns are those up to the cut.
+          discounts: of the same shape: gamma inside the episode, 0 on a terminal last step, gamma where it was cut.
 
         Raises:
-          ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or
-            infinite.
+          ValueError: shapes that differ or are neither [T] nor [T, H]; a value that is NaN or infinite.
         """
         steps = cls.from_steps(rewards, discounts)
         return cls.merge(steps, cls.from_returns(discounted_returns(rewards, discounts)))
@@ -136,10 +134,7 @@ class ReturnMoments:
           ValueError: different numbers of heads.
         """
         if a.num_heads != b.num_heads:
-            raise ValueError(
-                f"only moments of equally many heads merge; got {a.num_heads} and {b.num_heads}. "
-                "Pass [T, H] arrays with the same H everywhere"
-            )
+            raise ValueError(f"only moments of equally many heads merge; got {a.num_heads} and {b.num_heads}")
         count, return_count = a.count + b.count, a.return_count + b.return_count
         steps, returns = b.count / _at_least_one(count), b.return_count / _at_least_one(return_count)
         between = a.count * steps

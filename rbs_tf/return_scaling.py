@@ -24,6 +24,11 @@ from rbs_tf.scale import (
 
 _KERAS_2 = not hasattr(tf.keras, "ops")
 
+_FEED = (
+    "update_state(rewards, discounts) as steps happen and update_returns(returns) at an episode's end, or "
+    "merge_state(moments)"
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -31,8 +36,7 @@ log = logging.getLogger(__name__)
 class ReturnScaling(tf.keras.layers.Layer):
     """Divides TD errors by max(sigma, sigma_v, batch_sigma), sigma^2 = V[R] + V[gamma] E[G^2], per head.
 
-    The statistics cover everything that was ever fed in. Feed rewards and discounts as steps happen and
-    returns when their episode has ended, all of it before the TD errors that they cause:
+    The statistics cover everything that was ever fed in, all of it before the TD errors that it causes:
 
         scaling = ReturnScaling(num_heads=10)
         scaling.update_state(rewards, discounts)     # [T, 10]: as steps happen
@@ -40,18 +44,17 @@ class ReturnScaling(tf.keras.layers.Layer):
         loss = 0.5 * tf.square(scaling(td_errors))   # [B, 10]
 
     Statistics stay float64 under every dtype policy. Scaled errors come out in the dtype of the errors, but
-    at least in float32: half precision spans fewer orders of magnitude than errors do. `call` reads the
-    variables anew each time, inside `tf.function`, Keras models and SavedModels as well.
+    at least in float32: half precision spans fewer orders of magnitude than errors do. Every call reads the
+    current variables, inside `tf.function`, Keras models and SavedModels as well.
 
     Before any step has been fed in, errors are divided by `sigma_v` alone, and by default come out a hundred times as
-    large. A layer that is called like that, without a `batch_sigma`, says so once in the log: in its first eager call,
-    or while a `tf.function` is traced around it, which leaves nothing in the graph. A layer that scales errors says
-    once, after 1,000 steps, which heads' sigma is below the floor, and which floor fits them: there, or when it is fed
-    eagerly. It says neither under `tf.distribute`.
+    large. The layer says so once in the log, when it is called eagerly or traced without a `batch_sigma`; and once,
+    after 1,000 steps, which heads' sigma is below the floor, and which floor fits them. It says neither under
+    `tf.distribute`.
 
     Under `tf.distribute`, what the replicas feed in within `strategy.run` is added up, and all hold the same
-    statistics; create the layer under `strategy.scope()`. Updates may stand inside `tf.function`, but under
-    MirroredStrategy not inside `tf.cond`: replicas meet there, as for any variable.
+    statistics; create the layer under `strategy.scope()`. Under MirroredStrategy updates must not stand inside
+    `tf.cond`: replicas meet there, as for any variable.
 
     Args:
       num_heads: H, the value functions with statistics of their own.
@@ -61,8 +64,8 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     Attributes:
       sigma_v: float64 [H] variable, saved with the weights.
-      statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`. One variable, so that no
-        reader and no checkpoint ever meets half an update.
+      statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`: one, so that nobody reads half an
+        update.
 
     Raises:
       ValueError: num_heads below 1 or no whole number, a sigma_v that is not positive, leaves float32 or has another
@@ -119,10 +122,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         self._add(ReturnMoments(*_step_fields(**columns, keep=keep), *[nothing] * 3), **columns)
 
     def update_returns(self, returns: Any, mask: Any = None) -> None:
-        """Takes in the returns of steps that `update_state` has seen before; [..., H] and [...] as there.
-
-        Raises what `update_state` raises.
-        """
+        """Takes in the returns of steps that `update_state` has seen before; shapes and errors as there."""
         columns, keep = self._masked(mask, returns=returns)
         nothing = tf.zeros(self.num_heads, tf.float64)
         self._add(ReturnMoments(*[nothing] * 5, *_return_fields(**columns, keep=keep)), **columns)
@@ -134,11 +134,8 @@ class ReturnScaling(tf.keras.layers.Layer):
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
         self._fed_or_warned = True
-        if (
-            tf.executing_eagerly()
-            and not tf.distribute.has_strategy()
-            and not any(map(tf.is_tensor, moments))
-        ):
+        eager = tf.executing_eagerly() and not tf.distribute.has_strategy()
+        if eager and not any(map(tf.is_tensor, moments)):
             # One operation instead of sixty: what a learner does before its updates.
             merged = ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments)
             self.statistics.assign(merged.to_array())
@@ -175,9 +172,8 @@ class ReturnScaling(tf.keras.layers.Layer):
 
         Args:
           td_errors: [..., H]; without the last axis, too, when there is one head.
-          batch_sigma: [H], the function `batch_sigma` of the batch that the errors come from; keeps the first
-            large rewards harmless, and damps batches whose rewards vary more than the stream's. No gradient flows
-            into it.
+          batch_sigma: [H], the function `batch_sigma` of the batch that the errors come from; it keeps the first large
+            rewards harmless. No gradient flows into it.
 
         Returns:
           The shape of `td_errors`; float64 for float64 errors, float32 for all others.
@@ -193,10 +189,9 @@ class ReturnScaling(tf.keras.layers.Layer):
             self._warn_if_empty()
             self._judge()
         else:
-            batch_sigma = tf.cast(tf.stop_gradient(batch_sigma), tf.float64)
-            scale = tf.maximum(
-                scale, tf.reshape(batch_sigma, [self.num_heads])
-            )  # of any other size it would spread
+            # Of any other size than [H] it would spread.
+            own = tf.reshape(tf.cast(tf.stop_gradient(batch_sigma), tf.float64), [self.num_heads])
+            scale = tf.maximum(scale, own)
         if self.num_heads == 1:
             scale = tf.reshape(scale, [])
         else:
@@ -210,11 +205,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         self._fed_or_warned = True
         moments, floor = readable
         if not moments.count.any():
-            feed = (
-                "update_state(rewards, discounts) as steps happen and update_returns(returns) at an episode's end, or "
-                "merge_state(moments)"
-            )
-            log.warning("%s", words_if_empty(f"ReturnScaling '{self.name}'", floor, feed))
+            log.warning("%s", words_if_empty(f"ReturnScaling '{self.name}'", floor, _FEED))
 
     @tf.autograph.experimental.do_not_convert
     def _judge(self) -> None:
@@ -226,11 +217,7 @@ class ReturnScaling(tf.keras.layers.Layer):
             log.warning("%s", words)
 
     def _readable(self) -> tuple[ReturnMoments, np.ndarray] | None:
-        """The statistics and sigma_v in NumPy; None where they cannot be read.
-
-        A check within a graph would call Python from there, which XLA and SavedModels cannot. A graph is traced when it
-        first runs, and what is fed in within it is known by then.
-        """
+        """The statistics and sigma_v in NumPy, also while a graph is traced; None where they cannot be read."""
         # Keras calls layers in a scratch graph when it builds a model, which may be long before any data.
         building = not tf.executing_eagerly() and "scratch_graph" in tf.compat.v1.get_default_graph().name
         if building or tf.distribute.has_strategy():
@@ -248,19 +235,6 @@ class ReturnScaling(tf.keras.layers.Layer):
         """The arguments of the constructor; the variables travel with the weights."""
         own = {"num_heads": self.num_heads, "sigma_v": self._initial_sigma_v.tolist()}
         return super().get_config() | own
-
-    def load_own_variables(self, store: Any) -> None:
-        """Of Keras: takes the variables from a file.
-
-        Raises:
-          ValueError: statistics of another number of heads.
-        """
-        if "0" in store and (saved := store["0"].shape[-1]) != self.num_heads:
-            raise ValueError(
-                f"the file holds statistics of {saved} heads, and ReturnScaling '{self.name}' has {self.num_heads}: "
-                f"statistics of other heads cannot go on. Build it with num_heads={saved}"
-            )
-        super().load_own_variables(store)
 
     def _add(self, moments: ReturnMoments, **columns: tf.Tensor) -> None:
         """Merges the moments of the columns, unless these hold what cannot be counted."""
@@ -283,7 +257,8 @@ class ReturnScaling(tf.keras.layers.Layer):
         unmasked("mask", mask)
         keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else tf.cast(mask, tf.bool)
         shapes = {name: values.shape[:-1] for name, values in columns.items()} | {"mask": keep.shape}
-        if not all(_same_steps(a, b) for a, b in itertools.pairwise(shapes.values())):
+        steps = map(_without_trailing_ones, shapes.values())
+        if not all(a.is_compatible_with(b) for a, b in itertools.pairwise(steps)):
             found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise ValueError(f"{' and '.join(shapes)} must agree in all axes before the heads'; got {found}")
         keep = tf.reshape(keep, tf.shape(some)[:-1])
@@ -310,10 +285,9 @@ class ReturnScaling(tf.keras.layers.Layer):
 def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
     """sigma of a sampled batch alone (section 3.2), to be handed to `ReturnScaling` with the batch's errors.
 
-    sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under
-    `tf.distribute`. Returns are cut where a sequence ends and at padding, without bootstrapping, so for long horizons
-    this is smaller than the all-time sigma. It exceeds it when rewards arrive that are larger than any before and, for
-    short horizons, by a few percent in most batches that are drawn by priority.
+    sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under `tf.distribute`. Returns
+    are cut where a sequence ends and at padding, so for long horizons this is smaller than the all-time sigma. It
+    exceeds it when rewards are larger than any before and, for short horizons, by a few percent in most batches.
 
     Args:
       rewards: [T, B, H], every reward that enters a target.
@@ -325,8 +299,7 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
 
     Raises:
       ValueError: shapes that do not fit.
-      tf.errors.InvalidArgumentError: a real step's reward or discount that is NaN or infinite; only when it is called
-        eagerly, for a graph the check would cost more than the rest.
+      tf.errors.InvalidArgumentError: a real step's reward or discount that is NaN or infinite; only eagerly.
     """
     for name, values in {"rewards": rewards, "discounts": discounts, "mask": mask}.items():
         unmasked(name, values)
@@ -355,8 +328,7 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
 def _returns(rewards: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
     """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end; all [T, ...].
 
-    By doubling, each step of which joins stretches of `rows` rows to stretches of twice as many: log2(T) operations on
-    whole tensors, where a loop over time would be most of what scaling costs.
+    By doubling, each step of which joins stretches of `rows` rows to stretches of twice as many.
     """
     sums, products, rows = rewards, discounts, 1
     while rows < (rewards.shape[0] or 2**30):
@@ -403,12 +375,8 @@ def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, list(sums))
 
 
-def _same_steps(a: tf.TensorShape, b: tf.TensorShape) -> bool:
-    """Says whether shapes without heads fit; trailing ones do not count, they may be the single head."""
-    return _without_trailing_ones(a).is_compatible_with(_without_trailing_ones(b))
-
-
 def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
+    """A shape of steps; trailing ones may be the single head."""
     while shape.rank and shape[-1] == 1:
         shape = shape[:-1]
     return shape

@@ -53,10 +53,7 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
 def unmasked(name: str, values: Any) -> None:
     """Raises ValueError for one of NumPy's masked arrays: what is read of it has no mask."""
     if np.ma.isMaskedArray(values):
-        raise ValueError(
-            f"{name} is a masked array, whose mask would be lost: leave out what does not count, or give its data as "
-            f"{name} and ~mask as the mask, where one is taken"
-        )
+        raise ValueError(f"{name} is a masked array, whose mask would be lost: leave out what does not count")
 
 
 def real_numbers(name: str, values: ArrayLike) -> np.ndarray:

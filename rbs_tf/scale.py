@@ -29,8 +29,7 @@ class Scale:
         loss = (0.5 * ((targets - values) / torch.from_numpy(scale())) ** 2).mean()
 
     Keep it on the host and hand the loss what it returns, as an argument: a jitted function keeps a number that it
-    closes over. Like the layer, it says once in the log when it is asked before any step has been merged, and which
-    heads' sigma is below the floor after 1,000 steps.
+    closes over. It logs what the layer logs.
 
     Args:
       num_heads: H, the value functions with statistics of their own.
@@ -40,8 +39,7 @@ class Scale:
       moments: the `ReturnMoments` of everything so far.
 
     Raises:
-      ValueError: num_heads below 1 or no whole number, a sigma_v that is not positive, leaves float32 or has another
-        shape.
+      ValueError: what the layer refuses.
     """
 
     def __init__(self, num_heads: int = 1, sigma_v: ArrayLike = PAPERS_FLOOR):
@@ -105,15 +103,12 @@ class Scale:
           ValueError: a state of another number of heads, or one that is not whole; nothing has changed then.
         """
         if missing := {"moments", "sigma_v"} - {*state}:
-            raise ValueError(
-                f"state must be what Scale.state_dict returns; it lacks {', '.join(sorted(missing))}"
-            )
+            lacks = ", ".join(sorted(missing))
+            raise ValueError(f"state must be what Scale.state_dict returns; it lacks {lacks}")
         moments = ReturnMoments.from_array(np.asarray(state["moments"]))
         if moments.num_heads != self.num_heads:
-            raise ValueError(
-                f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}: statistics of other heads "
-                f"cannot go on. Load it into Scale(num_heads={moments.num_heads})"
-            )
+            words = f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}"
+            raise ValueError(f"{words}: load it into Scale(num_heads={moments.num_heads})")
         self.sigma_v = np.asarray(state["sigma_v"])
         self.moments = moments
 
@@ -175,11 +170,8 @@ def words_if_below_floor(name: str, moments: ReturnMoments, sigma_v: np.ndarray)
         return ""
     floors = np.where(below & (first_errors > 0), np.maximum(first_errors, _FLOAT32.tiny), sigma_v)
     factors = 1.0 / np.maximum(moments.sigma, sigma_v)
-    unknown = (
-        ""
-        if first_errors[below].all()
-        else "; of heads without any reward, the spread of a new network's values"
-    )
+    unknown = "; of heads without any reward, the spread of a new network's values"
+    unknown = "" if first_errors[below].all() else unknown
     return (
         f"{name}: after {moments.count.min():.0f} steps sigma is below its floor sigma_v for head "
         f"{', '.join(map(str, np.flatnonzero(below)))}: errors are multiplied by {_numbers(factors)}, head by head. "

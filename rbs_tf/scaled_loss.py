@@ -35,12 +35,11 @@ class ScaledLoss(tf.Module):
         agent = DqnAgent(..., gamma=0.99, td_errors_loss_fn=scaled_loss)
         driver = DynamicStepDriver(..., observers=[replay_buffer.add_batch, scaled_loss.observe])
 
-    The agent holds it, so that `tf.train.Checkpoint(agent=agent)` and TF-Agents' `Checkpointer` save the statistics
-    with the agent. Both calls work eagerly and inside `tf.function`. Under `tf.distribute`, create it and the agent
-    under `strategy.scope()`.
+    The agent holds it, so that its checkpoints hold the statistics. Both calls work eagerly and inside `tf.function`.
+    Under `tf.distribute`, create it and the agent under `strategy.scope()`.
 
-    Rewards and discounts count from the step on at which they are observed, returns once their episode has ended. Until
-    one has, sigma lacks its second term: errors are divided by max(std(R), sigma_v).
+    Rewards and discounts count at once, returns when their episode has ended. Until one has, errors are divided by
+    max(std(R), sigma_v).
 
     Args:
       gamma: the agent's discount per step (`gamma` of the agents, `discount_factor` of PPO).
@@ -50,7 +49,6 @@ class ScaledLoss(tf.Module):
       sigma_v: floor of the scale, see `ReturnScaling`.
       reward_scale_factor: the agent's.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
-      check: False leaves out the error of a loss without any observed step, as XLA does by itself.
 
     Attributes:
       scaling: the `ReturnScaling` layer, of one head.
@@ -67,10 +65,8 @@ class ScaledLoss(tf.Module):
         sigma_v: float = 1e-2,
         reward_scale_factor: float = 1.0,
         max_report_steps: int = LONGEST_EPISODE,
-        check: bool = True,
-        name: str = "scaled_loss",
     ):
-        super().__init__(name=name)
+        super().__init__(name="scaled_loss")
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be within [0, 1], got {gamma}. Give the agent's discount per step")
         if not np.isfinite(reward_scale_factor):
@@ -79,11 +75,10 @@ class ScaledLoss(tf.Module):
             raise ValueError(f"max_report_steps must be at least 1, got {max_report_steps}")
         self._gamma, self._reward_scale_factor = gamma, reward_scale_factor
         self._loss_fn = loss_fn or (lambda errors, zeros: 0.5 * tf.math.squared_difference(errors, zeros))
-        self._max_report_steps, self._check = max_report_steps, check
+        self._max_report_steps = max_report_steps
         self.scaling = ReturnScaling(sigma_v=sigma_v)
         self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
-        # Of each environment's open episode, see `extend_returns`. How many there are, the first step tells; a
-        # checkpoint may hold more or fewer.
+        # Of each environment's open episode, see `extend_returns`; a checkpoint may hold more or fewer.
         self._num_envs: int | None = None
         self._open = tf.Variable(
             tf.zeros([6, 0], tf.float64),
@@ -115,10 +110,7 @@ class ScaledLoss(tf.Module):
           loss: any shape: what `value_estimation_loss` of TF-Agents' PPO and REINFORCE returns.
 
         Returns:
-          The shape of `loss`; float64 for a float64 loss, float32 for all others.
-
-        Raises:
-          tf.errors.InvalidArgumentError: no step has been observed yet.
+          The shape of `loss`; float64 for a float64 loss, float32 for all others. Raises as the call does.
         """
         with tf.control_dependencies(self._checked()):
             # Once for each power. The square of a small scale is 0 in float32.
@@ -147,13 +139,9 @@ class ScaledLoss(tf.Module):
             )
         if (num_envs := shape.num_elements()) is not None:
             if self._num_envs not in (None, num_envs):
-                raise tf.errors.InvalidArgumentError(
-                    None,
-                    None,
-                    f"ScaledLoss.observe: the number of environments has changed from {self._num_envs} to {num_envs}; "
-                    "give each set of environments a ScaledLoss of its own, or merge their statistics with "
-                    "scaling.merge_state",
-                )
+                words = f"the number of environments has changed from {self._num_envs} to {num_envs}"
+                words = f"ScaledLoss.observe: {words}; give each set of environments a ScaledLoss of its own"
+                raise tf.errors.InvalidArgumentError(None, None, words)
             self._num_envs = num_envs
         # Stacked, they cannot differ in what is known only when a graph runs.
         self._observe(tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in tensors.values()]), [4, -1]))
@@ -189,8 +177,6 @@ class ScaledLoss(tf.Module):
 
     def _checked(self) -> list[tf.Operation]:
         """Raises, in a graph when it runs, unless a step has been observed."""
-        if not self._check:
-            return []
         observed = self.scaling.moments.count[0] > 0
         if not tf.executing_eagerly():
             return [tf.debugging.Assert(observed, [_NO_STEP])]

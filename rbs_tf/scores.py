@@ -52,9 +52,9 @@ def human_normalised_score(game: str, score: float | np.ndarray) -> float | np.n
     """
     if not has_score(game):
         nearest = difflib.get_close_matches(str(game).lower(), GAMES, n=3, cutoff=0.4)
+        perhaps = f", perhaps {' or '.join(map(repr, nearest))}" if nearest else ""
         raise ValueError(
-            f"no reference scores for {game!r}; expected one of the 57 Atari games of rbs_tf.scores.GAMES"
-            + (f", perhaps {' or '.join(map(repr, nearest))}" if nearest else "")
+            f"no scores for {game!r}; expected one of the 57 games of rbs_tf.scores.GAMES{perhaps}"
         )
     random, human = _SCORES[game]
     return (np.asarray(score, np.float64) - random) / (human - random)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
+import copy
 import dataclasses
 import functools
 import inspect
@@ -21,6 +22,8 @@ import types
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
+
+from rbs_tf.errors import written
 
 Decorated = TypeVar("Decorated", bound=Callable)
 
@@ -129,6 +132,24 @@ def _settings_of(function: Callable) -> dict[str, Declared]:
     return found
 
 
+def in_force(name: str) -> Any:
+    """The value of a parameter, or its default, by the name that a configuration gives it, as "train.seed"."""
+    import gin
+
+    try:
+        return copy.deepcopy(gin.query_parameter(name))  # a copy, because it evaluates macros
+    except ValueError:
+        return default_of(name)
+
+
+def default_of(name: str) -> Any:
+    """The default of a parameter, by the name that a configuration gives it."""
+    import gin
+
+    configurable, _, parameter = name.rpartition(".")
+    return inspect.signature(gin.get_configurable(configurable)).parameters[parameter].default
+
+
 def _checking(function: Callable, known_as: str) -> Callable:
     signature = inspect.signature(function)
 
@@ -144,23 +165,23 @@ def _checking(function: Callable, known_as: str) -> Callable:
     return checked
 
 
-def is_factory(value: Any) -> bool:
-    """Says whether something can be called, and is none of gin's own, as `gin.macro`."""
-    return callable(value) and getattr(value, "__module__", "") != "gin.config"
+def makes(kind: type) -> Callable[[Any], bool]:
+    """For `Setting.fits`: what can be called to make one; a class has to be of this kind, nothing is gin's own."""
+
+    def fits(value: Any) -> bool:
+        is_factory = callable(value) and getattr(value, "__module__", "") != "gin.config"
+        return issubclass(value, kind) if isinstance(value, type) else is_factory
+
+    return fits
 
 
 def refusal(name: str, value: Any, declared: Declared) -> str:
     """A sentence that says what is wrong with a value, what is expected, and what to write."""
-    try:
-        shown = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else repr(value)
-    except (ValueError, RecursionError):  # a whole number of thousands of digits, or what lies thousands deep
-        shown = f"a value of type {type(value).__name__} that is too large to show"
-    shown = shown.encode(errors="backslashreplace").decode()
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    given = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else written(value)
     finite = isinstance(value, numbers.Real) and value == value and abs(value) != math.inf
     too_far = finite and not _held(value, declared.setting)
     held = ", of a size that float32 and int64 hold" if too_far else ""
-    return f"{name} = {shown}: expected {declared.expected}{held}. Write for example: {name} = {declared.example}"
+    return f"{name} = {given}: expected {declared.expected}{held}. Write for example: {name} = {declared.example}"
 
 
 def _words(hint: Any, setting: Setting) -> str:

@@ -86,7 +86,7 @@ def test_every_training_command_parses():
         for name in own:  # a file that the page tells how to write
             assert f"`{name}`" in page.read_text()
             arguments[arguments.index(f"--config={name}")] = f"--config={CONFIGS[0]}"
-        options = command_line._options(arguments, command_line.CONFIGS)
+        options = command_line.parsed(arguments)
         if options.env and ":" not in options.env and not options.env.endswith(("-v0", "-v1")):
             assert options.env in names.ATARI_GAMES | set(names.MINATAR_GAMES)
         for binding in options.gin_bindings:

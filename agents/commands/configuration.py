@@ -17,9 +17,10 @@ from typing import Any
 import gin
 
 from agents.commands.flags import nearest
-from agents.errors import UsageError, local_path, shown
+from agents.errors import UsageError, local_path
 from agents.storage.run_folder import REPOSITORY
-from rbs_tf.errors import described
+from rbs_tf.errors import described, shown
+from rbs_tf.settings import default_of, in_force
 
 # Old names go on working; gin leaves out modules where it can.
 _RENAMED = {
@@ -103,8 +104,7 @@ def of_its_own() -> Iterator[None]:
 def search_included_files_in(folder: Path) -> None:
     """Makes gin look for included files in `folder`, then in the current directory, and nowhere else.
 
-    What `gin.add_config_file_search_path` adds comes last, after Python packages, and a folder that holds no
-    `__init__.py` makes gin fail there.
+    What `gin.add_config_file_search_path` adds comes after Python packages, where gin may fail.
     """
     gin.config._LOCATION_PREFIXES[:] = [str(folder), ""]
     gin.config._FILE_READERS[:] = [(_opened, lambda path: os.path.isfile(local_path(path)))]
@@ -151,8 +151,7 @@ def scalings(configs: Path) -> dict[str, str]:
     """What `--scaling` may name -> the gin statement that chooses it.
 
     Each scaling goes by its name in gin, `return` for `return_based`; variants with settings are files in the folder
-    `scaling` of `configs`. The names are read from the sources: importing them takes TensorFlow, for which neither a
-    misspelt name nor `--help` shall wait.
+    `scaling` of `configs`. Names are read from the sources: importing these takes TensorFlow.
     """
     sources = "".join(path.read_text() for path in (REPOSITORY / "rbs_tf" / "scalings").glob("*.py"))
     registered = re.findall(r'^@configurable\("(\w+)", module="scalings"\)', sources, re.M)
@@ -162,14 +161,10 @@ def scalings(configs: Path) -> dict[str, str]:
 
 
 def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
-    """A scaling's name and the gin statement that chooses it.
-
-    Args:
-      name: one of `known`, or a gin file.
-      known: what `scalings` returns.
+    """A scaling's name and the gin statement that chooses it; `known` is what `scalings` returns.
 
     Raises:
-      UsageError: there is no such scaling.
+      UsageError: there is no such scaling, nor a gin file of this name.
     """
     path = Path(name)
     if path.suffix == ".gin" and path.is_file():
@@ -186,8 +181,7 @@ def bound_scaling() -> str | None:
         while macro := re.fullmatch(r"%([\w./]+)", str(reference)):
             reference = gin.query_parameter(f"{macro[1]}/gin.macro.value")
     except ValueError:
-        default = parameters_of("train")["scaling"].default
-        reference = next((name for name, configurable in ours() if configurable is default), "")
+        reference = next((name for name, each in ours() if each is default_of("train.scaling")), "")
     words = re.findall(r"\w+", str(reference))
     return _short(words[-1]) if words else None
 
@@ -209,7 +203,8 @@ def explained(message: str) -> str:
     if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
         return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
     if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
-        return f"{message}\n{nearest(match[2], parameters_of(match[1]))}"
+        known = inspect.signature(gin.get_configurable(match[1])).parameters
+        return f"{message}\n{nearest(match[2], known)}"
     if match := re.search(r"No configurable matching (?:reference )?'@?([\w.]+)", message):
         registry = gin.config._REGISTRY  # gin has no public list of its configurables
         # TF-Agents registers a hundred of its own, none of which is ever in use.
@@ -224,33 +219,16 @@ def explained(message: str) -> str:
 
 def training_parameter(name: str) -> Any:
     """Returns the value of `train.<name>`, or its default."""
-    value = parameter(f"train.{name}")
+    value = in_force(f"train.{name}")
     if value is gin.REQUIRED:
         raise UsageError(f"The configuration does not say train.{name}. Add --{name}=... to the command.")
     return value
 
 
-def parameter(name: str) -> Any:
-    """Returns the value of a parameter, or its default."""
-    try:
-        return copy.deepcopy(gin.query_parameter(name))  # a copy, because it evaluates macros
-    except ValueError:
-        configurable, _, own = name.rpartition(".")
-        return parameters_of(configurable)[own].default
-
-
-class _Unusable:
-    def __init__(self, value: Any):
-        self._text = repr(value)
-
-    def __repr__(self) -> str:
-        return self._text
-
-
 def bound() -> Iterator[tuple[str, Any]]:
     """Yields every parameter of this program that is bound, as people write it, with its value, macros evaluated.
 
-    A reference that cannot be called comes as something that only its `repr` says something of.
+    A reference whose call fails comes as it is.
 
     Raises:
       UsageError: a macro without a value.
@@ -265,7 +243,6 @@ def bound() -> Iterator[tuple[str, Any]]:
             except (Exception, SystemExit) as error:  # of a constructor that a reference with () calls
                 if (words := explained(str(error))) != str(error):
                     raise UsageError(words) from error
-                value = _Unusable(value)
             yield name, value
 
 
@@ -282,7 +259,3 @@ def as_written(selector: str) -> str:
 
 def _is_ours(configurable: Any) -> bool:
     return configurable.wrapped.__module__.partition(".")[0] in ("agents", "networks", "rbs_tf")
-
-
-def parameters_of(configurable: str) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(gin.get_configurable(configurable)).parameters

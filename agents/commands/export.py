@@ -38,7 +38,7 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
     forgotten. values are each head's highest, see `Agent.reward_values`.
 
     Args:
-      agent: what is written; its weights are copied.
+      agent: its weights are copied.
       out_dir: a folder that does not exist yet.
     """
     import tensorflow as tf
@@ -82,25 +82,19 @@ def _module(agent: Agent) -> tf.Module:
         hidden, cell = (tf.zeros((batch_size, size)) for size in units)
         return {"hidden": hidden, "cell": cell, "previous_action": tf.fill((batch_size,), -1)}
 
-    def batched(spec: Any, name: str) -> tf.TensorSpec:
-        return tf.TensorSpec((None, *spec.shape), spec.dtype, name)
+    def column(name: str, dtype: Any = tf.float32, shape: Sequence[int] = ()) -> tf.TensorSpec:
+        return tf.TensorSpec((None, *shape), dtype, name)
 
-    signature: list[Any] = (
-        [batched(spec, "observation")]
-        if not isinstance(spec, dict)
-        else [
-            {
-                part: batched(of_part, re.sub(r"\W", "_", f"observation_{part}"))
-                for part, of_part in spec.items()
-            }
-        ]
+    def seen(spec: Any, name: str) -> tf.TensorSpec:
+        return column(re.sub(r"\W", "_", name), spec.dtype, spec.shape)
+
+    parts = spec.items() if isinstance(spec, dict) else ()
+    observation = {part: seen(each, f"observation_{part}") for part, each in parts} or seen(
+        spec, "observation"
     )
-    for name in ("reward", "discount"):
-        signature.append(tf.TensorSpec((None,), tf.float32, name))
-    signature.append(tf.TensorSpec((None,), tf.int32, "step_type"))
-    for name, size in zip(("hidden", "cell"), units, strict=True):
-        signature.append(tf.TensorSpec((None, size), tf.float32, name))
-    signature.append(tf.TensorSpec((None,), tf.int32, "previous_action"))
+    signature = [observation, column("reward"), column("discount"), column("step_type", tf.int32)]
+    signature += [column("hidden", shape=units[:1]), column("cell", shape=units[1:])]
+    signature += [column("previous_action", tf.int32)]
     module = tf.Module()
     module.act = tf.function(act, input_signature=signature, autograph=False)
     batch_size = [tf.TensorSpec((), tf.int32, "batch_size")]
@@ -112,6 +106,7 @@ def _module(agent: Agent) -> tf.Module:
 def _description(agent: Agent) -> dict[str, Any]:
     import gin
     import numpy as np
+    import tensorflow as tf
 
     from rbs_tf import environments
 
@@ -124,13 +119,10 @@ def _description(agent: Agent) -> dict[str, Any]:
     def described(spec: Any) -> dict[str, Any]:
         return {"shape": list(spec.shape), "dtype": np.dtype(spec.dtype).name}
 
-    parts = (
-        {name: described(part) for name, part in spec.items()} if isinstance(spec, dict) else described(spec)
-    )
     return {
         "environment": agent.name,
         "environment_settings": settings,
-        "observation": parts,
+        "observation": tf.nest.map_structure(described, spec),
         "num_actions": agent.num_actions,
         "heads": list(heads.names),
         "acting_head": heads.names[agent.head],
@@ -146,10 +138,8 @@ def main(argv: Sequence[str]) -> int:
     Raises:
       UsageError: it cannot be done.
     """
-    parser = Parser(
-        prog="python -m agents export",
-        description="Writes what a run has learned as a SavedModel: it acts greedily and needs only TensorFlow.",
-    )
+    what = "Writes what a run has learned as a SavedModel: it acts greedily and needs only TensorFlow."
+    parser = Parser(prog="python -m agents export", description=what)
     add_arguments(parser)
     parser.add_argument("out_dir", type=local_path, metavar="OUT_DIR", help="folder to make")
     options = parser.parse_args(argv)

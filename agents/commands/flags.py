@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agents.errors import UsageError, shown
+from agents.errors import UsageError
+from rbs_tf.errors import shown
 
 LARGEST = 2**63 - 1  # of whole numbers: what TensorFlow and NumPy count with
 

@@ -18,18 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say which policy; they are the same whatever is done with it."""
     add = parser.add_argument
     add("run_dir", type=local_path, metavar="RUN_DIR", nargs="?", help="folder of a run of train.py")
-    parser.add_argument(
-        "--pretrained", metavar="NAME", help="in place of RUN_DIR: weights that come with the repository"
-    )
-    parser.add_argument(
-        "--checkpoint",
-        choices=CHECKPOINTS,
-        default="best",
-        help="the weights of the best evaluation (%(default)s), or the newest checkpoint",
-    )
-    parser.add_argument(
-        "--head", metavar="NAME|INDEX", help="the head that acts (the one that the bandit rates best)"
-    )
+    add("--pretrained", metavar="NAME", help="in place of RUN_DIR: weights that come with the repository")
+    weights = "the weights of the best evaluation (%(default)s), or the newest checkpoint"
+    add("--checkpoint", choices=CHECKPOINTS, default="best", help=weights)
+    add("--head", metavar="NAME|INDEX", help="the head that acts (the one that the bandit rates best)")
 
 
 def find_folder(options: argparse.Namespace) -> Path:
@@ -39,10 +31,7 @@ def find_folder(options: argparse.Namespace) -> Path:
       UsageError: they name none, or two, or there is nothing to read in it.
     """
     if (options.run_dir is None) == (options.pretrained is None):
-        raise UsageError(
-            "Which run is it? Give either the folder of a run as RUN_DIR, or --pretrained=NAME for weights that come "
-            "with the repository."
-        )
+        raise UsageError("Which run is it? Give either the folder of a run or --pretrained=NAME.")
     folder = Path(options.run_dir) if options.pretrained is None else pretrained(options.pretrained)
     check_folder(folder, options.checkpoint)
     return folder
@@ -82,16 +71,14 @@ def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
     """Raises UsageError if there is nothing to read there."""
     folder = Path(local_path(run_dir))
     if not folder.is_dir():
-        raise UsageError(
-            f"There is no folder {folder}. Write the one that train.py has called the run folder."
-        )
+        raise UsageError(f"There is no folder {folder}. Write what train.py has called the run folder.")
     if not (folder / CONFIG).is_file():
         raise UsageError(f"{folder} is not the folder of a run: it holds no config.gin.")
     if any(folder.glob("checkpoints/*/manifest.json")):
         return
     if not (folder / BEST).is_file():
         raise UsageError(
-            f"{folder} holds no weights yet: the first evaluation or checkpoint of the run writes them."
+            f"{folder} holds no weights yet: the run's first evaluation or checkpoint writes them."
         )
     if checkpoint == "latest":
         raise UsageError(f"{folder} holds no checkpoint yet, only the weights of the best evaluation.")

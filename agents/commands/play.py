@@ -35,8 +35,7 @@ def moments(
 ) -> Iterator[Moment]:
     """Plays as the run's evaluations do and hands out every step of every episode as it happens.
 
-    Environment i of a batch of N plays episodes i + 1, i + 1 + N, and so on, whoever is done first: taking episodes as
-    they finish would favour short ones.
+    Environment i of a batch of N plays episodes i + 1, i + 1 + N, and so on: the first to finish would be short ones.
 
     Args:
       agent: what acts.
@@ -93,11 +92,8 @@ def main(argv: Sequence[str]) -> int:
     Raises:
       UsageError: it cannot be done.
     """
-    parser = Parser(
-        prog="python -m agents play",
-        description="Plays what a run has learned, as its evaluations do; the run may go on.",
-        epilog=EXAMPLES,
-    )
+    what = "Plays what a run has learned, as its evaluations do; the run may go on."
+    parser = Parser(prog="python -m agents play", description=what, epilog=EXAMPLES)
     add_arguments(parser)
     flag = parser.add_argument
     number = f"how many ({EPISODES}; {EPISODES_A_HEAD} of each head)"
@@ -106,12 +102,8 @@ def main(argv: Sequence[str]) -> int:
     cut = "steps until an episode is cut (%(default)s)"
     flag("--max_steps", type=count(1), default=LONGEST_EPISODE, metavar="N", help=cut)
     flag("--seed", type=count(0), default=0, metavar="N", help="of the environments (%(default)s)")
-    flag(
-        "--video",
-        type=local_path,
-        metavar="FILE",
-        help="film it: out.mp4 (needs the extra `video`), or out.gif",
-    )
+    film = "film it: out.mp4 (needs the extra `video`), or out.gif"
+    flag("--video", type=local_path, metavar="FILE", help=film)
     options = parser.parse_args(argv)
     if options.heads and (options.head or options.video):
         other = "--head" if options.head else "--video"
@@ -169,6 +161,7 @@ def _play(agent: Agent, environment: Environment, options: Any) -> None:
 
 def _summary(ended: Sequence[Moment], game: str | None) -> str:
     """What episodes came to, by their last moments."""
+    from agents.workers.evaluator import in_words
     from rbs_tf import scores
 
     returns = [end.episode_return for end in ended]
@@ -176,9 +169,8 @@ def _summary(ended: Sequence[Moment], game: str | None) -> str:
     words = f"mean return {mean:.6g}"
     if len(returns) > 1:
         low, high = interval(returns)
-        different = len({(end.episode_return, end.step) for end in ended})
-        repeated = "" if different == len(ended) else f", {different} different"
-        words += f", 95% interval [{low:.6g}, {high:.6g}], {len(returns)} episodes{repeated}"
+        episodes = in_words(np.array(returns), np.array([end.step for end in ended]))
+        words += f", 95% interval [{low:.6g}, {high:.6g}], {episodes}"
     if scores.has_score(game):
         words += f"; human-normalised {scores.human_normalised_score(game, mean):.3g}"
     return words

@@ -36,10 +36,6 @@ def main(command_line: Sequence[str]) -> int:
     except ImportError as error:
         raise UsageError(f'The report needs {error.name}: pip install "rbs-tf[plots]"') from error
     output = Path(options.output)
-    if output.is_dir():
-        raise UsageError(
-            f"--output={output} is a folder: give a file in it, {output / 'report.html'} for one."
-        )
     check_output("--output", output)  # before anything is computed
     csv_dir = output.with_name(output.stem + "_csv")
     check_output("--output", csv_dir / "episodes.csv")
@@ -47,22 +43,20 @@ def main(command_line: Sequence[str]) -> int:
     found, over_updates, left_out = [], [], []
     for folder in runs.find(options.folders):
         try:
-            of_updates = runs.read(folder)
-            run = runs.over_steps(of_updates) if options.x == "steps" else of_updates
+            run = runs.read(folder)
+            found.append(runs.over_steps(run) if options.x == "steps" else run)
         except Exception as error:  # whatever a damaged file leads to: the others are reported on
             why = str(error) if isinstance(error, RunFolderError) else f"{type(error).__name__}: {error}"
             left_out.append((folder, why))
             print(f"{folder}: left out, {why}")
         else:
-            found.append(run)
-            over_updates.append(of_updates)
+            over_updates.append(run)
             print(f"{folder}: {run.environment}, seed {run.seed}, {run.updates:,} updates, {run.state}")
     study = groups.make(found, options.x, left_out)
     if not study.groups:
-        raise UsageError(
-            f"No run to report on in {', '.join(options.folders)}. A run is a folder that train.py has "
-            f"made, with {runs.CONFIG} in it. {' '.join(f'{path}: {why}.' for path, why in study.left_out)}"
-        )
+        why = " ".join(f"{path}: {why}." for path, why in study.left_out)
+        what = f"A run is a folder that train.py has made, with {runs.CONFIG} in it."
+        raise UsageError(f"No run to report on in {', '.join(options.folders)}. {what} {why}")
     print(f"Groups: {', '.join(group.label for group in study.groups)}\nDrawing ...", flush=True)
     kept = {run.folder for run in study.runs()}
     beside = [run for run in over_updates if run.folder in kept]

@@ -48,16 +48,11 @@ class Range(NamedTuple):
 
     @classmethod
     def parse(cls, call: ast.Call) -> Range:
-        """Reads it as it stands in a sweep's file.
-
-        Raises:
-          RangeError: it is none.
-        """
+        """Reads it as it stands in a sweep's file. Raises RangeError if it is none."""
         kind = ast.unparse(call.func)
         if kind not in RANGES:
-            raise RangeError(
-                f"there is no {kind}(...). Expected {', '.join(RANGES)}, a value or a list of values."
-            )
+            known = ", ".join(RANGES)
+            raise RangeError(f"there is no {kind}(...). Expected {known}, a value or a list of values.")
         found = cls(kind, tuple(map(ast.literal_eval, call.args)))
         if call.keywords or not found._fits():
             raise RangeError(f"expected {RANGES[kind]}.")
@@ -95,10 +90,10 @@ def ends(ranges: Mapping[str, Range]) -> list[dict[str, Any]]:
 
 
 class Study:
-    """The trials of a search, kept in the sweep's folder.
+    """The trials of a search, kept in the sweep's folder `root`.
 
     Args:
-      root: the sweep's folder; made, if there is none.
+      root: made, if there is none.
       ranges: what is drawn, by the names of the sweep's file.
       sampler: one of SAMPLERS.
       fixed: the rest of the file; a study goes on only with the same.
@@ -114,8 +109,7 @@ class Study:
         storages = self._optuna.storages
         asked = {name: repr(value) for name, value in {**fixed, **ranges}.items()}
         try:
-            backend = storages.journal.JournalFileBackend(str(root / _STUDY))
-            storage = storages.JournalStorage(backend)
+            storage = storages.JournalStorage(storages.journal.JournalFileBackend(str(root / _STUDY)))
             self._study = self._optuna.create_study(
                 storage=storage, study_name="sweep", direction="maximize", load_if_exists=True
             )
@@ -133,11 +127,7 @@ class Study:
             )
 
     def draw(self, trials: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yields number and values of each trial that is not over: those that were begun, and then new ones.
-
-        Args:
-          trials: how many there shall be in all.
-        """
+        """Yields number and values of each of so many `trials` that is not over: those begun, and then new ones."""
         for trial in self._drawn():
             if not trial.state.is_finished():
                 yield trial.number, self._values(trial.params)
@@ -205,10 +195,8 @@ def outcome(folder: Path, what: str) -> float:
         for line in csv.DictReader(file.read_text().splitlines()):
             returns[int(line["update"])].append(float(line["return"]))
         means = [float(np.mean(returns[update])) for update in sorted(returns)]
-        return {"final_return": means[-1], "best_return": max(means), "mean_return": float(np.mean(means))}[
-            what
-        ]
+        outcomes = means[-1], max(means), float(np.mean(means))
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        raise UsageError(
-            f"{file} has no evaluation to judge the trial by ({type(error).__name__})."
-        ) from error
+        why = type(error).__name__
+        raise UsageError(f"{file} has no evaluation to judge the trial by ({why}).") from error
+    return outcomes[OUTCOMES.index(what)]

@@ -7,7 +7,7 @@
     gin_bindings = ["RecurrentQNetwork.torso = @networks.small_torso"]   # for all runs alike
 
 Each line gives a name a Python literal; nothing is executed. What has finished, the run folders say. With ranges among
-the values, see `agents.commands.search`, each trial runs the whole grid, and its value is the mean over it.
+the values (`agents.commands.search`) each trial runs the whole grid, and its value is the mean over it.
 """
 
 from __future__ import annotations
@@ -60,15 +60,10 @@ class Sweep(NamedTuple):
     def runs(
         self, root_dir: Path, trial: str = "", drawn: Mapping[str, Any] | None = None
     ) -> dict[Path, list[str]]:
-        """The arguments of train.py by run folder: of the grid, or of one trial of a search.
-
-        Args:
-          root_dir: parent of the folders.
-          trial: its name, a part of its folders' names.
-          drawn: what it has drawn.
+        """The arguments of train.py by run folder below `root_dir`: of the grid, or of a trial and what it has `drawn`.
 
         Raises:
-          UsageError: two runs are the same, or there is none.
+          UsageError: two runs are the same, there is none, or there are too many.
         """
         axes = self.axes | {name: [value] for name, value in (drawn or {}).items()}
         if (number := math.prod(map(len, axes.values()))) > MOST_RUNS:
@@ -177,7 +172,7 @@ def run(
       file: the sweep's.
       root_dir: parent of the runs' folders; None: runs/ and the file's name.
       cluster: address of a Ray cluster that runs as many at a time as it has room for; None: one at a time, here.
-      check: looks at all commands and their folders before anything starts, see `commands.train.check_configuration`.
+      check: `commands.train.check_configuration`, for all commands before anything starts.
       train: the command that trains.
       flags: of every run, beside those of the file.
 
@@ -208,12 +203,12 @@ def run(
         ended = processes.work_through_on_ray(pairs, cluster, sweep.resources, queued=not sweep.ranges)
     with contextlib.closing(ended):
         for folder, code in ended:
-            if code:
-                failed[folder.name] = code
             jobs.done += 1
             how = f"failed with exit code {code}" if code else "finished"
             print(f"{jobs.done} of {jobs.total}: {folder.name} {how}.", flush=True)
-            if not code:
+            if code:
+                failed[folder.name] = code
+            else:
                 jobs.finished(folder)
     print(f"{jobs.total - len(failed)} of {jobs.total} runs have finished, {len(failed)} failed.")
     for name, code in failed.items():
@@ -225,14 +220,9 @@ def run(
 
 
 class Grid:
-    """The runs of a grid, all known before the first one begins.
+    """The runs of a grid, all known before the first one begins."""
 
-    Attributes:
-      total, done: how many there are, and how many of them are over.
-      words: what has come of it, beside the runs.
-    """
-
-    words = ""
+    words = ""  # what has come of it, beside the runs
 
     def __init__(self, sweep: Sweep, root: Path, check: Check):
         runs = sweep.runs(root)

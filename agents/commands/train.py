@@ -14,14 +14,14 @@ import signal
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gin
 
 from agents.commands import configuration, settings
-from agents.commands.configuration import parameter, parse, training_parameter
+from agents.commands.configuration import parse, training_parameter
 from agents.commands.flags import Parser, count, nearest
 from agents.commands.sweep import finished
 from agents.errors import (
@@ -31,13 +31,13 @@ from agents.errors import (
     UsageError,
     brief,
     local_path,
-    shown,
     without_gin_trail,
 )
 from agents.monitoring import weights_and_biases
 from agents.running.startup import VERBOSE, check_variables, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
-from rbs_tf.errors import described
+from rbs_tf.errors import described, shown
+from rbs_tf.settings import in_force
 
 CONFIGS = run_folder.REPOSITORY / "configs"
 
@@ -59,24 +59,24 @@ parameters that it used.
 """
 
 
-def main(
-    argv: Sequence[str] | None = None,
-    run: Callable[..., Any] | None = None,
-    configs: Path = CONFIGS,
-    failed: Callable[[Exception, bool], int] | None = None,
-) -> int:
-    """Configures a run with gin and calls it.
+class Request(NamedTuple):
+    """A run that may begin: gin is configured, and what can be known to be wrong has been looked for."""
 
-    The configuration is what the command line says and nothing else: the config, then the scaling, the named
-    flags and `--gin_bindings`, where later ones win. Includes are relative to the parent folder of `configs`.
+    root_dir: str
+    updates: int  # in total
+    made: int | None  # updates, of a run that has no more to do
+    wandb: bool
+    run: Callable[..., Any]  # called with root_dir
+
+
+def main(
+    argv: Sequence[str] | None = None, run: Callable[..., Any] | None = None, configs: Path = CONFIGS
+) -> int:
+    """Does what the command line asks for: configures a run with gin and calls it.
 
     Args:
       argv: arguments without the program's name; None: those of this process.
-      run: called with `root_dir`, when gin has been configured; returns an object with `updates`, those made in all,
-        and `stopped_by`, the signal that ended the run early, or None. A gin configurable `train` takes env, updates
-        and seed. None: `agents.running.embedded.train`, imported once the flags are known to be in order.
-      configs: folder of the gin files, those of scalings with settings in its sub-folder `scaling`.
-      failed: gets an exception, and whether the run had started; returns the exit code. None: says it on stderr.
+      run, configs: see `request`.
 
     Returns:
       the exit code: 0; 1 if something failed under the run; 2 if what was asked for is refused; 128 + the
@@ -88,12 +88,8 @@ def main(
     argv = sys.argv[1:] if argv is None else list(argv)
     started, this_call = False, contextlib.ExitStack()
     try:
-        check_variables()
-        options = _options(argv, configs)
-        if options.verbose:
-            this_call.enter_context(in_environment({VERBOSE: "1"}))
-        if options.wandb:
-            weights_and_biases.require_wandb()
+        options = parsed(argv, configs)
+        this_call.enter_context(variables(options))
         if options.list_envs:
             _list_environments()
             return 0
@@ -103,53 +99,89 @@ def main(
             return 0
         if options.sweep:
             return _sweep(options, argv, configs)
-        if options.env:
-            _check_environment(options.env, only_name=True)  # its arguments may stand in the configuration
-        if run is None:
-            run = _mode(options)
-        scaling = _configure(options, configs)
-        _check_environment(training_parameter("env"))  # the flag is not the only place that can name it
-        _check_evaluation()
-        root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
-        if options.anew and (aside := run_folder.set_aside(root_dir)):
-            print(f"What was in {root_dir} is now in {aside}", flush=True)
-        asked = training_parameter("updates")
-        if made := _done(Path(root_dir), asked):
-            print(
-                f"Already done: {root_dir} has made {made:,} updates, and {asked:,} are asked for. "
-                "To go on, raise --updates; to begin again, add --anew."
-            )
+        asked = request(options, run, configs)
+        if asked.made:
+            made = f"{asked.root_dir} has made {asked.made:,} updates, and {asked.updates:,} are asked for"
+            print(f"Already done: {made}. To go on, raise --updates; to begin again, add --anew.")
             return 0
-        command = ["python", "train.py", *argv]
-        with run_folder.opened(root_dir, command) as folder, contextlib.ExitStack() as this_run:
-            tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
-            print(
-                f"Run folder: {folder}\nTo watch it: {shlex.join([tensorboard, '--logdir', str(folder)])}"
-                "\nThen open:   http://localhost:6006/#custom_scalars",
-                flush=True,
-            )
+        with opened(asked, argv) as train:
             started = True
-            (folder / run_folder.FINISHED).unlink(missing_ok=True)
-            if options.wandb:
-                this_run.enter_context(weights_and_biases.synced(folder))
-            with native_messages_in(folder / run_folder.NATIVE):
-                result = run(root_dir=str(folder))
-            stopped_by = result.stopped_by
-            if stopped_by is None:  # environment steps end a run for good
-                ended = {"updates": asked if result.updates >= asked else sys.maxsize}
-                run_folder.write(folder / run_folder.FINISHED, json.dumps(ended))
+            stopped_by = train().stopped_by
     except Exception as error:
-        return (failed or _failed)(error, started)
+        return _failed(error, started)
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
         stopped_by = signal.SIGINT
     finally:
         this_call.close()
-    if not stopped_by:  # 0: its caller has ended it
+    if stopped_by is None:
         return 0
     name, code = signal.Signals(stopped_by).name, 128 + stopped_by
     words = f"Stopped by {name}, exit code {code}. The same command goes on from the last checkpoint."
     print(words, file=sys.stderr)
     return code
+
+
+def variables(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """Sets the environment's variables that flags stand for."""
+    return in_environment({VERBOSE: "1"} if options.verbose else {})
+
+
+def request(
+    options: argparse.Namespace, run: Callable[..., Any] | None = None, configs: Path = CONFIGS
+) -> Request:
+    """Configures a run with gin and looks for what would stop it before anything is made.
+
+    The configuration is what the command line says and nothing else: the config, then the scaling, the named
+    flags and `--gin_bindings`, where later ones win. Includes are relative to the parent folder of `configs`.
+
+    Args:
+      options: from `parsed`.
+      run: called with `root_dir`, when gin has been configured; returns an object with `updates`, those made in all,
+        and `stopped_by`, the signal that ended the run early, or None. A gin configurable `train` takes env, updates
+        and seed. None: `agents.running.embedded.train`, imported once the flags are known to be in order.
+      configs: folder of the gin files, those of scalings with settings in its sub-folder `scaling`.
+
+    Raises:
+      UsageError, RunFolderError: what is asked for cannot be done.
+    """
+    if options.wandb:
+        weights_and_biases.require_wandb()
+    if options.env:
+        _check_environment(options.env, only_name=True)  # its arguments may stand in the configuration
+    run = run or _mode(options)
+    scaling = _configure(options, configs)
+    _check_environments()  # the flag is not the only place that can name them
+    root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
+    if options.anew and (aside := run_folder.set_aside(root_dir)):
+        print(f"What was in {root_dir} is now in {aside}", flush=True)
+    updates = training_parameter("updates")
+    return Request(root_dir, updates, _done(Path(root_dir), updates), options.wandb, run)
+
+
+@contextlib.contextmanager
+def opened(asked: Request, argv: Sequence[str]) -> Iterator[Callable[..., Any]]:
+    """Opens the run's folder, which records `argv`; yields what trains in it."""
+    command = ["python", "train.py", *argv]
+    with run_folder.opened(asked.root_dir, command) as folder, contextlib.ExitStack() as this_run:
+        tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
+        print(
+            f"Run folder: {folder}\nTo watch it: {shlex.join([tensorboard, '--logdir', str(folder)])}"
+            "\nThen open:   http://localhost:6006/#custom_scalars",
+            flush=True,
+        )
+        (folder / run_folder.FINISHED).unlink(missing_ok=True)
+        if asked.wandb:
+            this_run.enter_context(weights_and_biases.synced(folder))
+        this_run.enter_context(native_messages_in(folder / run_folder.NATIVE))
+
+        def train(**arguments: Any) -> Any:
+            result = asked.run(root_dir=str(folder), **arguments)
+            if result.stopped_by is None:  # environment steps end a run for good
+                updates = asked.updates if result.updates >= asked.updates else sys.maxsize
+                run_folder.write(folder / run_folder.FINISHED, json.dumps({"updates": updates}))
+            return result
+
+        yield train
 
 
 def _failed(error: Exception, started: bool) -> int:
@@ -169,7 +201,7 @@ def _failed(error: Exception, started: bool) -> int:
 
 def _mode(options: argparse.Namespace) -> Callable[..., Any]:
     """Chooses what trains: this process alone, or processes that Ray places."""
-    if not _is_distributed(options):
+    if not is_distributed(options):
         from agents.running import embedded
 
         return embedded.train
@@ -180,7 +212,8 @@ def _mode(options: argparse.Namespace) -> Callable[..., Any]:
     return functools.partial(cluster.train, collectors=collectors, cluster=options.cluster)
 
 
-def _is_distributed(options: argparse.Namespace) -> bool:
+def is_distributed(options: argparse.Namespace) -> bool:
+    """Says whether the run is one of several processes."""
     return options.collectors is not None or options.cluster is not None
 
 
@@ -188,6 +221,8 @@ def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> i
     """Many runs; what they have in common stands in the file, too."""
     from agents.commands import sweep
 
+    if options.wandb:
+        weights_and_biases.require_wandb()
     flags = {argument.split("=")[0] for argument in argv if argument.startswith("--")}
     if others := sorted(flags - {"--sweep", "--root_dir", "--cluster", "--verbose", "--wandb"}):
         raise UsageError(
@@ -218,23 +253,17 @@ def check_configuration(
       UsageError: the first thing wrong.
     """
     # All of each kind, the quickest first: misspelt names are answered before TensorFlow is there.
-    options = [_options(command, configs) for command in commands]
+    options = [parsed(command, configs) for command in commands]
     for name in {option.env for option in options} - {None}:
         _check_environment(name, only_name=True)
     _mode(options[0])
     updates, checked = [], set()
     for option, folder in zip(options, folders, strict=True):
         _configure(option, configs)
-        bound = {
-            name: value
-            for name, value in configuration.bound()
-            if name not in ("train.seed", "train.updates")
-        }
-        environment = training_parameter("env"), repr(bound)
-        if environment not in checked:
-            _check_environment(training_parameter("env"))
-            checked.add(environment)
-        _check_evaluation()
+        alike = [each for each in configuration.bound() if each[0] not in ("train.seed", "train.updates")]
+        if repr(alike) not in checked:
+            checked.add(repr(alike))
+            _check_environments()
         try:
             run_folder.check_goes_on(folder)
         except RunFolderError as error:
@@ -243,82 +272,56 @@ def check_configuration(
     return updates
 
 
-def _options(argv: Sequence[str], configs: Path) -> argparse.Namespace:
-    """Parses the flags; `config` becomes a path, `scaling` its name and gin statement (None if it is not given)."""
+def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
+    """The flags; `config` becomes a path, `scaling` its name and gin statement (None if it is not given).
+
+    Raises:
+      UsageError: they are wrong, or a variable in the environment is.
+    """
+    check_variables()
     scalings = configuration.scalings(configs)
-    parser = Parser(
-        prog="python train.py",
-        description="Trains a multi-head recurrent DQN with return-based scaling.",
-        epilog=EXAMPLES,
-        stray="Did you mean --config={}?",
-    )
+    what, stray = "Trains a multi-head recurrent DQN with return-based scaling.", "Did you mean --config={}?"
+    parser = Parser(prog="python train.py", description=what, epilog=EXAMPLES, stray=stray)
     flag = parser.add_argument
-    flag(
-        "--config",
-        type=local_path,
-        default="quickstart",
-        metavar="NAME",
-        help=f"{_listed(configs)}, or a .gin file (%(default)s)",
-    )
+    configs_known = f"{_listed(configs)}, or a .gin file (%(default)s)"
+    flag("--config", type=local_path, default="quickstart", metavar="NAME", help=configs_known)
     flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
-    flag(
-        "--env_kwargs",
-        type=_arguments,
-        metavar="'NAME=VALUE, ...'",
-        help="arguments of a Gymnasium environment, as is_slippery=False (sets environments.make.env_kwargs)",
+    arguments = (
+        "arguments of a Gymnasium environment, as is_slippery=False (sets environments.make.env_kwargs)"
     )
+    flag("--env_kwargs", type=_arguments, metavar="'NAME=VALUE, ...'", help=arguments)
     names = f"{' | '.join(scalings)}, or a .gin file (the config's own)"
     flag("--scaling", type=local_path, metavar="NAME", help=names)
     flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
     flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
-    flag(
-        "--strategy",
-        metavar="NAME",
-        help="where updates are computed: default (one device), mirrored (all GPUs) or tpu (sets train.strategy)",
+    where = (
+        "where updates are computed: default (one device), mirrored (all GPUs) or tpu (sets train.strategy)"
     )
-    flag(
-        "--replay",
-        metavar="NAME",
-        help="local (in this process, with seeded draws); of --collectors: ray (in the learner's) or reverb (a server) "
-        "(local, or what can be imported; sets Replay.backend)",
+    flag("--strategy", metavar="NAME", help=where)
+    replay = (
+        "local (in this process, with seeded draws); of --collectors: ray (in the learner's) or reverb (a server) "
+        "(local, or what can be imported; sets Replay.backend)"
     )
-    flag(
-        "--collectors",
-        type=count(1),
-        metavar="N",
-        help="distributed: N processes collect, others learn, evaluate and hold the replay",
-    )
+    flag("--replay", metavar="NAME", help=replay)
+    processes = "distributed: N processes collect, others learn, evaluate and hold the replay"
+    flag("--collectors", type=count(1), metavar="N", help=processes)
     flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine alone")
-    flag(
-        "--sweep",
-        type=local_path,
-        metavar="NAME",
-        help=f"many runs, one after the other or on --cluster: {_listed(configs / 'sweeps', 'sweep')}, or a file",
+    sweeps = (
+        f"many runs, one after the other or on --cluster: {_listed(configs / 'sweeps', 'sweep')}, or a file"
     )
+    flag("--sweep", type=local_path, metavar="NAME", help=sweeps)
     folder = "the run's folder (runs/CONFIG-ENV-SCALING-seedN)"
     flag("--root_dir", type=local_path, metavar="DIR", help=folder)
-    flag(
-        "--gin_bindings",
-        action="append",
-        default=[],
-        metavar="'NAME.PARAMETER = VALUE'",
-        help="any gin binding; may be repeated, wins over everything else",
-    )
-    flag(
-        "--anew",
-        action="store_true",
-        help="start anew: what is in the run's folder gets another name, and nothing is deleted",
-    )
-    flag(
-        "--verbose", action="store_true", help=f"tracebacks and all messages of libraries (sets {VERBOSE}=1)"
-    )
-    flag("--wandb", action="store_true", help="send what TensorBoard gets to Weights & Biases, too")
-    flag("--list_envs", action="store_true", help="print the names of the environments and stop")
-    flag(
-        "--list_settings",
-        action="store_true",
-        help="print every gin parameter: default, range, meaning; and stop",
-    )
+    binding, wins = "'NAME.PARAMETER = VALUE'", "any gin binding; may be repeated, wins over everything else"
+    flag("--gin_bindings", action="append", default=[], metavar=binding, help=wins)
+    for name, what in (
+        ("anew", "start anew: what is in the run's folder gets another name, and nothing is deleted"),
+        ("verbose", f"tracebacks and all messages of libraries (sets {VERBOSE}=1)"),
+        ("wandb", "send what TensorBoard gets to Weights & Biases, too"),
+        ("list_envs", "print the names of the environments and stop"),
+        ("list_settings", "print every gin parameter: default, range, meaning; and stop"),
+    ):
+        flag(f"--{name}", action="store_true", help=what)
     options = parser.parse_args(argv)
     options.config = _config_file(options.config, configs)
     options.scaling = options.scaling and configuration.scaling(options.scaling, scalings)
@@ -367,15 +370,15 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
         bindings.append(f"environments.make.env_kwargs = {options.env_kwargs!r}")
     parse([options.config], bindings + options.gin_bindings, configs.parent)
     settings.check()
-    if _is_distributed(options) and parameter("Replay.backend") == "local":
+    if is_distributed(options) and in_force("Replay.backend") == "local":
         raise UsageError(
-            "The local replay is of one process alone, and --collectors and --cluster are of several. Leave out "
-            "--replay=local (Replay.backend = 'local'), or train in one process"
+            "The local replay is of one process alone: leave out --replay=local (Replay.backend = 'local'), or "
+            "--collectors and --cluster"
         )
-    if _is_distributed(options) and parameter("train.steps_per_update") is not None:
+    if is_distributed(options) and in_force("train.steps_per_update") is not None:
         raise UsageError(
-            "train.steps_per_update paces a run in one process, and --collectors and --cluster are of several: they go "
-            "by Replay.replay_ratio. Leave out one of the two"
+            "train.steps_per_update paces a run in one process, --collectors and --cluster go by Replay.replay_ratio: "
+            "leave out one of the two"
         )
     bound = configuration.bound_scaling()  # --gin_bindings may bind another one than --scaling
     return scaling if scaling and bound == asked_for else bound
@@ -405,18 +408,18 @@ def _list_environments() -> None:
         print(textwrap.fill(", ".join(names), 100, initial_indent="  ", subsequent_indent="  "))
 
 
-def _check_evaluation() -> None:
-    """The same for what evaluation asks of the environment, by the name that it has there."""
-    asked = "repeat_action_probability"
-    if (sticky := parameter(f"train.eval_{asked}")) is not None:
+def _check_environments() -> None:
+    """Makes the environment, and as evaluation asks for it, once: before there is a run folder."""
+    name, asked = training_parameter("env"), "repeat_action_probability"
+    _check_environment(name)
+    if (sticky := in_force(f"train.eval_{asked}")) is not None:
         try:
-            _check_environment(training_parameter("env"), **{asked: sticky})
+            _check_environment(name, **{asked: sticky})
         except UsageError as error:
             raise UsageError(str(error).replace(asked, f"train.eval_{asked}")) from error
 
 
 def _check_environment(name: str, only_name: bool = False, **options: Any) -> None:
-    """Makes the environment once: what is wrong with it is to be known before a run folder exists."""
     with gin.unlock_config():  # for TF-Agents, imported with the first environment, registers configurables
         import gymnasium
 

@@ -36,14 +36,10 @@ def check_file(path: str | os.PathLike) -> None:
     if path.suffix not in (".mp4", ".gif"):
         raise UsageError(f"--video={path}: expected a name that ends in .mp4 or .gif.")
     if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise UsageError(
-            f'--video={path}: MP4 needs imageio-ffmpeg: pip install "rbs-tf[video]". '
-            f"Or write --video={path.with_suffix('.gif')}."
-        )
+        needed = 'MP4 needs imageio-ffmpeg: pip install "rbs-tf[video]"'
+        raise UsageError(f"--video={path}: {needed}. Or write --video={path.with_suffix('.gif')}.")
     if not path.parent.is_dir():
-        raise UsageError(
-            f"--video={path} cannot be written: give a file in a folder that exists and is yours."
-        )
+        raise UsageError(f"--video={path} cannot be written: give a file in a folder that exists.")
     check_output("--video", path)
 
 
@@ -107,11 +103,9 @@ class Film:
         if self._writer is None:
             import imageio_ffmpeg
 
-            options = {"fps": self._rate, "codec": "libx264", "macro_block_size": 2}
             # 4:2:0 is what every player takes.
-            self._writer = imageio_ffmpeg.write_frames(
-                str(self._path), frame.size, pix_fmt_out="yuv420p", **options
-            )
+            options = {"fps": self._rate, "codec": "libx264", "macro_block_size": 2, "pix_fmt_out": "yuv420p"}
+            self._writer = imageio_ffmpeg.write_frames(str(self._path), frame.size, **options)
             self._writer.send(None)
         self._writer.send(frame.tobytes())
 
@@ -147,8 +141,7 @@ class Film:
         color = _ACTING_CURVE if moment.reward else _FAINT
         draw.text((right, 36), f"reward {moment.reward:+.6g}", color, self._font, anchor="ra")
         draw.text((start, _HEADER - 24), "head", _FAINT, self._font)
-        title = "highest Q, each on its own scale"
-        draw.text((start + _NAME, _HEADER - 24), title, _FAINT, self._font)
+        draw.text((start + _NAME, _HEADER - 24), "highest Q, each on its own scale", _FAINT, self._font)
         draw.text((right, _HEADER - 24), "now", _FAINT, self._font, anchor="ra")
         for index, course in enumerate(np.transpose(self._history)):
             top, acting = _HEADER + _ROW * index, index == self._agent.head
@@ -186,11 +179,7 @@ class WithCamera:
         return self._together(self._environment.reset(), self._camera.reset())
 
     def step(self, action: np.ndarray) -> Any:
-        """One step of both.
-
-        Raises:
-          RuntimeError: reward, discount or kind of the step are not the same in both.
-        """
+        """One step of both; a RuntimeError if they are not the same."""
         return self._together(self._environment.step(action), self._camera.step(action))
 
     def close(self) -> None:
@@ -201,9 +190,8 @@ class WithCamera:
         for name in ("reward", "discount", "step_type"):
             here, there = getattr(acted, name), getattr(filmed, name)
             if not np.array_equal(here, there):
-                raise RuntimeError(
-                    f"the camera shows another game than the agent plays: {name} {there}, not {here}"
-                )
+                found = f"{name} {there}, not {here}"
+                raise RuntimeError(f"the camera shows another game than the agent plays: {found}")
         self.frame = filmed.observation[0]
         return acted
 

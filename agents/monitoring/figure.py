@@ -9,12 +9,11 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SIZES = (
-    "font.size axes.titlesize axes.labelsize xtick.labelsize ytick.labelsize legend.fontsize figure.titlesize"
-)
+_SIZED = ("axes.title", "axes.label", "xtick.label", "ytick.label", "legend.font", "figure.title")
 # Not str: matplotlib's hints list all names that there are.
 STYLE: dict[Any, Any] = {
-    **dict.fromkeys(_SIZES.split(), 9.0),
+    "font.size": 9.0,
+    **{f"{what}size": 9.0 for what in _SIZED},
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
@@ -34,9 +33,6 @@ def new_figure(
 
     Returns:
       The figure and its axes, an array [rows, columns].
-
-    Raises:
-      ImportError: matplotlib is missing.
     """
     made_of = figure_class()
     import matplotlib

@@ -26,10 +26,9 @@ class Progress:
 
     Args:
       total_updates, total_steps: where the run ends, whichever comes first; without `total_steps` only updates count.
-      updates, steps: where it starts, other than 0 when it goes on from a checkpoint.
+      updates, steps: where it starts.
       frames_per_step: frames that the emulator draws per environment step; None leaves frames out.
-      stream: where to write. A terminal gets one line that is refreshed, with the fields that fit; anything else gets
-        whole lines.
+      stream: a terminal gets one line that is refreshed, with the fields that fit; anything else whole lines.
       clock: seconds that only grow.
     """
 
@@ -132,9 +131,8 @@ class Progress:
         if self._frames_per_step is not None:
             frames = f" ({self._steps * self._frames_per_step:,} frames)"
         left = min((max(count, 0) / rate for count, rate in ahead if rate), default=None)
-        per_update, per_step = (
-            "" if self._doing else f", {_number(rate)}/s" for rate in (update_rate, step_rate)
-        )
+        rates = (update_rate, step_rate)
+        per_update, per_step = ("" if self._doing else f", {_number(rate)}/s" for rate in rates)
         done = 100 * self._updates // max(self._total_updates, 1)
         fields = [  # as far as the returns they fit 80 columns
             f"{self._doing} ..." if self._doing else f"left {_duration(left)}",

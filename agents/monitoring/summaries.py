@@ -6,14 +6,13 @@ the settings by which the table of hparams compares runs. `train` and `eval` bel
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import inspect
 import os
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gin
 import numpy as np
@@ -28,26 +27,12 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tf_agents.environments import py_environment
 
+from agents import tags
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.storage.run_folder import unused
-from agents.tags import (
-    DEAD,
-    EVALUATION,
-    LOSS,
-    OVER_STEPS,
-    PROBABILITY,
-    RATIO,
-    RETURN,
-    SCALED,
-    SPREAD,
-    STEP_RATE,
-    TRAIN,
-    UNSCALED,
-    UPDATE_RATE,
-    VALUE_ERROR,
-)
 from rbs_tf import scores
+from rbs_tf.settings import in_force
 
 FIGURE = "loss_scales"
 # TensorBoard takes every file with `tfevents` in its name.
@@ -72,9 +57,9 @@ _SETTINGS = {
 # What TensorBoard shows at once; the others can be ticked. It orders columns by this and then by name.
 _FIRST = ("env", "heads", "reward_multiplier", "scaling", "seed")
 _METRICS = (  # folder, tag, title
-    (EVALUATION, RETURN, "greedy return"),
-    (EVALUATION, f"{VALUE_ERROR}/mean", "value error"),
-    (TRAIN, RETURN, "training return"),
+    (tags.EVALUATION, tags.RETURN, "greedy return"),
+    (tags.EVALUATION, f"{tags.VALUE_ERROR}/mean", "value error"),
+    (tags.TRAIN, tags.RETURN, "training return"),
 )
 
 
@@ -124,71 +109,61 @@ def layout(
 ) -> layout_pb2.Layout:
     """The page of custom scalars: all heads in one chart, the charts that tell most first.
 
-    Charts of equal quantities are equal in all runs: TensorBoard merges the layouts of runs that it shows together.
+    Equal quantities have equal charts in all runs: TensorBoard merges the layouts of runs that it shows together.
     """
     human = {"Human-normalised score": "episode/human_normalised_score$"}
     waits = {"Share of time spent waiting": "waits/"}
     categories = {
         "Returns": {
-            "Return per episode": f"{RETURN}$",
-            "Return per episode over environment steps": f"{RETURN}{OVER_STEPS}$",
+            "Return per episode": f"{tags.RETURN}$",
+            "Return per episode over environment steps": f"{tags.RETURN}{tags.OVER_STEPS}$",
             **(human if scores.has_score(environment.game) else {}),
         },
         "Loss scales of all heads": {
-            "RMS TD error before scaling": f"{UNSCALED}/",
-            "RMS TD error after scaling": f"{SCALED}/",
-            "Loss": f"{LOSS}/",
+            "RMS TD error before scaling": f"{tags.UNSCALED}/",
+            "RMS TD error after scaling": f"{tags.SCALED}/",
+            "Loss": f"{tags.LOSS}/",
         },
         "What errors are scaled by": {name: f"scaling/{name}/" for name in agent.scaling.summaries()},
         "Values": {
-            "Value error, relative to the spread of returns": f"{VALUE_ERROR}/",
+            "Value error, relative to the spread of returns": f"{tags.VALUE_ERROR}/",
             "Value": "value/",
             "Target": "target/",
         },
         "Choice of heads": {
-            "Probability that a head acts": f"{PROBABILITY}/",
+            "Probability that a head acts": f"{tags.PROBABILITY}/",
             "Head that is evaluated": "episode/best_head$",
         },
         "Replay and speed": {
-            "Times that a sequence is replayed": f"{RATIO}$",
-            "Updates per second": f"{UPDATE_RATE}$",
-            "Environment steps per second": f"{STEP_RATE}$",
+            "Times that a sequence is replayed": f"{tags.RATIO}$",
+            "Updates per second": f"{tags.UPDATE_RATE}$",
+            "Environment steps per second": f"{tags.STEP_RATE}$",
             **(waits if distributed else {}),
         },
-        "Torso": {"Share of dead units": f"{DEAD}/", "Spread of features": f"{SPREAD}$"},
+        "Torso": {"Share of dead units": f"{tags.DEAD}/", "Spread of features": f"{tags.SPREAD}$"},
     }
-    open_ones = list(categories)[:3]
-    return layout_pb2.Layout(
-        category=[
-            layout_pb2.Category(
-                title=title,
-                closed=title not in open_ones,
-                chart=[
-                    layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=[tag]))
-                    for name, tag in charts.items()
-                ],
-            )
-            for title, charts in categories.items()
-            if charts
-        ]
-    )
+    page = layout_pb2.Layout()
+    for place, (title, charts) in enumerate(categories.items()):
+        if charts:
+            category = page.category.add(title=title, closed=place >= 3)
+        for name, tag in charts.items():
+            category.chart.add(title=name, multiline=layout_pb2.MultilineChartContent(tag=[tag]))
+    return page
 
 
 def settings(heads: Heads) -> dict[str, bool | int | float | str]:
     """Settings that tell one run from another, by gin's parameters and the defaults of those that it leaves alone."""
-    found = {name: _in_force(parameter) for name, parameter in _SETTINGS.items()}
-    shown = {
-        name: value if isinstance(value, bool | int | float) else str(value) for name, value in found.items()
-    }
-    return {"scaling": _scaling(), "heads": len(heads), **shown}
+    found: dict[str, bool | int | float | str] = {"scaling": _scaling(), "heads": len(heads)}
+    for name, parameter in _SETTINGS.items():
+        value = in_force(parameter)
+        found[name] = value if isinstance(value, bool | int | float) else str(value)
+    return found
 
 
 def update_summary(
     names: Sequence[str], per_head: Mapping[str, np.ndarray], scalars: Mapping[str, np.ndarray]
 ) -> bytes:
     """Everything that TensorBoard shows of an update, as one serialised `Summary`.
-
-    An operation per head and tag would take half of the time that it takes to trace the update's graph.
 
     Args:
       names: of the heads, H.
@@ -206,14 +181,13 @@ def update_summary(
 
 def dead_units_note(scalars: Mapping[str, np.ndarray]) -> str:
     """A sentence on the layer of the torso that has most dead units; empty while that is half of them or less."""
-    shares = {
-        tag.removeprefix(f"{DEAD}/"): float(share) for tag, share in scalars.items() if tag.startswith(DEAD)
-    }
-    layer = max(shares, key=lambda name: shares[name], default="")
-    if not layer or shares[layer] <= 0.5:
+    shares = [(float(share), tag) for tag, share in scalars.items() if tag.startswith(f"{tags.DEAD}/")]
+    share, tag = max(shares, default=(0.0, ""))
+    if share <= 0.5:
         return ""
+    layer = tag.removeprefix(f"{tags.DEAD}/")
     return (
-        f"{shares[layer]:.0%} of the units of the torso's layer {layer} put out 0 in every state of a batch: they "
+        f"{share:.0%} of the units of the torso's layer {layer} put out 0 in every state of a batch: they "
         "learn no more, and the run may get stuck. See docs/tensorboard.md#dead-units"
     )
 
@@ -281,16 +255,7 @@ def _scaling() -> str:
     words = [name.removeprefix("scalings.")]
     for option, parameter in inspect.signature(gin.get_configurable(name)).parameters.items():
         if option != "num_heads":
-            value = _in_force(f"{name}.{option}")
+            value = in_force(f"{name}.{option}")
             if value != parameter.default:
                 words.append(f"{option}={value}")
     return " ".join(words)
-
-
-def _in_force(name: str) -> Any:
-    """Value of a gin parameter, or its default if nothing binds it."""
-    try:
-        return copy.deepcopy(gin.query_parameter(name))  # a copy, because it evaluates macros
-    except ValueError:
-        configurable, parameter = name.rsplit(".", 1)
-        return inspect.signature(gin.get_configurable(configurable)).parameters[parameter].default

@@ -1,9 +1,6 @@
 """The weights whose greedy evaluation had the highest mean return, kept in the run folder beside the checkpoints.
 
-    best.npz    the packed variables that acting needs, the update that they are of, and that evaluation's mean return
-
-It is the highest mean of one evaluation, a few episodes by default, and for that reason biased upward: among many
-evaluations of equal weights one is the highest.
+The highest mean of a few episodes is biased upward: among many evaluations of equal weights one is the highest.
 """
 
 from __future__ import annotations
@@ -47,9 +44,7 @@ class Best:
                 self._highest = contents[0].mean_return
         except RunFolderError as error:
             aside = self._path.rename(unused(self._path.with_name(f"{BEST}.damaged")))
-            log.warning(
-                "%s It is now %s and may be deleted; the best of what comes is kept.", error, aside.name
-            )
+            log.warning(f"{error} It is now {aside.name} and may be deleted; the best of what comes is kept.")
 
     def offer(self, update: int, returns: np.ndarray, variables: Sequence[tf.Variable]) -> bool:
         """Replaces the file, as a whole, if the mean of `returns` is higher than any before; says whether it was.
@@ -73,10 +68,8 @@ class Best:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise RunFolderError(
-                f"Cannot write {self._path}: {error.strerror or error}. "
-                "Free space on that disk or make the folder writable, then repeat the command."
-            ) from error
+            why = f"Cannot write {self._path}: {error.strerror or error}."
+            raise RunFolderError(f"{why} Make room or rights there, then repeat the command.") from error
         self._highest = found.mean_return
         return True
 

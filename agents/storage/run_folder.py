@@ -59,6 +59,7 @@ _FILES = (
 )
 _FOLDERS = ("train", "eval", "wandb", "statistics", "checkpoints")
 _LOGS = ("tensorboard.new", "*.tfevents.*", "*/*.tfevents.*", "statistics/*-*.tfrecord", "wandb/**/*")
+_RENAME = "Give it another name, or another folder with --root_dir=DIR."
 # A start that was killed before it wrote the configuration leaves no more than these behind, and they begin so.
 _BEFORE_CONFIG = {_LOCK: r"process \d+ on ", _COMMAND: r"\d{4}-\d\d-\d\dT\S+  ", _VERSIONS: "format "}
 _BEFORE_CONFIG |= {CONFIG + _NEW: "", _VERSIONS + _NEW: ""}
@@ -152,13 +153,12 @@ def own_file(path: str, flags: int) -> int:
 def checkpoints(root_dir: str | os.PathLike, suffix: str = "") -> list[pathlib.Path]:
     """The checkpoints of a run, the newest first, or those with a suffix: folders that have a part of one."""
     pattern = re.compile(rf"\d+{re.escape(suffix)}" + (r"(\.\d+)?" if suffix else ""))
-    found = (path for path in pathlib.Path(root_dir, "checkpoints").glob("*") if pattern.fullmatch(path.name))
     parts = ("manifest.json", "extra.json", "variables.index")
-    ours = [
-        path
-        for path in found
-        if not path.is_symlink() and any(os.path.lexists(path / part) for part in parts)
-    ]
+    ours = []
+    for path in pathlib.Path(root_dir, "checkpoints").glob("*"):
+        is_one = any(os.path.lexists(path / part) for part in parts) and not path.is_symlink()
+        if is_one and pattern.fullmatch(path.name):
+            ours.append(path)
     return sorted(ours, key=lambda path: (int(path.name.split(".")[0]), len(path.name)), reverse=True)
 
 
@@ -255,10 +255,7 @@ def _locked(folder: pathlib.Path) -> Iterator[set[str]]:
                 "Wait for it, stop it, or give another folder with --root_dir=DIR."
             ) from None
         if said and not re.match(_BEFORE_CONFIG[_LOCK], said):
-            raise RunFolderError(
-                f"{path} is not this program's, and a run keeps its lock there: give it another name, or another "
-                "folder with --root_dir=DIR."
-            )
+            raise RunFolderError(f"{path} is not this program's lock. {_RENAME}")
         try:
             lock.seek(0)
             lock.truncate(0)
@@ -284,21 +281,20 @@ def _check_names(folder: pathlib.Path, names: Sequence[str] = (*_FOLDERS, *_FILE
             found = "a link to nothing"
         if found != expected:
             raise RunFolderError(
-                f"{folder / name} is {found}, and a run has {expected} of that name: give it another name, or another "
-                "folder with --root_dir=DIR."
+                f"{folder / name} is {found}, and a run has {expected} of that name. {_RENAME}"
             )
 
 
 def _kind(mode: int) -> str:
     """What a path leads to, in words."""
     kinds = {
-        stat.S_ISREG: "a file",
-        stat.S_ISDIR: "a folder",
-        stat.S_ISLNK: "a link",
-        stat.S_ISFIFO: "a pipe",
-        stat.S_ISSOCK: "a socket",
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFLNK: "a link",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
     }
-    return next((words for of, words in kinds.items() if of(mode)), "a device")
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 @contextlib.contextmanager
@@ -306,10 +302,8 @@ def _explained(folder: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFolderError(
-            f"The run folder {folder} cannot be written: {error.strerror or error}. "
-            "Give a folder that can be with --root_dir=DIR."
-        ) from error
+        why = f"The run folder {folder} cannot be written: {error.strerror or error}."
+        raise RunFolderError(f"{why} Give another one with --root_dir=DIR.") from error
 
 
 def check_goes_on(folder: pathlib.Path) -> None:
@@ -325,9 +319,8 @@ def check_goes_on(folder: pathlib.Path) -> None:
     if recorded.get("format") != _FORMAT:
         raise RunFolderError(
             f"{folder / CONFIG} was written by another version of this program (commit "
-            f"{recorded.get('commit', 'unknown')}), "
-            "whose replay and statistics this one cannot read: that version alone can go on with it. To train anew, "
-            "give another folder with --root_dir=DIR. Playing, exporting and reporting work as before."
+            f"{recorded.get('commit', 'unknown')}): only that one can go on with it. Give another folder with "
+            "--root_dir=DIR. Playing, exporting and reporting work as before."
         )
     before, now = _fixed_lines((folder / CONFIG).read_text(errors="replace")), _fixed_lines(gin.config_str())
     if before != now:

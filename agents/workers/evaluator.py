@@ -37,10 +37,9 @@ class Evaluation(NamedTuple):
 
 
 class Evaluator:
-    """Plays whole episodes in a batched environment, the same number in each environment.
+    """Plays whole episodes, the same number in each environment: the first n to finish would be the short ones.
 
-    (Taking the first n episodes that finish would favour short ones.) Weights do not change during `run`: every episode
-    starts with the newest ones, as in the paper's evaluation (appendix A.2).
+    Weights do not change during `run`: every episode starts with the newest ones (appendix A.2).
 
     Args:
       environment: batched; it is reset before every evaluation, and closed by whoever made it.
@@ -49,9 +48,9 @@ class Evaluator:
       scaling: of the agent; puts values into reward units.
       max_steps: an episode still running after so many environment steps counts with its return so far.
 
-    Beside returns it measures values: the error of Q(s, a), of the actions that were taken, against the discounted
-    return that followed, RMS over all steps, in standard deviations of these returns. 1 is what the best constant does
-    (figure 6 of the paper). A head's values are those of its own greedy policy; another one may be acting.
+    Beside returns it measures values: the error of Q(s, a), of the actions taken, against the discounted return that
+    followed, RMS over all steps, in standard deviations of these returns: 1 is what the best constant does (figure 6 of
+    the paper). A head's values are those of its own greedy policy; another one may be acting.
     """
 
     def __init__(
@@ -108,7 +107,12 @@ class Evaluator:
                     errors.append(self._value_errors(rewards, discounts, taken))
                     history.clear()
                     to_play[index] = 0 if cut else to_play[index] - 1
-        return Evaluation(np.array(returns), np.array(lengths), _relative(np.sum(errors, axis=0)))
+        # sqrt(E[(Q - G)^2] / V[G]); what rounding leaves of a variance of 0 is none.
+        steps, *sums = np.sum(errors, axis=0)
+        mean, squares, square_errors = sums / steps
+        variance = squares - np.square(mean)
+        relative = np.sqrt(square_errors / np.where(variance > 1e-12 * squares, variance, np.nan))
+        return Evaluation(np.array(returns), np.array(lengths), relative)
 
     def _step(self, played: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
         time_step = time_step_of(self._environment, f"evaluation, environments' step {played}", call, *args)
@@ -123,14 +127,6 @@ class Evaluator:
         values = self._scaling.values(tf.constant(values)).numpy().astype(np.float64)
         terms = np.ones_like(returns), returns, np.square(returns), np.square(values - returns)
         return np.sum(terms, axis=1)
-
-
-def _relative(sums: np.ndarray) -> np.ndarray:
-    """sqrt(E[(Q - G)^2] / V[G]) from sums as in `Evaluator._value_errors`."""
-    mean, squares, errors = sums[1:] / sums[0]
-    variance = squares - np.square(mean)
-    # What rounding leaves of a variance of 0 is none.
-    return np.sqrt(errors / np.where(variance > 1e-12 * squares, variance, np.nan))
 
 
 def in_words(returns: np.ndarray, lengths: np.ndarray) -> str:

@@ -10,7 +10,7 @@ from tf_agents.environments import py_environment
 from tf_agents.trajectories import time_step as ts
 
 from agents.errors import EnvironmentFault
-from rbs_tf.errors import described, let_interrupts_through
+from rbs_tf.errors import described
 
 
 def time_step_of(
@@ -24,8 +24,7 @@ def time_step_of(
         time_step = call(*args)
     except EnvironmentFault as error:
         raise EnvironmentFault(f"{where}: {error}") from error
-    except BaseException as error:
-        let_interrupts_through(error)
+    except (Exception, SystemExit) as error:
         raise EnvironmentFault(f"{where}: {described(error)}") from error
     specs = environment.observation_spec()
     for name, spec in specs.items() if isinstance(specs, dict) else [(None, specs)]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import gin
 import numpy as np
@@ -13,7 +13,7 @@ from agents.heads import Heads
 from agents.replay.replay import ReplaySettings
 from agents.targets import SequenceShape
 from rbs_tf.scalings import ReturnBasedScaling, Scaling
-from rbs_tf.settings import Setting, configurable, is_factory
+from rbs_tf.settings import Setting, configurable, makes
 
 _ENV = Setting(
     kind="the name of an environment", fits=lambda name: isinstance(name, str) and name != "", example="pong"
@@ -25,13 +25,7 @@ _AT_ENDS = Setting("updates; 0: at the end alone", least=0)
 _SUMMARIES = Setting("updates; 0: never", least=0)
 _ROUNDS = Setting("episodes of each environment", least=0)
 _STICKY = Setting(least=0, most=1, example=0.25)
-
-
-def _makes_a_scaling(value: Any) -> bool:
-    return issubclass(value, Scaling) if isinstance(value, type) else is_factory(value)
-
-
-_SCALING = Setting(kind="a scaling", fits=_makes_a_scaling, example="@scalings.return_based")
+_SCALING = Setting(kind="a scaling", fits=makes(Scaling), example="@scalings.return_based")
 
 
 @configurable("train", module="agents")
@@ -50,15 +44,13 @@ class Training:
       num_envs: environments that a collector steps as one batch.
       batch_size: sequences per update.
       steps_per_round: steps of every environment between two looks at the replay ratio.
-      steps_per_update: environment steps, of all environments together, per update, so that their number does not
-        depend on how long an agent survives: after n steps there have been floor((n - `Replay.min_sequences`
-        `SequenceShape.period`) / steps_per_update) updates. In one process. None: as many as `Replay.replay_ratio`
-        allows; then short episodes, whose sequences are padded, earn more updates per step.
+      steps_per_update: environment steps, of all environments together, per update: after n steps there have been
+        floor((n - `Replay.min_sequences` `SequenceShape.period`) / steps_per_update) updates. In one process. None: as
+        many as `Replay.replay_ratio` allows; then short episodes, whose sequences are padded, earn more.
       eval_interval: updates between evaluations; 0 evaluates at the end alone.
       eval_envs: episodes per evaluation, played side by side.
-      eval_repeat_action_probability: chance that an action is repeated in evaluation, so that greedy games
-        from the same start differ (Machado et al. 2018: 0.25, in training, too); for Atari's and MinAtar's plain names.
-        None: as in training.
+      eval_repeat_action_probability: chance that an action is repeated in evaluation, so that greedy games from the
+        same start differ (Machado et al. 2018: 0.25); for Atari's and MinAtar's plain names. None: as in training.
       final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
       checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
       checkpoint_environments: keep the environments' state in checkpoints, where it can be had, so that a resumed run
@@ -102,9 +94,7 @@ class Result(NamedTuple):
     updates: int
     environment_steps: int
     final_return: float  # mean greedy return of the last evaluation, reward units of the environment; or NaN
-    stopped_by: (
-        int | None
-    )  # the signal that ended it early, after a checkpoint had been written; 0: `on_evaluation`
+    stopped_by: int | None  # the signal that ended it early, behind a checkpoint; 0: `on_evaluation`
     root_dir: str = ""  # of a run that Python has asked for
 
 
@@ -131,13 +121,7 @@ class Seeds:
         return self._derived(0, step)
 
     def collector(self, index: int, start: int, seconds: int) -> int:
-        """Of one collector's environments and acting.
-
-        Args:
-          index: which of the run's collectors.
-          start: how often it was started before.
-          seconds: the time, which sets starts of the whole run apart.
-        """
+        """Of the run's collector of this index: how often it was started before, and when this run was."""
         return self._derived(2 + index, start, seconds)
 
     def _derived(self, *purpose: int) -> int:

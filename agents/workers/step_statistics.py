@@ -37,11 +37,7 @@ class Reports:
     """
 
     def __init__(
-        self,
-        heads: Heads,
-        num_envs: int,
-        max_report_steps: int,
-        moments: type[ReturnMoments] = ReturnMoments,
+        self, heads: Heads, num_envs: int, max_report_steps: int, moments: type[ReturnMoments] = ReturnMoments
     ):
         self._heads, self._moments, self._max_steps = heads, moments, max_report_steps
         self._unfinished = [_Unfinished() for _ in range(num_envs)]

@@ -14,7 +14,7 @@ from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
 from rbs_tf.environments.copies import Copies
-from rbs_tf.environments.wrappers import MOST_STATES, shown
+from rbs_tf.environments.wrappers import MOST_STATES, WRAP, shown
 from rbs_tf.errors import described
 
 
@@ -93,10 +93,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
           ValueError: actions are continuous.
         """
         if not self._discrete:
-            raise ValueError(
-                f"{self.name}: expected a Discrete action space, got {self._vector_env.single_action_space};"
-                " Q-learning needs actions to count"
-            )
+            given = self._vector_env.single_action_space
+            raise ValueError(f"{self.name}: expected a Discrete action space, got {given}")
         return int(self._action_spec.maximum) + 1
 
     @property
@@ -119,8 +117,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         """Everything that the streams to come depend on; None where it cannot be had.
 
         It can where the environments are all Python: MinAtar, CartPole. ALE keeps its state to itself, and
-        `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it. Generators that are not the
-        environment's own (`np.random.rand`) are not part of it.
+        `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it.
         """
         if type(self._held) not in (Copies, gymnasium.vector.SyncVectorEnv):
             return None
@@ -150,10 +147,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         if version != gymnasium.__version__:
             raise ValueError(f"the state of {self.name} was written with Gymnasium {version}")
         if another or type(vector_env) is not type(held):
-            raise ValueError(
-                f"{self.name} is no longer the environment whose state was written"
-                + (f": another {another[0]}" if another else "")
-            )
+            what = f": another {another[0]}" if another else ""
+            raise ValueError(f"{self.name} is no longer the environment whose state was written{what}")
         held.close()
         self._held = vector_env
         self._seeds, self._ended, self._current_time_step = own
@@ -187,11 +182,11 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         step_type = np.where(
             self._ended, ts.StepType.LAST, np.where(first, ts.StepType.FIRST, ts.StepType.MID)
         )
+        over = terminated if self._life_lost is None else terminated | self._life_lost()
         return ts.TimeStep(
             step_type.astype(np.int32),
             reward.astype(np.float32),
-            1
-            - (terminated if self._life_lost is None else terminated | self._life_lost()).astype(np.float32),
+            1 - over.astype(np.float32),
             _mapped(_as_spec, observation),
         )
 
@@ -208,10 +203,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         fits = np.isclose(action, nearest, rtol=1e-5, atol=0.0).reshape(self._num_envs, -1).all(axis=1)
         wrong = ~fits & ~ignored
         if wrong.any():
-            raise ValueError(
-                f"{self.name}: action {action[wrong][0]} for environment {int(wrong.argmax())};"
-                f" expected {spec.minimum} to {spec.maximum}"
-            )
+            given = f"action {action[wrong][0]} for environment {int(wrong.argmax())}"
+            raise ValueError(f"{self.name}: {given}; expected {spec.minimum} to {spec.maximum}")
         return action if self._discrete else nearest
 
 
@@ -229,19 +222,15 @@ def _checked_spaces(
 ) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, Any]:
     """Actions and observations of each environment, if `GymnasiumVectorEnvironment` can deal with them."""
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
-    parts: list[Any]
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
         raise ValueError(f"{name}: expected a Discrete or Box action space, got {shown(actions)}")
     if isinstance(actions, gymnasium.spaces.Discrete) and actions.n.item() > MOST_STATES:
         raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {shown(actions)}")
-    parts = [observations]
+    parts: list[Any] = [observations]
     if isinstance(observations, gymnasium.spaces.Dict):
         parts = list(observations.spaces.values())
     if not all(isinstance(part, gymnasium.spaces.Box) for part in parts):
-        raise ValueError(
-            f"{name}: expected an array (Box) as observation, got {observations}; wrap the environment, for"
-            " example with gymnasium.wrappers.FlattenObservation, and register that under an id of its own"
-        )
+        raise ValueError(f"{name}: expected an array (Box) as observation, got {observations}; {WRAP}")
     if empty := [part.shape for part in parts if 0 in part.shape]:
         raise ValueError(f"{name}: observations are empty, their shape is {empty[0]}")
     mode = vector_env.metadata.get("autoreset_mode")
@@ -259,9 +248,8 @@ def _mapped(function: Callable, observation: Any) -> Any:
 
 def _spec(space: gymnasium.spaces.Box) -> array_spec.BoundedArraySpec:
     dtype = np.uint8 if space.dtype == bool else space.dtype
-    return array_spec.BoundedArraySpec(
-        space.shape, dtype, _bound(space.low), _bound(space.high), "observation"
-    )
+    limits = _bound(space.low), _bound(space.high)
+    return array_spec.BoundedArraySpec(space.shape, dtype, *limits, "observation")
 
 
 def _as_spec(observation: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import logging
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rbs_tf.environments.wrappers import part_of, shown
-from rbs_tf.errors import EnvironmentFault, Unsuitable, described, let_interrupts_through, told
+from rbs_tf.errors import EnvironmentFault, Unsuitable, described, told
 from rbs_tf.returns import real_numbers, unmasked
 
 _TODAYS_API = (
@@ -29,8 +30,7 @@ class Copies(gymnasium.vector.VectorEnv):
     """N copies of an environment, stepped one after the other; each starts its next episode in the step behind a last.
 
     Shapes and dtypes of all copies agree, their bounds need not: observations lie within the widest bounds, actions
-    within those that all copies take. `info` stays empty: what copies put into it may be of any kind, and nobody
-    reads it.
+    within those that all copies take. `info` stays empty.
 
     Args:
       make_one: makes a copy whose observations are an array (Box), or arrays by name (a Dict of Box).
@@ -62,8 +62,7 @@ class Copies(gymnasium.vector.VectorEnv):
             _check_reset(env)
         except Unsuitable as error:
             raise Unsuitable(f"{self._name}: {error}") from error
-        except BaseException as error:
-            let_interrupts_through(error)
+        except (Exception, SystemExit) as error:
             which = self._where(index) if self.num_envs > 1 else self._name
             raise EnvironmentFault(f"{which} cannot be made: {described(error)}") from error
 
@@ -72,18 +71,15 @@ class Copies(gymnasium.vector.VectorEnv):
         try:
             metadata = self.envs[0].metadata
             self.metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
-            self.single_observation_space = _common(
-                [env.observation_space for env in self.envs], np.min, np.max
-            )
+            seen = [env.observation_space for env in self.envs]
+            self.single_observation_space = _common(seen, np.min, np.max)
             self.single_action_space = _common([env.action_space for env in self.envs], np.max, np.min)
-            self.observation_space, self.action_space = (
-                gymnasium.vector.utils.batch_space(space, self.num_envs)
-                for space in (self.single_observation_space, self.single_action_space)
-            )
+            batch = functools.partial(gymnasium.vector.utils.batch_space, n=self.num_envs)
+            self.observation_space = batch(self.single_observation_space)
+            self.action_space = batch(self.single_action_space)
         except Unsuitable as error:
             raise Unsuitable(f"{self._name}: {error}") from error
-        except BaseException as error:
-            let_interrupts_through(error)
+        except (Exception, SystemExit) as error:
             raise EnvironmentFault(f"{self._name}: its spaces or metadata: {described(error)}") from error
         self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.NEXT_STEP
 
@@ -98,8 +94,7 @@ class Copies(gymnasium.vector.VectorEnv):
                 observation, _ = env.reset(seed=own, options=options)
                 _check_output()
                 _put(observations, index, observation)
-            except BaseException as error:
-                let_interrupts_through(error)
+            except (Exception, SystemExit) as error:
                 raise self._fault(index, error) from error
         self._ended = np.zeros(self.num_envs, bool)
         return observations, {}
@@ -117,8 +112,7 @@ class Copies(gymnasium.vector.VectorEnv):
                     terminated[index], truncated[index] = _flag("terminated", ended), _flag("truncated", cut)
                 _put(observations, index, observation)
                 _check_output()
-            except BaseException as error:
-                let_interrupts_through(error)
+            except (Exception, SystemExit) as error:
                 raise self._fault(index, error) from error
         self._ended = terminated | truncated
         return observations, rewards, terminated, truncated, {}
@@ -128,18 +122,12 @@ class Copies(gymnasium.vector.VectorEnv):
         for index, env in enumerate(self.envs):
             try:
                 env.close()
-            except BaseException as error:
-                let_interrupts_through(error)
+            except (Exception, SystemExit) as error:
                 log.warning(f"{self._where(index)} cannot be closed: {described(error)}")
 
     def _room(self) -> Any:
-        def room(space: spaces.Space) -> np.ndarray:
-            return np.empty((self.num_envs, *(space.shape or ())), space.dtype)
-
-        space = self.single_observation_space
-        if isinstance(space, spaces.Dict):
-            return {name: room(part) for name, part in space.spaces.items()}
-        return room(space)
+        create = gymnasium.vector.utils.create_empty_array
+        return create(self.single_observation_space, self.num_envs, fn=np.empty)
 
     def _where(self, index: int) -> str:
         return f"{self._name}, copy {index + 1} of {self.num_envs}"
@@ -208,9 +196,8 @@ def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Sp
     first: Any = of_copies[0]
     if not isinstance(first, spaces.Space):
         raise Unsuitable(f"expected a space, got {shown(first)}")
-    if isinstance(first, spaces.Dict) and all(
-        first.keys() == getattr(s, "spaces", {}).keys() for s in of_copies
-    ):
+    names = [getattr(space, "spaces", {}).keys() for space in of_copies]
+    if isinstance(first, spaces.Dict) and all(first.keys() == each for each in names):
         return spaces.Dict({name: _common([s[name] for s in of_copies], lower, upper) for name in first})
     for index, space in enumerate(of_copies):
         boxes = isinstance(first, spaces.Box) and isinstance(space, spaces.Box)
@@ -222,10 +209,8 @@ def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Sp
             )
     if not isinstance(first, spaces.Box) or all(space == first for space in of_copies):
         return first
-    low, high = (
-        choose([getattr(space, bound) for space in of_copies], axis=0)
-        for choose, bound in ((lower, "low"), (upper, "high"))
-    )
+    low = lower([space.low for space in of_copies], axis=0)
+    high = upper([space.high for space in of_copies], axis=0)
     if np.any(low > high):
         raise Unsuitable(
             f"there is no action that all copies take: their bounds are {', '.join(map(shown, of_copies))}"

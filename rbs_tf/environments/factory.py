@@ -96,44 +96,37 @@ def make(
     """
     check_name(name)
     name = names.ATARI_IDS.get(name, name)
-    of_atari: dict[str, Any] = {
-        "img_height": img_height,
-        "img_width": img_width,
-        "grayscale": grayscale,
-        "stack_num": stack_num,
-        "fire_on_new_life": fire_on_new_life,
-        "terminal_on_life_loss": terminal_on_life_loss,
-    }
-    of_atari = {option: value for option, value in of_atari.items() if value is not None}
-    of_ids = {"env_kwargs": env_kwargs, "channels_first": channels_first}
-    of_ids = {option: value for option, value in of_ids.items() if value is not None}
-    if of_ids and (name in names.ATARI_GAMES or name.startswith("bsuite/")):
-        raise ValueError(
-            f"{', '.join(of_ids)}: for Gymnasium's ids, which {name!r} is not; leave them at None"
-        )
-    if of_atari and name not in names.ATARI_GAMES:
-        raise ValueError(
-            f"{', '.join(of_atari)}: for Atari's plain names (pong), which {name!r} is not; leave them at None"
-        )
+    is_atari = name in names.ATARI_GAMES
+    of_atari: dict[str, Any] = _given(
+        img_height=img_height,
+        img_width=img_width,
+        grayscale=grayscale,
+        stack_num=stack_num,
+        fire_on_new_life=fire_on_new_life,
+        terminal_on_life_loss=terminal_on_life_loss,
+    )
+    of_ids = _given(env_kwargs=env_kwargs, channels_first=channels_first)
+    for options, whose, fits in (
+        (of_atari, "Atari's plain names (pong)", is_atari),
+        (of_ids, "Gymnasium's ids", not is_atari and not name.startswith("bsuite/")),
+    ):
+        if options and not fits:
+            raise ValueError(f"{', '.join(options)}: for {whose}, which {name!r} is not; leave them at None")
     pixels = (img_height or 210) * (img_width or 160) * (stack_num or 1) * (1 if grayscale else 3)
-    if name in names.ATARI_GAMES and pixels > _LARGEST:
+    if is_atari and pixels > _LARGEST:
         raise ValueError(
             f"img_height, img_width and stack_num make observations of {pixels / 1e6:,.0f} MB: expected at most "
             f"{_LARGEST / 1e6:,.0f} MB each. Write for example environments.make.stack_num = 4"
         )
     vector_env: gymnasium.vector.VectorEnv
     life_lost = None
-    if name in names.ATARI_GAMES:
+    if is_atari:
         from rbs_tf.environments import atari
 
         tells = of_atari.pop("terminal_on_life_loss", False)
+        sticky = repeat_action_probability or 0.0
         vector_env = frames = atari.vector_environment(
-            name,
-            num_envs,
-            full_action_set,
-            max_episode_steps,
-            repeat_action_probability or 0.0,
-            **of_atari,
+            name, num_envs, full_action_set, max_episode_steps, sticky, **of_atari
         )
         life_lost = (lambda: frames.life_lost) if tells else None
     elif name in names.MINATAR_GAMES:
@@ -143,29 +136,30 @@ def make(
         settings |= env_kwargs or {}
         vector_env = _gymnasium(name, names.minatar_id(name), num_envs, max_episode_steps, settings)
     elif repeat_action_probability is not None:
-        raise ValueError(
-            f"repeat_action_probability={repeat_action_probability} works with the plain names of Atari and"
-            f" MinAtar, not with {name!r}: leave it at None"
-        )
+        given = f"repeat_action_probability={repeat_action_probability}"
+        whose = "the plain names of Atari and MinAtar"
+        raise ValueError(f"{given} works with {whose}, not with {name!r}: leave it at None")
     elif name.startswith("bsuite/"):
         vector_env = _vector(functools.partial(_bsuite, name, max_episode_steps), name, num_envs)
     else:
-        arguments = env_kwargs or {}
-        vector_env = _gymnasium(
-            name, name.rpartition(":")[2], num_envs, max_episode_steps, arguments, channels_first
-        )
+        env_id = name.rpartition(":")[2]
+        vector_env = _gymnasium(name, env_id, num_envs, max_episode_steps, env_kwargs or {}, channels_first)
 
     with needed_by("rbs_tf.environments"):  # here, for a typo need not wait the seconds that TensorFlow takes
         from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
-    game = name if name in names.ATARI_GAMES else None
     try:
+        game = name if is_atari else None
         return GymnasiumVectorEnvironment(vector_env, name, game=game, seed=seed, life_lost=life_lost)
     except (Exception, SystemExit) as error:
         vector_env.close()
         if isinstance(error, ValueError):
             raise
         raise EnvironmentFault(f"{name}: {described(error)}") from error
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {option: value for option, value in options.items() if value is not None}
 
 
 def check_name(name: str) -> None:
@@ -176,7 +170,10 @@ def check_name(name: str) -> None:
     if name in names.MINATAR_GAMES:
         _register_minatar()
     elif name.startswith("bsuite/"):
-        _check_bsuite(name)
+        with needed_by("bsuite/..."):
+            importlib.import_module("bsuite")
+        if name not in names.bsuite_names():
+            raise _unknown(name, name)
     elif names.ATARI_IDS.get(name, name) not in names.ATARI_GAMES:
         _register(name)
 
@@ -229,13 +226,6 @@ def _as_array(make_one: Callable[[], gymnasium.Env], channels_first: bool | None
         with contextlib.suppress(Exception):
             env.close()
         raise
-
-
-def _check_bsuite(name: str) -> None:
-    with needed_by("bsuite/..."):
-        importlib.import_module("bsuite")
-    if name not in names.bsuite_names():
-        raise _unknown(name, name)
 
 
 def _bsuite(name: str, max_episode_steps: int | None) -> gymnasium.Env:

@@ -57,7 +57,7 @@ def list_environments() -> dict[str, tuple[str, ...]]:
     }
 
 
-def nearest(name: str, count: int = 3) -> list[str]:
+def nearest(name: str) -> list[str]:
     """The known names most like `name`, best first; upper case, "_" and "-" do not count."""
 
     def letters(text: str) -> str:
@@ -67,4 +67,4 @@ def nearest(name: str, count: int = 3) -> list[str]:
     others = [i for i, spec in gymnasium.registry.items() if not str(spec.entry_point).startswith("ale_py")]
     bsuite = bsuite_names() if "/" in name else ()  # half a second
     known = {letters(known): known for known in [*others, *MINATAR_GAMES, *bsuite, *scores.GAMES]}
-    return [known[match] for match in difflib.get_close_matches(letters(name), known, n=count, cutoff=0.55)]
+    return [known[match] for match in difflib.get_close_matches(letters(name), known, n=3, cutoff=0.55)]

@@ -8,32 +8,31 @@ Plain Gymnasium, for any agent. With r the reward of the step from s to s', r' w
     ShapedRewards  r' = r + gamma Phi(s') - Phi(s)  Phi a function of time only, whose sign turns in mid-run
     DriftRewards   r' = m_n r                       m drifts with the environment's own steps n
 
-Observations, actions, ends and the game's own randomness stay what they are. The game's own score stays measurable
-where Gymnasium's statistics lie beneath, between the game and the wrapper; `info["episode"]` is of the clean game then:
+Observations, actions, ends and the game's own randomness stay what they are. With Gymnasium's statistics beneath,
+`info["episode"]` is of the clean game:
 
     game = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"))
     env = SpikeRewards(game, size=1e4, probability=1e-3)
-    ...
-    *_, terminated, truncated, info = env.step(action)
-    if terminated or truncated:
-        score = info["episode"]["r"]  # without a spike
 
 Wrappers count the steps of their own environment: one of N that step together sees 1/N of all steps. A `reset` with a
-seed starts everything again, these counts included; one without goes on. All of their state is in plain attributes, so
-that they are pickled with the environment beneath.
+seed starts everything again, these counts included; one without goes on. They are pickled with the environment beneath.
+Each raises ValueError for arguments outside their ranges.
 """
 
 from __future__ import annotations
 
 import abc
 import math
-import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
 
+from rbs_tf.settings import Setting, refusal, settings_of
+
+_POSITIVE, _SHARE = Setting(above=0, example=10.0), Setting(least=0, most=1)
+_STEPS = Setting("environment steps", least=1, example=100_000)
 _SPIKES = 1  # sets the stream of spikes apart from the game's, which has the same seed
 
 
@@ -41,6 +40,9 @@ class _ChangedRewards(gymnasium.Wrapper, gymnasium.utils.RecordConstructorArgs, 
     """What the wrappers have in common: counts of steps, and one hook."""
 
     def __init__(self, env: gymnasium.Env, **arguments: Any):
+        for name, declared in settings_of(type(self)).items():
+            if not declared.fits(arguments[name]):
+                raise ValueError(refusal(name, arguments[name], declared))
         gymnasium.utils.RecordConstructorArgs.__init__(self, **arguments)
         gymnasium.Wrapper.__init__(self, env)
         self._steps = 0  # before the next one, since the last reset with a seed
@@ -71,15 +73,12 @@ class ScaleRewards(_ChangedRewards):
 
     Args:
       env: the game.
-      scale: M, a finite number above 0.
-
-    Raises:
-      ValueError: another scale.
+      scale: M, above 0.
     """
 
-    def __init__(self, env: gymnasium.Env, scale: float):
+    def __init__(self, env: gymnasium.Env, scale: Annotated[float, _POSITIVE]):
         super().__init__(env, scale=scale)
-        self._scale = _positive("scale", scale)
+        self._scale = scale
 
     def _changed(self, reward: float, terminated: bool) -> float:
         return self._scale * reward
@@ -90,25 +89,22 @@ class MixedRewards(_ChangedRewards):
 
     Any game allows it, it is deterministic, and who remembers the rewards of the episode can predict it.
 
-    The best policy is nearly the same, not always exactly. With rewards of one size c > 0 and no discount, n rewards of
-    a game are worth (37 n - d) c under the default factors, with d = 0, 36 or 63 for n mod 3 = 0, 1 or 2. One more is
-    always worth more, and the policy with the best mixed return collects on average at most 63 / 37 < 2 rewards per
-    episode fewer than the best of the game. With a discount, or rewards of several sizes or signs, there is no such
-    bound.
+    The best policy is nearly the same. With rewards of one size, no discount and the default factors, one reward more
+    is always worth more, and the policy with the best mixed return collects on average fewer than 2 rewards per episode
+    less than the best of the game. With a discount, or rewards of several sizes or signs, there is no such bound.
 
     Args:
       env: the game.
-      factors: K finite numbers above 0.
-
-    Raises:
-      ValueError: other factors, or none.
+      factors: K numbers above 0.
     """
 
-    def __init__(self, env: gymnasium.Env, factors: Sequence[float] = (1.0, 10.0, 100.0)):
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        factors: Annotated[Sequence[float], Setting("factors", above=0)] = (1.0, 10.0, 100.0),
+    ):
         super().__init__(env, factors=factors)
-        if isinstance(factors, str) or not isinstance(factors, Sequence) or not len(factors):
-            raise ValueError(f"factors={factors!r}: expected numbers above 0, such as (1.0, 10.0, 100.0)")
-        self._factors = tuple(_positive("factors", factor) for factor in factors)
+        self._factors = tuple(factors)
         self._rewards = 0
 
     def reset(
@@ -135,16 +131,18 @@ class SpikeRewards(_ChangedRewards):
 
     Args:
       env: the game.
-      size: of a spike, in rewards; a finite number above 0.
-      probability: of a spike at a step, from 0 to 1.
-
-    Raises:
-      ValueError: another size or probability.
+      size: of a spike, in rewards; above 0.
+      probability: of a spike at a step.
     """
 
-    def __init__(self, env: gymnasium.Env, size: float = 1e4, probability: float = 1e-3):
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        size: Annotated[float, _POSITIVE] = 1e4,
+        probability: Annotated[float, _SHARE] = 1e-3,
+    ):
         super().__init__(env, size=size, probability=probability)
-        self._size, self._probability = _positive("size", size), _share("probability", probability)
+        self._size, self._probability = size, probability
         self._random = _spikes_of(None)
 
     def reset(
@@ -178,40 +176,29 @@ class ShapedRewards(_ChangedRewards):
         G' = G - Phi(s) + (gamma - g) sum_{k=1}^{T-1} g^(k-1) Phi(s_k)
 
     whose last term depends on how long the episode goes on, and so rewards either surviving or dying: by at most
-    potential abs(gamma - g) / (1 - g) under a constant potential. Of an agent with several discounts, one is exact.
-    With a period neighbouring Phi cancel, and the term is at most potential abs(gamma - g) period / 2, for g = 1 too.
-    With discount = 1 the return of an episode shifts by a constant.
+    potential abs(gamma - g) / (1 - g) under a constant potential, potential abs(gamma - g) period / 2 with a period.
 
     Args:
       env: the game.
-      potential: in rewards; a finite number above 0.
+      potential: in rewards; above 0.
       discount: gamma, from 0 to 1.
-      period: of Phi in steps of an episode, a number of at least 2; None: Phi is constant.
-      reverse_after: steps of this environment after which the sign turns, a whole number of at least 1; None: it does
-        not.
-
-    Raises:
-      ValueError: other arguments.
+      period: of Phi in steps of an episode, at least 2; None: Phi is constant.
+      reverse_after: steps of this environment after which the sign turns; None: it does not.
     """
 
     def __init__(
         self,
         env: gymnasium.Env,
-        potential: float,
-        discount: float = 0.99,
-        period: float | None = None,
-        reverse_after: int | None = None,
+        potential: Annotated[float, _POSITIVE],
+        discount: Annotated[float, _SHARE] = 0.99,
+        period: Annotated[float | None, Setting("steps", least=2, example=20)] = None,
+        reverse_after: Annotated[int | None, _STEPS] = None,
     ):
         super().__init__(
             env, potential=potential, discount=discount, period=period, reverse_after=reverse_after
         )
-        self._potential, self._discount = _positive("potential", potential), _share("discount", discount)
-        if period is not None and _positive("period", period) < 2:
-            raise ValueError(
-                f"period={period!r}: expected at least 2 steps, or None for a constant potential"
-            )
-        self._period = period
-        self._reverse_after = None if reverse_after is None else _steps("reverse_after", reverse_after)
+        self._potential, self._discount = potential, discount
+        self._period, self._reverse_after = period, reverse_after
 
     def _changed(self, reward: float, terminated: bool) -> float:
         after = 0.0 if terminated else self._phi(1)
@@ -236,24 +223,21 @@ class DriftRewards(_ChangedRewards):
 
     Args:
       env: the game.
-      steps: of this environment until the end is reached, a whole number of at least 1.
-      start: first multiplier, a finite number above 0.
-      end: last one, likewise.
+      steps: of this environment until the end is reached.
+      start, end: first and last multiplier, above 0.
       gradual: drift geometrically; False: change at half of `steps`, at once.
-
-    Raises:
-      ValueError: other arguments.
     """
 
     def __init__(
-        self, env: gymnasium.Env, steps: int, start: float = 1.0, end: float = 1e3, gradual: bool = True
+        self,
+        env: gymnasium.Env,
+        steps: Annotated[int, _STEPS],
+        start: Annotated[float, _POSITIVE] = 1.0,
+        end: Annotated[float, _POSITIVE] = 1e3,
+        gradual: Annotated[bool, Setting()] = True,
     ):
         super().__init__(env, steps=steps, start=start, end=end, gradual=gradual)
-        self._until = _steps("steps", steps)
-        self._start, self._end = _positive("start", start), _positive("end", end)
-        if not isinstance(gradual, bool):
-            raise ValueError(f"gradual={gradual!r}: expected True or False")
-        self._gradual = gradual
+        self._until, self._start, self._end, self._gradual = steps, start, end, gradual
 
     @property
     def multiplier(self) -> float:
@@ -268,25 +252,3 @@ class DriftRewards(_ChangedRewards):
 
 def _spikes_of(seed: int | None) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_SPIKES,))))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _positive(name: str, value: float) -> float:
-    if not _is_number(value) or not value > 0:
-        raise ValueError(f"{name}={value!r}: expected a finite number above 0")
-    return float(value)
-
-
-def _share(name: str, value: float) -> float:
-    if not _is_number(value) or not 0 <= value <= 1:
-        raise ValueError(f"{name}={value!r}: expected a number from 0 to 1")
-    return float(value)
-
-
-def _steps(name: str, value: int) -> int:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name}={value!r}: expected a whole number of at least 1 (environment steps)")
-    return int(value)

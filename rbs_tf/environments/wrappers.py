@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from rbs_tf.errors import Unsuitable, told
 
+WRAP = "wrap the environment, and register that under an id of its own"
 MOST_STATES = 10_000  # of one number: a larger one makes a vector that no torso is meant for
 
 
@@ -81,24 +82,24 @@ def _flattened(space: spaces.Space, observation: Any) -> Any:
 
 
 def _check_states(space: spaces.Space, value: Any) -> None:
+    parts: list[tuple[spaces.Space, Any]] = []
     if isinstance(space, spaces.Dict):
-        for name, part in space.spaces.items():
-            _check_states(part, part_of(value, name))
+        fits, parts = True, [(part, part_of(value, name)) for name, part in space.spaces.items()]
     elif isinstance(space, spaces.Tuple):
-        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
-            raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
-        for part, each in zip(space.spaces, value, strict=True):
-            _check_states(part, each)
+        fits = isinstance(value, tuple | list) and len(value) == len(space.spaces)
+        parts = list(zip(space.spaces, value, strict=True)) if fits else []
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         counts: Any = space.n if isinstance(space, spaces.Discrete) else space.nvec
-        states = np.asarray(value)
+        states, first = np.asarray(value), getattr(space, "start", 0)  # older MultiDiscretes have none
         fits = states.size == 1 if isinstance(space, spaces.Discrete) else states.shape == space.shape
         fits = fits and states.dtype.kind in "biu"
-        first = getattr(space, "start", 0)  # older MultiDiscretes have none
-        if not fits or np.any(states < first) or np.any(states - first >= counts):
-            raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
-    elif np.shape(value) != space.shape:
+        fits = fits and bool(np.all(states >= first) and np.all(states - first < counts))
+    else:
+        fits = np.shape(value) == space.shape
+    if not fits:
         raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
+    for part, each in parts:
+        _check_states(part, each)
 
 
 def part_of(observation: Any, name: str) -> Any:
@@ -188,13 +189,7 @@ class FromDmEnv(gymnasium.Env):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         time_step = self._environment.step(int(action))
         terminated = time_step.last() and time_step.discount == 0
-        return (
-            time_step.observation,
-            time_step.reward,
-            terminated,
-            time_step.last() and not terminated,
-            {},
-        )
+        return (time_step.observation, time_step.reward, terminated, time_step.last() and not terminated, {})
 
     def __getstate__(self) -> dict[str, Any]:
         if hasattr(type(self._environment), "__getattr__"):  # bsuite's wrappers of rewards load without end
@@ -205,16 +200,11 @@ class FromDmEnv(gymnasium.Env):
 def _flat_space(space: spaces.Space) -> spaces.Box:
     for part in _parts(space):
         if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-            raise Unsuitable(
-                f"expected observations of arrays and numbers, got {shown(part)}; wrap the environment, and register"
-                " that under an id of its own"
-            )
+            raise Unsuitable(f"expected observations of arrays and numbers, got {shown(part)}; {WRAP}")
         states = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(part))
         if states and np.max(getattr(part, states)) > MOST_STATES:
-            raise Unsuitable(
-                f"observations are one-hot, and {part} has too many states: expected at most {MOST_STATES:,}; wrap"
-                " the environment, and register that under an id of its own"
-            )
+            expected = f"expected at most {MOST_STATES:,} for a one-hot vector"
+            raise Unsuitable(f"{part} has too many states: {expected}; {WRAP}")
     flat = spaces.flatten_space(space)
     assert isinstance(flat, spaces.Box)
     return spaces.Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)

@@ -76,8 +76,7 @@ class TwoHot(CategoricalScaling):
     """Distributions over +-symexp(linspace(-limit, 0)), symexp(x) = sign(x) (exp(abs(x)) - 1), in reward units.
 
     Source: Hafner et al. 2023, "Mastering diverse domains through world models" (DreamerV3). Targets are put onto their
-    two neighbours such that the mean is exact. Between -0.1 and 0.1 or so the bins are even, so small rewards are told
-    apart by the probabilities of three bins, whatever their unit.
+    two neighbours such that the mean is exact.
 
     Errors are those of symlog(value), the coordinate in which bins are even: in reward units only the heads with the
     largest returns would decide about priorities.
@@ -107,8 +106,7 @@ class HLGauss(CategoricalScaling):
 
     Source: Farebrother et al. 2024, "Stop regressing: training value functions via classification for scalable deep
     RL", whose bounds are for clipped rewards. Targets are clipped to the bounds. Each bin's probability is the mass of
-    a normal around the target in it, divided by the mass within the bounds; at a bound that halves the normal, and the
-    mean lies further in by up to 0.8 of its deviation.
+    a normal around the target in it, divided by the mass within the bounds.
 
     Errors, for priorities, are in reward units.
 
@@ -132,10 +130,7 @@ class HLGauss(CategoricalScaling):
         deviation: Annotated[float, Setting("widths of a bin", above=0, gin=False)] = 0.75,
     ):
         if not v_min < v_max:
-            raise ValueError(
-                f"values lie between v_min and v_max, so v_min must be less; got {v_min} and {v_max}. "
-                "Write for example v_min = -10.0 and v_max = 10.0"
-            )
+            raise ValueError(f"v_min must be less than v_max; got {v_min} and {v_max}. Write -10.0 and 10.0")
         edges = np.linspace(v_min, v_max, bins + 1)
         super().__init__(num_heads, (edges[1:] + edges[:-1]) / 2.0)
         self._edges = edges.astype(np.float32)

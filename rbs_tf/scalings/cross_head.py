@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from rbs_tf.scalings.error import ErrorBasedScaling, batch_moments, deviation, pooled
+from rbs_tf.scalings.error import ErrorBasedScaling, batch_moments, deviation
 from rbs_tf.scalings.scaling import ErrorContext
 from rbs_tf.settings import Setting, configurable
 
@@ -15,9 +15,8 @@ from rbs_tf.settings import Setting, configurable
 class CrossHeadScaling(ErrorBasedScaling):
     """TD errors of each head divided by max(running deviation, deviation in the batch, 0.01).
 
-    Source: Kapturowski et al. 2022, "Human-level Atari 200x faster", loss and priority normalisation: heads of many
-    discounts share a network, and none shall dominate it. Unlike plain error-based scaling it is bounded from below,
-    so noise is amplified so far and no further, but in reward units: it depends on the size of rewards there.
+    Source: Kapturowski et al. 2022, "Human-level Atari 200x faster", loss and priority normalisation. Unlike plain
+    error-based scaling it amplifies noise so far and no further, but by a bound in reward units.
 
     The running deviation is an exponential average over the batches before this one.
 
@@ -33,9 +32,9 @@ class CrossHeadScaling(ErrorBasedScaling):
         step: Annotated[float, Setting(above=0, most=1, gin=False)] = 1e-3,
         min_scale: Annotated[float, Setting("reward units", above=0, gin=False)] = 1e-2,
     ):
-        super().__init__(num_heads, step=step, window=None, min_scale=min_scale)
+        super().__init__(num_heads, step=step, min_scale=min_scale)
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         errors = targets - self.values(outputs)
         of_batch = deviation(batch_moments(errors, context.error_mask))
-        return self._divided(errors, tf.maximum(deviation(pooled(self.recent)), of_batch))
+        return self._divided(errors, tf.maximum(deviation(self.average), of_batch))

@@ -20,62 +20,46 @@ class ErrorBasedScaling(Scaling):
 
     Statistics come first and the gradient second: the errors of a batch are already divided by the deviation that
     the batch itself leads to. So the first batch is scaled by its own, and a later outlier is never more than about
-    sqrt(batch / step) when it is first seen. What all errors of a head have in common does not count in a deviation.
+    sqrt(batch / step) when it is first seen.
 
     Args:
       num_heads: H.
       step: how far the moments move with each batch, in (0, 1]. They are debiased: the first batch sets them.
-      window: the last so many batches count alike instead, and `step` is not used; None for the average.
       min_scale: lower bound of the scale, reward units. The default is well below the noise of values at
         initialisation (1e-3 to 1e-2), so that amplification shows.
 
     Attributes:
-      recent: float64 [window or 1, 3, H] variable: weight, mean and variance of the errors of each batch in the
-        window, or of the average.
+      average: float64 [3, H] variable: weight, mean and variance of the errors so far.
     """
 
     def __init__(
         self,
         num_heads: int,
         step: Annotated[float, Setting(above=0, most=1, gin=False)] = 1e-3,
-        window: Annotated[int | None, Setting("batches", least=1, gin=False)] = None,
         min_scale: Annotated[float, Setting("reward units", above=0, gin=False)] = 1e-4,
     ):
         super().__init__(num_heads)
-        self._step, self._window, self._min_scale = step, window, min_scale
-        self.recent = tf.Variable(
-            tf.zeros([window or 1, 3, num_heads], tf.float64), trainable=False, name="recent"
-        )
+        self._step, self._min_scale = step, min_scale
+        self.average = tf.Variable(tf.zeros([3, num_heads], tf.float64), trainable=False, name="average")
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         errors = targets - self.values(outputs)
-        recent = self._recent_after(errors, context.error_mask)
-        return self._divided(errors, deviation(pooled(recent)))
+        return self._divided(errors, deviation(self._average_after(errors, context.error_mask)))
 
-    def after_update(
-        self,
-        targets: tf.Tensor,
-        outputs: tf.Tensor,
-        mask: tf.Tensor,
-        heads: HeadLayer,
-        target_heads: HeadLayer,
-    ) -> None:
-        self.recent.assign(self._recent_after(targets - self.values(outputs), mask))
+    def after_update(self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: HeadLayer) -> None:
+        self.average.assign(self._average_after(targets - self.values(outputs), mask))
 
     def summaries(self) -> dict[str, tf.Tensor]:
-        moments = pooled(self.recent)
-        return {"error_mean": moments[1], "error_deviation": deviation(moments)}
+        return {"error_mean": self.average[1], "error_deviation": deviation(self.average)}
 
     def _divided(self, errors: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         return errors / tf.cast(tf.maximum(scale, self._min_scale), errors.dtype)
 
-    def _recent_after(self, errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """The new `recent` with errors [T, B, H] under mask [T, B]."""
-        batch = batch_moments(errors, mask)[None]
-        if self._window:
-            return tf.concat([self.recent[1:], batch], axis=0)
-        faded, added = (_weighted(self.recent, 1.0 - self._step), _weighted(batch, self._step))
-        return pooled(tf.concat([faded, added], axis=0))[None]
+    def _average_after(self, errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """The new `average` with errors [T, B, H] under mask [T, B]."""
+        faded = _weighted(self.average, 1.0 - self._step)
+        added = _weighted(batch_moments(errors, mask), self._step)
+        return pooled(tf.stack([faded, added]))
 
 
 def batch_moments(errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -19,12 +19,11 @@ class FalseFriend(Scaling):
     """TD errors divided by max(scale, sigma_v), where a subclass says what the scale is.
 
     The paper's section "False friends" divides rewards or returns. Here it is the errors that are divided, as in
-    return-based scaling: values stay in reward units and only the choice of the scale differs. What else belongs to
-    the paper's proposal is left out: no sigma_batch, and sigma_v is what it is set to and is not measured.
+    return-based scaling, so that only the choice of the scale differs; without sigma_batch or a measured sigma_v.
 
     Args:
       num_heads: H.
-      sigma_v: positive floor of the scale, reward units, so that nothing is ever divided by 0.
+      sigma_v: positive floor of the scale, reward units.
 
     Attributes:
       scale_of: what a subclass defines: the statistic, ReturnMoments -> float64 [H], without the floor.

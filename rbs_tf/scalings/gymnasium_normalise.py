@@ -26,12 +26,10 @@ class GymnasiumNormalise(Scaling):
     with them, `values` is the identity, and all rewards of a target are divided by the same number. When that number
     changes, values that were right before are not any more, and have to be learned again, as with the wrapper.
 
-    What differs from the wrapper: it takes the variance of forward sums A_t = R_t + gamma_t A_(t-1), with a gamma of
-    its own, where this takes that of returns G_t = R_t + gamma_t G_(t+1), which the statistics hold, with the
-    gamma_t of each head. That is the same sum in reversed time: equal for constant rewards in episodes of equal
-    length, not for rewards that fall in one part of an episode. A_t holds a reward as soon as it is paid, G_t is
-    known at an episode's end; so the variance is at least V[R], which keeps the first large rewards from being
-    divided by next to nothing. Replayed rewards are divided by today's deviation, not by that of their day.
+    What differs from the wrapper: it takes the variance of forward sums A_t = R_t + gamma_t A_(t-1), where this takes
+    that of returns G_t = R_t + gamma_t G_(t+1), the same sum in reversed time, with the gamma_t of each head. A_t holds
+    a reward as soon as it is paid, G_t is known at an episode's end; so the variance is at least V[R], which keeps the
+    first large rewards from being divided by next to nothing. Replayed rewards are divided by today's deviation.
 
     Args:
       num_heads: H.

@@ -15,17 +15,15 @@ from rbs_tf.settings import configurable
 class MaxReward(Scaling):
     """Rewards divided by s = max abs(R) over all steps ever seen, per head, so that all lie in [-1, 1].
 
-    Source: common practice; it is what a person does who knows the largest reward and writes it into the environment.
-    Unlike clipping it keeps their proportions. It sees neither how often rewards come nor discounts, and one huge
-    reward makes all others small for good. Where no reward exceeds 1, and one of 1 has come, it changes nothing.
+    Source: common practice. Unlike clipping it keeps their proportions. It sees neither how often rewards come nor
+    discounts, and one huge reward makes all others small for good.
 
-    Errors are (R + gamma s q' - s q) / s of outputs q, that is R / s + gamma q' - q: what dividing all rewards by s
-    does. Written like this, values stay in reward units, and the first priorities, for which there are no statistics
-    yet, can be in units of their batch, the root mean square of its rewards. A head that has seen no reward but 0 has
-    s = 0, and all its values are 0.
+    Errors are (R + gamma s q' - s q) / s of outputs q, which is what dividing all rewards by s does. So values stay in
+    reward units, and the first priorities, for which there are no statistics yet, are in units of their batch, the root
+    mean square of its rewards. A head that has seen no reward but 0 has s = 0, and all its values are 0.
 
     Replayed rewards are divided by today's s, and so are the values of both networks. No weights are rewritten: when s
-    grows, values that were right before are not any more, and have to be learned again.
+    grows, values have to be learned again.
 
     Args:
       num_heads: H.

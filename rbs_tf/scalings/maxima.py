@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,10 +45,8 @@ class MomentsWithMaxima(ReturnMoments):
           ValueError: different numbers of heads, or moments without maxima.
         """
         if not (isinstance(a, MomentsWithMaxima) and isinstance(b, MomentsWithMaxima)):
-            raise ValueError(
-                "the largest reward and return are needed beside the moments; make them with "
-                "rbs_tf.scalings.maxima.MomentsWithMaxima.from_episode(rewards, discounts)"
-            )
+            how = "make them with rbs_tf.scalings.maxima.MomentsWithMaxima.from_episode(rewards, discounts)"
+            raise ValueError(f"moments without maxima: {how}")
         return _joined(
             ReturnMoments.merge(a, b),
             np.maximum(a.largest_reward, b.largest_reward),
@@ -57,11 +54,9 @@ class MomentsWithMaxima(ReturnMoments):
         )
 
 
-def _joined(
-    moments: ReturnMoments, largest_reward: np.ndarray, largest_return: np.ndarray
-) -> MomentsWithMaxima:
-    own: dict[str, Any] = {field.name: getattr(moments, field.name) for field in fields(ReturnMoments)}
-    return MomentsWithMaxima(**own, largest_reward=largest_reward, largest_return=largest_return)
+def _joined(moments: ReturnMoments, *largest: np.ndarray) -> MomentsWithMaxima:
+    own = (getattr(moments, field.name) for field in fields(ReturnMoments))
+    return MomentsWithMaxima(*own, *largest)
 
 
 def _largest(columns: np.ndarray) -> np.ndarray:

@@ -31,9 +31,8 @@ class OutputUnits(tf.Module):
 
     def __init__(self, num_heads: int, known: bool = True):
         super().__init__()
-        self.scale = tf.Variable(
-            tf.fill([num_heads], tf.cast(known, tf.float64)), trainable=False, name="scale"
-        )
+        ones = tf.fill([num_heads], tf.cast(known, tf.float64))
+        self.scale = tf.Variable(ones, trainable=False, name="scale")
         self.shift = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="shift")
 
     def values(self, outputs: tf.Tensor) -> tf.Tensor:
@@ -77,27 +76,23 @@ class PopArt(Scaling):
     Source: van Hasselt et al. 2016, "Learning values across many orders of magnitude", algorithm 1, for each head
     on its own (Hessel et al. 2018), with the settings of the paper's appendix "Pop-Art experiments".
 
-    One step of size `step_size` per update, towards the mean over the batch of the targets and of their squares
-    (a step per target would sum up to several times the way). Statistics come first and the gradient second:
-    errors of a batch are already divided by the scale that the batch itself leads to, so that no outlier is larger
-    than about sqrt(batch / step_size) when it is first seen. The moments start at 0 and 1, the identity, and are
-    not debiased: the step size is fixed in the paper, and first batches without any reward would otherwise put the
-    scale on its lower bound.
+    One step of size `step_size` per update, towards the mean over the batch of the targets and of their squares.
+    Statistics come first and the gradient second: errors of a batch are already divided by the scale that the batch
+    itself leads to, so that no outlier is larger than about sqrt(batch / step_size) when it is first seen. The moments
+    start at 0 and 1, the identity, and are not debiased: first batches without any reward would otherwise put the scale
+    on its lower bound.
 
     The target network keeps the units that it was copied with. Batches with a target that is NaN or infinite leave the
     moments of its head as they are.
 
-    With `start_at_first_targets`, beyond the published Pop-Art, nothing depends on the unit of rewards. From 1 on,
-    outputs are preserved that mean nothing yet: where rewards are of size M, that divides the last layer by about M,
-    and it has to grow back by steps of the learning rate. Here the moments become those of each head's first batch of
-    targets whose root mean square is not 0, by a step of size 1, and both networks are read in these units without a
-    change of weights. Until then all values are 0, so that this batch's targets consist of rewards only.
+    With `start_at_first_targets`, beyond the published Pop-Art, nothing depends on the unit of rewards: the moments
+    become those of each head's first batch of targets whose root mean square is not 0, and both networks are read in
+    these units without a change of weights. Until then all values are 0.
 
     Args:
       num_heads: H.
       step_size: of the moments, in (0, 1].
-      min_scale: lower bound of the scale, in (0, 1]; with `start_at_first_targets` in units of their root mean square,
-        for a bound in reward units would bring their size back.
+      min_scale: lower bound of the scale, in (0, 1]; with `start_at_first_targets` in units of their root mean square.
       max_scale: upper bound of the scale, at least 1; may be infinite. Not used with `start_at_first_targets`.
       start_at_first_targets: the first units are the first targets', in the place of 1.
 
@@ -119,14 +114,12 @@ class PopArt(Scaling):
         self._max_scale = np.inf if start_at_first_targets else max_scale
         nothing, ones = tf.zeros(num_heads, tf.float64), tf.ones(num_heads, tf.float64)
         self.mean = tf.Variable(nothing, trainable=False, name="mean")
-        self.mean_square = tf.Variable(
-            nothing if start_at_first_targets else ones, trainable=False, name="mean_square"
-        )
+        square = nothing if start_at_first_targets else ones
+        self.mean_square = tf.Variable(square, trainable=False, name="mean_square")
         # No variable where it does not change, so that checkpoints hold what is used.
         self.first = tf.Variable(nothing, trainable=False, name="first") if start_at_first_targets else ones
-        self.online, self.target = (
-            OutputUnits(num_heads, known=not start_at_first_targets) for _ in range(2)
-        )
+        known = not start_at_first_targets
+        self.online, self.target = OutputUnits(num_heads, known), OutputUnits(num_heads, known)
 
     def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
         return (self.target if target else self.online).values(outputs)
@@ -141,14 +134,7 @@ class PopArt(Scaling):
         scale, old_scale, old_shift = (tf.cast(x, outputs.dtype) for x in (scale, *before))
         return (targets - (old_scale * outputs + old_shift)) / scale
 
-    def after_update(
-        self,
-        targets: tf.Tensor,
-        outputs: tf.Tensor,
-        mask: tf.Tensor,
-        heads: HeadLayer,
-        target_heads: HeadLayer,
-    ) -> None:
+    def after_update(self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: HeadLayer) -> None:
         mean, mean_square = self._moments_after(targets, mask)
         scale = self._scale(mean, mean_square)
         for units in (self.online, self.target):

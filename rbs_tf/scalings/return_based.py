@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated
 
 import numpy as np
@@ -92,18 +93,10 @@ class ReturnBasedScaling(Scaling):
     def _fade(self, new_steps: np.ndarray) -> None:
         """Makes the statistics older by float64 [H] steps: counts and sums shrink, means are what they were."""
         faded = 0.5 ** (new_steps / self._half_life)
-        same = np.ones_like(faded)
-        weights = ReturnMoments(
-            count=faded,
-            reward_mean=same,
-            reward_m2=faded,
-            discount_mean=same,
-            discount_m2=faded,
-            return_count=faded,
-            return_mean=same,
-            return_mean_square=same,
-        )
-        self.layer.statistics.assign(self.layer.statistics * weights.to_array())
+        fade = ("count", "reward_m2", "discount_m2", "return_count")
+        names = [field.name for field in fields(ReturnMoments)]
+        weights = [faded if name in fade else np.ones_like(faded) for name in names]
+        self.layer.statistics.assign(self.layer.statistics * np.stack(weights))
 
     def _sigma_with_gap(self, context: ErrorContext) -> tf.Tensor:
         """sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)), float64 [H]: all-time moments, the gap of the batch."""

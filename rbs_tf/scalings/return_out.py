@@ -2,62 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import tensorflow as tf
 
 from rbs_tf.return_scaling import ReturnScaling, batch_sigma
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
-from rbs_tf.settings import Setting, configurable
-
-# A head whose rewards stop would have weights that grow without end: outputs are preserved while their unit falls to 0.
-_SMALLEST_SHARE = 1e-6
+from rbs_tf.settings import configurable
 
 
 @configurable("return_out", module="scalings")
 class ReturnOut(ReturnBasedScaling):
     """Return-based scaling whose networks put out values in units of s = sqrt(max(E[G^2], E[R^2])), per head.
 
-    Beyond the paper: it divides errors by sigma, but values still have to grow to their size by steps of the learning
-    rate. Here Q = s q with s from the same all-time statistics, and changes of s preserve Q as in Pop-Art (van Hasselt
-    et al. 2016), so that learning is the same, action by action, whatever all rewards are multiplied with.
+    Beyond the paper, in which values still have to grow to their size by steps of the learning rate. Here Q = s q with
+    s from the same all-time statistics, and changes of s preserve Q as in Pop-Art (van Hasselt et al. 2016), so that
+    learning is the same, action by action, whatever all rewards are multiplied with.
 
     Errors are divided by max(sigma, sigma_v s, sigma_batch), where sigma_v, the spread over states of each head's
-    outputs, is measured in network units: a floor in reward units would break the invariance. A head that has seen
-    no reward but 0 has s = 0, and all its values are 0. The first s is taken over as it is, in both networks, for
-    outputs preserved from before would be of a size that has nothing to do with the rewards; later the target network
-    keeps the s that it was copied with.
+    outputs, is in network units. A head that has seen no reward but 0 has s = 0, and all its values are 0. The first s
+    is taken over as it is, in both networks; later the target network keeps the s that it was copied with.
 
     Args:
       num_heads: H.
       sigma_v: the floor in network units until the first batch has been seen, and for a head whose outputs do
         not vary at all.
-      half_life: environment steps after which statistics count half, those of s and sigma; None for all alike. s stays
-        above a millionth of its largest.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        sigma_v: float = 1e-2,
-        half_life: Annotated[
-            float | None, Setting("environment steps", above=0, example=1e6, gin=False)
-        ] = None,
-    ):
-        super().__init__(num_heads, sigma_v, half_life=half_life)
+    def __init__(self, num_heads: int, sigma_v: float = 1e-2):
+        super().__init__(num_heads, sigma_v)
         self.online, self.target = (OutputUnits(num_heads, known=False) for _ in range(2))
-        # None where it is not used, so that checkpoints hold nothing of it.
-        self.largest = None
-        if half_life is not None:
-            self.largest = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="largest")
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
         wanted = return_unit(self.layer)
-        if self.largest is not None:
-            self.largest.assign(tf.maximum(self.largest, wanted))
-            wanted = tf.maximum(wanted, _SMALLEST_SHARE * self.largest)
         # Units stay where there is nothing but rewards of 0.
         wanted = tf.where(wanted > 0.0, wanted, self.online.scale)
         for units in (self.online, self.target):

@@ -101,15 +101,8 @@ class Scaling(tf.Module):
         """What is minimised: float32 [T, B, H], 0 where padded; `outputs` are those before `decode`."""
         return 0.5 * tf.square(errors)
 
-    def after_update(
-        self,
-        targets: tf.Tensor,
-        outputs: tf.Tensor,
-        mask: tf.Tensor,
-        heads: HeadLayer,
-        target_heads: HeadLayer,
-    ) -> None:
-        """After the gradient step: targets and outputs as for `errors`, their mask [T, B], and the head layers."""
+    def after_update(self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: HeadLayer) -> None:
+        """After the gradient step: targets and outputs as for `errors`, their mask [T, B], the online head layer."""
         return None
 
     def target_updated(self) -> None:

@@ -21,9 +21,8 @@ class SimbaV2(GymnasiumNormalise):
     DAVIAN-Robotics/SimbaV2 (`RewardNormalizer`, with epsilon, max_return and the start of its running variance). There
     the bound keeps returns within the support of a categorical critic; outputs have no bounds here.
 
-    What `GymnasiumNormalise` says of V[G], replayed rewards and changes of the divisor holds here as well: SimbaV2's
-    code, too, takes forward sums of rewards, where this takes returns, the same sums in reversed time. Their largest
-    is known at an episode's end; so max abs(G) is at least max abs(R), which is known at once.
+    What `GymnasiumNormalise` says of V[G], replayed rewards and changes of the divisor holds here as well. The largest
+    return is known at an episode's end; so max abs(G) is at least max abs(R), which is known at once.
 
     Args:
       num_heads: H.

@@ -28,7 +28,7 @@ class AffineOutputs(Scaling):
     def errors(self, targets, outputs, context):
         return (targets - self.shift) / self.scale - outputs
 
-    def after_update(self, targets, outputs, mask, heads, target_heads):
+    def after_update(self, targets, outputs, mask, heads):
         scale, shift = self.scale * 1.5, self.shift + 0.25
         heads.rescale_outputs(self.scale / scale, (self.shift - shift) / scale)
         self.scale.assign(scale)

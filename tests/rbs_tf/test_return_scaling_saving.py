@@ -87,7 +87,7 @@ def test_statistics_of_other_heads_are_refused(model, layer, tmp_path, num_heads
         tf.train.Checkpoint(scaling=other).restore(path)
     model.save_weights(tmp_path / "file.weights.h5")
     inputs = tf.keras.Input((num_heads,))
-    with pytest.raises(ValueError, match=rf"statistics of 3 heads, and .* has {num_heads}.*num_heads=3"):
+    with pytest.raises(ValueError, match=rf"shape.*\(8, {num_heads}\).*\(8, 3\)"):
         tf.keras.Model(inputs, other(inputs)).load_weights(tmp_path / "file.weights.h5")
     np.testing.assert_array_equal(other.statistics, np.zeros((8, num_heads)))
 

@@ -33,7 +33,7 @@ def final(places: np.ndarray, values: np.ndarray, end: float) -> float:
     return float(last.mean() if len(last) else before[-1] if len(before) else np.nan)
 
 
-def curve_interval(curves: np.ndarray, seed: int = 0) -> np.ndarray:
+def curve_interval(curves: np.ndarray) -> np.ndarray:
     """Mean over seeds and its pointwise 95% percentile bootstrap interval: [seeds, K] -> [3, K].
 
     NaN wherever a seed has none, and for the interval of one seed.
@@ -41,7 +41,7 @@ def curve_interval(curves: np.ndarray, seed: int = 0) -> np.ndarray:
     point = curves.mean(axis=0)
     if len(curves) < 2:
         return _alone(point)
-    drawn = np.random.default_rng(seed).integers(len(curves), size=(RESAMPLES, len(curves)))
+    drawn = np.random.default_rng(0).integers(len(curves), size=(RESAMPLES, len(curves)))
     return np.stack([point, *np.percentile(curves[drawn].mean(axis=1), [2.5, 97.5], axis=0)])
 
 

@@ -53,9 +53,8 @@ def _load(path: Path) -> tuple[dict[str, list[tuple[int, float]]], bool]:
     kinds: dict[str, str] = {}
     whole = path.is_file()  # a pipe would make it wait for ever
     try:
-        for record in (
-            tf.compat.v1.io.tf_record_iterator(str(path)) if whole else ()
-        ):  # tf.data would take a run's GPU
+        # tf.data would take a run's GPU.
+        for record in tf.compat.v1.io.tf_record_iterator(str(path)) if whole else ():
             event = data_compat.migrate_event(Event.FromString(record))
             for value in event.summary.value:
                 # A writer names the plug-in only in its first event of a tag.

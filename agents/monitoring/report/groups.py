@@ -103,11 +103,8 @@ def notes(study: Study) -> Iterable[str]:
             "With few seeds the percentile bootstrap is too narrow: of three seeds it spans the smallest to the "
             "largest, and for normally distributed returns its nominal 95% cover the mean 75% of the time (five: 83%)."
         )
-    missing = [
-        f"{group.label} in {environment}"
-        for environment, group in itertools.product(study.environments, study.groups)
-        if environment not in group.runs
-    ]
+    pairs = itertools.product(study.environments, study.groups)
+    missing = [f"{group.label} in {name}" for name, group in pairs if name not in group.runs]
     if missing:
         yield f"Not every group ran in every environment. Missing: {'; '.join(missing)}."
     commits = sorted({run.versions["commit"] for run in study.runs()})

@@ -24,10 +24,11 @@ def write(study: Study, tables: Tables, title: str) -> str:
         commit=tables["runs"]["commit"].replace(r"(?<=^\w{10})\w+", "", regex=True),
         folder=tables["runs"]["folder"].map(names),
     )
+    drawn = {name: "".join(figures) for name, figures in panels.draw(study, tables).items()}
     template = string.Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
     text = template.substitute(
         {name: _table(tables[name]) for name in ("final_returns", "aggregates", "improvement")},
-        **{name: _grid(figures) for name, figures in panels.draw(study, tables).items()},
+        **{name: f'<div class="panels">{figures}</div>' for name, figures in drawn.items()},
         runs=_table(shown),
         settings=_table(_settings(study)),
         notes=_list(notes(study)),
@@ -76,12 +77,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _list(items: Iterable[str]) -> str:
-    found = [f"<li>{html.escape(item)}</li>" for item in items]
-    return f"<ul>{''.join(found)}</ul>"
-
-
-def _grid(figures: Iterable[str]) -> str:
-    return f'<div class="panels">{"".join(figures)}</div>'
+    return f"<ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>"
 
 
 def _table(table: pd.DataFrame) -> str:

@@ -114,6 +114,5 @@ def over_steps(run: Run) -> Run:
 
 def _moved(scalars: events.Scalars, updates: np.ndarray, steps: np.ndarray) -> events.Scalars:
     """The same scalars over environment steps, linear between updates."""
-    return {
-        tag: np.stack([np.interp(of[:, 0], updates, steps), of[:, 1]], axis=1) for tag, of in scalars.items()
-    }
+    moved = {tag: np.interp(of[:, 0], updates, steps) for tag, of in scalars.items()}
+    return {tag: np.stack([moved[tag], of[:, 1]], axis=1) for tag, of in scalars.items()}

@@ -94,10 +94,8 @@ def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
         kinds = len({tuple(settings.get(part) for part in (*chosen, name)) for settings in methods})
         if kinds > apart:
             chosen, apart = [*chosen, name], kinds
-    return [
-        ", ".join(_text(name, settings[name]) for name in chosen if name in settings) or "the rest"
-        for settings in methods
-    ]
+    parts = ([_text(name, settings[name]) for name in chosen if name in settings] for settings in methods)
+    return [", ".join(words) or "the rest" for words in parts]
 
 
 def _text(name: str, value: str) -> str:

@@ -14,12 +14,12 @@ import tensorflow as tf
 import agents.api
 from agents import Agent, UsageError, train
 from agents.__main__ import main
-from agents.commands import configuration
 from agents.commands.export import save
 from agents.errors import RunFolderError
 from agents.running import embedded
 from agents.storage.run_folder import REPOSITORY
 from agents.workers.settings import Evaluated, Result
+from rbs_tf.settings import in_force
 from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, write_slim_run
 from tests.agents.replay import test_parts
 from tests.agents.running.test_embedded import TINY
@@ -210,7 +210,7 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
     outcome, stops = [], []
 
     def run(root_dir, on_evaluation=lambda result: None):
-        configured.update({name: configuration.parameter(name) for name in asked})
+        configured.update({name: in_force(name) for name in asked})
         if outcome:
             raise outcome[0]
         stops.append(on_evaluation(evaluated) is False)
@@ -298,9 +298,7 @@ def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
     asked = []
 
     def run(root_dir):
-        asked.append(
-            (configuration.parameter("train.updates"), configuration.parameter("train.eval_interval"))
-        )
+        asked.append((in_force("train.updates"), in_force("train.eval_interval")))
         return Result(20, 200, 9.0, None)
 
     monkeypatch.setattr(embedded, "train", run)

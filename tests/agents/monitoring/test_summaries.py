@@ -189,8 +189,8 @@ def test_settings_tell_runs_apart():
         (('include "configs/scaling/return_half_life.gin"',), "return_based half_life=100000"),
         (("train.scaling = @scalings.none",), "none"),
         (
-            ("train.scaling = @scalings.error_based", "scalings.error_based.window = 9"),
-            "error_based window=9",
+            ("train.scaling = @scalings.error_based", "scalings.error_based.step = 0.5"),
+            "error_based step=0.5",
         ),
         (("rate = 0.5", "RecurrentMultiHeadAgent.learning_rate = %rate"), "return_based"),
     ):

@@ -118,8 +118,6 @@ def raising(error):
         (ImportError("libGL.so"), "ImportError: libGL.so"),
         (Speechless(), "Speechless: its message cannot be shown"),
         (gymnasium.error.DependencyNotInstalled("mujoco"), "DependencyNotInstalled: mujoco"),
-        (GeneratorExit("over"), "GeneratorExit: over"),
-        (KeyboardInterrupt("mine"), "KeyboardInterrupt: mine"),
         (KeyError("line\n" * 200 + "last"), "last'"),
         (Silent(), "Silent: its message cannot be shown"),
     ],

@@ -89,7 +89,7 @@ def update(scaling, layers, rewards, mask, first):
     outputs = tf.where(keep, values[:5], 0.0)
     errors = tf.where(keep, scaling.errors(targets, outputs, batch), 0.0)
     losses = scaling.losses(errors, targets, raw[:5], batch)
-    scaling.after_update(targets, outputs, mask[:5], *layers)
+    scaling.after_update(targets, outputs, mask[:5], layers[0])
     return errors, losses
 
 

@@ -84,11 +84,11 @@ class PopArt(Units):
 
 
 class ReturnOut(Units):
-    """Moments of episodes whose weights halve after each `half_life` steps."""
+    """Moments of all episodes."""
 
-    def __init__(self, half_life=np.inf):
+    def __init__(self):
         super().__init__()
-        self._half_life, self._weights, self._episodes = half_life, [], []
+        self._episodes = []
 
     def observe(self, rewards):
         """Rewards [T, H] of an episode with a terminal end."""
@@ -96,22 +96,14 @@ class ReturnOut(Units):
         discounts[-1], total = 0.0, np.zeros(H)
         for t in reversed(range(len(rewards))):
             returns[t] = total = rewards[t] + discounts[t] * total
-        faded = 0.5 ** (len(rewards) / self._half_life)
-        self._weights = [weight * faded for weight in self._weights] + [1.0]
         self._episodes.append((rewards, discounts, returns))
 
     def _moments(self):
         """sigma and the unit, [H]."""
-        weights = np.repeat(self._weights, [len(rewards) for rewards, *_ in self._episodes])
         rewards, discounts, returns = map(np.concatenate, zip(*self._episodes, strict=True))
-
-        def mean(x):
-            return np.average(x, axis=0, weights=weights)
-
-        spread = mean((rewards - mean(rewards)) ** 2) + mean((discounts - mean(discounts)) ** 2) * mean(
-            returns**2
-        )
-        return np.sqrt(spread), np.sqrt(np.maximum(mean(returns**2), mean(rewards**2)))
+        square = np.mean(returns**2, axis=0)
+        sigma = np.sqrt(rewards.var(axis=0) + discounts.var(axis=0) * square)
+        return sigma, np.sqrt(np.maximum(square, np.mean(rewards**2, axis=0)))
 
     def before_update(self):
         _, unit = self._moments()

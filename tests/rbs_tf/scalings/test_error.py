@@ -32,7 +32,7 @@ def scaled(scaling, errors, mask=ALL):
 
 def update(scaling, errors, mask=ALL):
     errors = tf.constant(errors, tf.float64)
-    scaling.after_update(0.5 * errors, -0.5 * errors, tf.constant(mask, tf.float32), None, None)
+    scaling.after_update(0.5 * errors, -0.5 * errors, tf.constant(mask, tf.float32), None)
 
 
 def state(scaling):
@@ -53,10 +53,9 @@ def test_a_later_spike_is_divided_by_the_deviation_that_it_leads_to():
     assert np.abs(scaled(scaling, spike)).max() < 1.1 * np.sqrt(15 / 0.01)
 
 
-@pytest.mark.parametrize("options", [{"step": 0.3}, {"step": 0.02}, {"step": 1.0}, {"window": 4}])
-def test_statistics_are_over_all_errors_with_weights_that_fade_or_over_the_last_batches(options):
-    scaling, errors, weights = ErrorBasedScaling(H, **options), [], []
-    step, window = options.get("step", 1.0), options.get("window", 0)
+@pytest.mark.parametrize("step", [0.3, 0.02, 1.0])
+def test_statistics_are_over_all_errors_with_weights_that_fade(step):
+    scaling, errors, weights = ErrorBasedScaling(H, step=step), [], []
     for seed in range(12):
         batch, mask = (
             some_errors(seed, size=[1 + seed, 10.0 ** (-seed / 4)], offset=[0.0, 7.0]),
@@ -67,8 +66,8 @@ def test_statistics_are_over_all_errors_with_weights_that_fade_or_over_the_last_
         update(scaling, batch, mask)
         counted = batch[mask == 1]
         errors.append(counted)
-        weights = [w * (1 if window else 1 - step) for w in weights] + [np.full(len(counted), step)]
-        everything, share = np.concatenate(errors[-window:]), np.concatenate(weights[-window:])
+        weights = [w * (1 - step) for w in weights] + [np.full(len(counted), step)]
+        everything, share = np.concatenate(errors), np.concatenate(weights)
         mean = np.average(everything, axis=0, weights=share)
         deviation = np.sqrt(np.average(np.square(everything - mean), axis=0, weights=share))
         np.testing.assert_allclose(state(scaling)["error_mean"], mean, rtol=1e-9)
@@ -77,11 +76,10 @@ def test_statistics_are_over_all_errors_with_weights_that_fade_or_over_the_last_
         np.testing.assert_allclose(found, counted / np.maximum(deviation, 1e-4), rtol=1e-9)
 
 
-@pytest.mark.parametrize("window", [None, 5])
 @settings(max_examples=20, deadline=None)
 @given(exponent=st.floats(-3, 12), seed=st.integers(0, 1000))
-def test_the_size_of_rewards_does_not_matter_however_it_changes_values(window, exponent, seed):
-    plain, times = (ErrorBasedScaling(H, step=0.1, window=window, min_scale=1e-9) for _ in range(2))
+def test_the_size_of_rewards_does_not_matter_however_it_changes_values(exponent, seed):
+    plain, times = (ErrorBasedScaling(H, step=0.1, min_scale=1e-9) for _ in range(2))
     for batch in range(3):
         errors = some_errors((seed, batch), size=[1.0, 100.0], offset=[5.0, 0.0])
         np.testing.assert_allclose(scaled(times, 10.0**exponent * errors), scaled(plain, errors), rtol=1e-9)
@@ -98,7 +96,7 @@ def test_a_small_deviation_beside_a_large_mean_survives():
 
 def test_noise_is_amplified_without_end_where_return_based_scaling_lets_it_vanish():
     """Errors shrink a hundredfold each update, as values of rewards that are all 0 would make them."""
-    errors_by_size = ErrorBasedScaling(H, window=1, min_scale=1e-30)
+    errors_by_size = ErrorBasedScaling(H, step=1.0, min_scale=1e-30)
     return_based = ReturnBasedScaling(H)
     sizes, lefts = [], []
     for batch in range(10):
@@ -140,7 +138,6 @@ def test_options_out_of_range_are_refused():
     for kind, name, value in (
         (ErrorBasedScaling, "step", 0.0),
         (ErrorBasedScaling, "step", 1.5),
-        (ErrorBasedScaling, "window", 0),
         (ErrorBasedScaling, "min_scale", 0.0),
         (CrossHeadScaling, "min_scale", -1.0),
     ):

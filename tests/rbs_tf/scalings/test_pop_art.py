@@ -23,7 +23,7 @@ def batch(mask=ALL):
 
 def update(scaling, targets, layers, mask=ALL):
     targets, mask = tf.constant(targets, tf.float32), tf.constant(mask, tf.float32)
-    scaling.after_update(targets, tf.zeros_like(targets), mask, layers, None)
+    scaling.after_update(targets, tf.zeros_like(targets), mask, layers)
 
 
 def outputs_of(layers):
