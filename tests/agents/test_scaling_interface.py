@@ -67,15 +67,6 @@ def test_a_scaling_may_change_units_under_the_agent():
         np.testing.assert_allclose(later, errors[0], atol=1e-4)
 
 
-def test_a_checkpoint_of_the_agent_holds_the_scalings_variables(tmp_path):
-    agent = make_agent(scaling=AffineOutputs)
-    agent.train(as_sequence(random_windows()))
-    path = tf.train.Checkpoint(agent=agent).write(str(tmp_path / "agent"))
-    restored = make_agent(scaling=AffineOutputs, seed=2)
-    tf.train.Checkpoint(agent=restored).read(path).assert_existing_objects_matched()
-    np.testing.assert_array_equal(restored.scaling.scale, agent.scaling.scale)
-
-
 def test_every_scaling_of_the_code_can_be_named_and_every_name_is_that_of_a_scaling():
     chosen = set()
     for name, statement in configuration.scalings(REPOSITORY / "configs").items():

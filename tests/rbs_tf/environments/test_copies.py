@@ -1,7 +1,9 @@
 """Copies of an environment as people write them: what differs, what fails, and what nobody reads."""
 
+import io
 import os
 import signal
+import sys
 
 import gymnasium
 import numpy as np
@@ -141,6 +143,22 @@ def test_a_persons_interrupt_goes_through():
     for method in ("reset", "step"):
         with pytest.raises(KeyboardInterrupt):
             played(with_spaces(**{method: interrupted}))
+
+
+def test_one_that_closes_the_output_is_named(monkeypatch):
+    def closing(self, *_, **__):
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+        sys.stdout.close()
+        return self.shown, 0.0, False, False, {}
+
+    for make in (with_spaces(step=closing), lambda: closing(Plain()) and Plain()):
+        assert "it has closed sys.stdout" in refused(make) and sys.stdout is None
+
+
+def test_metadata_may_be_missing_and_stay_the_classs_own():
+    for metadata in ({"render_fps": 7}, None):
+        env = wrapped(make := with_spaces(metadata=metadata))
+        assert env._vector_env.metadata.get("render_fps") == (metadata and 7) and make().metadata == metadata
 
 
 def test_rewards_and_ends_of_the_wrong_kind_are_named():
