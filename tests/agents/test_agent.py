@@ -266,26 +266,6 @@ def test_the_target_network_is_replaced_every_period():
         assert (same, kept) == ((True, False) if update == 3 else (False, True))
 
 
-def test_first_priorities_equal_those_of_the_learner_with_the_same_weights():
-    """Values seen while acting are those of the online network, and here the target network equals it."""
-    agent = make_agent()
-    agent.observe(some_moments())
-    windows = random_windows()
-    sequence = as_sequence(windows)
-    expected = agent.loss(sequence).extra.priorities
-    steps = sequence.steps
-    values, _ = agent.network(
-        (steps.observation, steps.previous_action, steps.reward), steps.step_type, sequence.core_state
-    )
-    # The action taken at a row is the next row's previous action; the last row's does not matter.
-    taken = tf.roll(tf.maximum(steps.previous_action, 0), -1, axis=1)
-    taken_values = tf.reduce_sum(values * tf.one_hot(taken, ACTIONS)[:, :, None], axis=-1)
-    got = agent.initial_priorities(
-        steps._replace(observation=None), taken_values, tf.reduce_max(values, axis=-1)
-    )
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
-
-
 def test_by_default_a_gpu_compiles_all_and_a_cpu_what_is_behind_the_torso_of_small_cores(monkeypatch):
     def compiles():
         agent = make_agent(jit_compile=None)

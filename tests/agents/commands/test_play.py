@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from agents import Agent
 from agents.__main__ import main
@@ -38,6 +39,23 @@ def test_the_latest_weights_are_those_of_the_newest_checkpoint(run, tmp_path):
     agent = Agent.load(tmp_path / "run", head="unclipped_0.99")
     assert agent.weights == "The run has kept no best weights. Newest checkpoint: update 30."
     assert agent.chosen == "Acting: head unclipped_0.99, as asked for."
+
+
+def test_the_chosen_head_acts_greedily_and_all_values_are_in_units_of_their_rewards(run, played):
+    agent = Agent.load(run.root, head=1)
+    moments = played(agent, 2, seed=3)
+    assert moments[-1].ended and moments[-1].action is None and moments[0].reward == 0.0
+    # Both episodes at once: what each step's state and previous action must have been.
+    acted = [moment for moment in moments if not moment.ended]
+    first = np.array([moment.step == 0 for moment in acted])
+    previous = np.where(first, -1, [-1, *(moment.action for moment in acted[:-1])]).astype(np.int32)
+    observations, rewards = zip(*((moment.observation, moment.reward) for moment in acted), strict=True)
+    inputs = np.array([observations]), previous[None], np.array([rewards], np.float32)
+    outputs, _ = agent.tf_agent.network(inputs, np.where(first, 0, 1).astype(np.int32)[None], ())
+    assert [moment.action for moment in acted] == np.argmax(outputs[0, :, 1], axis=-1).tolist()
+    best = tf.cast(tf.reduce_max(outputs[0], -1), tf.float64)
+    values = agent.tf_agent.scaling.online.scale * best / [1, 0.25]
+    np.testing.assert_allclose([moment.values for moment in acted], values, rtol=1e-4, atol=1e-5)
 
 
 def test_every_head_plays_in_turn_and_greedily(run, capsys, monkeypatch, played):

@@ -1,7 +1,6 @@
 """Grids of runs, with a stand-in for train.py where only the order of things matters, and with the real one."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -18,7 +17,6 @@ from agents.commands.train import CONFIGS, check_configuration, main
 from agents.errors import UsageError
 from agents.running import processes
 from agents.storage.run_folder import REPOSITORY, versions
-from tests.agents.running.test_embedded import TINY
 
 # Leaves what train.py leaves. It fails with scaling none unless told not to, and of seeds 8 and 9 it waits for a
 # signal, on which 8 hangs.
@@ -331,19 +329,3 @@ def test_other_flags_belong_into_the_file(capsys):
     assert "--seed, --updates cannot be given beside --sweep" in capsys.readouterr().err
     assert main(["--sweep=mintar"]) == 2
     assert "There is no sweep 'mintar'. Did you mean minatar" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_train_py_runs_twice_and_then_no_more(tmp_path, capfd):
-    (tmp_path / "tiny.sweep").write_text(f"updates = 6\nseed = [0, 1]\ngin_bindings = {list(TINY)!r}\n")
-    command = [f"--sweep={tmp_path}/tiny.sweep", f"--root_dir={tmp_path}/root"]
-    assert main(command) == 0
-    out = capfd.readouterr().out
-    assert "updates 6/6 (100%)" in out and "2 of 2 runs have finished, 0 failed." in out
-    for seed in (0, 1):
-        folder = tmp_path / "root" / f"quickstart-seed{seed}"
-        assert json.loads((folder / "finished.json").read_text()) == {"updates": 6}
-        assert (folder / "checkpoints" / "6").is_dir()
-    assert main(command) == 0
-    out = capfd.readouterr().out
-    assert "2 of them finished before" in out and "updates 6/6" not in out

@@ -49,13 +49,3 @@ def test_the_same_steps_make_the_same_updates_whoever_survives(tmp_path, capsys,
         assert result.updates == math.floor((result.environment_steps - WARM_UP) / steps_per_update) > 2
     many, few = inserted
     assert many > 2 * few, "by the replay ratio, the updates would have been others"
-
-
-@pytest.mark.slow
-def test_a_paced_run_with_reverb_goes_on_from_its_checkpoint(tmp_path):
-    pytest.importorskip("reverb")
-    for updates in (5, 8):
-        bindings = "Replay.backend = 'reverb'", "train.steps_per_update = 9.0", f"train.updates = {updates}"
-        with configured(*bindings), EmbeddedRun(tmp_path) as run:
-            assert run.learner.resumed == (updates == 8)
-            assert run.run().updates == updates

@@ -151,14 +151,17 @@ def test_one_that_closes_the_output_is_named(monkeypatch):
         sys.stdout.close()
         return self.shown, 0.0, False, False, {}
 
-    for make in (with_spaces(step=closing), lambda: closing(Plain()) and Plain()):
-        assert "it has closed sys.stdout" in refused(make) and sys.stdout is None
+    made = "Mine-v0 cannot be made: ", lambda: closing(Plain()) and Plain()
+    for where, make in (made, ("Mine-v0, copy 1 of 1: ", with_spaces(step=closing))):
+        said = refused(make)
+        assert said.startswith(where) and "it has closed sys.stdout" in said and sys.stdout is None
 
 
 def test_metadata_may_be_missing_and_stay_the_classs_own():
     for metadata in ({"render_fps": 7}, None):
         env = wrapped(make := with_spaces(metadata=metadata))
-        assert env._vector_env.metadata.get("render_fps") == (metadata and 7) and make().metadata == metadata
+        assert env._vector_env.metadata.get("render_fps") == (metadata and 7)
+        assert "autoreset_mode" not in (make().metadata or {})
 
 
 def test_rewards_and_ends_of_the_wrong_kind_are_named():

@@ -154,21 +154,6 @@ def test_a_lost_life_ends_no_episode_and_breakout_waits_for_ever_unless_fire_is_
         assert len(lost) == 10
 
 
-def test_fire_replaces_one_action_at_a_start_and_after_a_loss_and_none_elsewhere():
-    env = environments.make("breakout", seed=1, full_action_set=False, fire_on_new_life=True)
-    sent = []
-    step = env._vector_env.env.step
-    env._vector_env.env.step = lambda actions: (sent.append(int(actions[0])), step(actions))[1]
-    env.reset()
-    lives = [5]
-    while lives[-1] > 2:
-        env.step(np.array([2], np.int32))
-        lives.append(int(env._vector_env._lives[0]))
-    lost = [index for index in range(1, len(lives)) if lives[index] < lives[index - 1]]
-    assert [index for index, action in enumerate(sent) if action == 1] == [0, *lost[:-1]]
-    assert {action for action in sent} == {1, 2}
-
-
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads the Linux way")
 def test_closing_ends_the_emulators_threads():
     def threads():
