@@ -114,6 +114,7 @@ def test_gradients_reach_everything_but_the_logits_of_other_actions():
         np.testing.assert_allclose(other, -taken / 2.0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_xla_makes_the_eager_update():
     eager, compiled = (make_agent(scaling=HLGauss, jit_compile=jit) for jit in (False, None))
     train = tf.function(compiled.train)
