@@ -152,7 +152,8 @@ def check_paths(tried, paths, cases):
         ]
         name = path.rstrip("/").rpartition("/")[2].encode("ascii", "backslashreplace").decode()
         name = name[:12].strip(".\0")
-        culprits = "is an address" if "//" in path else (name, "config.gin", "No run to report on")
+        an_address = "//" in path and "--pretrained={}" not in argv
+        culprits = "is an address" if an_address else (name, "config.gin", "No run to report on")
         tried(command, *filled, culprit=culprits)
 
 
