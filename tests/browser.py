@@ -1,4 +1,4 @@
-"""Pages as a headless Chromium shows them: the document after its scripts have run, and pictures of it.
+"""Pages as a headless Chromium shows them: the document after its scripts have run.
 
 A test that uses these is skipped where no Chromium is installed; where CI is set in the environment, it fails.
 """
@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -24,14 +23,6 @@ def dom(url: str, *flags: str) -> str:
       *flags: more of Chromium's, such as `--window-size=500,900`.
     """
     return _run("--dump-dom", *flags, url).stdout
-
-
-def screenshot(url: str, path: str | os.PathLike, size: tuple[int, int] = (1400, 1000)) -> Path:
-    """Writes a PNG of a page in a window of width and height in pixels; returns its path."""
-    path = Path(path).absolute()
-    finished = _run(f"--screenshot={path}", f"--window-size={size[0]},{size[1]}", "--hide-scrollbars", url)
-    assert path.exists(), finished.stderr
-    return path
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -54,6 +54,9 @@ def test_the_blocks_of_a_section_run(section, caplog, request):
         assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
         return
     names = {"__name__": "adopting"}
+    if "PPO" in section:  # whose graph is 25 epochs: tracing it takes half a minute
+        tf.config.run_functions_eagerly(True)
+        request.addfinalizer(lambda: tf.config.run_functions_eagerly(False))
     exec(compile(ADOPTING[section], f"docs/adopting.md, {section}", "exec"), names)
     assert not [each for each in caplog.records if each.name.startswith("rbs_tf")]
     if "losses" in names:  # also those before the first episode has ended

@@ -85,34 +85,6 @@ def test_the_scale_is_read_anew_for_every_update(stable_baselines, pytorch, jax)
     assert jax.asked == jax.update + 1 > 9000
 
 
-def test_stable_baselines_loss_is_free_of_the_rewards_scale(stable_baselines):
-    """Rewards and values times 1024: to the last bit the same loss and the same gradient for what lies below values."""
-    gymnasium, torch = stable_baselines.gymnasium, stable_baselines.torch
-    found = []
-    for times in (1.0, TIMES):
-        scale = rbs_tf.Scale()
-        env = gymnasium.wrappers.TransformReward(
-            gymnasium.make("CartPole-v1"), lambda r, times=times: times * r
-        )
-        env = rbs_tf.CollectReturns(env, scale, gamma=0.99)
-        model = stable_baselines.ScaledDQN(
-            "MlpPolicy", env, gamma=0.99, learning_starts=500, seed=0, device="cpu"
-        )
-        model.scale = scale
-        model.learn(500)
-        assert scale() > 1.0
-        with torch.no_grad():
-            for network in (model.q_net, model.q_net_target):
-                network.q_net[-1].weight *= times
-                network.q_net[-1].bias *= times
-        np.random.seed(0)
-        model.train(gradient_steps=1, batch_size=32)
-        found.append((model.logger.name_to_value["train/loss"], model.q_net.q_net[0].weight.grad.clone()))
-    (loss, gradient), (larger_loss, larger_gradient) = found
-    assert loss == larger_loss > 0.0
-    assert torch.equal(gradient, larger_gradient) and gradient.abs().max() > 0
-
-
 def test_stable_baselines_keeps_the_statistics_with_the_model(stable_baselines, tmp_path):
     stable_baselines.model.save(tmp_path / "model.zip")
     loaded = stable_baselines.ScaledDQN.load(tmp_path / "model.zip")

@@ -163,21 +163,6 @@ def test_the_citation_is_that_of_this_version(project, version):
     assert paper["url"] == project["urls"]["Paper"]
 
 
-def test_the_issue_forms_are_such():
-    """What GitHub's schema of issue forms asks for, as far as these go."""
-    forms = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")]
-    assert len(forms) == 2
-    for form in forms:
-        assert (
-            form.keys() <= {"name", "description", "labels", "body"} and form["name"] and form["description"]
-        )
-        assert len({field["id"] for field in form["body"]}) == len(form["body"])
-        for field in form["body"]:
-            assert field["type"] == "textarea" and field.keys() <= {"type", "id", "attributes", "validations"}
-            assert {"label"} <= field["attributes"].keys() <= {"label", "description", "render"}
-            assert field.get("validations", {}).keys() <= {"required"}
-
-
 def test_what_the_packages_import_is_declared(project):
     # JAX and PyTorch, and MkDocs, are in environments of their own, which have requirements of their own.
     elsewhere = "benchmarks/rivals/", "benchmarks/accelerators/compiling.py", "docs/plain_types.py"

@@ -1,4 +1,7 @@
-"""An environment that only a recurrent agent solves, registered as tests.agents.recall:Recall-v0."""
+"""An environment that only an agent with a memory solves: of its core, or of its own last action, which it is told.
+
+Registered as tests.agents.recall:Recall-v0.
+"""
 
 import gymnasium
 import numpy as np

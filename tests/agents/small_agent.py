@@ -1,5 +1,7 @@
 """A small agent and windows of random experience, for the tests of several modules."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +14,7 @@ from agents.targets import Sequence, SequenceShape, Steps
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ReturnBasedScaling
+from rbs_tf.scalings import MomentsWithMaxima, ReturnBasedScaling
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
 PAIRS = ((0.0, True), (0.9, False), (1.0, False))
@@ -114,6 +116,13 @@ def some_moments(heads=PAIRS, seed=3):
     rewards = rng.normal(size=(30, len(heads)))
     discounts = np.array([discount for discount, _ in heads]) * (np.arange(30) < 29)[:, None]
     return ReturnMoments.from_episode(rewards, discounts)
+
+
+def observe_rewards(agent, windows):
+    """Statistics of the windows, each as an episode of its own."""
+    heads, columns = agent.heads, zip(windows["reward"], windows["discount"], strict=True)
+    episodes = (MomentsWithMaxima.from_episode(heads.rewards(r), heads.discounts(d)) for r, d in columns)
+    agent.observe(functools.reduce(MomentsWithMaxima.merge, episodes))
 
 
 def measure_sigma_v(agent, sequence):

@@ -23,6 +23,7 @@ from tests.agents.small_agent import (
     as_sequence,
     make_agent,
     measure_sigma_v,
+    observe_rewards,
     parameters,
     random_windows,
     shake,
@@ -67,16 +68,17 @@ def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q, burn_in)
     np.testing.assert_allclose(got, scaled, rtol=1e-4, atol=1e-5)
 
     shared = {"torso_w", "torso_b", "lstm_x", "lstm_h", "lstm_b", "post_w", "post_b"}
+    rng = np.random.default_rng(6)
     for name, gradient in zip(variables, gradients, strict=True):
-        numerical = np.zeros_like(p[name])
-        for index in np.ndindex(p[name].shape):
-            up, down = ({key: value.copy() for key, value in p.items()} for _ in range(2))
-            up[name][index] += 1e-6
-            down[name][index] -= 1e-6
-            numerical[index] = (loss(up)[0] - loss(down)[0]) / 2e-6
-        if name in shared:
-            numerical /= np.sqrt(len(PAIRS))
-        np.testing.assert_allclose(gradient, numerical, rtol=2e-3, atol=2e-5, err_msg=name)
+        gradient = tf.convert_to_tensor(gradient).numpy().astype(np.float64)
+        for _ in range(4):  # directions
+            along = rng.choice([-1e-6, 1e-6], p[name].shape)
+            up, down = (loss(p | {name: p[name] + sign * along})[0] for sign in (1, -1))
+            numerical = (up - down) / (np.sqrt(len(PAIRS)) if name in shared else 1.0)
+            size = np.abs(gradient * along).sum()
+            np.testing.assert_allclose(
+                2 * np.sum(gradient * along), numerical, atol=1e-3 * size, err_msg=name
+            )
 
 
 @pytest.fixture
@@ -188,30 +190,6 @@ def test_sigma_v_is_the_spread_of_each_heads_values_on_the_first_batch():
     np.testing.assert_array_equal(agent.scaling.layer.sigma_v, before)
 
 
-def test_equal_heads_learn_what_one_head_learns():
-    """Ten copies of one head: n times its loss, and sqrt(n) times its gradient in the shared part."""
-    one, ten = make_agent([(0.9, False)]), make_agent([(0.9, False)] * 10)
-    _, single = parameters(one.network)
-    for name, variable in parameters(ten.network)[0].items():
-        copies = 1 if variable.shape == single[name].shape else 10
-        streams = 2 if name in ("w1", "b1") else 1  # of values and of advantages, one behind the other
-        parts = np.split(single[name], streams)
-        variable.assign(np.concatenate([np.repeat(part, copies, axis=0) for part in parts]))
-    ten._replace_target()
-    sequence = as_sequence(random_windows())
-    results = []
-    for agent in (one, ten):
-        measure_sigma_v(agent, sequence)
-        with tf.GradientTape() as tape:
-            info = agent.loss(sequence)
-        results.append((info, tape.gradient(info.loss, agent.network.shared_variables)))
-    (first, first_gradient), (second, second_gradient) = results
-    assert float(second.loss) == pytest.approx(10 * float(first.loss), rel=1e-5)
-    np.testing.assert_allclose(second.extra.priorities, first.extra.priorities, rtol=1e-5)
-    for a, b in zip(first_gradient, second_gradient, strict=True):
-        np.testing.assert_allclose(b, np.sqrt(10) * a, rtol=1e-4, atol=1e-6)
-
-
 def test_no_gradient_flows_through_the_burn_in():
     agent = make_agent()
     sequence = as_sequence(random_windows())
@@ -288,34 +266,6 @@ def some_reports(heads, length=40, episodes=5, scale=100.0):
     return total
 
 
-def test_rewards_and_values_times_1000_leave_errors_priorities_and_loss_as_they_are():
-    """The scale enters nowhere else: outputs are multiplied in the heads' last layers, rewards in the data."""
-    pairs = ((0.0, False), (0.9, False), (1.0, False))
-    plain, large = make_agent(pairs), make_agent(pairs)
-    moments, windows = some_moments(pairs), random_windows(reward_scale=1.0)
-    # The network's own input clips rewards at 1, so equal inputs need rewards at or beyond it.
-    windows["reward"] = np.where(windows["reward"] > 0, 1.0, -1.0).astype(np.float32)
-    factor = 1000.0
-    shake(plain.target_network)
-    for source, copy in zip(plain.target_network.variables, large.target_network.variables, strict=True):
-        copy.assign(source)
-    for network in (large.network, large.target_network):
-        network.heads.rescale_outputs(tf.fill((3,), factor), tf.zeros(3))
-    plain.observe(moments)
-    rows = moments.to_array().copy()
-    rows[[1, 6]] *= factor
-    rows[[2, 7]] *= factor**2
-    large.observe(ReturnMoments.from_array(rows))
-    scaled_windows = windows | {"reward": windows["reward"] * np.float32(factor)}
-    for agent, data in ((plain, windows), (large, scaled_windows)):
-        measure_sigma_v(agent, as_sequence(data))
-    a, b = plain.sequence_errors(as_sequence(windows)), large.sequence_errors(as_sequence(scaled_windows))
-    np.testing.assert_allclose(b.errors, a.errors, rtol=1e-4, atol=1e-5)
-    first, second = plain.loss(as_sequence(windows)), large.loss(as_sequence(scaled_windows))
-    np.testing.assert_allclose(second.loss, first.loss, rtol=1e-5)
-    np.testing.assert_allclose(second.extra.priorities, first.extra.priorities, rtol=1e-5)
-
-
 def test_means_for_tensorboard_are_of_real_steps_in_the_units_of_their_update():
     """Pop-Art's 0 is another value than 0 in padding, and its units change with the update."""
     agent = make_agent(scaling=functools.partial(PopArt, step_size=0.5))
@@ -334,38 +284,14 @@ def test_means_for_tensorboard_are_of_real_steps_in_the_units_of_their_update():
 def test_the_target_network_is_replaced_every_period():
     agent = make_agent(target_update_period=3)
     sequence = as_sequence(random_windows())
-    train = tf.function(agent.train)
     initial = [variable.numpy() for variable in agent.target_network.variables]
     for update in (1, 2, 3):
-        train(sequence)
-        same = all(
-            np.array_equal(a, b.numpy())
-            for a, b in zip(agent.network.variables, agent.target_network.variables, strict=True)
-        )
-        kept = all(
-            np.array_equal(a, b.numpy()) for a, b in zip(initial, agent.target_network.variables, strict=True)
+        agent.train(sequence)
+        same, kept = (
+            all(np.array_equal(a, b) for a, b in zip(those, agent.target_network.variables, strict=True))
+            for those in (agent.network.variables, initial)
         )
         assert (same, kept) == ((True, False) if update == 3 else (False, True))
-
-
-def test_first_priorities_equal_those_of_the_learner_with_the_same_weights():
-    """Values seen while acting are those of the online network, and here the target network equals it."""
-    agent = make_agent()
-    agent.observe(some_moments())
-    windows = random_windows()
-    sequence = as_sequence(windows)
-    expected = agent.loss(sequence).extra.priorities
-    steps = sequence.steps
-    values, _ = agent.network(
-        (steps.observation, steps.previous_action, steps.reward), steps.step_type, sequence.core_state
-    )
-    # The action taken at a row is the next row's previous action; the last row's does not matter.
-    taken = tf.roll(tf.maximum(steps.previous_action, 0), -1, axis=1)
-    taken_values = tf.reduce_sum(values * tf.one_hot(taken, ACTIONS)[:, :, None], axis=-1)
-    got = agent.initial_priorities(
-        steps._replace(observation=None), taken_values, tf.reduce_max(values, axis=-1)
-    )
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_by_default_a_gpu_compiles_all_and_a_cpu_what_is_behind_the_torso_of_small_cores(monkeypatch):
@@ -386,34 +312,36 @@ def test_by_default_a_gpu_compiles_all_and_a_cpu_what_is_behind_the_torso_of_sma
     assert compiles() == (False, False)
 
 
-@pytest.mark.parametrize("jit_compile, double_q", [(None, False), (True, True)])
-def test_the_update_compiles_with_xla_to_the_same_numbers(jit_compile, double_q):
-    sequence = as_sequence(random_windows())
-    plain, compiled = (make_agent(jit_compile=jit, double_q=double_q) for jit in (False, jit_compile))
-    for _ in range(3):
-        a, b = plain.train(sequence), compiled.train(sequence)
-        np.testing.assert_allclose(b.loss, a.loss, rtol=1e-5)
-        np.testing.assert_allclose(b.extra.priorities, a.extra.priorities, rtol=1e-5)
+def test_the_update_compiles_with_xla_to_the_same_numbers():
+    options = {"scaling": functools.partial(PopArt, start_at_first_targets=True), "double_q": True}
+    plain, compiled = (make_agent(jit_compile=jit, **options) for jit in (False, True))
+    for seed in range(3):
+        windows = random_windows(seed, reward_scale=10.0**seed)
+        for agent in (plain, compiled):
+            observe_rewards(agent, windows)
+        a, b = (agent.train(as_sequence(windows)) for agent in (plain, compiled))
+        np.testing.assert_allclose(b.loss, a.loss, rtol=1e-4)
+        np.testing.assert_allclose(b.extra.priorities, a.extra.priorities, rtol=1e-4)
     for a, b in zip(plain.network.variables, compiled.network.variables, strict=True):
-        np.testing.assert_allclose(b, a, atol=1e-6)
+        np.testing.assert_allclose(b, a, atol=1e-5)
 
 
-@pytest.mark.parametrize("scaling", [ReturnBasedScaling, ReturnOut])
-def test_compiling_ahead_changes_nothing_and_serves_the_first_update(scaling):
-    agent, other = (make_agent(jit_compile=None, scaling=scaling) for _ in range(2))
-    sequence = as_sequence(random_windows())
+def test_compiling_in_part_and_ahead_changes_nothing_and_serves_the_first_update():
+    agent, other = (make_agent(jit_compile=jit, scaling=ReturnOut) for jit in (None, False))
+    sequence, train = as_sequence(random_windows()), tf.function(agent.train)
     before = [variable.numpy() for variable in agent.variables]
     agent.compile_ahead(batch_size=4)
     for value, variable in zip(before, agent.variables, strict=True):
         np.testing.assert_array_equal(value, variable)
-    assert tf.function(agent.train)(sequence).loss.numpy() == tf.function(other.train)(sequence).loss.numpy()
+    for _ in range(3):
+        np.testing.assert_allclose(train(sequence).loss, other.train(sequence).loss, rtol=1e-5)
     assert agent._compiled_gradients.experimental_get_tracing_count() == 1
+    for a, b in zip(agent.network.variables, other.network.variables, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.4])
-def test_evaluation_explores_as_often_as_it_is_told_to(epsilon):
-    agent = make_agent(evaluation_epsilon=epsilon)
-    size = 2_000
+def test_evaluation_explores_as_often_as_it_is_told_to():
+    agent, size, epsilon = make_agent(evaluation_epsilon=0.4), 2_000, 0.4
     time_step = ts.restart(tf.random.stateless_normal((size, FEATURES), (1, 2)), batch_size=size)
     info = agent.policy.action(time_step, agent.policy.get_initial_state(size)).info
     taken, greedy = (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -47,6 +47,7 @@ def test_only_the_window_counts():
     np.testing.assert_allclose(bandit.ratings, [0.5, (0.5 + 1) / 3])
 
 
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-1000, 1000)), min_size=1, max_size=40),
     st.sampled_from([2.0**k for k in range(-10, 11)]),

@@ -1,10 +1,9 @@
 """Two replicas that share a batch make the update that one device makes of all of it.
 
 TensorFlow must hear of logical devices before it does anything else, and the collectives of two strategies in one
-process clash: each strategy has a process of its own here.
+process clash: these tests have a process of their own, and one strategy in it.
 """
 
-import contextlib
 import functools
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +16,7 @@ from agents.commands import configuration
 from agents.replay.replay import LOCAL, REVERB
 from agents.running.embedded import EmbeddedRun
 from agents.targets import Steps
+from agents.workers import build
 from agents.workers.build import build_strategy
 from agents.workers.learner import Learner
 from agents.workers.settings import Training
@@ -40,10 +40,8 @@ SCALINGS |= {
 }
 # Each sums over a batch, or over what others do, in code of its own.
 OF_A_BATCH = {
-    "cross_head",
     "error",
     "max_reward",
-    "pop_art",
     "pop_art_first",
     "return",
     "return_out",
@@ -52,17 +50,10 @@ OF_A_BATCH = {
 UPDATES = 2  # the second from targets that lag behind; after it they are replaced
 
 
-@contextlib.contextmanager
-def fresh_process():
-    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=two_cpus)
-    with pool:
-        yield lambda function, *args: pool.submit(function, *args).result()
-
-
 @pytest.fixture(scope="module")
 def process():
-    with fresh_process() as run:
-        yield run
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=two_cpus) as pool:
+        yield lambda function, *args: pool.submit(function, *args).result()
 
 
 @functools.cache
@@ -97,22 +88,20 @@ def statistics(seed):
     return MomentsWithMaxima.from_episode(rewards, discounts)
 
 
-def check_updates(name, in_graph=False):
+def check_updates(name):
     with configured(CHOICES[name], *SCALINGS[name]):
         one, strategy = make_agent(scaling=Training().scaling, target_update_period=2), mirrored()
         two = agent_under(strategy, Training().scaling, target_update_period=2)
     assert {variable.dtype for variable in two.scaling.variables} <= {tf.float64, tf.bool}
 
-    def train_shares(shares):
-        return strategy.run(two.train, (shares,))
-
-    if in_graph:
-        train_shares = tf.function(train_shares)
     for update in range(UPDATES):
         windows = random_windows(seed=update)
         for agent in (one, two):
             agent.observe(statistics(seed=update))
-        expected, found = one.train(as_sequence(windows)), train_shares(shared_out(strategy, windows))
+        expected, found = (
+            one.train(as_sequence(windows)),
+            strategy.run(two.train, (shared_out(strategy, windows),)),
+        )
         priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)
         loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)
         np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
@@ -135,8 +124,8 @@ def compare(strategy, expected, found, part):
     "name", [name if name in OF_A_BATCH else pytest.param(name, marks=pytest.mark.slow) for name in SCALINGS]
 )
 def test_two_replicas_make_the_update_of_one_device(process, name):
-    """In a graph only once, for tracing it takes three times as long as the updates."""
-    process(check_updates, name, name == "return")
+    """Without a graph, for tracing it takes three times as long as the updates; a run below makes its own."""
+    process(check_updates, name)
 
 
 def check_learner(root_dir, backend):
@@ -180,41 +169,32 @@ def check_learner(root_dir, backend):
 
 
 @pytest.mark.parametrize("backend", [pytest.param(REVERB, marks=pytest.mark.slow), LOCAL])
-def test_priorities_of_all_replicas_reach_their_sequences(tmp_path, backend):
-    with fresh_process() as process:
-        process(check_learner, str(tmp_path), backend)
+def test_priorities_of_all_replicas_reach_their_sequences(process, tmp_path, backend):
+    process(check_learner, str(tmp_path), backend)
 
 
-def run_embedded(root_dir, updates):
-    """Returns whether it resumed, its updates and steps, and the weights at its start and at its end."""
+def check_embedded(root_dir):
     one_head = "Heads.pairs = ((0.99, False),)"  # tracing takes its time, once per replica and head
-    bindings = (
-        one_head,
-        "train.strategy = 'mirrored'",
-        f"train.updates = {updates}",
-    )
-    with configured(*bindings), EmbeddedRun(root_dir) as run:
-        assert run.agent.strategy.num_replicas_in_sync == 2
-        network = run.agent.network
-        before = [variable.numpy() for variable in network.variables]
-        result = run.run()
-        after = [variable.numpy() for variable in network.variables]
-        _, info = next(iter(run.replay.dataset(20)))
-        priorities = info.priority.numpy().tolist()
-        return run.learner.resumed, result, before, after, priorities
+    of_vectors = "train.env = 'CartPole-v1'", "RecurrentQNetwork.torso = @networks.MlpTorso"
+    bindings = one_head, *of_vectors, "train.strategy = 'mirrored'", "train.updates = 6"
+    asked, weights = [], []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "build_strategy", lambda name: asked.append(name) or mirrored())
+        for resumed in (False, True):
+            with configured(*bindings), EmbeddedRun(root_dir) as run:
+                assert run.agent.strategy.num_replicas_in_sync == 2 and run.learner.resumed == resumed
+                weights.append([variable.numpy() for variable in run.agent.network.variables])
+                result = run.run()
+                weights.append([variable.numpy() for variable in run.agent.network.variables])
+                assert result.updates == 6 and result.environment_steps > 0
+    initial, saved, restored, _ = weights
+    assert set(asked) == {"mirrored"} and any((a != b).any() for a, b in zip(initial, saved, strict=True))
+    for before, after in zip(saved, restored, strict=True):
+        np.testing.assert_array_equal(after, before)
 
 
-def test_the_embedded_mode_trains_on_two_replicas_and_goes_on_from_its_checkpoint(tmp_path):
-    runs = []
-    for updates in (6, 8):
-        with fresh_process() as process:
-            runs.append(process(run_embedded, str(tmp_path), updates))
-    (resumed, first, initial, saved, _), (resumed_again, second, restored, _, _) = runs
-    assert (resumed, first.updates, resumed_again, second.updates) == (False, 6, True, 8)
-    assert second.environment_steps > first.environment_steps > 0
-    for variable, before in zip(saved, restored, strict=True):
-        np.testing.assert_array_equal(variable, before)
-    assert any(not np.array_equal(a, b) for a, b in zip(initial, saved, strict=True))
+def test_the_embedded_mode_trains_on_two_replicas_and_its_checkpoint_restores_them(process, tmp_path):
+    process(check_embedded, str(tmp_path))
 
 
 def check_xla_refusal():

@@ -44,17 +44,6 @@ def test_recursion_equals_the_forward_sum_with_cuts_and_padding(n, length, seed)
                 assert got[t, b, h] == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_terminal_step_does_not_bootstrap_and_a_time_out_does():
-    values = tf.fill((3, 2, 1), 10.0)
-    rewards = tf.ones((2, 2, 1))
-    discounts = tf.constant(
-        [[[0.5], [0.5]], [[0.0], [0.5]]]
-    )  # sequence 0 terminates, sequence 1 is timed out
-    targets = n_step_targets(values, rewards, discounts, tf.fill((2, 2), True), 5)
-    np.testing.assert_allclose(targets[:, 0, 0], [1.5, 1.0])
-    np.testing.assert_allclose(targets[:, 1, 0], [1 + 0.5 + 0.25 * 10, 1 + 0.5 * 10])
-
-
 def test_priority_mixes_maximum_and_mean_of_unmasked_steps():
     errors = tf.constant([[[1.0, -3.0]], [[4.0, 4.0]], [[100.0, 100.0]]])  # [T=3, B=1, H=2]
     mask = tf.constant([[1.0], [1.0], [0.0]])

@@ -89,22 +89,6 @@ def test_no_gradient_crosses_a_reset():
         assert np.any(part.numpy() != 0.0, axis=-1).tolist() == [True, False, True]
 
 
-def test_gradients_of_two_episodes_are_those_of_each():
-    core, inputs, zeros = built_core(), tf.constant(normal(T, B, D)), tf.zeros((B, U))
-    first, weighting = never_first(), normal(T, B, U, seed=4)
-    first[4] = True
-
-    def gradients(start, end, state):
-        with tf.GradientTape() as tape:
-            outputs, _ = core(inputs[start:end], first[start:end], state)
-            loss = tf.reduce_sum(outputs * weighting[start:end])
-        return tape.gradient(loss, core.trainable_variables)
-
-    both, earlier, later = gradients(0, T, STATE), gradients(0, 4, STATE), gradients(4, T, (zeros, zeros))
-    for of_both, *of_each in zip(both, earlier, later, strict=True):
-        np.testing.assert_allclose(of_both, sum(of_each), rtol=1e-4, atol=1e-6)
-
-
 def test_a_reset_forgets_even_what_is_not_a_number():
     core, inputs = built_core(), tf.constant(normal(T, B, D))
     broken = tuple(tf.fill((B, U), leftover) for leftover in (np.inf, np.nan))

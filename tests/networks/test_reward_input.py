@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import RewardInput
@@ -43,23 +43,6 @@ def test_statistics_are_the_mean_square_of_all_rewards_in_whatever_stretches(str
     steps, mean_square = built(*stretches).statistics.numpy()
     assert steps == len(together)
     np.testing.assert_allclose(mean_square, np.mean(np.square(together)), rtol=1e-12)
-
-
-@settings(deadline=None, max_examples=25)
-@given(
-    st.lists(st.floats(-100, 100, width=16), min_size=1, max_size=20),
-    st.integers(-30, 30),
-    st.booleans(),
-)
-def test_powers_of_two_leave_the_input_as_it_is_bit_for_bit(rewards, exponent, compiled):
-    rewards = np.array(rewards, np.float32)
-
-    def inputs(rewards):
-        layer = built(*np.array_split(rewards.astype(np.float64), min(3, len(rewards))))
-        call = tf.function(layer, jit_compile=True) if compiled else layer
-        return call(tf.constant(rewards)).numpy()
-
-    np.testing.assert_array_equal(inputs(rewards), inputs(np.float32(2.0**exponent) * rewards))
 
 
 def observed_network(**options):

@@ -22,7 +22,6 @@ NUMPY_ALONE = (
         ("ale_py", f"{MAKE}('pong')", "Atari", "atari"),
         ("minatar", f"{MAKE}('minatar/freeway')", "MinAtar", "minatar"),
         ("ale_py", f"{MAKE}('CartPole-v1').reset()", "", ""),
-        ("gin", "import rbs_tf.scalings as s; s.PopArt(2)", "", ""),
         ("scipy, tensorflow, gymnasium", NUMPY_ALONE, "", ""),
     ],
 )

@@ -134,19 +134,12 @@ def test_what_is_not_finite_and_what_does_not_fit_is_refused():
     make, empty, rows = ReturnMoments, ReturnMoments.empty, np.ones((8, 3))
     rows[3, 1] = np.inf
     for build, complaint in (
-        (
-            lambda: make.from_episode([1.0, np.nan], [1.0, 0.0]),
-            "rewards must be finite; got nan at step 1, head 0",
-        ),
-        (
-            lambda: make.from_steps([1.0, 1.0], [np.inf, 0.0]),
-            "discounts must be finite; got inf at step 0, head 0",
-        ),
+        (lambda: make.from_episode([1.0, np.nan], [1.0, 0.0]), "rewards must be finite; got nan at step 1"),
+        (lambda: make.from_steps([1.0, 1.0], [np.inf, 0.0]), "discounts must be finite; got inf at step 0"),
         (lambda: make.from_returns([[0.0, np.nan]]), "returns must be finite; got nan at step 0, head 1"),
         (lambda: make.from_array(rows), "discount_mean must be finite; got inf for head 1"),
         (lambda: make.from_steps([1e200, -1e200], [1.0, 0.0]), "reward_m2 must be finite; got inf"),
         (lambda: make.merge(empty(2), empty(1)), "equally many heads merge; got 2 and 1"),
-        (lambda: make.from_array(np.zeros((7, 2))), r"moments are an array \[8, H\]"),
         (lambda: make.from_array(np.zeros(8)), r"moments are an array \[8, H\]"),
     ):
         with pytest.raises(ValueError, match=complaint):
@@ -174,16 +167,16 @@ def test_moments_that_there_cannot_be_are_refused():
                 ReturnMoments.from_array(below)
         for wrong, words in (
             (np.array(["2020-01-01"] * 2, "datetime64[D]"), "must be real numbers; got datetime64"),
-            (np.array(["1", "2"]), "must be real numbers; got <U1"),
             (np.ones(2) * 1j, "must be real numbers; got complex128"),
-            (np.array([None, 1.0]), "must be real numbers; got object"),
             ([10**400, 1], "must be real numbers that float64 holds"),
             (np.ma.masked_array([1.0, 2.0], [0, 1]), "is a masked array"),
-            (1.0, r"must be \[H\], one number per head"),
+            *((wrong, r"must be \[H\], one number per head") for wrong in (1.0, np.ones((2, 1)))),
             (None, "must be real numbers"),
         ):
             with pytest.raises(ValueError, match=f"{name} {words}"):
                 ReturnMoments(*rows[:field], wrong, *rows[field + 1 :])
+    with pytest.raises(ValueError, match="return_mean_square must be .* as count is"):
+        ReturnMoments(*rows[:7], np.ones(1))
     huge = np.ones((8, 1))
     huge[[4, 7]] = 1e200  # V[gamma] E[G^2]
     with pytest.raises(ValueError, match="finite sigma; that of head 0"):
@@ -197,7 +190,6 @@ def test_what_is_no_number_and_what_is_masked_is_never_read():
     for wrong, words in (
         (masked, "is a masked array, whose mask would be lost"),
         (["1", "2"], "must be real numbers; got <U1"),
-        (np.array([0, 1], "timedelta64[s]"), "must be real numbers; got timedelta64"),
         ([10**400, 0], "must be real numbers that float64 holds"),
         ([[1.0], [1.0, 2.0]], "must be real numbers"),
     ):
@@ -209,11 +201,3 @@ def test_what_is_no_number_and_what_is_masked_is_never_read():
             with pytest.raises(ValueError, match=f"(rewards|returns) {words}"):
                 build()
     assert ReturnMoments.from_returns([Fraction(1, 2), 1]).return_mean == 0.75
-
-
-@pytest.mark.parametrize("field", range(8))
-def test_fields_of_different_heads_are_refused(field):
-    columns = [np.ones(3) for _ in range(8)]
-    for wrong in (np.ones(1), np.ones((3, 1)), np.array(1.0)):
-        with pytest.raises(ValueError, match=r"must be \[H\], one number per head"):
-            ReturnMoments(*columns[:field], wrong, *columns[field + 1 :])

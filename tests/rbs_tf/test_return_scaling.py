@@ -3,13 +3,12 @@
 import functools
 import logging
 
-import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import rbs_tf
-from rbs_tf import CollectReturns, ReturnMoments, ReturnScaling, Scale, batch_sigma, discounted_returns
+from rbs_tf import ReturnMoments, ReturnScaling, Scale, batch_sigma, discounted_returns
 
 
 def episodes(offset=5.0, seed=0):
@@ -204,7 +203,7 @@ def test_errors_come_out_in_float32_at_least(dtype):
     np.testing.assert_allclose(scaled, 1e-6, rtol=1e-6)  # 0 in float16
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("policy", ["mixed_float16", "float64"])
 def test_statistics_stay_float64_under_every_dtype_policy(policy):
     tf.keras.mixed_precision.set_global_policy(policy)
     try:
@@ -241,23 +240,22 @@ def test_statistics_stay_float64_within_a_half_precision_layer():
 
 def test_what_does_not_fit_is_refused():
     layer, ones = ReturnScaling(3), np.ones
+    masked = np.ma.masked_array(ones((4, 3)), [[0, 1, 0]] * 4)
     for call, complaint in (
         (lambda: layer.update_state(ones(6), ones(6)), r"rewards must have shape \[..., 3\].*np.repeat"),
         (lambda: layer(tf.ones((6, 1))), r"td_errors must have shape \[..., 3\]"),
         (lambda: layer.update_state(ones((4, 3)), ones((5, 3))), "rewards and discounts and mask must agree"),
         (lambda: layer.update_state(*ones((2, 4, 2, 3)), ones((2, 4))), "and mask must agree"),
         (lambda: layer.merge_state(ReturnMoments.empty(2)), "equally many heads merge; got 3 and 2"),
+        (lambda: layer.update_state(masked, ones((4, 3))), "is a masked array, whose mask would be lost"),
+        (lambda: layer.update_returns(masked), "is a masked array"),
+        (lambda: layer(masked), "is a masked array"),
+        (lambda: batch_sigma(masked[:, None], ones((4, 1, 3)), ones((4, 1))), "is a masked array"),
     ):
         with pytest.raises(ValueError, match=complaint):
             call()
     with pytest.raises(tf.errors.InvalidArgumentError):  # one for the batch is none for the heads
         layer(tf.ones((6, 3)), batch_sigma=tf.ones(6))
-    floors = 0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, [1.0, 2.0], [1.0, 0.0, 1.0], np.eye(3)
-    for name, wrong in (("sigma_v", floors), ("num_heads", (0, -1, 2.0, "2", None))):
-        for value in wrong:
-            with pytest.raises(ValueError, match=name) as refused:
-                ReturnScaling(**{"num_heads": 3, name: value})
-            assert "\n" not in str(refused.value)
     with pytest.raises(tf.errors.InvalidArgumentError, match="got nan for head 0 - mask"):
         ReturnScaling().update_state(np.nan, 0.9)
 
@@ -299,94 +297,14 @@ def test_the_packages_names_are_what_its_modules_define():
         _ = rbs_tf.nothing
 
 
-def learned(sigma_v):
-    """Squared errors of three heads' values, relative to their returns, after SGD on a torso that they share.
-
-    Every reward is 1, so that the first head, which looks at nothing else, has sigma 0.
-    """
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(5, 40, size=60)
-    discounts = np.concatenate(
-        [np.repeat([[0.0, 0.9, 0.99]], n, axis=0) * (np.arange(n) < n - 1)[:, None] for n in lengths]
-    )
-    rewards = np.ones_like(discounts)
-    returns = discounted_returns(rewards, discounts)
-    left = np.concatenate([np.arange(n)[::-1] for n in lengths]) / 40
-    inputs = tf.constant(np.stack([left, left**2, np.ones_like(left)], axis=1), tf.float32)
-    layer = ReturnScaling(3, sigma_v=sigma_v)
-    feed(layer, rewards, discounts, returns)
-    torso, outputs = (
-        tf.Variable(rng.normal(size=(n, m)) / n**0.5, dtype=tf.float32) for n, m in ((3, 16), (16, 3))
-    )
-    targets = tf.constant(returns, tf.float32)
-
-    @tf.function
-    def update():
-        with tf.GradientTape() as tape:
-            errors = layer(targets - tf.tanh(inputs @ torso) @ outputs)
-            loss = tf.reduce_mean(tf.reduce_sum(0.5 * tf.square(errors), axis=-1))
-        for variable, gradient in zip((torso, outputs), tape.gradient(loss, [torso, outputs]), strict=True):
-            variable.assign_sub(0.03 * gradient)
-        return tf.reduce_mean(tf.square(errors), axis=0)
-
-    first = update().numpy()
-    for _ in range(200):
-        update()
-    values = (tf.tanh(inputs @ torso) @ outputs).numpy()
-    return first / first.sum(), np.square(values - returns).mean(axis=0) / np.square(returns).mean(axis=0)
-
-
-def test_a_floor_of_the_first_errors_size_keeps_a_head_of_constant_rewards_from_owning_the_loss():
-    share, errors = learned(1e-2)
-    fitting_share, fitting_errors = learned([1.0, 1e-2, 1e-2])
-    assert share[0] > 0.99 and fitting_share[0] < 0.2
-    assert (fitting_errors < 0.2).all() and not (errors[1:] < 2 * fitting_errors[1:]).any()  # they are NaN
-
-
 @pytest.mark.parametrize("make", [Scale, ReturnScaling])
 def test_what_is_no_number_of_heads_and_no_floor_is_refused(make):
-    for num_heads in (True, False, np.True_, 0, 2.0, "2", None, np.ones(1, int)):
-        with pytest.raises((ValueError, TypeError), match="num_heads must be a whole number"):
-            make(num_heads=num_heads)
     masked = np.ma.masked_array([0.1, 0.2], [0, 1])
-    for sigma_v in (
-        True,
-        "0.1",
-        [True, False],
-        ["0.1", "0.2"],
-        masked,
-        None,
-        1j,
-        10**400,
-        {},
-        np.datetime64("2020"),
-    ):
-        with pytest.raises(ValueError, match="sigma_v (must be|is a masked)"):
-            make(num_heads=2, sigma_v=sigma_v)
+    numbers = 0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, 10**400, 1j, True, "0.1", None
+    floors = *numbers, [1.0] * 3, [1.0, 0.0], np.eye(2), masked
+    for name, wrong in (("sigma_v", floors), ("num_heads", (0, -1, 2.0, "2", None, True, np.ones(1, int)))):
+        for value in wrong:
+            with pytest.raises((TypeError, ValueError), match=name) as refused:
+                make(**{"num_heads": 2, name: value})
+            assert "\n" not in str(refused.value)
     assert np.all(make(num_heads=np.int64(2), sigma_v=[1, 2]).sigma_v == [1, 2])
-
-
-def test_the_layer_reads_no_masked_array_without_its_mask():
-    layer, plain = ReturnScaling(), np.ones(2)
-    masked = np.ma.masked_array(plain, [0, 1])
-    for call in (
-        lambda: layer.update_state(masked, plain),
-        lambda: layer.update_state(plain, masked),
-        lambda: layer.update_state(plain, plain, masked),
-        lambda: layer.update_returns(masked),
-        lambda: layer(masked),
-        lambda: batch_sigma(np.ma.masked_array(np.ones((2, 1, 1))), np.ones((2, 1, 1)), np.ones((2, 1))),
-    ):
-        with pytest.raises(ValueError, match="is a masked array, whose mask would be lost"):
-            call()
-    assert not layer.statistics.numpy().any()
-
-
-def test_what_collects_takes_no_other_gamma_and_no_other_steps():
-    env = gymnasium.make("CartPole-v1")
-    for gamma in (True, "0.9", [True], None, 1j, np.ma.masked_array([0.9], [1])):
-        with pytest.raises(ValueError, match="gamma (must be|is a masked)"):
-            CollectReturns(env, Scale(), gamma)
-    for steps in (True, 2.5, "3", None, np.nan, 0):
-        with pytest.raises(ValueError, match="must be whole numbers of at least 1"):
-            CollectReturns(env, Scale(), 0.9, report_steps=steps)

@@ -5,12 +5,9 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
 from tf_agents.utils import common
 
-from rbs_tf import ReturnMoments, ScaledLoss, discounted_returns
-from rbs_tf.scaled_loss import extend_returns
+from rbs_tf import ReturnMoments, ScaledLoss
 
 FIRST, MID, LAST = range(3)
 
@@ -54,23 +51,6 @@ def expected(gamma, *episodes):
 
 def assert_equal(loss, moments):
     np.testing.assert_allclose(loss.scaling.statistics, moments.to_array(), rtol=1e-10, atol=1e-10)
-
-
-values = st.floats(-100, 100, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
-discounts = st.sampled_from([0.0, 0.5, 0.9, 1.0])
-
-
-@given(st.lists(st.tuples(values, discounts), min_size=1, max_size=30))
-def test_sums_over_all_returns_need_no_memory_of_the_steps(pairs):
-    rewards, gammas = np.array(pairs).T
-    episode = tf.zeros([6, 1], tf.float64)
-    for reward, gamma in zip(rewards, gammas, strict=True):
-        episode = extend_returns(episode, reward[None], gamma[None])
-    returns = discounted_returns(rewards, gammas)
-    scale = np.square(np.abs(rewards).sum())
-    np.testing.assert_allclose(episode[4, 0], returns.sum(), atol=1e-12 * scale, rtol=1e-9)
-    np.testing.assert_allclose(episode[5, 0], np.square(returns).sum(), atol=1e-12 * scale, rtol=1e-9)
-    assert episode[0, 0] == len(returns)
 
 
 A, B, C = ([1.0, 5.0, -2.0], True), ([3.0], True), ([4.0, 4.0, 1.0, 0.5, 7.0], False)
@@ -224,7 +204,7 @@ def test_a_checkpoint_goes_on_in_the_middle_of_an_episode(tmp_path):
     assert_equal(again, whole.scaling.moments)
 
 
-@pytest.mark.parametrize("num_envs", [1, 2, 3, 7])
+@pytest.mark.parametrize("num_envs", [1, 3])
 def test_a_checkpoint_of_any_number_of_environments_cuts_open_episodes_and_goes_on(tmp_path, num_envs):
     """As do environments of the same number, which begin again."""
     loss, again = ScaledLoss(gamma=0.9), ScaledLoss(gamma=0.9)
@@ -245,14 +225,4 @@ def test_fields_of_different_shapes_do_not_spread_over_environments():
         loss, wrong = ScaledLoss(gamma=0.9), np.ones(shape, step[name].dtype)
         with pytest.raises(ValueError, match=r"\[B\] or \[\] per field; got .*" + name):
             loss.observe(types.SimpleNamespace(**step | {name: wrong}))
-        # Where only the running graph knows.
-        fields = step | {name: np.atleast_1d(wrong)}
-        specs = {n: tf.TensorSpec([None] * np.ndim(value), value.dtype) for n, value in fields.items()}
-
-        @tf.function
-        def in_graph(loss=loss, **fields):
-            loss.observe(types.SimpleNamespace(**fields))
-
-        with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
-            in_graph.get_concrete_function(**specs)(**{n: tf.constant(value) for n, value in fields.items()})
         assert loss.scaling.moments.count == 0

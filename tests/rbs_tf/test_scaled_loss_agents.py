@@ -1,24 +1,23 @@
-"""Stock TF-Agents agents learn with `ScaledLoss` on Gymnasium environments. TD3 and CQL-SAC call it as DDPG and SAC."""
+"""Stock TF-Agents agents learn with `ScaledLoss` on Gymnasium environments. All with a critic call it as SAC does."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from packaging.version import Version
-from tf_agents.agents.ddpg import actor_network, critic_network, ddpg_agent
+from tf_agents.agents.ddpg import critic_network
 from tf_agents.agents.dqn import dqn_agent
 from tf_agents.agents.ppo import ppo_clip_agent
-from tf_agents.agents.reinforce import reinforce_agent
 from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
 from tf_agents.drivers import dynamic_step_driver, py_driver
 from tf_agents.environments import tf_py_environment, wrappers
-from tf_agents.networks import actor_distribution_network, q_network, q_rnn_network, value_network
+from tf_agents.networks import actor_distribution_network, q_network, value_network
 from tf_agents.policies import py_tf_eager_policy
 from tf_agents.replay_buffers import tf_uniform_replay_buffer
 from tf_agents.utils import common
 
 from rbs_tf import ReturnMoments, ScaledLoss, environments
 
-GAMMA, NUM_ENVS, LENGTH = 0.9, 3, 3
+GAMMA, NUM_ENVS = 0.9, 3
 Adam = tf.keras.optimizers.legacy.Adam
 
 
@@ -27,23 +26,8 @@ def dqn(time_steps, actions, loss):
     return dqn_agent.DqnAgent(time_steps, actions, q, Adam(1e-3), gamma=GAMMA, td_errors_loss_fn=loss)
 
 
-def recurrent_double_dqn(time_steps, actions, loss):
-    sizes = {"input_fc_layer_params": (8,), "lstm_size": (8,), "output_fc_layer_params": (8,)}
-    q = q_rnn_network.QRnnNetwork(time_steps.observation, actions, **sizes)
-    return dqn_agent.DdqnAgent(time_steps, actions, q, Adam(1e-3), gamma=GAMMA, td_errors_loss_fn=loss)
-
-
 def critic_of(time_steps, actions):
     return critic_network.CriticNetwork((time_steps.observation, actions), joint_fc_layer_params=(8,))
-
-
-def ddpg(time_steps, actions, loss):
-    actor = actor_network.ActorNetwork(time_steps.observation, actions, fc_layer_params=(8,))
-    networks = actor, critic_of(time_steps, actions)
-    optimizers = Adam(1e-3), Adam(1e-3)
-    return ddpg_agent.DdpgAgent(
-        time_steps, actions, *networks, *optimizers, gamma=GAMMA, td_errors_loss_fn=loss
-    )
 
 
 def sac(time_steps, actions, loss):
@@ -60,12 +44,7 @@ def sac(time_steps, actions, loss):
     )
 
 
-AGENTS = {
-    "DQN": (dqn, "CartPole-v1"),
-    "recurrent double DQN": (recurrent_double_dqn, "CartPole-v1"),
-    "DDPG": (ddpg, "Pendulum-v1"),
-    "SAC": (sac, "Pendulum-v1"),
-}
+AGENTS = {"DQN": (dqn, "CartPole-v1"), "SAC": (sac, "Pendulum-v1")}
 
 
 def statistics(trajectories):
@@ -118,7 +97,7 @@ def test_every_stock_agent_learns_from_errors_in_units_of_sigma(name, tmp_path):
     sigma = expected.sigma[0]
     assert sigma > 10 and expected.return_count[0] > 0
 
-    experience, _ = replay.get_next(8, num_steps=LENGTH if "recurrent" in name else 2)
+    experience, _ = replay.get_next(8, num_steps=2)
     values = {}
     for kind, loss in (
         ("plugged in", scaled_loss),
@@ -134,9 +113,7 @@ def test_every_stock_agent_learns_from_errors_in_units_of_sigma(name, tmp_path):
 
     agent._td_errors_loss_fn = scaled_loss
     train, before = common.function(agent.train), [v.numpy() for v in agent.trainable_variables]
-    losses = [
-        train(replay.get_next(8, num_steps=LENGTH if "recurrent" in name else 2)[0]).loss for _ in range(10)
-    ]
+    losses = [train(replay.get_next(8, num_steps=2)[0]).loss for _ in range(10)]
     assert np.isfinite(losses).all() and np.mean(losses) < 100  # unscaled: more than 1000
     assert any((a != b.numpy()).any() for a, b in zip(before, agent.trainable_variables, strict=True))
 
@@ -147,44 +124,31 @@ def test_every_stock_agent_learns_from_errors_in_units_of_sigma(name, tmp_path):
     np.testing.assert_allclose(scaled_loss.scaling.statistics, expected.to_array(), rtol=1e-9, atol=1e-9)
 
 
-def scaled(kind):
-    """The documented way, for a kind of agent."""
+class Scaled(ppo_clip_agent.PPOClipAgent):
+    """The documented way."""
 
-    class Scaled(kind):
-        def value_estimation_loss(self, *args, **kwargs):
-            return self.scaled_loss.scale_value_loss(super().value_estimation_loss(*args, **kwargs))
-
-    return Scaled
+    def value_estimation_loss(self, *args, **kwargs):
+        return self.scaled_loss.scale_value_loss(super().value_estimation_loss(*args, **kwargs))
 
 
-def with_value_network(kind, specs):
+def ppo(kind, specs):
     observations, actions = specs.observation_spec(), specs.action_spec()
     actor = actor_distribution_network.ActorDistributionNetwork(observations, actions, fc_layer_params=(8,))
     value = value_network.ValueNetwork(observations, fc_layer_params=(8,))
-    if issubclass(kind, reinforce_agent.ReinforceAgent):
-        return kind(specs.time_step_spec(), actions, actor, Adam(1e-3), value_network=value, gamma=GAMMA)
-    return kind(
-        specs.time_step_spec(),
-        actions,
-        optimizer=Adam(1e-3),
-        actor_net=actor,
-        value_net=value,
-        discount_factor=GAMMA,
-        num_epochs=1,
-        normalize_rewards=False,
-    )
+    networks = {"optimizer": Adam(1e-3), "actor_net": actor, "value_net": value}
+    options = {"discount_factor": GAMMA, "num_epochs": 1, "normalize_rewards": False}
+    return kind(specs.time_step_spec(), actions, **networks, **options)
 
 
 @pytest.mark.skipif(
     Version(np.__version__) >= Version("2.4"),
     reason="TF-Agents' networks of distributions over actions cannot be built: they make a number of an array",
 )
-@pytest.mark.parametrize("kind", [ppo_clip_agent.PPOClipAgent, reinforce_agent.ReinforceAgent])
-def test_a_value_loss_is_divided_by_the_square_of_sigma(kind):
+def test_a_value_loss_is_divided_by_the_square_of_sigma():
     env = Hundredfold(environments.make("CartPole-v1", 1, seed=1))
     specs = tf_py_environment.TFPyEnvironment(env)
     scaled_loss = ScaledLoss(gamma=GAMMA)
-    agent, stock = with_value_network(scaled(kind), specs), with_value_network(kind, specs)
+    agent, stock = (ppo(kind, specs) for kind in (Scaled, ppo_clip_agent.PPOClipAgent))
     agent.scaled_loss = scaled_loss
     for each in (agent, stock):
         each.initialize()
@@ -220,6 +184,4 @@ def test_a_value_loss_is_divided_by_the_square_of_sigma(kind):
 
 
 def networks(agent):
-    if isinstance(agent, reinforce_agent.ReinforceAgent):
-        return [*agent._actor_network.variables, *agent._value_network.variables]
     return [*agent.actor_net.variables, *agent._value_net.variables]

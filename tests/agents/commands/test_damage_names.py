@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import gin
-import numpy as np
 import pytest
 
 from agents.__main__ import main as other_commands
@@ -69,10 +68,8 @@ def seen(path: Path) -> dict[str, object]:
 
 
 def check(code, err, name, refused=False):
-    assert (
-        code in ((2,) if refused else (0, 1, 2)) and "Traceback" not in err and "bug of rbs_tf" not in err
-    ), err
-    assert len(err.splitlines()) <= 6, err
+    assert code in ((2,) if refused else (0, 1, 2)), err
+    assert "Traceback" not in err and "bug of rbs_tf" not in err and len(err.splitlines()) <= 6, err
     culprit = name.split("/")[0] if refused else Path(name).name
     assert code == 0 or culprit in err or "checkpoints" in err, (name, err)
 
@@ -118,61 +115,17 @@ def go_on(finished, tmp_path, capsys, command, name, kind):
         assert seen(root / name) == before or name.startswith("checkpoints/25"), (command, name, kind)
 
 
-def some(cases, number, seed=0):
-    cases = list(cases)
-    return [cases[index] for index in np.random.default_rng(seed).choice(len(cases), number, replace=False)]
-
-
 def test_a_start_in_a_folder_that_holds_somebody_elses_leaves_it_as_it_was(tmp_path, capsys):
-    for name, kind in some(itertools.product(NAMES, KINDS), 40):
-        start(tmp_path, capsys, name, kind)
-
-
-@pytest.mark.slow
-def test_the_same_of_every_name_and_kind(tmp_path, capsys):
-    for name, kind in itertools.product(NAMES, KINDS):
+    for name, kind in [*itertools.product(NAMES, KINDS)][::13]:
         start(tmp_path, capsys, name, kind)
 
 
 def test_a_run_that_goes_on_is_refused_where_its_names_are_taken(finished, tmp_path, capsys):
-    for name, kind in itertools.product(run_folder._FILES, set(KINDS) - {"file"}):
+    for name, kind in [*itertools.product(run_folder._FILES, KINDS[1:])][::3]:
         go_on(finished, tmp_path, capsys, "resume", name, kind)
-
-
-COMMANDS = "resume", "play", "export", "report"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_where_a_name_is_taken(finished, tmp_path, capsys, command):
-    for name, kind in some(itertools.product(NAMES, KINDS), 12):
-        go_on(finished, tmp_path, capsys, command, name, kind)
 
 
 @pytest.mark.chaos
 def test_every_command_where_every_name_is_taken(finished, tmp_path, capsys):
-    for command, name, kind in itertools.product(COMMANDS, NAMES, KINDS):
+    for command, name, kind in itertools.product(("resume", "play", "export", "report"), NAMES, KINDS):
         go_on(finished, tmp_path, capsys, command, name, kind)
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_around_what_is_in_its_way(finished, tmp_path, capsys):
-    root = tmp_path / "run"
-    shutil.copytree(finished, root)
-    taken = (
-        *(
-            "replay/mine.txt",
-            "replay/local/mine.npy",
-            "checkpoints/20/mine.txt",
-            "checkpoints/25/replay/mine.txt",
-        ),
-        *("checkpoints/27/mine.txt", "checkpoints/27.tmp/mine.txt", "checkpoints/61.tmp/mine.txt"),
-        *("checkpoints/27.replaced/mine.txt", "config.gin.new", "versions.txt.new", "finished.json.new"),
-        *("best.npz.new", "tensorboard.new", "eval/episodes.csv.new", "notes.txt", "train/notes.txt"),
-    )
-    for name in taken:
-        put(root / name, "link" if name.endswith(".new") else "file")
-    before = {name: seen(root / name) for name in taken}
-    assert train([*FLAGS, "--updates=27", f"--root_dir={root}"]) == 0
-    assert {name: seen(root / name) for name in taken} == before
-    assert run("play", root) == 0, capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_every_check_that_fails_says_why_and_what_to_type_and_ends_no_other(brok
 
 def test_a_check_that_hangs_is_ended_and_is_a_finding(broken, monkeypatch, capfd):
     broken(ale_py="import signal\nsignal.pause()")
-    monkeypatch.setattr(doctor, "LIMIT", 5.0)
+    monkeypatch.setattr(doctor, "LIMIT", 1.0)
     assert doctor._isolated("atari") == 1
     said = capfd.readouterr().out
     assert said.startswith("failed  run: atari") and "--only=atari" in said and "timed out" in said

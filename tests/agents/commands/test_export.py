@@ -56,12 +56,8 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, tmp_path, p
     )
     alone = tmp_path / "alone"
     alone.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE, str(tmp_path / "exported"), str(tmp_path / "steps.npz")],
-        cwd=alone,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-c", ALONE, str(tmp_path / "exported"), str(tmp_path / "steps.npz")]
+    done = subprocess.run(command, cwd=alone, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     played = np.load(alone / "played.npz")
     assert played["actions"].tolist() == [moment.action for moment in moments]

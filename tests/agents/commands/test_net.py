@@ -14,25 +14,17 @@ import agents.running.cluster  # noqa: F401  registers everything that a configu
 from agents.__main__ import main as other_commands
 from agents.commands.settings import declared
 from agents.commands.train import main as train
-from agents.errors import UsageError, brief
+from agents.errors import UsageError, brief, local_path
 
 DIGITS, LONG = "9" * 400, "x" * 300
 # Beyond what any setting takes, as a configuration says it: numbers, text, and what lies deep.
 EXTREMES = (
-    *(DIGITS, "-" + DIGITS, "9" * 5000, str(2**63), str(-(2**64)), "1e300", "-1e300", "5e-324", "1e-300"),
-    *(f"'{LONG}'", f"'{LONG}", "'\\udcff'", "'\\x00'", "(" * 300 + "1,", "[" * 90 + "]" * 90, "-" * 3000),
-    *(
-        "{" * 50 + "}" * 50,
-        "{'a': " * 20 + "1" + "}" * 20,
-        f"@{LONG}",
-        f"%{LONG}",
-        "@gin.macro",
-        "@gin.singleton()",
-    ),
+    *(DIGITS, "9" * 5000, str(-(2**64)), "1e300", "-1e300", "5e-324", f"'{LONG}", "'\\udcff'", "'\\x00'"),
+    *("(" * 300 + "1,", "[" * 90 + "]" * 90, "-" * 3000, "{'a': " * 20 + "1" + "}" * 20),
+    *(f"@{LONG}", f"%{LONG}", "@gin.macro", "@gin.singleton()"),
 )
 # What any text, dictionary or unlimited number takes.
 FREE = {"environments.make.env_kwargs", "Replay.error_buffer"}
-QUICKSTART = 'include "configs/quickstart.gin"\n'
 
 
 def told(path):
@@ -40,10 +32,8 @@ def told(path):
     found = {}
     for each in sorted(path.rglob("*")):
         kind = os.lstat(each).st_mode
-        found[str(each)] = (
-            kind,
-            os.readlink(each) if each.is_symlink() else each.is_file() and each.read_bytes(),
-        )
+        content = os.readlink(each) if each.is_symlink() else each.is_file() and each.read_bytes()
+        found[str(each)] = kind, content
     return found
 
 
@@ -119,55 +109,52 @@ def paths(tmp_path):
 
 PATHS = (
     *("missing/deep", "file", "file/below", "folder", "link", "to_folder", "dangling", "loop", "loop/below"),
-    *(
-        "full",
-        "pipe",
-        LONG,
-        f"{LONG}/below",
-        "d/" * 2100,
-        "/proc/self/mine",
-        "/sys/mine",
-        "/dev/full",
-        "/dev/null",
-    ),
-    *("/dev/null/x", "gs://bucket/run", "file:/tmp/x", "\udcff", "\x00", ".", "..", "/", ""),
+    *("full", "pipe", LONG, f"{LONG}/below", "d/" * 2100, "/proc/self/mine", "/dev/full", "/dev/null"),
+    *("/dev/null/x", "gs://bucket/run", "\udcff", "\x00", ".", "..", "/", ""),
 )
-FLAGS = (
-    *(
-        ("train", "--config={}"),
-        ("train", "--config={}.gin"),
-        ("train", "--scaling={}"),
-        ("train", "--scaling={}.gin"),
-    ),
-    *(("train", "--sweep={}"), ("train", "--sweep={}.sweep"), ("train", "--root_dir={}"), ("play", "{}")),
-    ("train", "--root_dir={}", "--anew"),
-    *(("play", "RUN", "--video={}"), ("play", "RUN", "--video={}.gif"), ("export", "{}", "out")),
-    *(("export", "RUN", "{}"), ("report", "{}"), ("report", "RUN", "--output={}")),
-    *(
-        ("report", "RUN", "--output={}.html"),
-        ("play", "--pretrained={}"),
-        ("train", "--gin_bindings=include '{}'"),
-    ),
+FLAGS = tuple(
+    tuple(line.split())
+    for line in """
+    train --config={}
+    train --config={}.gin
+    train --scaling={}
+    train --scaling={}.gin
+    train --sweep={}
+    train --sweep={}.sweep
+    train --root_dir={}
+    train --root_dir={} --anew
+    train --gin_bindings=include_'{}'
+    play {}
+    play RUN --video={}
+    play RUN --video={}.gif
+    play --pretrained={}
+    export {} out
+    export RUN {}
+    report {}
+    report RUN --output={}
+    report RUN --output={}.html
+    """.strip().splitlines()
 )
 
 
 def flags_and_paths():
     # A report on everything below a folder is no mistake, and one on this whole machine takes long.
-    return [
-        (flag, path)
-        for flag, path in itertools.product(FLAGS, PATHS)
-        if flag != ("report", "{}") or path != "/"
-    ]
+    cases = itertools.product(FLAGS, PATHS)
+    return [(flag, path) for flag, path in cases if flag != ("report", "{}") or path != "/"]
 
 
 def check_paths(tried, paths, cases):
     for (command, *argv), path in cases:
         where = path if path[:1] in ("/", "") or ":" in path else f"{paths}/{path}"
-        filled = [each.replace("RUN", f"{paths}/run").replace("{}", where) for each in argv]
-        name = (
-            path.rstrip("/").rpartition("/")[2].encode("ascii", "backslashreplace").decode()[:12].strip(".\0")
-        )
-        tried(command, *filled, culprit=(name, "config.gin", "No run to report on"))
+        filled = [
+            each.replace("RUN", f"{paths}/run").replace("include_", "include ").replace("{}", where)
+            for each in argv
+        ]
+        name = path.rstrip("/").rpartition("/")[2].encode("ascii", "backslashreplace").decode()
+        name = name[:12].strip(".\0")
+        an_address = "//" in path and "--pretrained={}" not in argv
+        culprits = "is an address" if an_address else (name, "config.gin", "No run to report on")
+        tried(command, *filled, culprit=culprits)
 
 
 def test_kinds_of_paths(tried, paths):
@@ -179,112 +166,16 @@ def test_all_kinds_of_paths_for_every_flag(tried, paths):
     check_paths(tried, paths, flags_and_paths())
 
 
-MODULES = {
-    "raises_key": "raise KeyError('x')",
-    "raises_assertion": "assert False",
-    "leaves": "raise SystemExit(0)",
-    "leaves_quietly": "import sys; sys.exit()",
-    "is_no_python": "def (",
-    "has_no_end": "def f(): f()\nf()",
-    "has_many_words": "raise ValueError('line\\n' * 500)",
-    "has_no_words": "class E(Exception):\n    def __str__(self): raise KeyError\nraise E",
-    "makes_things": (
-        "import gin, sys\n@gin.configurable\ndef leave(*a, **k): sys.exit(0)\n"
-        "@gin.configurable\ndef fail(*a, **k): raise KeyError('q')\n"
-        "@gin.configurable\ndef forty(*a, **k): return 42\n"
-    ),
-}
-TEXTS = {
-    **{f"imports_{name}": f"import {name}\n{QUICKSTART}" for name in MODULES if name != "makes_things"},
-    **{
-        f"binds_{number}": f"import makes_things\n{QUICKSTART}{setting} = @{value}"
-        for number, (setting, value) in enumerate(
-            itertools.product(
-                ("train.scaling", "RecurrentQNetwork.image_torso", "RecurrentQNetwork.torso"),
-                ("leave", "leave()", "fail", "fail()", "forty", "gin.macro", "gin.constant", "gin.singleton"),
-            )
-        )
-    },
-    "bracket": "train.seed = (1,",
-    "quote": 'train.env = "abc',
-    "three_quotes": 'train.env = """abc',
-    "tab": "train:\n\tseed = 1\n  updates = 3\n",
-    "dedent": "train:\n    seed = 1\n  updates = 3\n",
-    "nothing_but_zeros": "\0\0",
-    "mark": "\ufefftrain.seed = 1",
-    "dollar": "$",
-    "half": "train.",
-    "macro_of_itself": "a = %a\ntrain.seed = %a",
-    "includes_nothing": "include 'nothing.gin'",
-    "includes_a_folder": "include '.'",
-    "includes_a_device": "include '/dev/full'",
-    "includes_too_long": f"include '{LONG}'",
-    "includes_deep": "include 'deep0.gin'",
-    "small_torso": f"{QUICKSTART}RecurrentQNetwork.torso = @networks.dqn_torso",
-}
-
-
-@pytest.fixture
-def check_texts(tried, tmp_path, monkeypatch):
-    folder = tmp_path / "gin"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr("sys.dont_write_bytecode", True)
-    for name, text in MODULES.items():
-        (folder / f"{name}.py").write_text(text)
-    for number in range(400):
-        (folder / f"deep{number}.gin").write_text(f"include '{folder}/deep{number + 1}.gin'")
-
-    def check(names):
-        for name in names:
-            file = folder / f"{name}.gin"
-            file.write_text(TEXTS[name].replace("deep0", f"{folder}/deep0"), errors="surrogateescape")
-            elsewhere = name.startswith(("binds", "includes", "macro", "small"))
-            for flag in ("--config", "--scaling")[: 1 if name.startswith("binds") else 2]:
-                tried("train", f"{flag}={file}", culprit="" if elsewhere else name.removeprefix("imports_"))
-
-    return check
-
-
-def test_gin_files_that_cannot_be_read(check_texts):
-    check_texts([name for name in TEXTS if not name.startswith("binds")][::2])
-    check_texts(["binds_0", "binds_1", "binds_5", "binds_11", "imports_leaves", "includes_deep"])
-
-
-@pytest.mark.slow
-def test_all_gin_files_that_cannot_be_read(check_texts):
-    check_texts(TEXTS)
-
-
 def test_a_configuration_that_was_edited(tried, paths):
     run = paths / "run"
-    edits = [
-        "train.num_envs = 0",
-        "train.seed = (",
-        "x.y = 1",
-        "import nothing_like_it",
-        "train.env = 'pnog'",
-    ]
-    edits += ["train.scaling = @gin.macro", "RecurrentQNetwork.lstm_units = 1000000", "train.seed = %nothing"]
-    edits += [
-        "RecurrentQNetwork.torso = @networks.dqn_torso",
-        "include '/dev/full'",
-        "Heads.pairs = 3",
-        "\ttrain",
-        "hl_gauss.v_min = 'x'",
-    ]
+    edits = (
+        *("train.num_envs = 0", "train.seed = (", "x.y = 1", "import nothing_like_it", "train.env = 'pnog'"),
+        *("train.scaling = @gin.macro", "RecurrentQNetwork.lstm_units = 1000000", "train.seed = %nothing"),
+        *("RecurrentQNetwork.torso = @networks.dqn_torso", "Heads.pairs = 3", "hl_gauss.v_min = 'x'"),
+    )
     for edit, command in itertools.product(edits, (("play",), ("export",))):
         (run / "config.gin").write_text(f"train.env = 'CartPole-v1'\ntrain.updates = 1\n{edit}\n")
         tried(*command, run, *["out"][: command[0] == "export"], culprit="config.gin")
-
-
-@pytest.mark.slow
-def test_extremes_of_all_settings_in_a_configuration_that_was_edited(tried, paths):
-    for name, value in settings_and_extremes()[::3]:
-        (paths / "run" / "config.gin").write_text(
-            f"train.env = 'CartPole-v1'\ntrain.updates = 1\n{name} = {value}\n"
-        )
-        tried("play", paths / "run", culprit="config.gin")
 
 
 def test_sizes_beyond_memory_are_refused_with_what_fits(tried):
@@ -302,21 +193,7 @@ def test_sizes_beyond_memory_are_refused_with_what_fits(tried):
     tried("train", *argv, culprit="stack_num = 4")
 
 
-NUMBERS = (
-    DIGITS,
-    "9" * 5000,
-    "1e30",
-    "-1",
-    "nan",
-    "inf",
-    "0x10",
-    "\u0663",
-    " 1",
-    "1_0",
-    str(2**63),
-    LONG,
-    "\udcff",
-)
+NUMBERS = DIGITS, "9" * 5000, "1e30", "-1", "nan", "0x10", "\u0663", "1_0", str(2**63), LONG, "\udcff"
 
 
 def test_numbers_of_flags(tried, paths):
@@ -331,18 +208,11 @@ SWEEPS = {
     "unary": "seed = " + "-" * 100_000 + "1",
     "deep": "seed = " + "[" * 5000,
     "power": "seed = 9 ** 9 ** 9",
-    "times": "seed = [0] * 10 ** 9",
     "digits": f"seed = {DIGITS}",
-    "more_digits": "seed = " + "9" * 5000,
     "trials": f"search = 'tpe'\ntrials = {DIGITS}",
     "infinite": "num_cpus = 1e999",
-    "negative": "num_gpus = -1",
-    "flag": "num_gpus = True",
     "pair": "seed, env = 1, 2",
-    "star": "*seed, = 1",
-    "index": "seed[0] = 1",
     "range": f"search = 'tpe'\ntrials = 2\nSequenceShape.length = integer(1, {DIGITS})",
-    "zeros": "\0",
     "other_bytes": "seed = '\udcff'",
 }
 
@@ -355,7 +225,7 @@ def test_sweeps_that_have_no_end_or_are_none(tried, tmp_path):
 
 
 def test_a_variable_of_the_environment_that_means_nothing(tried, monkeypatch):
-    for value in ("no", "true", "2", " 1", LONG):
+    for value in ("no", LONG):
         monkeypatch.setenv("RBS_TF_VERBOSE", value)
         for command in ("train", "doctor", "play"):
             tried(command, culprit="RBS_TF_VERBOSE")
@@ -383,7 +253,7 @@ def test_outputs_are_tried_before_anything_is_computed(tried, paths, monkeypatch
 
     monkeypatch.setattr("agents.monitoring.report.runs.find", computes)
     monkeypatch.setattr("agents.Agent.load", computes)
-    for path in ("full", "pipe", "loop", "dangling", "folder", "file/below", LONG):
+    for path in ("full", "pipe", "dangling", "folder", LONG):
         tried("report", paths / "run", f"--output={paths}/{path}", culprit=path[:12])
         tried("export", paths / "run", paths / path, culprit=path[:12])
         tried("play", paths / "run", f"--video={paths}/{path}.gif", culprit=path[:12])
@@ -392,3 +262,10 @@ def test_outputs_are_tried_before_anything_is_computed(tried, paths, monkeypatch
 def test_a_long_message_keeps_its_beginning_and_its_end():
     lines = brief("\n".join(f"line {number}" for number in range(100))).splitlines()
     assert lines == ["line 0", "line 1", "line 2", "line 3", "  ... 95 lines more", "line 99"]
+
+
+def test_the_path_in_a_files_address_is_named():
+    with pytest.raises(UsageError, match="give /tmp/run.$"):
+        local_path("file:///tmp/run")
+    for path in ("runs/a:b", "./gs:/x", "C:", "/x/gs://y", "~/x", "scale:2"):
+        assert local_path(path) == path

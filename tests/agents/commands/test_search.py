@@ -73,7 +73,7 @@ def started(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "work_through", runs)
     monkeypatch.setattr(processes, "start", lambda command: command)
 
-    def run(text, root="root", check=check_configuration):
+    def run(text, root="root", check=lambda commands, folders: [5] * len(commands)):
         (tmp_path / "mine.sweep").write_text(text)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -84,7 +84,7 @@ def started(tmp_path, monkeypatch):
 
 
 def test_every_trial_runs_the_grid_with_values_of_its_own_and_the_best_mean_wins(started, tmp_path, capsys):
-    assert started(FILE) == 0
+    assert started(FILE, check=check_configuration) == 0
     out = capsys.readouterr().out
     assert "6 runs in" in out and "6 of 6 runs have finished, 0 failed." in out
     folders = sorted(folder.name for folder in (tmp_path / "root").iterdir() if folder.is_dir())
@@ -104,14 +104,14 @@ def test_every_trial_runs_the_grid_with_values_of_its_own_and_the_best_mean_wins
     assert len(started.runs.rates) == 10
 
 
-@pytest.mark.parametrize("maximise", ["final_return", "best_return", "mean_return"])
-def test_what_is_maximised_is_named_in_the_file(started, capsys, maximise):
-    assert started(f"{FILE}maximise = '{maximise}'\n") == 0
-    out = capsys.readouterr().out
-    last = [0.005 - (math.log10(rate) + 3) ** 2 for rate in started.runs.rates[::2]]
-    for trial, value in enumerate(last):
-        expected = {"final_return": value, "best_return": 7.0, "mean_return": (7.0 + value) / 2}[maximise]
-        assert f"Trial {trial}: {maximise} {expected:.6g}." in out
+def test_what_is_maximised_is_named_in_the_file(started, capsys):
+    for maximise, share in (("best_return", 0.0), ("mean_return", 0.5)):
+        started.runs.rates.clear()
+        assert started(f"{FILE}maximise = '{maximise}'\n", maximise) == 0
+        out = capsys.readouterr().out
+        for trial, rate in enumerate(started.runs.rates[::2]):
+            last = 0.005 - (math.log10(rate) + 3) ** 2
+            assert f"Trial {trial}: {maximise} {7.0 + share * (last - 7.0):.6g}." in out
 
 
 def test_a_stopped_search_goes_on_with_the_trials_that_it_had_begun_and_draws_the_same(
@@ -120,12 +120,8 @@ def test_a_stopped_search_goes_on_with_the_trials_that_it_had_begun_and_draws_th
     assert started(FILE, "whole") == 0
     whole = list(started.runs.rates)
     started.runs.rates.clear()
-    for stop_before in (
-        "quickstart-trial000-seed0",
-        "quickstart-trial001-seed1",
-        "quickstart-trial002-seed0",
-    ):
-        started.runs.stop_before = stop_before
+    for stopped in ("trial000-seed0", "trial001-seed1", "trial002-seed0"):
+        started.runs.stop_before = f"quickstart-{stopped}"
         with pytest.raises(KeyboardInterrupt):
             started(FILE)
     started.runs.stop_before = None
@@ -162,7 +158,7 @@ def test_tpe_learns_from_what_it_is_told_and_random_does_not(started, tmp_path):
     for sampler, sign in (("random", -1), ("random", 1), ("tpe", -1), ("tpe", 1)):
         started.runs.sign, started.runs.rates = sign, []
         text_of = text.replace('"tpe"', repr(sampler))
-        assert started(text_of, f"{sampler}{sign}", lambda commands, folders: [5] * len(commands)) == 0
+        assert started(text_of, f"{sampler}{sign}") == 0
         drawn.append([abs(math.log10(rate) + 3) for rate in started.runs.rates])
     assert drawn[0] == drawn[1]
     by_chance, near, far = (sum(distances[10:]) for distances in drawn[1:])
@@ -171,49 +167,30 @@ def test_tpe_learns_from_what_it_is_told_and_random_does_not(started, tmp_path):
 
 
 def test_what_is_wrong_with_a_search_is_said_before_the_first_run(started, tmp_path, monkeypatch):
+    rate, length, units = "log_uniform(1e-4, 1e-2)", "integer(10, 40)", "choice((8,), (16, 16))"
     for old, new, answer in (
-        (
-            "log_uniform(1e-4, 1e-2)",
-            "log_uniform(0, 1e-2)",
-            "line 6: expected log_uniform(LOW, HIGH) with 0 <",
-        ),
-        ("log_uniform(1e-4, 1e-2)", "uniform(2, 1)", "line 6: expected uniform(LOW, HIGH) with LOW < HIGH."),
-        ("log_uniform(1e-4, 1e-2)", "uniform(1)", "line 6: expected uniform(LOW, HIGH)"),
-        ("log_uniform(1e-4, 1e-2)", "uniform(0, 1e999)", "line 6: expected uniform(LOW, HIGH)"),
-        ("log_uniform(1e-4, 1e-2)", "uniform(low=0, high=1)", "line 6: expected uniform(LOW, HIGH)"),
+        (rate, "log_uniform(0, 1e-2)", "line 6: expected log_uniform(LOW, HIGH) with 0 <"),
+        (rate, "uniform(2, 1)", "line 6: expected uniform(LOW, HIGH) with LOW < HIGH."),
+        (rate, "uniform(low=0, high=1)", "line 6: expected uniform(LOW, HIGH)"),
         ("log_uniform", "loguniform", "line 6: there is no loguniform(...). Expected uniform, log_uniform"),
-        ("log_uniform(1e-4, 1e-2)", "uniform(a, 1)", "line 6: expected NAME = VALUE"),
-        ("log_uniform(1e-4, 1e-2)", "uniform(-1, 1e-2)", f"{RATE} = -1: expected"),
-        ("integer(10, 40)", "integer(1.0, 40)", "line 7: expected integer(LOW, HIGH), whole numbers"),
-        (
-            "integer(10, 40)",
-            "integer(-3, 40)",
-            "SequenceShape.length = -3: expected a whole number of at least",
-        ),
+        (rate, "uniform(a, 1)", "line 6: expected NAME = VALUE"),
+        (rate, "uniform(-1, 1e-2)", f"{RATE} = -1: expected"),
+        (length, "integer(1.0, 40)", "line 7: expected integer(LOW, HIGH), whole numbers"),
+        (length, "integer(-3, 40)", "SequenceShape.length = -3: expected a whole number of at least"),
         ("length", "lenght", "Did you mean length?"),
-        ("choice((8,), (16, 16))", "choice((8,))", "line 8: expected choice(VALUE, VALUE, ...)"),
-        ("choice((8,), (16, 16))", "choice((8,), (8,))", "two values or more, all different."),
-        ("choice((8,), (16, 16))", "choice((8,), 'big')", "MlpTorso.units = 'big': expected"),
+        (units, "choice((8,), (8,))", "two values or more, all different."),
+        (units, "choice((8,), 'big')", "MlpTorso.units = 'big': expected"),
         ('"tpe"', '"tep"', "line 4: search is one of 'tpe', 'random'."),
-        ('"tpe"', "['tpe', 'random']", "line 4: search is one of 'tpe', 'random'."),
         ("trials = 3", "trials = 0", "line 5: trials is a whole number from 1 to 10,000."),
-        ("trials = 3", "trials = True", "line 5: trials is a whole number from 1 to 10,000."),
-        (
-            "trials = 3",
-            "maximise = 'return'",
-            "maximise is one of 'final_return', 'best_return', 'mean_return'.",
-        ),
+        ("trials = 3", "maximise = 'return'", "maximise is one of 'final_return', 'best_return', 'mean_"),
         ("trials = 3", "", "a search takes search = 'tpe' or 'random', trials = N, and a range"),
-        ('search = "tpe"', "", "a search takes search = 'tpe' or 'random', trials = N, and a range"),
         ("updates = 5", "train.final_eval_rounds = 0", "train.final_eval_rounds has to be at least 1."),
         ("[0, 1]", "[0, 0]", "the same run more than once: quickstart-ends-seed0."),
     ):
         assert old in FILE
         with pytest.raises(UsageError) as refused:
-            started(FILE.replace(old, new))
+            started(FILE.replace(old, new), check=check_configuration)
         assert answer in str(refused.value), (new, str(refused.value))
-    with pytest.raises(UsageError, match="a search takes search"):
-        started("seed = [0, 1]\nmaximise = 'best_return'")
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "optuna", None)
         with pytest.raises(UsageError, match=r"pip install 'rbs-tf\[search\]'"):
@@ -233,23 +210,11 @@ def test_another_search_in_the_same_folder_and_a_damaged_one_are_refused(started
             started(FILE.replace(old, new))
     for damage in (b"\x00\xff\n", b"{}\n", b'{"op_code": 4}\n'):
         (tmp_path / "root" / "study.journal").write_bytes(damage)
-        with pytest.raises(
-            UsageError, match=r"study.journal is damaged \(.*give another folder with --root_dir"
-        ):
+        with pytest.raises(UsageError, match=r"study.journal is damaged \(.*give another folder with --r"):
             started(FILE)
-
-
-def test_a_run_without_evaluations_that_can_be_read_is_named(tmp_path):
     (tmp_path / "eval").mkdir()
-    for text in (
-        None,
-        "",
-        "update,head,return,steps\n",
-        "update\n3\n",
-        "update,head,return,steps\n1,h,x,1\n",
-    ):
-        if text is not None:
-            (tmp_path / "eval" / "episodes.csv").write_text(text)
+    for text in ("", "update,head,return,steps\n", "update\n3\n", "update,head,return,steps\n1,h,x,1\n"):
+        (tmp_path / "eval" / "episodes.csv").write_text(text)
         with pytest.raises(UsageError, match="eval/episodes.csv has no evaluation to judge the trial by"):
             search.outcome(tmp_path, "final_return")
 
@@ -278,18 +243,15 @@ def test_on_ray_the_next_is_asked_for_when_there_is_room(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_train_py_searches_and_goes_on_after_it_was_killed(tmp_path, capfd):
-    text = (
-        FILE.replace("trials = 3", "trials = 2").replace("[0, 1]", "0").replace("updates = 5", "updates = 6")
-    )
+    text = FILE.replace("trials = 3", "trials = 2").replace("[0, 1]", "0").replace("= 5", "= 6")
     bindings = [binding for binding in TINY if "final_eval_rounds" not in binding]
     text += f"env = 'CartPole-v1'\ntrain.final_eval_rounds = 1\ngin_bindings = {bindings!r}\n"
     (tmp_path / "tiny.sweep").write_text(text)
     command = [f"--sweep={tmp_path}/tiny.sweep", f"--root_dir={tmp_path}/root"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     first = [sys.executable, "-u", "train.py", *command]
-    with subprocess.Popen(
-        first, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
+    streams = {"stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(first, cwd=REPOSITORY, env=environment, **streams) as process:
         for line in process.stdout:
             if line.startswith("Trial 0"):
                 process.send_signal(signal.SIGKILL)

@@ -13,12 +13,7 @@ from agents.commands.train import main
 
 # Some of what the program passes itself: parts, specs, seeds, names; and what is for Python alone.
 GIVEN = (
-    *("MultiHeadPolicy.seed", "MultiHeadPolicy.decode", "RecurrentMultiHeadAgent.seed"),
-    *(
-        "RecurrentMultiHeadAgent.summary_interval",
-        "RecurrentQNetwork.outputs_per_action",
-        "RecurrentQNetwork.name",
-    ),
+    *("MultiHeadPolicy.seed", "RecurrentMultiHeadAgent.summary_interval", "RecurrentQNetwork.name"),
     *("environments.make.num_envs", "environments.make.seed", "ConvTorso.seed", "atari_torso.seed"),
     *("two_hot.limit", "return_based.sigma_v", "Replay.sampler"),
 )
@@ -66,12 +61,10 @@ def test_the_list_has_the_default_the_range_and_the_meaning_of_every_setting(cap
     entries = dict(re.findall(r"^(\S+)(?: = .*)?\n((?:    .*\n)+)", said, re.M))
     assert set(entries) == set(declared())
     for name, text in entries.items():
-        assert len(" ".join(text.split())) > len(declared()[name].expected) + 5, (
-            name
-        )  # a docstring without it
+        # Else it is missing in the docstring.
+        assert len(" ".join(text.split())) > len(declared()[name].expected) + 5, name
     assert (
-        "SequenceShape.burn_in = 20\n    a whole number of at least 0 (environment steps). rows before"
-        in said
+        "SequenceShape.burn_in = 20\n    a whole number of at least 0 (environment steps). rows bef" in said
     )
 
 
@@ -106,14 +99,15 @@ def refused(tmp_path, monkeypatch, capsys):
 
 
 def test_a_value_of_the_wrong_kind_is_refused_by_name(refused):
-    for value in VALUES:
+    """Each value of a third of the settings, which differs from value to value."""
+    for number, value in enumerate(VALUES):
         tried = 0
-        for name, setting in declared().items():
+        for name, setting in [*declared().items()][number % 3 :: 3]:
             if not may_fit(str(setting.hint), value) and (name, value) not in ALSO:
                 said = refused(f"--gin_bindings={name} = {value}")
                 assert name in said or "NOTHING" in said, (name, value)
                 tried += 1
-        assert tried > 10, value
+        assert tried > 3, value
 
 
 def test_what_the_program_sets_itself_cannot_be_bound(refused):
@@ -141,10 +135,7 @@ def test_flags_without_a_value_or_a_name_are_refused(refused):
         (["--config="], "config is empty"),
         (["quickstart"], "Did you mean --config=quickstart?"),
         (["--env=CartPole-v9"], "CartPole-v9"),
-        (
-            ["--env=FrozenLake-v1", "--env_kwargs=map_name=8x8"],
-            "map_name=8x8. Write for example: --env_kwargs=",
-        ),
+        (["--env=FrozenLake-v1", "--env_kwargs=map_name=8x8"], "8x8. Write for example: --env_kwargs="),
         (["--env_kwargs=1, 2"], "expected NAME=VALUE"),
         (["--env=FrozenLake-v1", "--env_kwargs=slippery=True"], "no argument 'slippery'; it takes"),
         (["--replay=ring"], "expected one of 'local', 'ray', 'reverb', or None"),

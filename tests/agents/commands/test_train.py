@@ -44,10 +44,8 @@ class Command:
         assert self(*argv) == 2
         assert self.calls == []
         out, err = self._capsys.readouterr()
-        assert out == ""
-        assert (
-            err.startswith("train.py: ") and "Traceback" not in err and "In call to configurable" not in err
-        )
+        assert out == "" and err.startswith("train.py: ")
+        assert "Traceback" not in err and "In call to configurable" not in err
         return err
 
 
@@ -72,15 +70,9 @@ def command(no_train, tmp_path, monkeypatch, capsys):
 
     @gin.configurable(module="command_line_test")
     def train(
-        root_dir,
-        env=gin.REQUIRED,
-        updates=100,
-        seed=0,
-        rate=0.1,
-        strategy="default",
-        scaling=None,
+        root_dir, env=gin.REQUIRED, updates=100, seed=0, rate=0.1, strategy="default", scaling=None,
         eval_repeat_action_probability=None,
-    ):
+    ):  # fmt: skip
         started.calls.append(Call(root_dir, env, updates, seed, rate, strategy))
         return Result()
 
@@ -100,29 +92,16 @@ def test_without_arguments_the_quickstart_runs(command, tmp_path, capsys):
 
 
 def test_flags_are_shorthands_for_bindings_and_name_the_folder(command):
-    assert command("--config=atari", "--env=breakout", "--scaling=none", "--updates=7", "--seed=3") == 0
-    (call,) = command.calls
-    assert call.root_dir.endswith("/runs/atari-breakout-none-seed3")
-    assert call[1:] == ("breakout", 7, 3, 0.0, "default")
-
-
-def test_the_folder_is_named_after_what_gin_says_not_after_flags_alone(command):
-    assert (
-        command("--config=atari", "--gin_bindings=ENV = 'minatar/breakout'", "--gin_bindings=train.seed = 5")
-        == 0
-    )
-    assert command.calls[0].root_dir.endswith("/runs/atari-minatar_breakout-seed5")
-    assert command.calls[0].env == "minatar/breakout"
-
-
-def test_gin_bindings_win_over_flags_and_flags_over_files(command):
-    assert (
-        command(
-            "--scaling=none", "--seed=3", "--gin_bindings=train.seed = 4", "--gin_bindings=train.rate=0.25"
-        )
-        == 0
-    )
-    assert (command.calls[0].seed, command.calls[0].rate) == (4, 0.25)
+    """Bindings win over flags, and flags over files; what gin says names the folder, whoever has said it."""
+    flags = ["--config=atari", "--scaling=none", "--updates=7", "--seed=3", "--strategy=mirrored"]
+    assert command(*flags, "--env=breakout") == 0
+    own = ["ENV = 'minatar/breakout'", "train.seed = 5", "train.rate = 0.25"]
+    assert command(*flags, *(f"--gin_bindings={binding}" for binding in own)) == 0
+    first, second = command.calls
+    assert first.root_dir.endswith("/runs/atari-breakout-none-seed3")
+    assert first[1:] == ("breakout", 7, 3, 0.0, "mirrored")
+    assert second.root_dir.endswith("/runs/atari-minatar_breakout-none-seed5")
+    assert second[1:] == ("minatar/breakout", 7, 5, 0.25, "mirrored")
 
 
 def test_a_scaling_without_settings_is_found_by_its_name_and_a_file_anywhere_is_one(command, tmp_path):
@@ -159,12 +138,6 @@ def test_the_folder_is_named_after_the_scaling_that_runs_a_users_own_too(command
         assert folder.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), (arguments, folder)
 
 
-def test_a_config_may_be_a_file_anywhere(command, tmp_path):
-    (tmp_path / "elsewhere" / "mine.gin").write_text('include "configs/quickstart.gin"\ntrain.updates = 9')
-    assert command("--config=mine.gin", "--root_dir=there") == 0
-    assert command.calls == [Call(str(tmp_path / "elsewhere" / "there"), "CartPole-v1", 9, 0, 1.0)]
-
-
 def test_names_that_have_changed_go_on_working(command, tmp_path):
     for old in ("environments.make.reward_multiplier", "make.reward_multiplier"):
         (tmp_path / "elsewhere" / "mine.gin").write_text(f'include "configs/quickstart.gin"\n{old} = 4.0')
@@ -194,16 +167,15 @@ def test_another_configuration_in_the_same_folder_is_refused_with_the_difference
     assert "-train.seed = 1\n  +train.seed = 2" in command.refusal("--root_dir=run", "--seed=2")
 
 
-def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command):
+def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command, tmp_path):
     for argument, answer in (
         ("--config=quikstart", "There is no config 'quikstart'. Did you mean quickstart?"),
         ("--config=nothing_like_it", "There is: atari, base, cartpole, quickstart."),
-        ("--config=missing.gin", "There is no config 'missing.gin'."),
         ("--scaling=Retrun", "There is no scaling 'Retrun'. Did you mean return"),
         ("--scaling=pop_arts", "There is no scaling 'pop_arts'. Did you mean pop_art"),
-        ("--scaling=missing.gin", "There is no scaling 'missing.gin'."),
         ("--env=pnog", "did you mean 'pong'"),
         ("--env=Pendulum-v1", "expected a Discrete action space"),
+        ("--config=base", "Add --env=..."),
         (
             "--gin_bindings=train.eval_repeat_action_probability = 0.25",
             "train.eval_repeat_action_probability=0.25 works with the plain names of Atari and MinAtar",
@@ -212,8 +184,6 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command)
         ("--updtes=5", "There is no flag --updtes. Did you mean --updates?"),
         ("stray", "'stray' is no flag. Did you mean --config=stray?"),
         ("--updates=0", "argument --updates: must be a whole number of at least 1, not '0'."),
-        ("--updates=-3", "argument --updates: must be a whole number of at least 1, not '-3'."),
-        ("--updates=1e6", "argument --updates: must be a whole number of at least 1, not '1e6'."),
         ("--seed=-1", "argument --seed: must be a whole number of at least 0, not '-1'."),
         ("--seed", "argument --seed: expected one argument"),
         ("--gin_bindings=train.raet = 1", "doesn't have a parameter named 'raet'"),
@@ -221,22 +191,14 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command)
         ("--gin_bindings=trian.rate = 1", "No configurable matching 'trian'.\n"),
         ("--gin_bindings=trian.rate = 1", "Did you mean train"),
         ("--gin_bindings=train.rate = @trian", "Did you mean train"),
-        (
-            "--gin_bindings=train.rate = %RATE",
-            "The macro %RATE has no value. Add --gin_bindings='RATE = ...'",
-        ),
+        ("--gin_bindings=train.rate = %RATE", "has no value. Add --gin_bindings='RATE = ...'"),
         ("--gin_bindings=train.rate =", "This is not gin: train.rate =\n"),
         ("--gin_bindings=include 'configs/bse.gin'", "Unable to open file: configs/bse.gin"),
-        ("--gin_bindings=import nowhere", "No module named 'nowhere'"),
         ("--gin_bindings=import nowhere", f"Put nowhere.py into {REPOSITORY}, beside train.py, or"),
         ("--gin_bindings=from no.where import a", "Put no.py into"),
         ("--gin_bindings=from agents import bandits", "Put agents/bandits.py into"),
-        (
-            "--gin_bindings=train.rate = abc",
-            "train.rate = abc\n'abc' is no value. Write NAME.PARAMETER = VALUE,",
-        ),
+        ("--gin_bindings=train.rate = abc", "'abc' is no value. Write NAME.PARAMETER = VALUE,"),
         ("--gin_bindings=train.rate = [1, -x.y]", "\n'-x' is no value."),
-        ("--gin_bindings=train.rate = f'x'", "is no value."),
         ("--gin_bindings=train.rate = 2*3", "train.rate = 2*3\nSomething follows the value. Write"),
         ("--gin_bindings=train.rate = [1,", "train.rate = [1,\nA bracket or a quote is never closed. Write"),
         ("--gin_bindings=train.env = %gin.REQUIRED", "train.env set to `%gin.REQUIRED`"),
@@ -246,42 +208,35 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command)
     ):
         said = command.refusal(argument)
         assert answer in said and "<ast." not in said, argument
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_what_a_users_module_lacks_is_said_by_its_own_name(command, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for text, answer in (
-        (
-            "import nothing_there",
-            "its_module is there, and what it imports is not: pip install nothing_there",
-        ),
+        ("import nothing_there", "is there, and what it imports is not: pip install nothing_there"),
         ("def f(:", f"{tmp_path}/its_module.py, line 1: "),
         ("unknown", "name 'unknown' is not defined"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("def f(): f()\nf()", "maximum recursion depth"),
     ):
         (tmp_path / "its_module.py").write_text(text)
         importlib.invalidate_caches()
         assert answer in command.refusal("--gin_bindings=import its_module"), text
 
 
-def test_the_strategy_is_passed_on(command):
-    assert command("--strategy=mirrored") == 0 and command.calls.pop().strategy == "mirrored"
-
-
 def test_a_mistake_in_a_file_is_refused_with_file_and_line(command, tmp_path):
     (tmp_path / "elsewhere" / "mine.gin").write_text("train.rate = 1\n\ntrain.seed = = 3")
     assert "elsewhere/mine.gin, line 3" in command.refusal("--config=mine.gin")
-    (tmp_path / "elsewhere" / "mine.gin").write_text("train.rate = 1\ntrain.seed = (1,")
-    assert "elsewhere/mine.gin, line 2\nA bracket" in command.refusal("--config=mine.gin")
-
-
-def test_a_refused_command_leaves_no_run_folder_behind(command, tmp_path):
-    command.refusal("--env=pnog")
-    command.refusal("--gin_bindings=train.env = 'pnog'")
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-def test_a_config_that_names_no_environment_says_how_to_give_one(command):
-    assert "Add --env=..." in command.refusal("--config=base")
+    for text, answer in (
+        ("train.rate = 1\ntrain.seed = (1,", "elsewhere/mine.gin, line 2\nA bracket"),
+        ("include 'nothing.gin'", "nothing.gin"),
+        ("include '/dev/full'", "/dev/full"),
+        ("\0\0", "mine.gin"),
+        ("train.rate = @gin.macro", "gin.macro"),
+    ):
+        (tmp_path / "elsewhere" / "mine.gin").write_text(text)
+        assert answer in command.refusal("--config=mine.gin"), text
 
 
 def test_a_signal_that_stopped_the_run_shows_in_the_exit_code(command, capsys):
@@ -339,45 +294,24 @@ def test_a_run_that_has_made_what_is_asked_for_is_done_already(command, tmp_path
     assert command("--root_dir=steps", "--updates=9") == 0
 
 
-def test_ctrl_c_outside_the_loop_ends_without_traceback(command, capsys):
-    def interrupted(root_dir):
-        raise KeyboardInterrupt
+def test_what_ends_a_run_is_said_and_only_a_bug_keeps_its_traceback(command, capsys, monkeypatch):
+    def ends_with(error, *argv):
+        def run(root_dir):
+            raise error
 
-    command.run = interrupted
-    assert command() == 130
-    assert capsys.readouterr().err.startswith("Stopped by SIGINT, ")
-
-
-def test_a_run_folder_that_fails_under_the_run_is_exit_code_1_without_traceback(command, capsys):
-    @gin.configurable(module="command_line_test")
-    def full(root_dir):
-        raise RunFolderError(f"Cannot write to {root_dir}")
-
-    command.run = full
-    assert command("--root_dir=run") == 1
-    assert capsys.readouterr().err.endswith("elsewhere/run\n")
-
-
-def test_a_bug_keeps_its_traceback_and_says_that_it_is_one(command, capsys):
-    def buggy(root_dir):
-        raise ValueError("a mistake")
-
-    command.run = buggy
-    assert command() == 1
-    err = capsys.readouterr().err
-    assert 'raise ValueError("a mistake")' in err and "This is a bug of rbs_tf, not of yours" in err
-
-
-def test_what_is_known_to_happen_keeps_its_traceback_for_those_who_ask(command, capsys, monkeypatch):
-    def failing(root_dir):
-        raise EnvironmentFault("it is broken")
+        command.run = run
+        return command(*argv), capsys.readouterr().err
 
     monkeypatch.setenv("RBS_TF_VERBOSE", "")
-    command.run = failing
-    for verbose in (False, True):
-        assert command(*["--verbose"] * verbose) == 1
-        err = capsys.readouterr().err
-        assert ("Traceback" in err) == verbose and err.endswith("train.py: it is broken\n")
+    code, said = ends_with(KeyboardInterrupt())
+    assert code == 130 and said.startswith("Stopped by SIGINT, ")
+    code, said = ends_with(ValueError("a mistake"))
+    assert code == 1 and "raise error" in said and "This is a bug of rbs_tf, not of yours" in said
+    for error in (EnvironmentFault("it is broken"), RunFolderError("it is broken")):
+        for verbose in (False, True):  # for those who ask
+            code, said = ends_with(error, *["--verbose"] * verbose)
+            assert code == 1 and ("Traceback" in said) == verbose
+            assert said.endswith("train.py: it is broken\n")
 
 
 def test_the_environments_are_listed_by_family(command, capsys):

@@ -161,27 +161,14 @@ def test_the_figure_of_an_evaluation_shows_the_latest_updates_errors(run, events
         np.testing.assert_allclose(drawn, np.sqrt(np.mean(np.square(errors), axis=1)), rtol=1e-6)
 
 
-def test_what_is_red_in_the_figure_is_before_scaling_and_what_is_green_after_it():
-    scales = summaries.LossScales(1, 10, before=np.array([1.0, 1.0]), after=np.array([100.0, 100.0]))
-    red, green, blue = np.moveaxis(summaries.loss_scales_figure(HEADS, scales).astype(int), 2, 0)
-    height = {
-        "before": np.median(np.nonzero((red > 200) & (green < 60) & (blue < 60))[0]),
-        "after": np.median(np.nonzero((green > 140) & (red < 60) & (blue < 60))[0]),
-    }
-    assert height["after"] < height["before"], "rows count from the top"
-
-
-def test_a_head_without_errors_does_not_spoil_the_figure():
-    scales = summaries.LossScales(1, 10, np.zeros(2), np.array([1.0, 0.0]))
-    picture = summaries.loss_scales_figure(HEADS, scales)
-    assert picture.shape[2] == 3 and picture.std() > 0
-
-
 def test_without_matplotlib_there_is_no_figure_and_one_line_says_why(run, monkeypatch):
     assert summaries.figures_note() == ""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert summaries.loss_scales_figure(HEADS, run.scales) is None
     assert 'pip install "rbs-tf[plots]"' in summaries.figures_note()
+    monkeypatch.undo()
+    without_errors = summaries.LossScales(1, 10, np.zeros(2), np.array([1.0, 0.0]))
+    assert summaries.loss_scales_figure(HEADS, without_errors).std() > 0
 
 
 def test_settings_tell_runs_apart():

@@ -29,20 +29,6 @@ class Broken(Healthy):
         raise KeyError("no such file")
 
 
-class Exits(Healthy):
-    def __init__(self):
-        sys.exit(3)
-
-
-class Empty(Healthy):
-    observation_space = gymnasium.spaces.Box(-1, 1, (0,), np.float32)
-
-
-class Reset(Healthy):
-    def reset(self, **options):
-        raise RuntimeError("no reset today")
-
-
 class Step(Healthy):
     def step(self, action):
         sys.exit(4)
@@ -56,21 +42,6 @@ class Stuck(Healthy):
 class Dies(Healthy):
     def step(self, action):
         os._exit(5)
-
-
-class Shape(Healthy):
-    def step(self, action):
-        return np.zeros(4, np.float32), 1.0, False, False, {}
-
-
-class NotANumber(Healthy):
-    def step(self, action):
-        return np.full(3, np.nan, np.float32), 1.0, False, False, {}
-
-
-class Infinite(Healthy):
-    def step(self, action):
-        return np.zeros(3, np.float32), np.inf, False, False, {}
 
 
 class OneSeat(Healthy):
@@ -87,24 +58,6 @@ class OneSeat(Healthy):
         OneSeat.taken = False
 
 
-class InEvaluation(Healthy):
-    """Fails where episodes are played to their end, and its words and closing are no better."""
-
-    made = 0
-
-    def __init__(self):
-        InEvaluation.made += 1
-        self.number = InEvaluation.made  # the first is made for a look, the second evaluates
-
-    def step(self, action):
-        if self.number == 2:
-            raise type("Crash", (Exception,), {"__str__": lambda self: 1 / 0})
-        return super().step(action)
-
-    def close(self):
-        raise SystemExit("no end")
-
-
 class Late(Healthy):
     """Fails in the life of the first environment that has made 100 steps."""
 
@@ -115,9 +68,5 @@ class Late(Healthy):
         return super().step(action)
 
 
-KINDS = (
-    *(Healthy, Broken, Exits, Empty, Reset, Step, Stuck, Dies, Shape, NotANumber, Infinite, Late),
-    *(OneSeat, InEvaluation),
-)
-for kind in KINDS:
+for kind in (Healthy, Broken, Step, Stuck, Dies, OneSeat, Late):
     gymnasium.register(f"{kind.__name__}-v0", kind)

@@ -18,6 +18,7 @@ from tests.agents.running.test_embedded import COMPILED, configured
 
 # Rounds end within blocks, and earn more than one update each. The network's input has statistics of its own.
 BINDINGS = (
+    "train.env = 'CartPole-v1'",
     "Replay.replay_ratio = 10.0",
     "train.num_envs = 3",
     "train.steps_per_round = 7",
@@ -28,7 +29,7 @@ BINDINGS = (
     "RecurrentQNetwork.normalise_torso = 'centre'",
 )
 UPDATES = 40
-PACED = "train.steps_per_update = 3.5"
+PACED, IMAGES = "train.steps_per_update = 3.5", "train.env = 'minatar/space_invaders'"
 
 
 def go(root, *bindings, interrupt_at=None):
@@ -85,7 +86,7 @@ def set_torsos(monkeypatch):
     return noted
 
 
-@pytest.mark.parametrize("others", [(), pytest.param((PACED, COMPILED), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("others", [(), pytest.param((PACED, COMPILED, IMAGES), marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(
     tmp_path, capfd, monkeypatch, set_torsos, others
 ):
@@ -105,7 +106,7 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(
     stopped = go(root, *others, "train.eval_interval = 5", interrupt_at=34)
     # It stopped within a round, in the middle of episodes and of blocks.
     assert stopped["due"] or others
-    assert all(len(stopped[f"reports/{i}/rewards"]) for i in range(3))
+    assert sum(len(stopped[f"reports/{i}/rewards"]) > 0 for i in range(3)) >= 2
     assert any(len(stopped[f"cutters/{i}/pending/reward"]) for i in range(3))
     found = go(root, *others)
     said = capfd.readouterr().out

@@ -10,18 +10,25 @@ from agents.errors import UsageError
 from agents.running.embedded import EmbeddedRun, train
 from rbs_tf.environments import ScaleRewards
 from rbs_tf.environments.factory import _register_minatar
+from rbs_tf.scalings import MaxReward
 from tests.agents.running.test_embedded import COMPILED, configured
 
 RMS = "RecurrentQNetwork.reward_input = 'rms'"
-UPDATES = 30
+UPDATES = 20
 BINDINGS = (
-    "Heads.pairs = ((0.0, False), (0.9, False), (1.0, False))",  # a clipped head would have a unit of its own
+    "Heads.pairs = ((0.0, False), (1.0, False))",  # a clipped head would have a unit of its own
     "Heads.reward_multiplier = 1.0",
     "train.scaling = @scalings.return_out",
-    "RecurrentMultiHeadAgent.target_update_period = 10",
+    "RecurrentMultiHeadAgent.target_update_period = 7",
     f"train.updates = {UPDATES}",
 )
 EXPONENTS = -10, 10
+# Others that take their units from the rewards.
+OTHERS = (
+    ("train.scaling = @scalings.pop_art", "scalings.pop_art.start_at_first_targets = True"),
+    ("scalings.return_out.half_life = 2000.0",),
+    ("train.scaling = @scalings.max_reward",),
+)
 
 
 def scaled_game(game, exponent):
@@ -57,7 +64,11 @@ def story(root, game, exponent, *bindings):
             "optimizer": np.concatenate([np.ravel(v.numpy()) for v in agent.optimizer.variables]),
             "priorities": run.replay._priorities,
             "bandit": agent.bandit.ratings,
-        }, (mean_square, agent.scaling.online.scale.numpy())
+        }, (mean_square, unit_of(agent.scaling).numpy())
+
+
+def unit_of(scaling):
+    return scaling.summaries()["reward_scale"] if isinstance(scaling, MaxReward) else scaling.online.scale
 
 
 # CartPole pays 1 at every step: nothing of its rewards varies.
@@ -66,6 +77,7 @@ def story(root, game, exponent, *bindings):
     [
         ("CartPole-v1", ()),
         pytest.param("MinAtar/SpaceInvaders-v1", (COMPILED,), marks=pytest.mark.slow),
+        *(pytest.param("MinAtar/SpaceInvaders-v1", scaling, marks=pytest.mark.slow) for scaling in OTHERS),
     ],
 )
 def test_the_unit_of_rewards_changes_no_action_and_no_update(tmp_path, game, bindings):

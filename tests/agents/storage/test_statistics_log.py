@@ -48,14 +48,6 @@ def test_reports_come_back_bit_for_bit_though_the_log_was_never_closed(tmp_path)
     assert log.keys == set(REPORTS)
 
 
-def test_what_a_checkpoint_holds_does_not_come_back(tmp_path):
-    position = written(tmp_path, [7]).begin_file(100)  # the process dies right after it
-    resumed = StatisticsLog(tmp_path, position)
-    assert_kept(resumed)
-    append(resumed, 8)
-    assert_kept(StatisticsLog(tmp_path, position), 8)
-
-
 def test_a_checkpoint_of_the_same_step_again_holds_what_came_in_between(tmp_path):
     log = written(tmp_path, [7])
     checkpoint(log, 100)

@@ -1,24 +1,18 @@
 """The collector against a real replay: scripted episodes go in, every step of them is accounted for."""
 
 import collections
-from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tf_agents.specs import tensor_spec
 from tf_agents.trajectories.time_step import StepType
 
 from agents.errors import EnvironmentFault
-from agents.policy import MultiHeadPolicy
 from agents.replay.replay import LOCAL, REVERB, ReplayStopped
 from agents.storage.state import from_bytes, to_bytes
-from agents.targets import SequenceShape
 from agents.workers.collector import Collector
-from networks.recurrent_q_network import RecurrentQNetwork
-from networks.torsos import MlpTorso
 from tests.agents.queue import drained
 from tests.agents.replay.streams import whole_table
 from tests.agents.scripted import (
@@ -101,14 +95,6 @@ def test_statistics_are_there_before_the_sequences_that_they_scale(start):
     assert merged(drained(replay)).count.tolist() == [collector_rows(40, 8) * 4] * 2
 
 
-def test_a_round_waits_until_its_windows_are_in_the_table(start):
-    collector, _ = start(ScriptedEnvironment([[8]]), shape=SMALL)
-    (writer,) = collector._writers
-    writer.flush = mock.Mock()
-    collector.run(40)
-    writer.flush.assert_called_once()
-
-
 def collector_rows(rows: int, length: int) -> int:
     """Transitions among the first `rows` rows of episodes of `length` transitions."""
     return rows - -(-rows // (length + 1))
@@ -142,45 +128,6 @@ def test_first_priorities_come_from_the_values_seen_while_acting(start):
     assert traces == [None]
 
 
-def test_unrolling_the_network_from_the_stored_state_gives_the_values_seen_while_acting(start, backend):
-    """Golden test of stored states, with the real policy and a recurrent network, through the replay and back."""
-    environment = ScriptedEnvironment([[5, 23], [31]])
-    time_step_spec = tensor_spec.from_spec(environment.time_step_spec())
-    action_spec = tensor_spec.from_spec(environment.action_spec())
-    network = RecurrentQNetwork(
-        (time_step_spec.observation, tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)),
-        num_actions=5,
-        num_heads=len(HEADS),
-        torso=lambda seed: MlpTorso((8,), seed=seed),
-        lstm_units=6,
-        post_lstm_units=8,
-        head_hidden=8,
-        seed=1,
-    )
-
-    def acted_values(steps, taken_values, greedy_values):
-        return tf.reduce_sum(tf.abs(real(steps) * greedy_values), axis=(1, 2))
-
-    def real(steps):
-        inside = tf.cumsum(tf.cast(steps.step_type != StepType.LAST, tf.int32), axis=1) > 0
-        return tf.cast(inside & (steps.step_type != StepType.LAST), tf.float32)[:, :, None]
-
-    policy = MultiHeadPolicy(time_step_spec, action_spec, network, len(HEADS), seed=3, epsilons=(0.5,))
-    # Blocks of two rows, of which every second one starts a window and has a state.
-    shape, state = SequenceShape(burn_in=2, length=4, period=4, n_step=4), network.state_spec
-    collector, replay = start(environment, policy, shape, acted_values, state=state, backend=backend)
-    for _ in range(8):
-        collector.run(10)
-    sequence, info = next(iter(replay.dataset(batch_size=100)))
-    steps = sequence.steps
-    values, _ = network(
-        (steps.observation, steps.previous_action, steps.reward), steps.step_type, sequence.core_state
-    )
-    unrolled = tf.reduce_sum(tf.abs(real(steps) * tf.reduce_max(values, axis=-1)), axis=(1, 2))
-    assert len(np.unique(info.key)) > 20
-    np.testing.assert_allclose(unrolled, info.priority, rtol=1e-5)
-
-
 class FaultyEnvironment(ScriptedEnvironment):
     """Goes wrong at its step 12."""
 
@@ -204,10 +151,6 @@ def raising(time_step):
         (
             lambda t: t._replace(observation=t.observation[:, :2]),
             r"step 12: observations are float32 \(2, 2\)",
-        ),
-        (
-            lambda t: t._replace(observation=t.observation.astype(float)),
-            r"float64 \(2, 3\), .* float32 \(2, 3\)",
         ),
         (
             lambda t: t._replace(observation=np.where([[0], [1]], np.nan, t.observation).astype(np.float32)),
@@ -234,7 +177,7 @@ def test_what_an_environment_does_wrong_is_named_and_nothing_of_the_round_is_wri
     rounds=st.lists(st.integers(1, 15), min_size=2, max_size=6),
     cut=st.integers(0, 5),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_a_collector_goes_on_where_another_was(scripts, rounds, cut):
     """Together they put into the table and into the statistics what one collector puts there."""
     environment, policy = ScriptedEnvironment(scripts), ScriptedPolicy()

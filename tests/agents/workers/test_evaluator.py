@@ -79,10 +79,8 @@ def test_equal_episodes_are_counted_once():
 
 
 def test_what_an_environment_does_wrong_ends_an_evaluation_with_its_place():
-    bad_reward, failing = (
-        ScriptedEnvironment([[5], [2]], bad_reward=(3, 1, np.nan)),
-        ScriptedEnvironment([[5]]),
-    )
+    bad_reward = ScriptedEnvironment([[5], [2]], bad_reward=(3, 1, np.nan))
+    failing = ScriptedEnvironment([[5]])
     failing._step = None
     for environment, message in (
         (bad_reward, "evaluation, environment 1: reward nan at its step 3"),

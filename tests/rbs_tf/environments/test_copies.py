@@ -97,11 +97,6 @@ class Speechless(Exception):
         raise TypeError("no words")
 
 
-class Silent(Exception):
-    def __str__(self):
-        raise KeyboardInterrupt
-
-
 def raising(error):
     def fail(*_, **__):
         raise error
@@ -112,23 +107,18 @@ def raising(error):
 @pytest.mark.parametrize(
     "error, words",
     [
-        (OSError(98, "Address already in use"), "OSError: [Errno 98] Address already in use"),
         (SystemExit("no licence\nask your administrator"), "SystemExit: no licence ask your administrator"),
-        (ValueError("no display"), "ValueError: no display"),
         (ImportError("libGL.so"), "ImportError: libGL.so"),
         (Speechless(), "Speechless: its message cannot be shown"),
         (gymnasium.error.DependencyNotInstalled("mujoco"), "DependencyNotInstalled: mujoco"),
         (KeyError("line\n" * 200 + "last"), "last'"),
-        (Silent(), "Silent: its message cannot be shown"),
     ],
 )
 def test_whatever_a_copy_does_is_named_with_it_and_the_others_are_closed(error, words):
     first = Plain()
     said = refused(lambda: first, raising(error))
-    assert (
-        said.startswith("Mine-v0, copy 2 of 2 cannot be made: ") and said.endswith(words) and len(said) < 400
-    )
-    assert first.closed
+    assert said.startswith("Mine-v0, copy 2 of 2 cannot be made: ") and said.endswith(words)
+    assert len(said) < 400 and first.closed
     for method in ("reset", "step"):
         assert words in refused(Plain, Plain, with_spaces(**{method: raising(error)}))
     for described in ("observation_space", "action_space", "metadata"):
@@ -159,15 +149,19 @@ def test_one_that_closes_the_output_is_named(monkeypatch):
     def closing(self, *_, **__):
         monkeypatch.setattr(sys, "stdout", io.StringIO())
         sys.stdout.close()
-        return (self.shown, 0.0, False, False, {})[:: 1 if _ else 4]
+        return self.shown, 0.0, False, False, {}
 
-    for method in ("reset", "step", "__init__"):
-        monkeypatch.setattr(sys, "stdout", sys.__stdout__)
-        makes = with_spaces(**{method: closing})
-        if method == "__init__":
-            makes = lambda: closing(Plain()) and Plain()  # noqa: E731
-        assert "it has closed sys.stdout" in refused(makes)
-        assert sys.stdout is None
+    made = "Mine-v0 cannot be made: ", lambda: closing(Plain()) and Plain()
+    for where, make in (made, ("Mine-v0, copy 1 of 1: ", with_spaces(step=closing))):
+        said = refused(make)
+        assert said.startswith(where) and "it has closed sys.stdout" in said and sys.stdout is None
+
+
+def test_metadata_may_be_missing_and_stay_the_classs_own():
+    for metadata in ({"render_fps": 7}, None):
+        env = wrapped(make := with_spaces(metadata=metadata))
+        assert env._vector_env.metadata.get("render_fps") == (metadata and 7)
+        assert "autoreset_mode" not in (make().metadata or {})
 
 
 def test_rewards_and_ends_of_the_wrong_kind_are_named():
@@ -177,27 +171,17 @@ def test_rewards_and_ends_of_the_wrong_kind_are_named():
     for reward, words in (
         (None, "the reward is None, of type NoneType"),
         ("12", "the reward is '12', of type str"),
-        ({"a": 1}, "the reward is {'a': 1}, of type dict"),
         (np.ones(2), "the reward is array([1., 1.]), of type ndarray"),
         (10**400, "of type int: expected a number that float64 holds"),
-        (1 + 2j, "the reward is (1+2j), of type complex"),
-        (np.datetime64("2020-01-01"), "of type datetime64"),
         (np.ma.masked_array([1.0], [True]), "of type MaskedArray"),
-        (b"1", "the reward is b'1', of type bytes"),
     ):
         said = refused(gives(reward, False, False))
         assert words in said and "copy 1 of 1" in said, said
-    for end in (None, "yes", 0.5, np.nan, [True, False], 2, {}, np.zeros(0)):
+    for end in (None, "yes", 0.5, [True, False]):
         for ends, name in (((end, False), "terminated"), ((False, end), "truncated")):
             said = refused(gives(1.0, *ends))
             assert f"{name} is {end!r}" in said and "expected True or False" in said, said
-    for reward, end in (
-        (1, 1),
-        (True, np.True_),
-        (np.float32(1), np.ones(1)),
-        (np.ones((1, 1)), 0),
-        ([1.0], 0.0),
-    ):
+    for reward, end in ((True, np.True_), (np.float32(1), np.ones(1)), (np.ones((1, 1)), 0), ([1.0], 0.0)):
         assert played(gives(reward, end, False), steps=1)[0].reward == 1
 
 
@@ -215,20 +199,14 @@ def test_observations_of_the_wrong_kind_are_named():
             1,
             "an observation is 1, of type int, and its space says Discrete(3, start=2)",
         ),
-        (spaces.Discrete(3), -1, "and its space says Discrete(3)"),
         (spaces.Discrete(3), 3, "and its space says Discrete(3)"),
         (spaces.Discrete(3), 1.0, "an observation is 1.0, of type float"),
-        (spaces.Discrete(3), None, "an observation is None"),
         (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), "an observation is array([1, 3])"),
-        (spaces.MultiDiscrete([2, 3]), np.array([-1, 0]), "an observation is array([-1, 0])"),
         (spaces.MultiBinary(3), [1, 0], "an observation is [1, 0]"),
         (spaces.Tuple([spaces.Discrete(2)] * 2), (1,), "an observation is (1,)"),
-        (spaces.Tuple([spaces.Discrete(2)] * 2), 3, "an observation is 3"),
         (of_dict, {"image": image}, "an observation has no 'number'"),
         (of_dict, {"image": image, "number": 0}, "an observation is 0"),
-        (of_dict, {"image": None, "number": 1}, "an observation 'image' is None"),
         (of_dict, {"image": image[:1], "number": 1}, "an observation 'image' is uint8 (1, 5, 2)"),
-        (of_dict, None, "an observation is None"),
         (of_dict, [image, 1], "expected a dictionary with 'image'"),
     ):
         said = refused(lambda space=space, shown=shown: make(space, shown))
@@ -256,26 +234,15 @@ def test_one_that_cannot_be_closed_keeps_neither_the_others_nor_a_run_from_its_e
     ]
 
 
-class Grows(Plain):
-    """Its info holds what changes its length and kind."""
-
-    steps = 0
-
-    @property
-    def info(self):
-        self.steps += 1
-        each = ({}, {"deeper": np.zeros(self.steps)}, None, "text", 2.5)[self.steps % 5]
-        return {"path": np.zeros(self.steps), "life_lost": each, "lives": 3, 7: each}
-
-
 def test_what_stands_in_info_changes_nothing():
     plain = played(Plain, Plain)
-    own = [with_spaces(info={"life_lost": value}) for value in (True, np.ones(2, bool), "yes", [1, 0, 1])]
-    for makes in ([Grows, Grows], [with_spaces(info=None)] * 2, own[:2], own[2:], [with_spaces(info=3)] * 2):
+    own = [
+        with_spaces(info=info) for info in ({"life_lost": np.ones(2, bool)}, {"life_lost": "yes"}, None, 3)
+    ]
+    for makes in (own[:2], own[2:]):
         for a, b in zip(played(*makes), plain, strict=True):
             assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
-    vector_env = gymnasium.vector.SyncVectorEnv([own[0]])
-    env = GymnasiumVectorEnvironment(vector_env, "Mine-v0")
+    env = GymnasiumVectorEnvironment(gymnasium.vector.SyncVectorEnv([own[0]]), "Mine-v0")
     env.reset()
     assert env.step(np.zeros(1, int)).discount == 1, "nor of vector environments"
 
@@ -285,23 +252,14 @@ def test_the_old_api_is_named_before_anything_is_stepped_where_that_can_be():
         def reset(self, **kwargs):
             return self.env.reset(**kwargs)
 
-    class OlderWrapper(gymnasium.Wrapper):
-        def reset(self):
-            return self.env.reset()
-
     assert played(lambda: OldWrapper(Plain()))
     for make in (
-        with_spaces(reset=lambda self: np.zeros(3)),
         with_spaces(reset=lambda self, seed=None: (np.zeros(3), {})),
-        lambda: gymnasium.wrappers.TimeLimit(OlderWrapper(Plain()), 3),
+        lambda: gymnasium.wrappers.TimeLimit(with_spaces(reset=lambda self: np.zeros(3))(), 3),
     ):
         said = refused(make)
         assert "cannot be made" in said and "reset(seed=..., options=...)" in said
-    for method, gives in (
-        ("step", (np.zeros(3), 1.0, False, {})),
-        ("reset", np.zeros(3)),
-        ("reset", 1),
-    ):
+    for method, gives in (("step", (np.zeros(3), 1.0, False, {})), ("reset", np.zeros(3)), ("reset", 1)):
         make = with_spaces(**{method: lambda self, *_, gives=gives, **__: gives})
         for old in (make, lambda make=make: gymnasium.wrappers.TimeLimit(make(), 3)):
             assert "step(action), which gives (observation, reward, terminated" in refused(old)
@@ -315,18 +273,10 @@ def test_the_old_gyms_spaces_are_named():
 
 
 def test_an_observation_that_does_not_fit_is_never_stretched():
-    for shown in (np.zeros(1), 0.5, np.zeros((1, 3)), np.zeros(2), None, np.zeros(3, complex), ["a"] * 3):
+    for shown in (np.zeros(1), 0.5, np.zeros((1, 3)), None, np.zeros(3, complex), ["a"] * 3):
         assert "and its space says float32 (3,)" in refused(with_spaces(shown=shown))
     for shown in ([0, 1, 0], np.ones(3, np.float64), np.ones(3, bool)):
         assert played(with_spaces(shown=shown))[0].observation.dtype == np.float32
-
-
-def test_a_class_keeps_its_metadata_and_may_have_none():
-    for metadata in ({"render_fps": 7}, None, "nothing", {}):
-        env = wrapped(make := with_spaces(metadata=metadata))
-        env.reset()
-        assert make().metadata == metadata and "autoreset_mode" not in (metadata or {})
-    assert wrapped(with_spaces(metadata={"render_fps": 7}))._vector_env.metadata["render_fps"] == 7
 
 
 def test_images_with_their_channels_first_are_refused_or_transposed():
@@ -334,15 +284,12 @@ def test_images_with_their_channels_first_are_refused_or_transposed():
         image = np.arange(np.prod(shape)).reshape(shape).astype(np.uint8)
         return with_spaces(observation_space=spaces.Box(0, 255, shape, np.uint8), shown=image)()
 
-    for shape in ((4, 84, 84), (1, 28, 20), (3, 7, 9)):
+    for shape in ((4, 84, 84), (1, 28, 20)):
         with pytest.raises(ValueError, match="channels_first = True to have them transposed, or = False"):
             channels_last(make(*shape), None)
         env = channels_last(make(*shape), True)
         assert env.observation_space.shape == (*shape[1:], shape[0])
-        image, _ = env.reset()
-        assert image in env.observation_space and np.array_equal(
-            image, np.transpose(env.unwrapped.shown, (1, 2, 0))
-        )
+        np.testing.assert_array_equal(env.reset()[0], np.transpose(env.unwrapped.shown, (1, 2, 0)))
         assert channels_last(make(*shape), False).observation_space.shape == shape
     for shape in ((84, 84, 4), (10, 10, 10), (5, 8), (9,)):
         assert channels_last(make(*shape), None).observation_space.shape == shape
@@ -402,6 +349,5 @@ def test_arguments_reach_gymnasiums_environments_and_wrong_ones_are_named():
             make(name, **arguments)
     with pytest.raises(EnvironmentFault, match="FrozenLake-v1, copy 1 of 2 cannot be made: KeyError: '9x9'"):
         make(map_name="9x9")
-    for wrong in ("is_slippery=False", {1: 2}, [("a", 1)]):
-        with pytest.raises(ValueError, match="env_kwargs.*a dictionary of arguments"):
-            environments.make("FrozenLake-v1", env_kwargs=wrong)
+    with pytest.raises(ValueError, match="env_kwargs.*a dictionary of arguments"):
+        environments.make("FrozenLake-v1", env_kwargs={1: 2})

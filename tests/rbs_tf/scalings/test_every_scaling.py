@@ -1,7 +1,6 @@
 """What holds for every scaling: graphs, checkpoints, gradients, padding, and heads that do not see one another."""
 
 import functools
-import logging
 
 import numpy as np
 import pytest
@@ -169,23 +168,3 @@ def test_a_large_reward_has_a_small_error_when_its_batch_is_the_first_to_hold_it
     seen = ReturnBasedScaling(H)
     seen.observe(episodes.episode(size=1e-3))
     assert np.abs(seen.errors(targets, outputs, context())).max() > 1e7, "sigma_batch would have seen it"
-
-
-def test_autograph_compiles_every_hook_that_is_not_overridden_without_a_warning(caplog):
-    scaling = scalings.Scaling(H)
-
-    @tf.function
-    def update(values):
-        scaling.before_update(None, None)
-        scaling.initialise(values, values)
-        scaling.after_update(values, values, values, None)
-        scaling.target_updated()
-        return values
-
-    logger = logging.getLogger("tensorflow")
-    logger.addHandler(caplog.handler)
-    try:
-        update(tf.zeros((1, 2)))
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert caplog.messages == []

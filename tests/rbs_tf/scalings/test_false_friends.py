@@ -35,20 +35,6 @@ def test_the_floor_takes_the_place_of_a_smaller_scale(false_friend, reward):
     assert scale(false_friend, episode([reward], gamma=0.0), sigma_v=7.0) == pytest.approx(7.0)
 
 
-@FALSE_FRIENDS
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 1000), gamma=st.sampled_from([0.0, 0.9, 0.999, 1.0]))
-def test_statistics_in_parts_are_statistics_of_the_whole(false_friend, seed, gamma):
-    rng = np.random.default_rng(seed)
-    parts = [episode(rng.normal(100.0, 1.0, rng.integers(1, 50)), gamma) for _ in range(4)]
-    whole = ReturnMoments.empty(H)
-    in_parts = false_friend(H)
-    for part in parts:
-        in_parts.observe(part)
-        whole = ReturnMoments.merge(part, whole)
-    np.testing.assert_allclose(in_parts.scale[0], scale(false_friend, whole), rtol=1e-8)
-
-
 @settings(max_examples=200, deadline=None)
 @given(value=st.floats(-1e12, 1e12), count=st.integers(1, 50))
 def test_equal_returns_have_no_negative_variance(value, count):
@@ -70,11 +56,11 @@ def test_until_an_episode_has_ended_the_floor_stands_in_for_the_deviation_of_ret
     assert scale(ReturnStd, steps) == pytest.approx(1e-2)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     gamma=st.floats(0.0, 0.9999),
     lengths=st.lists(st.integers(2, 300), min_size=1, max_size=5),
-    reports=st.sampled_from([1, 100]),
+    reports=st.sampled_from([1, 30]),
 )
 def test_the_horizon_is_that_of_the_discount_inside_episodes_or_without_one_their_mean_length(
     gamma, lengths, reports

@@ -8,7 +8,6 @@ import pytest
 
 from agents.errors import RunFolderError
 from agents.monitoring.report import groups, numbers, runs
-from rbs_tf import scores
 from tests.agents.monitoring.report.written import HEADS, write_run
 
 
@@ -139,16 +138,6 @@ def test_human_normalised_scores_by_hand(root, whole):
     )
     everywhere = whole["improvement"].iloc[0].tolist()
     assert everywhere == [numbers.ALL, "return_based", "none", 2, 1.0, 1.0, 1.0]
-
-
-def test_environments_without_human_scores_are_not_normalised(tmp_path):
-    write_run(tmp_path / "a", "minatar/breakout")
-    write_run(tmp_path / "b", "minatar/breakout", "none")
-    whole = numbers.compute(made(tmp_path))
-    assert not scores.has_score("minatar/breakout")
-    assert whole["final_returns"]["human_normalised_mean"].isna().all()
-    assert whole["aggregates"].empty
-    assert whole["improvement"][["low", "high"]].isna().all(axis=None)  # one seed each
 
 
 def test_what_heads_learn_from(whole):
