@@ -30,7 +30,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test suite test-full test-newest test-adopting chaos studies bench bench-gpu accelerators rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test suite test-full test-newest test-adopting chaos studies bench bench-gpu hosts accelerators rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -75,6 +75,10 @@ bench: $(INSTALLED) ## Measure speed side by side with others, some 15 minutes o
 
 bench-gpu: $(INSTALLED) ## Measure the paper's update on a GPU in ten minutes, into runs/gpu.md
 	@$(PY) -m benchmarks.gpu --output=runs/gpu.md $(ARGS)
+
+hosts: export TF_CPP_MIN_LOG_LEVEL := 3
+hosts: $(INSTALLED) ## Train on three hosts in network namespaces, one of which is cut off and one dies: as root, ten minutes
+	@$(PY) -m benchmarks.hosts $(ARGS)
 
 accelerators: export TF_CPP_MIN_LOG_LEVEL := 3
 accelerators: $(INSTALLED) $(ACCELERATORS_INSTALLED) ## Compile the update for an H100 and a TPU v5e, which need not be there, in two hours of one core

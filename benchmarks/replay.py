@@ -1,11 +1,12 @@
-"""What the replay costs those who collect and those who draw: the local replay, Reverb, and next to nothing.
+"""What the replay costs those who collect and those who draw: the local one, Ray's, Reverb, and next to nothing.
 
     .venv/bin/python -m benchmarks.replay
 
 Collectors differ only in their replay: environments, seeds, network, policy, statistics, cutting of sequences and first
 priorities are the same, and so must be the counts of steps and windows. Their rival keeps the newest blocks in memory
 as they are, with nothing to compress, to send or to wait for. Then batches are drawn from what they have collected, by
-priority, and get new priorities. Figures are CPU time of the whole process, the Reverb server's threads included.
+priority, and get new priorities. Figures are CPU time of the whole process, the Reverb server's threads included, and
+of the one that has Ray's table.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ quiet()
 
 import collections  # noqa: E402
 import dataclasses  # noqa: E402
+import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from typing import Any  # noqa: E402
 
 import tensorflow as tf  # noqa: E402
 
 from agents.replay.local_replay import LocalReplay  # noqa: E402
-from agents.replay.replay import Replay  # noqa: E402
+from agents.replay.ray_replay import RayClient, RayTable  # noqa: E402
+from agents.replay.replay import CALLS, Replay  # noqa: E402
 from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
+from agents.running import ray_connection  # noqa: E402
 from agents.targets import SequenceShape  # noqa: E402
 from agents.workers.collector import Collector  # noqa: E402
 from benchmarks import workloads  # noqa: E402
@@ -36,7 +40,22 @@ from rbs_tf import environments  # noqa: E402
 
 NUM_ENVS, KEPT_ROWS, BATCH = 16, 2_000, 32
 FREE = {"capacity": 40_000, "error_buffer": 1e9, "min_sequences": 1}  # nobody waits for anybody
-BACKENDS = {"the local replay": LocalReplay, "Reverb": ReverbReplay}
+
+
+class Learner:
+    """Stands for the process that has Ray's table."""
+
+    def __init__(self, *parts: Any):
+        self._table = RayTable(*parts, **FREE)
+
+    def ask(self, method: str, *args: Any) -> Any:
+        return getattr(self._table, method)(*args)
+
+    def inserted(self) -> int:
+        return self._table.inserted
+
+    def cpu_seconds(self) -> float:
+        return time.process_time()
 
 
 class NoReplay:
@@ -61,7 +80,7 @@ class NoReplay:
     def flush(self) -> None:
         pass
 
-    close = flush
+    close = end_round = flush
 
 
 def collector(name: str, work: Work, shape: SequenceShape, replay: Any) -> Collector:
@@ -83,56 +102,80 @@ def drawing(replay: Replay) -> Callable[[], None]:
     return draw
 
 
-def measure(name: str, work: Work, shape: SequenceShape, steps: int, calls: int) -> None:
+def measure(ray: Any, name: str, work: Work, shape: SequenceShape, steps: int, calls: int) -> None:
     """Publishes the rows of a game.
 
     Args:
+      ray: the module, connected.
       name: of the environment.
       work: its network.
       shape: layout of the windows.
       steps: of each environment in one call of a collector.
       calls: of a collector in one measurement.
     """
-    specs = work.observation_spec, workloads.network(work).state_spec
-    replays = [backend(shape, *specs, 10, **FREE) for backend in BACKENDS.values()]
+    parts = shape, work.observation_spec, workloads.network(work).state_spec, 10
+    local, reverb, table = (backend(*parts, **FREE) for backend in (LocalReplay, ReverbReplay, RayTable))
+    learner = ray.remote(concurrency_groups={CALLS: 4})(Learner).remote(*parts)
+    through_ray = RayClient(table._layout, learner, None, 0, patience=60.0)
     counts = NoReplay(KEPT_ROWS // shape.block)
-    collectors = [collector(name, work, shape, each) for each in (*replays, counts)]
+    collectors = [collector(name, work, shape, each) for each in (local, reverb, through_ray, counts)]
+
+    def clock() -> float:
+        return time.process_time() + ray.get(learner.cpu_seconds.remote())
+
     *measured, rival = times(
         *(lambda each=each: each.run(steps) for each in collectors),
         calls=calls,
         warm_up=-(-(shape.rows - shape.burn_in) // steps),  # until the first windows are complete
+        clock=clock,
     )
     assert len({each.environment_steps for each in collectors}) == 1
-    assert replays[0].inserted == replays[1].inserted == counts.inserted >= BATCH
-    for backend, figures in zip(BACKENDS, measured, strict=True):
+    inserted = ray.get(learner.inserted.remote())
+    assert local.inserted == reverb.inserted == inserted == counts.inserted >= BATCH
+    numpy = "the same with NumPy arrays for a replay", rival, 1.15
+    by_reverb = "with Reverb", measured[1], 1.0
+    for backend, figures, (against, others, most) in (
+        ("the local replay", measured[0], numpy),
+        ("Reverb", measured[1], numpy),
+        ("Ray", measured[2], numpy),
+        ("Ray", measured[2], by_reverb),
+    ):
         publish(
             row(
                 f"collecting with {backend}, {name}, {work.name}, {NUM_ENVS} environments",
-                "the same with NumPy arrays for a replay",
+                against,
                 figures,
-                rival,
+                others,
                 unit="cpu-ms per environment step",
                 per_call=NUM_ENVS * steps,
-                at_most=1.15,
+                at_most=most,
             )
         )
-    compare(
-        f"drawing {BATCH} windows of {shape.rows} rows from the local replay, {name}, and new priorities",
-        "from Reverb",
-        *map(drawing, replays),
-        calls=4 * calls,
-        unit="cpu-ms per batch",
-        at_most=1.0,
-    )
-    for each in collectors:
+    filling = collector(name, work, shape, table)
+    while table.inserted < local.inserted:
+        filling.run(steps)
+    draws = list(map(drawing, (local, table, reverb)))
+    for which, draw in (("the local replay", draws[0]), ("Ray's", draws[1])):
+        compare(
+            f"drawing {BATCH} windows of {shape.rows} rows from {which}, {name}, and new priorities",
+            "from Reverb",
+            draw,
+            draws[2],
+            calls=4 * calls,
+            unit="cpu-ms per batch",
+            at_most=1.0,
+        )
+    for each in (*collectors, filling):
         each.close()
-    for each in replays:
+    for each in (local, reverb, table):
         each.stop()
 
 
 def main() -> None:
-    measure("minatar/space_invaders", workloads.SMALL, SequenceShape(5, 20, 10, 5), steps=10, calls=8)
-    measure("pong", workloads.PAPER, SequenceShape(20, 80, 40, 5), steps=40, calls=1)
+    with ray_connection.opened(None, slots=2) as ray:
+        small = workloads.SMALL, SequenceShape(5, 20, 10, 5)
+        measure(ray, "minatar/space_invaders", *small, steps=10, calls=8)
+        measure(ray, "pong", workloads.PAPER, SequenceShape(20, 80, 40, 5), steps=40, calls=1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,178 @@
+"""How many collectors Ray's replay and the driver can serve, by collectors that cost next to nothing.
+
+    .venv/bin/python -m benchmarks.many_collectors     # some ten minutes on two idle cores
+
+Each collector hands over the same round of Pong, which a real one has collected, again and again. The learner's process
+takes them in, and draws the paper's batch of 32 windows 4.6 times a second. The rows say what a second took of it: on
+two cores all of them share, CPU seconds tell more than rates.
+"""
+
+from __future__ import annotations
+
+from agents.running.startup import quiet
+
+quiet()
+
+import dataclasses  # noqa: E402
+import math  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+from agents.replay.ray_replay import RayClient, RayTable, Shard, ShardedTable  # noqa: E402
+from agents.replay.replay import CALLS  # noqa: E402
+from agents.running import ray_connection  # noqa: E402
+from agents.running.cluster import Member  # noqa: E402
+from agents.targets import SequenceShape  # noqa: E402
+from benchmarks import workloads  # noqa: E402
+from benchmarks.replay import NUM_ENVS, collector  # noqa: E402
+
+SHAPE, STEPS = SequenceShape(20, 80, 40, 5), 40
+PAPERS_RATE, BATCH = 4.6, 32
+SECONDS = 20.0
+FREE = {"capacity": 40_000, "error_buffer": math.inf}
+
+
+class Learner:
+    """The process that has the table; draws are all that it does beside."""
+
+    def __init__(self, parts: tuple, shards: list[Any]):
+        if shards:
+            self._table: RayTable = ShardedTable(shards, *parts, min_sequences=BATCH, **FREE)
+        else:
+            self._table = RayTable(*parts, min_sequences=BATCH, **FREE)
+        threading.Thread(target=self._draw, daemon=True).start()
+
+    def ask(self, method: str, *args: Any) -> Any:
+        return getattr(self._table, method)(*args)
+
+    def used(self) -> tuple[float, int]:
+        """CPU seconds, and batches drawn."""
+        return time.process_time(), self._table.sampled // BATCH
+
+    def _draw(self) -> None:
+        batches = iter(self._table.dataset(BATCH, packed=True))
+        while True:
+            begin = time.monotonic()
+            next(batches)
+            time.sleep(max(begin + 1 / PAPERS_RATE - time.monotonic(), 0.0))
+
+
+class ShardHost:
+    """The process of a shard."""
+
+    def __init__(self, parts: tuple):
+        self._shard = Shard(*parts, min_sequences=1, **FREE)
+
+    def ask(self, method: str, *args: Any) -> Any:
+        return getattr(self._shard, method)(*args)
+
+    def used(self) -> tuple[float, int]:
+        return time.process_time(), 0
+
+
+class Collecting:
+    """A process that hands over a round until it is told to end."""
+
+    def __init__(self, index: int, round_: dict[str, np.ndarray], report: dict[str, np.ndarray]):
+        self._index, self._round, self._report = index, round_, report
+        self.rounds = 0
+
+    def work(self, seconds: float, pause: float, learner: Any, shard: Any = None) -> int:
+        """Returns how many rounds went over."""
+        import ray
+
+        writer, end = 2**40 + self._index, time.monotonic() + seconds
+        begin = self._round | {"priority": np.full_like(self._round["priority"], np.nan)}
+        while time.monotonic() < end:
+            call = self._index, writer, self.rounds
+            whole = self._round if self.rounds >= 3 else begin  # windows need three rounds' blocks
+            told = {name: whole[name] for name in ("stream", "priority")} if shard else whole
+            ray.get(learner.ask.remote("write", *call, self._report, told))
+            if shard:
+                ray.get(shard.ask.remote("write", *call, {}, whole))
+            self.rounds += 1
+            time.sleep(pause)
+        return self.rounds
+
+    def status(self) -> dict[str, Any]:
+        return {"steps": self.rounds, "activity": "acting", "seconds": 0.0}
+
+
+class Recorder(RayClient):
+    """Keeps the last round in place of handing it over."""
+
+    def _ask(self, table: Any, method: str, *args: Any) -> Any:
+        *_, self.report, self.columns = args
+        return 0, 0, 0
+
+
+def measure(ray: Any, collectors: int, shards: int, pause: float = 0.0) -> None:
+    """Prints what some seconds of so many collectors took."""
+    work = dataclasses.replace(workloads.PAPER, shape=SHAPE)
+    parts = SHAPE, work.observation_spec, workloads.network(work).state_spec, 10
+    groups: dict[str, Any] = {"concurrency_groups": {CALLS: 16}, "num_cpus": 0}
+    layout = RayTable(*parts, min_sequences=BATCH, **FREE)._layout
+
+    class Nobody:
+        class ask:  # noqa: N801
+            options = staticmethod(lambda **_: None)
+
+    recorder = Recorder(layout, Nobody, None, 0, 60.0)
+    real = collector("pong", work, SHAPE, recorder)
+    for _ in range(4):
+        real.run(STEPS)
+    round_ = recorder.columns, recorder.report
+    observations = len(round_[0]["stream"]) * SHAPE.block
+    hosts = [ray.remote(**groups)(ShardHost).remote(parts) for _ in range(shards)]
+    learner = ray.remote(**groups)(Learner).remote(parts, hosts)
+    actors = [
+        ray.remote(num_cpus=0, max_concurrency=2)(Collecting).remote(i, *round_) for i in range(collectors)
+    ]
+    members = [Member(ray, f"collector {i}", "", actor) for i, actor in enumerate(actors)]
+    ray.get([actor.status.remote() for actor in actors] + [host.used.remote() for host in (*hosts, learner)])
+    before = ray.get([host.used.remote() for host in (learner, *hosts)])
+    began, spent = time.monotonic(), time.process_time()
+    tasks = [
+        actor.work.remote(
+            SECONDS, pause, learner, *hosts[index % shards : index % shards + 1] if shards else ()
+        )
+        for index, actor in enumerate(actors)
+    ]
+    looks = 0
+    while time.monotonic() < began + SECONDS:  # as the driver does, twice a second
+        for member in members:
+            member.look()
+        looks += 1
+        ray.wait(tasks, timeout=0.5)
+    driver = time.process_time() - spent
+    rounds, seconds = sum(ray.get(tasks)), time.monotonic() - began
+    after = ray.get([host.used.remote() for host in (learner, *hosts)])
+    used, batches = zip(*np.subtract(after, before), strict=True)
+    taken = rounds * observations
+    print(
+        f"{collectors} collectors, {shards} shards: {taken / seconds:,.0f} observations a second, "
+        f"{batches[0] / seconds:.2f} batches a second; cores: learner {used[0] / seconds:.2f}, "
+        f"shards {', '.join(f'{each / seconds:.2f}' for each in used[1:]) or '-'}, "
+        f"driver {driver / seconds:.3f}, {1e3 * driver / looks / collectors:.2f} ms a look; "
+        f"{1e6 * used[0] / taken:.0f} us of the learner's per observation, draws included",
+        flush=True,
+    )
+    for actor in (*actors, learner, *hosts):
+        ray.kill(actor)
+
+
+def main() -> None:
+    with ray_connection.opened(None, slots=4) as ray:
+        for shards in (0, 2):
+            for collectors in (1, 2, 4):
+                measure(ray, collectors, shards)
+        for collectors in (4, 16, 64):
+            # As many steps a second in all as the paper's 4.6 updates take.
+            measure(ray, collectors, 0, pause=collectors * NUM_ENVS * STEPS / 5900)
+
+
+if __name__ == "__main__":
+    main()
