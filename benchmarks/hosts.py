@@ -99,7 +99,8 @@ class Wire(threading.Thread):
 
     def begin(self) -> None:
         self.start()
-        self._ready.wait()
+        if not self._ready.wait(10.0):
+            raise RuntimeError("no TAP device can be made here")
 
     def stop(self) -> None:
         self._over.set()
@@ -125,7 +126,7 @@ def _frames(tap: int) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def hosts(network: str = "0ms 10gbit 0%") -> Iterator[tuple[list[str], Wire]]:
+def hosts(network: str = "0ms 1gbit 0%") -> Iterator[tuple[list[str], Wire]]:
     """Three network namespaces, in which commands have mounts of their own, and a wire; none reaches beyond it.
 
     Args:

@@ -1,6 +1,5 @@
 """The recipes of docs/recipes and the Dockerfile, with stand-ins for what a cluster brings."""
 
-import contextlib
 import os
 import re
 import shlex
@@ -14,6 +13,7 @@ import pytest
 import yaml
 
 from agents.commands import train as command_line
+from benchmarks import hosts
 from tests.agents.running.test_embedded import TINY
 from tests.agents.started import DISTRIBUTED, patience
 from tests.source_tree import ROOT, repository_files
@@ -85,44 +85,14 @@ def test_the_sbatch_file_asks_for_what_it_counts_on():
     subprocess.run(["bash", "-n", SBATCH], check=True)
 
 
-def ip(*words, **options):
-    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, **options).stdout
-
-
 @pytest.fixture
 def machines():
-    """Three network namespaces, in which commands have mounts of their own, and a switch; none reaches beyond it."""
-    if os.geteuid() or not shutil.which("ip"):
-        pytest.skip("network namespaces need root, and the command ip")
-    names = ["rbs_job0", "rbs_job1", "rbs_job2", "rbs_switch"]
+    """Three hosts, in network namespaces."""
     try:
-        for name in names:
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no network namespace can be made here: {error.stderr}")
-    try:
-        ip("-n", "rbs_switch", "link", "add", "switch", "type", "bridge")
-        ip("-n", "rbs_switch", "link", "set", "switch", "up")
-        for number, name in enumerate(names[:-1]):
-            port = f"port{number}"
-            ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", port, "netns", "rbs_switch")
-            ip("-n", name, "addr", "add", f"10.78.0.{number + 1}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "up")
-            ip("-n", name, "route", "add", "default", "via", "10.78.0.254")  # as Ray asks for its own address
-            ip("-n", "rbs_switch", "link", "set", port, "master", "switch", "up")
-        yield names[:-1]
-    finally:
-        for name in names:
-            end_all(name)
-            subprocess.run(["ip", "netns", "del", name])
-
-
-def end_all(namespace):
-    """Ends what is left on a machine of the job, as Slurm does when the batch script has ended."""
-    for pid in map(int, ip("netns", "pids", namespace).split()):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        with hosts.hosts() as (names, _):
+            yield names
+    except RuntimeError as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.slow
@@ -158,7 +128,7 @@ def test_a_job_on_three_machines_is_stopped_and_goes_on(machines, tmp_path):
                 if signal_at and shown() >= signal_at:
                     text = (tmp_path / "run/processes.txt").read_text()
                     places = {
-                        name: ip("netns", "identify", pid).strip()
+                        name: hosts.ip("netns", "identify", pid).strip()
                         for name, pid in re.findall(r"^(.+): (\d+)$", text, re.M)
                     }
                     collectors = {places.pop("collector 0"), places.pop("collector 1")}
@@ -168,7 +138,7 @@ def test_a_job_on_three_machines_is_stopped_and_goes_on(machines, tmp_path):
                 time.sleep(0.2)
         finally:
             for name in machines:
-                end_all(name)
+                hosts.end_all(name)  # as Slurm does when the batch script has ended
             script.wait()
         return script.returncode
 
