@@ -175,7 +175,7 @@ def test_moments_that_there_cannot_be_are_refused():
         ):
             with pytest.raises(ValueError, match=f"{name} {words}"):
                 ReturnMoments(*rows[:field], wrong, *rows[field + 1 :])
-    with pytest.raises(ValueError, match="return_mean_square must be .* as count is"):
+    with pytest.raises(ValueError, match="return_mean_square must be .* and \\(2,\\) for count"):
         ReturnMoments(*rows[:7], np.ones(1))
     huge = np.ones((8, 1))
     huge[[4, 7]] = 1e200  # V[gamma] E[G^2]
