@@ -245,7 +245,7 @@ def train(network: str, updates: int, seed: int, calm: bool, flags: list[str]) -
                 end = math.inf
         text = said.read_text()
         print(text, file=sys.stderr)
-        last = re.findall(r"return (\S+)  eval (\S+)  steps ([\d,]+)", text)[-1:] or [("", "", "")]
+        last = re.findall(r"return (\S+)  eval (\S+)  steps ([\d,]+\d)", text)[-1:] or [("", "", "")]
         (sent, received), *others = wire.moved
         return {
             "network": network,
