@@ -104,7 +104,8 @@ class Wire(threading.Thread):
 
     def stop(self) -> None:
         self._over.set()
-        self.join()
+        if self.ident:
+            self.join()
 
 
 def _tap(host: str) -> int:
@@ -299,6 +300,7 @@ def main() -> None:
     parser.add_argument("--calm", action="store_true", help="no host is cut off or dies")
     parser.add_argument("--weights", action="store_true", help="only fetch weights")
     options, flags = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # hosts go then, too
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     if not options.weights:
         writer.writeheader()
