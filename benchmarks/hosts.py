@@ -34,6 +34,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agents.running.startup import quiet
+
+quiet()
+
+from agents.replay.replay import why_no_reverb  # noqa: E402
+
 ROOT = Path(__file__).parents[1]
 HEAD = "10.78.0.1"
 NETWORKS = "1ms 1gbit 0%", "20ms 50mbit 1%"  # delay of either side's packets, rate, loss
@@ -177,8 +183,17 @@ def start(host: str, own: str, *command: str, **options: Any) -> subprocess.Pope
     return subprocess.Popen(words, cwd=ROOT, start_new_session=True, text=True, **options)
 
 
-def nodes(names: list[str], folder: Path, environment: dict[str, str]) -> dict[str, Callable[[], Any]]:
-    """Functions that start Ray on each host; the others try again when it ends, as a service manager would."""
+def nodes(
+    names: list[str], slots: int, folder: Path, environment: dict[str, str]
+) -> dict[str, Callable[[], Any]]:
+    """Functions that start Ray on each host; the others try again when it ends, as a service manager would.
+
+    Args:
+      names: of the hosts.
+      slots: processes for which the first has room; each other has room for one.
+      folder: which the others do not see.
+      environment: of Ray.
+    """
     ray = str(Path(sys.executable).with_name("ray"))
     options = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
 
@@ -189,7 +204,7 @@ def nodes(names: list[str], folder: Path, environment: dict[str, str]) -> dict[s
             "--head",
             f"--node-ip-address={HEAD}",
             "--port=6379",
-            "--num-cpus=3",
+            f"--num-cpus={slots}",
             "--block",
         ]
         return start(
@@ -207,12 +222,12 @@ def nodes(names: list[str], folder: Path, environment: dict[str, str]) -> dict[s
 
 
 @contextlib.contextmanager
-def cluster(network: str) -> Iterator[Cluster]:
-    """A Ray cluster of three hosts that asks for a token."""
+def cluster(network: str, slots: int) -> Iterator[Cluster]:
+    """A Ray cluster of three hosts that asks for a token; `slots`: see `nodes`."""
     with hosts(network) as (names, wire), tempfile.TemporaryDirectory(prefix="rbs_hosts") as temporary:
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         environment = os.environ | token | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-        begin = nodes(names, Path(temporary), environment)
+        begin = nodes(names, slots, Path(temporary), environment)
         for name in names:
             begin[name]()
         yield Cluster(names, wire, begin, Path(temporary), environment)
@@ -220,7 +235,8 @@ def cluster(network: str) -> Iterator[Cluster]:
 
 def train(network: str, updates: int, seed: int, calm: bool, flags: list[str]) -> dict[str, Any]:
     """A run, as a row."""
-    with cluster(network) as (names, wire, begin, folder, environment):
+    served = why_no_reverb() or "--replay=ray" in flags  # then there is no process for Reverb
+    with cluster(network, 2 if served else 3) as (names, wire, begin, folder, environment):
         said = folder / "said"
         command = [
             sys.executable,
@@ -264,7 +280,7 @@ def train(network: str, updates: int, seed: int, calm: bool, flags: list[str]) -
 
 def weights(network: str) -> None:
     """Says what 53 MB of weights move when four collectors on two machines fetch them, as `RayClient.weights` does."""
-    with cluster(network) as (names, wire, _, _, environment):
+    with cluster(network, 1) as (names, wire, _, _, environment):
         time.sleep(20.0)  # until all have joined
         run = start(names[0], "", sys.executable, "-c", FETCH, env=environment, stdout=subprocess.PIPE)
         said, _ = run.communicate()
