@@ -1,6 +1,6 @@
 """How many collectors Ray's replay and the driver can serve, by collectors that cost next to nothing.
 
-    .venv/bin/python -m benchmarks.many_collectors     # some ten minutes on two idle cores
+    .venv/bin/python -m benchmarks.many_collectors     # some five minutes on two idle cores
 
 Each collector hands over the same round of Pong, which a real one has collected, again and again. The learner's process
 takes them in, and draws the paper's batch of 32 windows 4.6 times a second. The rows say what a second took of it: on
@@ -27,7 +27,7 @@ from agents.running import ray_connection  # noqa: E402
 from agents.running.cluster import Member  # noqa: E402
 from agents.targets import SequenceShape  # noqa: E402
 from benchmarks import workloads  # noqa: E402
-from benchmarks.replay import NUM_ENVS, collector  # noqa: E402
+from benchmarks.replay import collector  # noqa: E402
 
 SHAPE, STEPS = SequenceShape(20, 80, 40, 5), 40
 PAPERS_RATE, BATCH = 4.6, 32
@@ -109,8 +109,8 @@ class Recorder(RayClient):
         return 0, 0, 0
 
 
-def measure(ray: Any, collectors: int, shards: int, pause: float = 0.0) -> None:
-    """Prints what some seconds of so many collectors took."""
+def measure(ray: Any, collectors: int, shards: int, rate: float = math.inf) -> None:
+    """Prints what some seconds of so many collectors took, which offer `rate` observations a second together."""
     work = dataclasses.replace(workloads.PAPER, shape=SHAPE)
     parts = SHAPE, work.observation_spec, workloads.network(work).state_spec, 10
     groups: dict[str, Any] = {"concurrency_groups": {CALLS: 16}, "num_cpus": 0}
@@ -126,6 +126,7 @@ def measure(ray: Any, collectors: int, shards: int, pause: float = 0.0) -> None:
         real.run(STEPS)
     round_ = recorder.columns, recorder.report
     observations = len(round_[0]["stream"]) * SHAPE.block
+    pause = collectors * observations / rate
     hosts = [ray.remote(**groups)(ShardHost).remote(parts) for _ in range(shards)]
     learner = ray.remote(**groups)(Learner).remote(parts, hosts)
     actors = [
@@ -148,7 +149,7 @@ def measure(ray: Any, collectors: int, shards: int, pause: float = 0.0) -> None:
         looks += 1
         ray.wait(tasks, timeout=0.5)
     driver = time.process_time() - spent
-    rounds, seconds = sum(ray.get(tasks)), time.monotonic() - began
+    rounds, seconds = sum(ray.get(tasks)), max(SECONDS, time.monotonic() - began - pause)
     after = ray.get([host.used.remote() for host in (learner, *hosts)])
     used, batches = zip(*np.subtract(after, before), strict=True)
     taken = rounds * observations
@@ -167,11 +168,10 @@ def measure(ray: Any, collectors: int, shards: int, pause: float = 0.0) -> None:
 def main() -> None:
     with ray_connection.opened(None, slots=4) as ray:
         for shards in (0, 2):
-            for collectors in (1, 2, 4):
-                measure(ray, collectors, shards)
-        for collectors in (4, 16, 64):
-            # As many steps a second in all as the paper's 4.6 updates take.
-            measure(ray, collectors, 0, pause=collectors * NUM_ENVS * STEPS / 5900)
+            measure(ray, 2, shards)
+            measure(ray, 2, shards, rate=12_000)
+        for collectors in (4, 16):  # with the steps of the paper's 4.6 updates
+            measure(ray, collectors, 0, rate=5_900)
 
 
 if __name__ == "__main__":
