@@ -224,7 +224,8 @@ class DriftRewards(_ChangedRewards):
     Args:
       env: the game.
       steps: of this environment until the end is reached.
-      start, end: first and last multiplier, above 0.
+      start: first multiplier, above 0.
+      end: last multiplier, above 0.
       gradual: drift geometrically; False: change at half of `steps`, at once.
     """
 
