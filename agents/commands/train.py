@@ -370,11 +370,16 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
         bindings.append(f"environments.make.env_kwargs = {options.env_kwargs!r}")
     parse([options.config], bindings + options.gin_bindings, configs.parent)
     settings.check()
-    if is_distributed(options) and in_force("Replay.backend") == "local":
+    backend = in_force("Replay.backend")
+    if is_distributed(options) and backend == "local":
         raise UsageError(
             "The local replay is of one process alone: leave out --replay=local (Replay.backend = 'local'), or "
             "--collectors and --cluster"
         )
+    if backend:  # known to be right before there is a run folder
+        from agents.replay.replay import chosen_backend
+
+        chosen_backend(backend, None, is_distributed(options))
     if is_distributed(options) and in_force("train.steps_per_update") is not None:
         raise UsageError(
             "train.steps_per_update paces a run in one process, --collectors and --cluster go by Replay.replay_ratio: "

@@ -141,6 +141,7 @@ def test_flags_without_a_value_or_a_name_are_refused(refused):
         (["--replay=ring"], "expected one of 'local', 'ray', 'reverb', or None"),
         (["--strategy=tpus"], "expected one of 'default', 'mirrored', 'tpu'"),
         (["--replay=local", "--collectors=2"], "is of one process alone"),
+        (["--replay=ray"], "is of several processes"),
         (["--gin_bindings=Replay.backend = 'local'", "--cluster=here:1"], "is of one process alone"),
         (["--gin_bindings=train.steps_per_update = 4", "--collectors=2"], "paces a run in one process"),
     ):
