@@ -109,16 +109,17 @@ def test_a_job_on_three_machines_is_stopped_and_goes_on(machines, tmp_path):
     )
     program(tmp_path / "scontrol", "")
     bindings = [f"--gin_bindings={binding}" for binding in (*TINY, *DISTRIBUTED)]
-    flags = [f"--root_dir={tmp_path / 'run'}", "--collectors=2", "--updates=60", *bindings]
+    flags = [f"--root_dir={tmp_path / 'run'}", "--collectors=2", *bindings]
     said, environment = tmp_path / "said", slurm(tmp_path, 3)
 
     def shown():
-        return max(map(int, re.findall(r"updates (\d+)/60", said.read_text())), default=0)
+        counts = re.findall(r"updates ([\d,]+)/", said.read_text())
+        return max((int(count.replace(",", "")) for count in counts), default=0)
 
-    def job(signal_at):
+    def job(updates, signal_at=None):
         with said.open("w") as output:
             script = subprocess.Popen(
-                ["ip", "netns", "exec", here, "bash", SBATCH, *flags],
+                ["ip", "netns", "exec", here, "bash", SBATCH, *flags, f"--updates={updates}"],
                 env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         end = time.monotonic() + patience()
@@ -142,12 +143,12 @@ def test_a_job_on_three_machines_is_stopped_and_goes_on(machines, tmp_path):
             script.wait()
         return script.returncode
 
-    assert job(signal_at=5) == 138, said.read_text()
+    assert job(1_000_000, signal_at=5) == 138, said.read_text()
     stopped = shown()
-    assert 5 <= stopped < 60 and (tmp_path / "asked").read_text().endswith("scontrol requeue 4711\n")
+    assert stopped >= 5 and (tmp_path / "asked").read_text().endswith("scontrol requeue 4711\n")
     (tmp_path / "asked").write_text("")
-    assert job(signal_at=None) == 0, said.read_text()
-    assert "Resumed at update" in said.read_text() and shown() == 60
+    assert job(stopped + 60) == 0, said.read_text()
+    assert "Resumed at update" in said.read_text() and shown() == stopped + 60
     assert "scontrol" not in (tmp_path / "asked").read_text()
 
 
