@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.commands.flags import Parser, check_output
+from agents.commands.flags import Parser, a_path, check_output
 from agents.commands.loading import add_arguments, find_folder
-from agents.errors import UsageError, local_path
+from agents.errors import UsageError
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -141,7 +141,7 @@ def main(argv: Sequence[str]) -> int:
     what = "Writes what a run has learned as a SavedModel: it acts greedily and needs only TensorFlow."
     parser = Parser(prog="python -m agents export", description=what)
     add_arguments(parser)
-    parser.add_argument("out_dir", type=local_path, metavar="OUT_DIR", help="folder to make")
+    parser.add_argument("out_dir", type=a_path, metavar="OUT_DIR", help="folder to make")
     options = parser.parse_args(argv)
     folder, out_dir = find_folder(options), Path(options.out_dir).absolute()
     if os.path.lexists(out_dir):

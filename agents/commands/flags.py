@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agents.errors import UsageError
+from agents.errors import UsageError, local_path
 from rbs_tf.errors import shown
 
 LARGEST = 2**63 - 1  # of whole numbers: what TensorFlow and NumPy count with
@@ -54,6 +54,14 @@ def count(least: int, most: int = LARGEST) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def a_path(text: str) -> str:
+    """A type of arguments: see `local_path`, to whose refusal the parser adds the flag's name."""
+    try:
+        return local_path(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def check_output(flag: str, path: str | os.PathLike) -> None:

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from agents.commands.flags import nearest
+from agents.commands.flags import a_path, nearest
 from agents.errors import UsageError, local_path
 from agents.storage.run_folder import BEST, CONFIG, REPOSITORY
 
@@ -17,7 +17,7 @@ CHECKPOINTS = ("best", "latest")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say which policy; they are the same whatever is done with it."""
     add = parser.add_argument
-    add("run_dir", type=local_path, metavar="RUN_DIR", nargs="?", help="folder of a run of train.py")
+    add("run_dir", type=a_path, metavar="RUN_DIR", nargs="?", help="folder of a run of train.py")
     add("--pretrained", metavar="NAME", help="in place of RUN_DIR: weights that come with the repository")
     weights = "the weights of the best evaluation (%(default)s), or the newest checkpoint"
     add("--checkpoint", choices=CHECKPOINTS, default="best", help=weights)

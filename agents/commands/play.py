@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.commands.flags import Parser, count
+from agents.commands.flags import Parser, a_path, count
 from agents.commands.loading import add_arguments, find_folder
 from agents.commands.video import Film, Moment, check_file, with_camera
-from agents.errors import UsageError, local_path
+from agents.errors import UsageError
 from rbs_tf.returns import LONGEST_EPISODE
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     flag("--max_steps", type=count(1), default=LONGEST_EPISODE, metavar="N", help=cut)
     flag("--seed", type=count(0), default=0, metavar="N", help="of the environments (%(default)s)")
     film = "film it: out.mp4 (needs the extra `video`), or out.gif"
-    flag("--video", type=local_path, metavar="FILE", help=film)
+    flag("--video", type=a_path, metavar="FILE", help=film)
     options = parser.parse_args(argv)
     if options.heads and (options.head or options.video):
         other = "--head" if options.head else "--video"

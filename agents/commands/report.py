@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.commands.flags import Parser, check_output
-from agents.errors import RunFolderError, UsageError, local_path
+from agents.commands.flags import Parser, a_path, check_output
+from agents.errors import RunFolderError, UsageError
 
 
 def main(command_line: Sequence[str]) -> int:
@@ -25,8 +25,8 @@ def main(command_line: Sequence[str]) -> int:
     parser = Parser(prog="python -m agents report", description=__doc__)
     add = parser.add_argument
     runs_below = "a run's folder, or one with runs below it"
-    add("folders", nargs="+", type=local_path, metavar="RUN_DIR", help=runs_below)
-    add("--output", type=local_path, default="report.html", metavar="FILE", help="the page (%(default)s)")
+    add("folders", nargs="+", type=a_path, metavar="RUN_DIR", help=runs_below)
+    add("--output", type=a_path, default="report.html", metavar="FILE", help="the page (%(default)s)")
     add("--title", default="Training runs", help="the page's heading (%(default)s)")
     over = "what final numbers are taken over, and the first curves (%(default)s)"
     add("--x", choices=("updates", "steps"), default="updates", help=over)

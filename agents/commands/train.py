@@ -22,7 +22,7 @@ import gin
 
 from agents.commands import configuration, settings
 from agents.commands.configuration import parse, training_parameter
-from agents.commands.flags import Parser, count, nearest
+from agents.commands.flags import Parser, a_path, count, nearest
 from agents.commands.sweep import finished
 from agents.errors import (
     KNOWN,
@@ -30,7 +30,6 @@ from agents.errors import (
     RunFolderError,
     UsageError,
     brief,
-    local_path,
     without_gin_trail,
 )
 from agents.monitoring import weights_and_biases
@@ -150,7 +149,7 @@ def request(
         _check_environment(options.env, only_name=True)  # its arguments may stand in the configuration
     run = run or _mode(options)
     scaling = _configure(options, configs)
-    _check_environments()  # the flag is not the only place that can name them
+    _check_environments(stores=not options.cluster)  # the flag is not the only place that can name them
     root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
     if options.anew and (aside := run_folder.set_aside(root_dir)):
         print(f"What was in {root_dir} is now in {aside}", flush=True)
@@ -263,7 +262,7 @@ def check_configuration(
         alike = [each for each in configuration.bound() if each[0] not in ("train.seed", "train.updates")]
         if repr(alike) not in checked:
             checked.add(repr(alike))
-            _check_environments()
+            _check_environments(stores=not option.cluster)
         try:
             run_folder.check_goes_on(folder)
         except RunFolderError as error:
@@ -284,14 +283,14 @@ def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
     parser = Parser(prog="python train.py", description=what, epilog=EXAMPLES, stray=stray)
     flag = parser.add_argument
     configs_known = f"{_listed(configs)}, or a .gin file (%(default)s)"
-    flag("--config", type=local_path, default="quickstart", metavar="NAME", help=configs_known)
+    flag("--config", type=a_path, default="quickstart", metavar="NAME", help=configs_known)
     flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
     arguments = (
         "arguments of a Gymnasium environment, as is_slippery=False (sets environments.make.env_kwargs)"
     )
     flag("--env_kwargs", type=_arguments, metavar="'NAME=VALUE, ...'", help=arguments)
     names = f"{' | '.join(scalings)}, or a .gin file (the config's own)"
-    flag("--scaling", type=local_path, metavar="NAME", help=names)
+    flag("--scaling", type=a_path, metavar="NAME", help=names)
     flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
     flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
     where = (
@@ -309,9 +308,9 @@ def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
     sweeps = (
         f"many runs, one after the other or on --cluster: {_listed(configs / 'sweeps', 'sweep')}, or a file"
     )
-    flag("--sweep", type=local_path, metavar="NAME", help=sweeps)
+    flag("--sweep", type=a_path, metavar="NAME", help=sweeps)
     folder = "the run's folder (runs/CONFIG-ENV-SCALING-seedN)"
-    flag("--root_dir", type=local_path, metavar="DIR", help=folder)
+    flag("--root_dir", type=a_path, metavar="DIR", help=folder)
     binding, wins = "'NAME.PARAMETER = VALUE'", "any gin binding; may be repeated, wins over everything else"
     flag("--gin_bindings", action="append", default=[], metavar=binding, help=wins)
     for name, what in (
@@ -413,10 +412,14 @@ def _list_environments() -> None:
         print(textwrap.fill(", ".join(names), 100, initial_indent="  ", subsequent_indent="  "))
 
 
-def _check_environments() -> None:
-    """Makes the environment, and as evaluation asks for it, once: before there is a run folder."""
+def _check_environments(stores: bool) -> None:
+    """Makes the environment, and as evaluation asks for it, once: before there is a run folder.
+
+    Args:
+      stores: whether the replay is on this machine.
+    """
     name, asked = training_parameter("env"), "repeat_action_probability"
-    _check_environment(name)
+    _check_environment(name, stores=stores)
     if (sticky := in_force(f"train.eval_{asked}")) is not None:
         try:
             _check_environment(name, **{asked: sticky})
@@ -424,7 +427,7 @@ def _check_environments() -> None:
             raise UsageError(str(error).replace(asked, f"train.eval_{asked}")) from error
 
 
-def _check_environment(name: str, only_name: bool = False, **options: Any) -> None:
+def _check_environment(name: str, only_name: bool = False, stores: bool = False, **options: Any) -> None:
     with gin.unlock_config():  # for TF-Agents, imported with the first environment, registers configurables
         import gymnasium
 
@@ -436,7 +439,7 @@ def _check_environment(name: str, only_name: bool = False, **options: Any) -> No
             with contextlib.closing(environments.make(name, **options)) as environment:
                 _ = environment.num_actions  # a ValueError for actions that cannot be counted
                 if "train" in dict(configuration.ours()) and not options:
-                    _check_sizes(environment)
+                    _check_sizes(environment, stores)
         except UsageError:
             raise
         except (ValueError, ImportError, EnvironmentFault, gymnasium.error.Error) as error:
@@ -445,7 +448,7 @@ def _check_environment(name: str, only_name: bool = False, **options: Any) -> No
             raise UsageError(f"{shown(name)} cannot be made: {described(error)}") from error
 
 
-def _check_sizes(environment: Any) -> None:
+def _check_sizes(environment: Any, stores: bool) -> None:
     """Builds what the configuration names, without memory: nothing of what may go wrong there leaves a run folder."""
     from agents.workers import sizes
     from agents.workers.settings import Settings
@@ -454,7 +457,7 @@ def _check_sizes(environment: Any) -> None:
         settings = Settings.configured()
     except (Exception, SystemExit) as error:
         raise UsageError(without_gin_trail(UsageError(configuration.of_gin(error, "")))) from error
-    sizes.check(settings, environment)
+    sizes.check(settings, environment, stores=stores)
 
 
 def _default_root_dir(config: str, scaling: str | None) -> str:

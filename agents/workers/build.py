@@ -204,8 +204,12 @@ def build_ray_client(
 
 def _stored(settings: Settings, environment: py_environment.PyEnvironment) -> tuple[tf.TensorSpec, Any]:
     """Specs of what a replay holds: an observation, and the network's core state."""
-    observation = stored_spec(tensor_spec.from_spec(environment.time_step_spec()).observation)
-    return observation, build_network(settings, environment).state_spec
+    return stored_observation(environment), build_network(settings, environment).state_spec
+
+
+def stored_observation(environment: py_environment.PyEnvironment) -> tf.TensorSpec:
+    """Spec of an observation in a replay."""
+    return stored_spec(tensor_spec.from_spec(environment.time_step_spec()).observation)
 
 
 def trackables(agent: RecurrentMultiHeadAgent) -> dict[str, Any]:

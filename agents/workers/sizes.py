@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
 
 from agents.errors import UsageError, without_gin_trail
-from agents.replay.memory import available_memory
+from agents.replay.blocks import level_for
+from agents.replay.memory import available_memory, estimate_memory
+from agents.replay.replay import LOCAL, REVERB
 from agents.workers import build
 from agents.workers.settings import Settings
 from rbs_tf.errors import described
@@ -26,18 +28,24 @@ class Part(NamedTuple):
     settings: dict[str, int]  # that it comes from
 
 
-def check(settings: Settings, environment: py_environment.PyEnvironment, learns: bool = True) -> None:
+def check(
+    settings: Settings,
+    environment: py_environment.PyEnvironment,
+    learns: bool = True,
+    stores: bool = False,
+) -> None:
     """Builds the network of one environment without memory for its weights, and adds up what a run takes at least.
 
     Args:
       environment: one of the run's.
       learns: or only acts.
+      stores: has the replay, too: unlike the driver of a cluster.
 
     Raises:
       UsageError: a part cannot be built, or memory does not hold it; it says what would fit.
     """
     free = available_memory()
-    for part in _parts(settings, environment, learns):
+    for part in _parts(settings, environment, learns, stores):
         if part.bytes > free:
             name = max(part.settings, key=lambda each: part.settings[each] / max(1, _default(each)))
             fits = float(f"{0.8 * part.settings[name] * free / part.bytes:.1g}")
@@ -50,7 +58,9 @@ def check(settings: Settings, environment: py_environment.PyEnvironment, learns:
             )
 
 
-def _parts(settings: Settings, environment: py_environment.PyEnvironment, learns: bool) -> Iterator[Part]:
+def _parts(
+    settings: Settings, environment: py_environment.PyEnvironment, learns: bool, stores: bool
+) -> Iterator[Part]:
     train, shape = settings.train, settings.shape
     specs = tf.nest.flatten(environment.observation_spec())
     seen = sum(int(np.prod(spec.shape, dtype=object)) * np.dtype(spec.dtype).itemsize for spec in specs)
@@ -61,20 +71,27 @@ def _parts(settings: Settings, environment: py_environment.PyEnvironment, learns
         yield Part("collecting", train.num_envs * (copy + train.steps_per_round * (seen + 32)), envs | steps)
         yield Part("evaluating", train.eval_envs * copy, eval_envs)
         yield Part("a batch", train.batch_size * shape.rows * (seen + 32), batch | window)
-    weights = _weights(settings, environment)
+    weights, state_spec = _network(settings, environment)
     network = f"a network of {weights:,} weights for {environment.num_actions:,} actions"
     layers = [f"RecurrentQNetwork.{name}" for name in ("lstm_units", "post_lstm_units", "head_hidden")]
     units = {name: int(np.max(in_force(name))) for name in (*layers, "MlpTorso.units")}
     yield Part(network, weights * 4 * (_COPIES if learns else 1), units)
+    if stores:
+        capacity, spec = settings.replay.capacity, build.stored_observation(environment)
+        backend = REVERB if settings.replay.backend == REVERB else LOCAL
+        level = level_for(spec, settings.replay.compression)
+        full = estimate_memory(spec, state_spec, shape, capacity, level, backend)
+        yield Part("a full replay", full, {"Replay.capacity": capacity})
 
 
-def _weights(settings: Settings, environment: py_environment.PyEnvironment) -> int:
-    """How many weights the network has. In a graph of its own, variables have shapes and no memory."""
+def _network(settings: Settings, environment: py_environment.PyEnvironment) -> tuple[int, Any]:
+    """The network's number of weights, and core state. In a graph of its own, variables have shapes and no memory."""
     try:
         with tf.Graph().as_default():
             network = build.build_network(settings, environment)
             network.create_variables()
-            return sum(int(np.prod(variable.shape, dtype=object)) for variable in network.variables)
+            sizes = (int(np.prod(variable.shape, dtype=object)) for variable in network.variables)
+            return sum(sizes), network.state_spec
     except UsageError:
         raise
     except (Exception, SystemExit) as error:

@@ -184,7 +184,7 @@ def test_sizes_beyond_memory_are_refused_with_what_fits(tried):
         *("train.steps_per_round = 1000000000000000", "train.batch_size = 1000000000000"),
         *("SequenceShape.length = 2000000000000000000", "SequenceShape.burn_in = 2000000000000000000"),
         *("RecurrentQNetwork.lstm_units = 1048576", "SequenceShape.n_step = 2000000000000000000"),
-        *("MlpTorso.units = (1000000, 1000000)",),
+        *("MlpTorso.units = (1000000, 1000000)", "Replay.capacity = 1000000000000000"),
     ):
         argv = ["--env=CartPole-v1", f"--gin_bindings={binding}"]
         tried("train", *argv, culprit=binding.replace("(1000000, ", "").rstrip(")"))
