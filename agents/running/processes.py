@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import itertools
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,48 +31,36 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen:
 
 
 def work_through(
-    jobs: Iterable[Job],
-    begin: Callable[[Job], subprocess.Popen],
-    places: int = 1,
+    jobs: Iterable[Job], begin: Callable[[Job], subprocess.Popen]
 ) -> Generator[tuple[Job, int], None, None]:
-    """Begins jobs, as many at a time as there are places, and yields each that has ended with its exit code.
+    """Begins jobs, one when the other has ended, and yields each that has ended with its exit code.
 
     An exception sends SIGTERM to what runs and waits until it has ended. A first SIGINT or SIGTERM raises one; a second
     one ends this process, and what runs gets SIGTERM once more.
     """
-    waiting = iter(jobs)
-    running: dict[Job, subprocess.Popen] = {}
     signals: list[int] = []
     # No thread that counts signals: Linux sends what runs one SIGTERM more for each thread of a killed parent.
     with on_first_signal(signals.append, repeated=True):
-        try:
-            while True:
-                for job in itertools.islice(waiting, places - len(running)):
-                    running[job] = begin(job)
-                if not running:
-                    return
-                time.sleep(_POLL)
-                if signals:
-                    raise_for(signals[0])
-                for job in [job for job, process in running.items() if process.poll() is not None]:
-                    yield job, running.pop(job).returncode
-        finally:
-            for process in running.values():
+        for job in jobs:
+            process, code = begin(job), None
+            try:
+                while code is None:
+                    time.sleep(_POLL)
+                    if signals:
+                        raise_for(signals[0])
+                    code = process.poll()
+            finally:
                 process.terminate()
-            for process in running.values():
                 process.wait()
+            yield job, code
 
 
 def work_through_on_ray(
-    commands: Iterable[tuple[Path, Sequence[str]]],
+    commands: Mapping[Path, Sequence[str]],
     cluster: str,
     resources: dict[str, float],
-    queued: bool = True,
 ) -> Generator[tuple[Path, int], None, None]:
     """Runs the command of each folder wherever a cluster has room, printing to FOLDER.log; yields as `work_through`.
-
-    Args:
-      queued: hand all of them to Ray at once; False: the next one is asked for when there is room for it.
 
     Raises:
       UsageError: the cluster cannot be reached, or is smaller than the `resources` of one command.
@@ -87,16 +73,11 @@ def work_through_on_ray(
         if resources["num_cpus"] > there.get("CPU", 0) or resources["num_gpus"] > there.get("GPU", 0):
             raise UsageError(f"No machine of the cluster has room for a run with {resources}.")
         remote = ray.remote(_work).options(max_retries=0, **resources)
-        room = [there.get(kind[4:-1].upper(), 0) // each for kind, each in resources.items() if each]
-        places = sys.maxsize if queued else int(min(room, default=1))
-        waiting = iter(commands)
         tasks: dict[Any, Path] = {}
         try:
-            while True:
-                for folder, command in itertools.islice(waiting, places - len(tasks)):
-                    tasks[remote.remote(command, str(_log(folder)))] = folder
-                if not tasks:
-                    return
+            for folder, command in commands.items():
+                tasks[remote.remote(command, str(_log(folder)))] = folder
+            while tasks:
                 time.sleep(_POLL)
                 if signals:
                     raise_for(signals[0])

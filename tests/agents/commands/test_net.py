@@ -209,10 +209,8 @@ SWEEPS = {
     "deep": "seed = " + "[" * 5000,
     "power": "seed = 9 ** 9 ** 9",
     "digits": f"seed = {DIGITS}",
-    "trials": f"search = 'tpe'\ntrials = {DIGITS}",
     "infinite": "num_cpus = 1e999",
     "pair": "seed, env = 1, 2",
-    "range": f"search = 'tpe'\ntrials = 2\nSequenceShape.length = integer(1, {DIGITS})",
     "other_bytes": "seed = '\udcff'",
 }
 

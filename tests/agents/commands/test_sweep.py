@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import gin
 import pytest
 
-from agents.commands import search, sweep
+from agents.commands import sweep
 from agents.commands.train import CONFIGS, check_configuration, main
 from agents.errors import UsageError
 from agents.running import processes
@@ -102,10 +102,8 @@ def test_every_sweep_that_comes_along_can_run(tmp_path):
     files = sorted((CONFIGS / "sweeps").glob("*.sweep"))
     assert files
     for file in files:
-        asked = sweep.read(file)
-        for drawn in search.ends(asked.ranges) if asked.ranges else [{}]:
-            runs = [*asked.runs(tmp_path, drawn=drawn).items()][::5]
-            assert len(check_configuration([flags for _, flags in runs], [folder for folder, _ in runs])) > 0
+        runs = [*sweep.read(file).runs(tmp_path).items()][::5]
+        assert len(check_configuration([flags for _, flags in runs], [folder for folder, _ in runs])) > 0
 
 
 def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path):
@@ -113,10 +111,7 @@ def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started,
         ("sead = [0, 1]", "grid.sweep, line 1: a sweep has no 'sead'. Did you mean seed"),
         ("seed = []", "asks for no run: a list in it is empty"),
         ("seed = [0, 1, 0]", "the same run more than once: quickstart-seed0."),
-        (
-            "seed = 0\nenv = range(3)",
-            "line 2: there is no range(...). Expected uniform, log_uniform, integer",
-        ),
+        ("seed = 0\nenv = range(3)", "line 2: expected NAME = VALUE, where VALUE is a number, a string"),
         ("seed = 0\nenv = {3: x}", "line 2: expected NAME = VALUE, where VALUE is a number, a string"),
         ("seed = 0\nimport os", "line 2: expected NAME = VALUE"),
         ("gin_bindings = [1]", "This is not gin: 1"),
@@ -208,20 +203,6 @@ def test_a_killed_sweep_lets_its_run_end_in_order_and_a_second_signal_ends_both_
         while Path(f"/proc/{pid}").exists():
             time.sleep(0.05)
         assert (folder / "checkpoint").exists() == (seed == 9)
-
-
-def test_as_many_run_at_a_time_as_there_are_places():
-    begun, ended = [], {}
-
-    def begin(code):
-        begun.append(code)
-        assert len(begun) - len(ended) <= 2
-        return processes.start([sys.executable, "-c", f"raise SystemExit({code})"])
-
-    for job, code in processes.work_through([0, 3, 1, 2], begin, places=2):
-        assert len(begun) >= 2
-        ended[job] = code
-    assert ended == {0: 0, 3: 3, 1: 1, 2: 2}
 
 
 TASK = """
