@@ -7,9 +7,9 @@
 Each part runs in a process of its own with a time limit: one that hangs or crashes costs its own rows, and the page
 says how it ended. Without a GPU all parts run on few frames, which shows that they work and nothing about speed.
 
-Operations are those of matrix products and convolutions only. The peak beside them is that of one large matrix product
-in the same process and arithmetic. In bfloat16 the torso computes, which is nearly all; what lies behind it stays in
-TF32, as TensorFlow multiplies float32 matrices on newer cards unless it is told not to.
+Operations are those of matrix products and convolutions only; docs/accelerators.md has bounds. In bfloat16 the torso
+computes, which is nearly all; what lies behind it stays in TF32, as TensorFlow multiplies float32 matrices on newer
+cards unless it is told not to.
 """
 
 from __future__ import annotations
@@ -93,34 +93,14 @@ def update_rows(small: bool, dtype: str, compiled: bool) -> list[Row]:
     agent = workloads.agent(work, compute_dtype=compute_dtype, jit_compile=compiled)
     step, sequence = tf.function(agent.train), workloads.windows(work)
     first, *times = (seconds(lambda: step(sequence).loss.numpy()) for _ in range(1 + ROUNDS))
-    median, operations, best = statistics.median(times), workloads.operations(work), peak(compute_dtype)
+    median, operations = statistics.median(times), workloads.operations(work)
     return [
         (
             f"update, {dtype}, {'compiled with XLA' if compiled else 'not compiled'}",
             f"{1e3 * median:.1f} [{1e3 * min(times):.1f}, {1e3 * max(times):.1f}] ms, {1 / median:.3g} updates/s",
-            f"{operations:.2e} operations, {operations / median / best:.0%} of a matrix product's "
-            f"{best / 1e12:.3g} TFLOP/s; the first took {first:.1f} s",
+            f"{operations:.2e} operations, {operations / median / 1e12:.3g} TFLOP/s; the first took {first:.1f} s",
         )
     ]
-
-
-def peak(dtype: str) -> float:
-    """Operations per second of a large matrix product."""
-    import tensorflow as tf
-
-    side, products = (8192, 10) if on_gpu() else (256, 2)
-    # Of this size the values stay what they are from one product to the next.
-    square = tf.cast(tf.random.normal((side, side), stddev=side**-0.5), dtype)
-
-    @tf.function(autograph=False)
-    def multiply() -> tf.Tensor:
-        result = square
-        for _ in range(products):
-            result = tf.matmul(result, square)
-        return tf.cast(result[0, 0], tf.float32)
-
-    multiply().numpy()
-    return products * 2.0 * side**3 / min(seconds(lambda: multiply().numpy()) for _ in range(3))
 
 
 def loss_rows(small: bool, updates: int = 10) -> list[Row]:

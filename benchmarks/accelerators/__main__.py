@@ -180,7 +180,12 @@ def tables(rows: list[Row]) -> Iterator[str]:
 def write(rows: list[Row]) -> None:
     """The table and the page."""
     networks = list(programs.NETWORKS)
-    rows.sort(key=lambda row: (row["scaling"] != "return", row["scaling"], networks.index(row["network"])))
+    rows.sort(
+        key=lambda row: (
+            *(row["scaling"] != "return", row["scaling"], networks.index(row["network"])),
+            *(row["torso"] != "float32", row["frames"] != "whole", row["replicas"], row["target"]),
+        )
+    )
     with ROWS.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()

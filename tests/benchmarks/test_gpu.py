@@ -40,7 +40,7 @@ def test_operations_are_those_of_the_papers_table():
 
 
 def test_an_update_is_timed_in_the_type_that_its_row_names(monkeypatch):
-    built, real, peak = [], workloads.agent, gpu.peak
+    built, real = [], workloads.agent
 
     # Both in float32 here, as oneDNN has no bfloat16 where it is told to leave out newer instructions.
     def agent(work, **options):
@@ -48,7 +48,6 @@ def test_an_update_is_timed_in_the_type_that_its_row_names(monkeypatch):
         return built[-1][1]
 
     monkeypatch.setattr(workloads, "agent", agent)
-    monkeypatch.setattr(gpu, "peak", lambda _: peak("float32"))
     monkeypatch.setattr(gpu, "paper", lambda small: TINY)
     ((what, figure, note),) = gpu.update_rows(True, "bfloat16", False)
     assert built[0][0] == {"compute_dtype": "bfloat16", "jit_compile": False}

@@ -151,7 +151,7 @@ def test_stopping_ends_waiting_readers_and_writers_and_lets_nothing_in(make):
     while table.inserted < 4 or not empty._lock._waiters:
         pass
     table.stop()
-    empty.stop()
+    empty.end_waits()
     assert outcome == [] or "stopped" in outcome[0]
     collector.client.stop()
     for thread in threads:
