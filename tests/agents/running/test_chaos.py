@@ -130,6 +130,7 @@ def test_a_run_survives_everybodys_death_again_and_again(tmp_path, capsys, repla
             steps, since = shown[-1], len(run.output)
             say(f"{number}/{len(order)} {', '.join(name for name, _ in struck)}: {now - struck[0][1]:.0f} s")
             struck = []
+        run.wait_for_more_updates(5 * INTERVAL)  # nobody is on its way back: the end is in a checkpoint
         run.process.send_signal(signal.SIGINT)
         assert run.finish() == 128 + signal.SIGINT
         run.assert_nothing_left()
