@@ -133,15 +133,20 @@ def measure(ray: Any, collectors: int, shards: int, rate: float = math.inf) -> N
         ray.remote(num_cpus=0, max_concurrency=2)(Collecting).remote(i, *round_) for i in range(collectors)
     ]
     members = [Member(ray, f"collector {i}", "", actor) for i, actor in enumerate(actors)]
-    ray.get([actor.status.remote() for actor in actors] + [host.used.remote() for host in (*hosts, learner)])
+
+    def work(seconds: float) -> list[Any]:
+        served_by = [
+            hosts[index % shards : index % shards + 1] if shards else [] for index in range(collectors)
+        ]
+        return [
+            actor.work.remote(seconds, pause, learner, *shard)
+            for actor, shard in zip(actors, served_by, strict=True)
+        ]
+
+    ray.get([*work(0.0), *(host.used.remote() for host in (*hosts, learner))])  # all of them are there
     before = ray.get([host.used.remote() for host in (learner, *hosts)])
     began, spent = time.monotonic(), time.process_time()
-    tasks = [
-        actor.work.remote(
-            SECONDS, pause, learner, *hosts[index % shards : index % shards + 1] if shards else ()
-        )
-        for index, actor in enumerate(actors)
-    ]
+    tasks = work(SECONDS)
     looks = 0
     while time.monotonic() < began + SECONDS:  # as the driver does, twice a second
         for member in members:
@@ -170,7 +175,7 @@ def main() -> None:
         for shards in (0, 2):
             measure(ray, 2, shards)
             measure(ray, 2, shards, rate=12_000)
-        for collectors in (4, 16):  # with the steps of the paper's 4.6 updates
+        for collectors in (4, 16, 32):  # with the steps of the paper's 4.6 updates
             measure(ray, collectors, 0, rate=5_900)
 
 
