@@ -48,7 +48,7 @@ SEAT = (
     "copies for training and train.eval_envs = 1 for evaluation: lower both if there cannot be so many"
 )
 SAY = (
-    ("Healthy", 2, "Lower Replay.capacity", TOO_LARGE),
+    ("Healthy", 2, "a full replay takes at least", TOO_LARGE),
     ("Broken", 2, "faulty:Broken-v0 cannot be made: KeyError: 'no such file'"),
     ("OneSeat", 1, SEAT),
     ("Step", 1, f"collector, environments' step 1: {FAULTY}Step-v0, copy 1 of 2: SystemExit: 4"),
