@@ -310,7 +310,8 @@ def _done_before(root_dir: str) -> Result:
     try:
         with Path(root_dir, EVALUATION, EPISODES).open() as file:
             returns = [(int(line["update"]), float(line["return"])) for line in csv.DictReader(file)]
-        final_return = float(np.mean([each for update, each in returns if update == returns[-1][0]]))
+        last, _ = returns[-1]
+        final_return = float(np.mean([each for update, each in returns if update == last]))
     except (OSError, LookupError, TypeError, ValueError):
         final_return = float("nan")
     return Result(updates, extra["environment_steps"], final_return, None, os.path.abspath(root_dir))
