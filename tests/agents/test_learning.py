@@ -26,8 +26,41 @@ RECALL = (
 )
 
 
+# Pictures that are nearly the same in every state, and a step size at which plain layers die of them.
+SPOT = (
+    "train.env = 'tests.agents.spot:Spot-v0'",
+    "Heads.reward_multiplier = 1.0",
+    "environments.make.max_episode_steps = None",
+    "RecurrentQNetwork.torso = @networks.dqn_torso",
+    "RecurrentQNetwork.normalise_torso = 'centre'",
+    "SequenceShape.burn_in = 1",
+    "SequenceShape.length = 6",
+    "SequenceShape.period = 6",
+    "Heads.pairs = ((0.0, True), (0.9, False))",
+    "RecurrentMultiHeadAgent.learning_rate = 1e-3",
+    "RecurrentMultiHeadAgent.target_update_period = 50",
+    "Replay.backend = 'local'",
+    "Replay.capacity = 20000",
+    "Replay.min_sequences = 200",
+    "Replay.replay_ratio = 8.0",
+    "train.num_envs = 16",
+    "train.batch_size = 16",
+    "train.eval_envs = 16",
+    "train.final_eval_rounds = 1",
+    "train.checkpoint_interval = 1000",
+)
+
+
+def test_a_torso_whose_layers_are_centred_sees_what_little_differs(tmp_path):
+    """Of 20. Without the setting it stays at 0, which is chance, and half of the units die."""
+    with configured(*SPOT, "train.updates = 120"), EmbeddedRun(tmp_path) as run:
+        result = run.run()
+        dead, _ = run.agent.network.torso_activity(next(iter(run.replay.dataset(16)))[0].steps.observation)
+    assert result.final_return > 15 and dead.numpy().max() < 0.3
+
+
 def test_a_sign_seen_once_is_remembered_and_acted_on(tmp_path):
     """Chance is 500 per episode; without memory nothing better is possible."""
-    with configured(*RECALL, "train.updates = 400"), EmbeddedRun(tmp_path) as run:
+    with configured(*RECALL, "train.updates = 600"), EmbeddedRun(tmp_path) as run:
         result = run.run()
     assert result.final_return > 900
