@@ -3,15 +3,17 @@
 import re
 from pathlib import Path
 
+import tensorflow as tf
+
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
 from agents.commands import configuration, settings
 from agents.heads import TEN_HEADS
-from networks import small_torso
+from networks.torsos import torso_for
 from rbs_tf.settings import in_force
 
 ROOT = Path(__file__).parents[1]
 PAGE, BEGIN, END = ROOT / "docs/agent.md", "<!-- hyper-parameters -->\n", "<!-- end -->\n"
-CONFIGS = ("atari", "atari_small", "quickstart")
+CONFIGS = {"atari": 160, "atari_small": 84, "quickstart": 10}  # and the sides of the images that they are for
 OWNERS = (
     *("ConvTorso", "RecurrentQNetwork", "Heads", "HeadBandit", "MultiHeadPolicy"),
     *("SequenceShape", "Replay", "RecurrentMultiHeadAgent", "train"),
@@ -38,7 +40,7 @@ def table() -> str:
 def settings_of(config: str, names: list[str]) -> dict[str, str]:
     """What the settings are under a config."""
     configuration.parse([ROOT / f"configs/{config}.gin"], [], ROOT)
-    torso = (in_force("RecurrentQNetwork.image_torso") or small_torso)()
+    torso = torso_for(tf.TensorSpec((CONFIGS[config], CONFIGS[config], 1)))()
     *convolutions, _, linear = torso._stages
     of_torso = {
         "ConvTorso.channels": tuple(layer.filters for layer in convolutions),

@@ -41,7 +41,6 @@ class RecurrentQNetwork(network.Network):
       num_heads: H.
       torso: factory of a layer from observations [N, ...] to float32 [N, D], see `networks.torsos`. None chooses by the
         observation's shape, see `torso_for`; for arrays by name a torso for each, see `PartsTorso`.
-      image_torso: likewise, where `torso` is None and observations are images [height, width, channels].
       normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
         which keeps its units alive; "centre_and_scale": and each unit's sum starts with deviation 1; "none": neither.
       lstm_units: of the core: U.
@@ -71,7 +70,6 @@ class RecurrentQNetwork(network.Network):
         num_actions: int,
         num_heads: int,
         torso: Annotated[Callable[..., tf.keras.layers.Layer] | None, _TORSO] = None,
-        image_torso: Annotated[Callable[..., tf.keras.layers.Layer] | None, _TORSO] = None,
         normalise_torso: Annotated[Normalisation, Setting()] = "none",
         lstm_units: Annotated[int, Setting("units", least=1, most=2**20, paper="512")] = 512,
         post_lstm_units: Annotated[int, Setting("units", least=1, most=2**20, paper="256")] = 256,
@@ -87,12 +85,11 @@ class RecurrentQNetwork(network.Network):
                 "input_tensor_spec must be a tuple of specs (observation, previous action, previous reward), got "
                 f"{input_tensor_spec}"
             )
-        for layer in (torso, image_torso):
-            if isinstance(layer, tf.keras.layers.Layer):
-                raise TypeError(
-                    f"torso must be a factory of a layer, got the layer {layer.name!r}, which the target network "
-                    "would share. Write torso=networks.atari_torso, or torso=lambda seed: your_layer(...)"
-                )
+        if isinstance(torso, tf.keras.layers.Layer):
+            raise TypeError(
+                f"torso must be a factory of a layer, got the layer {torso.name!r}, which the target network would "
+                "share. Write torso=networks.atari_torso, or torso=lambda seed: your_layer(...)"
+            )
         state = tf.TensorSpec((lstm_units,), tf.float32)
         super().__init__(input_tensor_spec, state_spec=(state, state), name=name)
         self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action
@@ -102,10 +99,10 @@ class RecurrentQNetwork(network.Network):
             seeds = split_seed(torso_seed, len(observation))
             parts = zip(sorted(observation), seeds, strict=True)
             self._torso = PartsTorso(
-                {name: torso_for(observation[name], image_torso)(seed=part_seed) for name, part_seed in parts}
+                {name: torso_for(observation[name])(seed=part_seed) for name, part_seed in parts}
             )
         else:
-            self._torso = (torso or torso_for(observation, image_torso))(seed=torso_seed)
+            self._torso = (torso or torso_for(observation))(seed=torso_seed)
             if isinstance(observation, Mapping) and isinstance(self._torso, Torso):
                 raise ValueError(
                     f"RecurrentQNetwork.torso is a {type(self._torso).__name__}, which takes one array, and "

@@ -276,18 +276,13 @@ def small_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     return ConvTorso((16,), (3,), (1,), units=128, seed=seed, name="small_torso", **options)
 
 
-def torso_for(
-    observation_spec: tf.TensorSpec, image_torso: Callable[..., tf.keras.layers.Layer] | None = None
-) -> Callable[..., tf.keras.layers.Layer]:
+def torso_for(observation_spec: tf.TensorSpec) -> Callable[..., Torso]:
     """The torso that fits observations: `MlpTorso` unless they are images [height, width, channels].
 
-    For those it is `image_torso`; None: by their shorter side, `atari_torso` for 128 pixels and more, `dqn_torso` from
-    42, `small_torso` for smaller ones.
+    For those it is, by their shorter side, `atari_torso` from 128 pixels, `dqn_torso` from 42, or `small_torso`.
     """
     shape = observation_spec.shape
     if shape.rank != 3:
         return MlpTorso
-    if image_torso is not None:
-        return image_torso
     side = min(shape[0], shape[1])
     return atari_torso if side >= 128 else dqn_torso if side >= 42 else small_torso

@@ -260,4 +260,4 @@ def test_the_table_of_hyper_parameters_is_that_of_today():
         "train.eval_envs",
         "train.final_eval_rounds",
     }
-    assert bindings(ROOT / "configs/atari.gin").keys() - told - not_told == {"RecurrentQNetwork.image_torso"}
+    assert bindings(ROOT / "configs/atari.gin").keys() <= told | not_told

@@ -28,7 +28,7 @@ from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
 _ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
-_LARGE = 10_000_000  # bytes of the former that are worth a word
+_LARGEST = 100_000_000  # bytes of the former, without which a resumed run starts new episodes
 
 
 class EmbeddedRun(contextlib.ExitStack):
@@ -153,7 +153,6 @@ class EmbeddedRun(contextlib.ExitStack):
         # A checkpoint may have been written with updates still due. There are none at a fresh start.
         self._learn()
         self.collector.begin()
-        self._progress.say_once(self._checkpoints_note())
         learner, reached = self.learner, self._training.reached
         while self._stopped_by is None and not reached(learner.updates, learner.environment_steps):
             self.collector.run(self._training.steps_per_round)
@@ -194,24 +193,10 @@ class EmbeddedRun(contextlib.ExitStack):
         steps = self.learner.environment_steps
         return self.replay.updates_due_by_steps(updates, steps, training.steps_per_update)
 
-    def _environments_state(self) -> bytes | None:
-        return self.environment.state() if self._training.checkpoint_environments else None
-
-    def _checkpoints_note(self) -> str:
-        """Says what the environments' state takes, once they have been reset; nothing where it is small."""
-        size = len(self._environments_state() or b"")
-        if size < _LARGE:
-            return ""
-        return (
-            f"Each checkpoint holds {size / 1e9:.3g} GB of {self.environment.batch_size} environments' state beside "
-            "the replay, and up to three checkpoints are on the disk. train.checkpoint_environments = False leaves it "
-            "out: a resumed run starts new episodes then."
-        )
-
     def _save(self) -> None:
         """Writes a checkpoint; the collector's state is of no use without the environment's."""
-        environments, collector = self._environments_state(), self.collector.state()
-        if environments is None or collector is None:
+        environments, collector = self.environment.state(), self.collector.state()
+        if environments is None or collector is None or len(environments) > _LARGEST:
             self.learner.save()
         else:
             self.learner.save({_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)})

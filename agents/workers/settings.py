@@ -53,8 +53,6 @@ class Training:
         same start differ (Machado et al. 2018: 0.25); for Atari's and MinAtar's plain names. None: as in training.
       final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
       checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
-      checkpoint_environments: keep the environments' state in checkpoints, where it can be had, so that a resumed run
-        goes on in the middle of its episodes; False starts new ones. In one process.
       summary_interval: updates between TensorBoard entries; 0 writes none.
       weights_interval: steps of each environment between two looks for newer weights; distributed.
       step_timeout: distributed: seconds after which a step of the environments counts as stuck.
@@ -76,7 +74,6 @@ class Training:
     eval_repeat_action_probability: Annotated[float | None, _STICKY] = None
     final_eval_rounds: Annotated[int, _ROUNDS] = 4
     checkpoint_interval: Annotated[int, Setting("updates", least=1)] = 1000
-    checkpoint_environments: Annotated[bool, Setting(example=False)] = True
     summary_interval: Annotated[int, _SUMMARIES] = 100
     weights_interval: Annotated[int, Setting("steps of each environment", least=1, paper="400")] = 400
     step_timeout: Annotated[float, Setting("seconds", above=0, gin=False)] = 120.0

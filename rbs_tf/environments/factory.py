@@ -55,7 +55,6 @@ def make(
     fire_on_new_life: Annotated[bool | None, Setting(example=True)] = None,
     terminal_on_life_loss: Annotated[bool | None, Setting(example=True)] = None,
     env_kwargs: Annotated[Mapping[str, Any] | None, _ARGUMENTS] = None,
-    channels_first: Annotated[bool | None, Setting(example=True)] = None,
 ) -> GymnasiumVectorEnvironment:
     """Makes `num_envs` copies of an environment that step together.
 
@@ -85,8 +84,6 @@ def make(
         games that have it; else Breakout waits for it forever. None: no.
       terminal_on_life_loss: Atari: discount 0 on a step that loses a life; the episode goes on. None: no.
       env_kwargs: for Gymnasium's ids: arguments of the environment, `gymnasium.make(id, **env_kwargs)`. None: its own.
-      channels_first: for Gymnasium's ids: images come as [channels, height, width], and are transposed. None: they do
-        not, and what looks like it is refused. False: what looks like it is taken as it is.
 
     Raises:
       ValueError: the name is unknown (the nearest ones are given), an argument does not fit, or the
@@ -105,7 +102,7 @@ def make(
         fire_on_new_life=fire_on_new_life,
         terminal_on_life_loss=terminal_on_life_loss,
     )
-    of_ids = _given(env_kwargs=env_kwargs, channels_first=channels_first)
+    of_ids = _given(env_kwargs=env_kwargs)
     for options, whose, fits in (
         (of_atari, "Atari's plain names (pong)", is_atari),
         (of_ids, "Gymnasium's ids", not is_atari and not name.startswith("bsuite/")),
@@ -143,7 +140,7 @@ def make(
         vector_env = _vector(functools.partial(_bsuite, name, max_episode_steps), name, num_envs)
     else:
         env_id = name.rpartition(":")[2]
-        vector_env = _gymnasium(name, env_id, num_envs, max_episode_steps, env_kwargs or {}, channels_first)
+        vector_env = _gymnasium(name, env_id, num_envs, max_episode_steps, env_kwargs or {})
 
     with needed_by("rbs_tf.environments"):  # here, for a typo need not wait the seconds that TensorFlow takes
         from rbs_tf.environments.batched import GymnasiumVectorEnvironment
@@ -184,12 +181,11 @@ def _gymnasium(
     num_envs: int,
     max_episode_steps: int | None,
     arguments: Mapping[str, Any],
-    channels_first: bool | None = None,
 ) -> gymnasium.vector.VectorEnv:
     _check_arguments(env_id, arguments)
     # The checker costs as much as a small environment's step.
     options = {"max_episode_steps": max_episode_steps, "disable_env_checker": True, **arguments}
-    return _vector(functools.partial(gymnasium.make, env_id, **options), name, num_envs, channels_first)
+    return _vector(functools.partial(gymnasium.make, env_id, **options), name, num_envs)
 
 
 def _check_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
@@ -208,19 +204,17 @@ def _check_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
         )
 
 
-def _vector(
-    make_one: Callable[[], gymnasium.Env], name: str, num_envs: int, channels_first: bool | None = None
-) -> gymnasium.vector.VectorEnv:
-    return Copies(functools.partial(_as_array, make_one, channels_first), num_envs, name)
+def _vector(make_one: Callable[[], gymnasium.Env], name: str, num_envs: int) -> gymnasium.vector.VectorEnv:
+    return Copies(functools.partial(_as_array, make_one), num_envs, name)
 
 
-def _as_array(make_one: Callable[[], gymnasium.Env], channels_first: bool | None) -> gymnasium.Env:
+def _as_array(make_one: Callable[[], gymnasium.Env]) -> gymnasium.Env:
     env = make_one()
     try:
         if isinstance(env.observation_space, gymnasium.spaces.Box):
-            return channels_last(env, channels_first)
+            return channels_last(env)
         if holds_images(env.observation_space):
-            return PartsObservation(env, channels_first)
+            return PartsObservation(env)
         return FlatObservation(env)
     except BaseException:
         with contextlib.suppress(Exception):

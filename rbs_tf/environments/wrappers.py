@@ -39,18 +39,17 @@ class FlatObservation(gymnasium.ObservationWrapper):
 class PartsObservation(gymnasium.ObservationWrapper):
     """Dict observations as arrays by name; those of a Dict in a Dict are called "outer/inner".
 
-    Arrays stay what they are, but for images with their channels first; anything else is a vector as `FlatObservation`
-    makes it.
+    Arrays stay what they are, but for images with their channels first, see `channels_last`; anything else is a vector
+    as `FlatObservation` makes it.
 
     Args:
       env: with a Dict of observations.
-      channels_first: see `channels_last`.
 
     Raises:
-      ValueError: as `FlatObservation` and `channels_last`.
+      ValueError: as `FlatObservation`.
     """
 
-    def __init__(self, env: gymnasium.Env, channels_first: bool | None):
+    def __init__(self, env: gymnasium.Env):
         super().__init__(env)
         assert isinstance(env.observation_space, spaces.Dict)
         self._parts = {"/".join(path): (path, part) for path, part in _named(env.observation_space)}
@@ -58,7 +57,7 @@ class PartsObservation(gymnasium.ObservationWrapper):
         self._transposed: set[str] = set()
         for name, (_, part) in self._parts.items():
             boxes[name] = part if isinstance(part, spaces.Box) else _flat_space(part)
-            if is_image(part) and (turned := _transposed(part, channels_first, f"{name}: ")):
+            if is_image(part) and (turned := _transposed(part)):
                 boxes[name] = turned
                 self._transposed.add(name)
         self.observation_space = spaces.Dict(boxes)
@@ -111,16 +110,12 @@ def part_of(observation: Any, name: str) -> Any:
     return observation[name]
 
 
-def channels_last(env: gymnasium.Env, channels_first: bool | None) -> gymnasium.Env:
+def channels_last(env: gymnasium.Env) -> gymnasium.Env:
     """An environment whose images, if its observations are any, are [height, width, channels].
 
-    Args:
-      channels_first: they come as [channels, height, width]; None: they must not look like it.
-
-    Raises:
-      ValueError: they look like it, or `channels_first` is given for what is no image.
+    Images whose first axis is the shortest come as [channels, height, width] and are transposed.
     """
-    space = _transposed(env.observation_space, channels_first)
+    space = _transposed(env.observation_space)
     return gymnasium.wrappers.TransformObservation(env, _CHANNELS_LAST, space) if space else env
 
 
@@ -142,19 +137,11 @@ def is_image(space: spaces.Space) -> bool:
 _CHANNELS_LAST = functools.partial(np.moveaxis, source=0, destination=-1)
 
 
-def _transposed(space: spaces.Space, channels_first: bool | None, where: str = "") -> spaces.Box | None:
+def _transposed(space: spaces.Space) -> spaces.Box | None:
     """The space of images with their channels last; None if they need no transposing."""
     assert isinstance(space, spaces.Box)
-    if channels_first is None and is_image(space) and space.shape[0] < min(space.shape[1:]):
-        raise Unsuitable(
-            f"{where}observations of shape {space.shape} look like images with their channels first, and networks take"
-            " [height, width, channels]: write environments.make.channels_first = True to have them transposed, or"
-            f" = False if {space.shape[0]} is their height"
-        )
-    if not channels_first:
+    if len(space.shape) != 3 or space.shape[0] >= min(space.shape[1:]):
         return None
-    if not is_image(space):
-        raise Unsuitable(f"channels_first is for images, and observations have the shape {space.shape}")
     low, high = _CHANNELS_LAST(space.low), _CHANNELS_LAST(space.high)
     return spaces.Box(low, high, dtype=space.dtype)  # type: ignore[arg-type]  # it takes what NumPy takes
 

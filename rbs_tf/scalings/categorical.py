@@ -112,7 +112,7 @@ class HLGauss(CategoricalScaling):
 
     Args:
       num_heads: H.
-      v_min: the support's lower edge, reward units.
+      v_min: the support's lower edge, reward units; None: -v_max.
       v_max: its upper edge.
       bins: K.
       deviation: of the normal, in widths of a bin.
@@ -124,11 +124,12 @@ class HLGauss(CategoricalScaling):
     def __init__(
         self,
         num_heads: int,
-        v_min: Annotated[float, Setting("reward units")] = -10.0,
+        v_min: Annotated[float | None, Setting("reward units", gin=False, example=-10.0)] = None,
         v_max: Annotated[float, Setting("reward units")] = 10.0,
         bins: Annotated[int, Setting("bins", least=3, most=4096, gin=False)] = 51,
         deviation: Annotated[float, Setting("widths of a bin", above=0, gin=False)] = 0.75,
     ):
+        v_min = -v_max if v_min is None else v_min
         if not v_min < v_max:
             raise ValueError(f"v_min must be less than v_max; got {v_min} and {v_max}. Write -10.0 and 10.0")
         edges = np.linspace(v_min, v_max, bins + 1)

@@ -239,7 +239,7 @@ def test_the_spec_tells_flags_from_pixels(maximum, divisor):
     np.testing.assert_allclose(q_values, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("config", ["quickstart", "minatar", "atari", "atari_small"])
+@pytest.mark.parametrize("config", ["quickstart", "atari", "atari_small"])
 def test_vectors_get_linear_layers_under_every_config_unless_a_torso_is_bound(config):
     vector = tf.TensorSpec((4,), tf.float32), ACTION, REWARD
     bindings = ["RecurrentQNetwork.lstm_units = 2", "MlpTorso.units = (3,)"]
@@ -260,7 +260,6 @@ def test_wrong_arguments_are_named():
     for build, error, complaint in (
         (lambda: RecurrentQNetwork(SPEC[0], A, H), ValueError, "input_tensor_spec"),
         (lambda: RecurrentQNetwork(SPEC, A, H, torso=atari_torso()), TypeError, "torso.* factory"),
-        (lambda: RecurrentQNetwork(SPEC, A, H, image_torso=atari_torso()), TypeError, "torso.* factory"),
         (lambda: tiny_network(reward_input="sign"), ValueError, "reward_input"),
         (
             lambda: tiny_network(torso=lambda seed: OwnTorso(), normalise_torso="centre"),

@@ -152,8 +152,6 @@ def test_the_seed_decides_the_weights_of_every_layer_whose_variance_is_one_over_
 )
 def test_observations_choose_their_torso(shape, torso):
     assert torso_for(tf.TensorSpec(shape, tf.uint8)) is torso
-    for_images = small_torso if len(shape) == 3 else MlpTorso
-    assert torso_for(tf.TensorSpec(shape, tf.float32), small_torso) is for_images
 
 
 def test_wrong_arguments_are_named():

@@ -171,7 +171,7 @@ def test_a_configuration_that_was_edited(tried, paths):
     edits = (
         *("train.num_envs = 0", "train.seed = (", "x.y = 1", "import nothing_like_it", "train.env = 'pnog'"),
         *("train.scaling = @gin.macro", "RecurrentQNetwork.lstm_units = 1000000", "train.seed = %nothing"),
-        *("RecurrentQNetwork.torso = @networks.dqn_torso", "Heads.pairs = 3", "hl_gauss.v_min = 'x'"),
+        *("RecurrentQNetwork.torso = @networks.dqn_torso", "Heads.pairs = 3", "hl_gauss.v_max = 'x'"),
     )
     for edit, command in itertools.product(edits, (("play",), ("export",))):
         (run / "config.gin").write_text(f"train.env = 'CartPole-v1'\ntrain.updates = 1\n{edit}\n")

@@ -190,7 +190,7 @@ def test_observations_of_the_wrong_kind_are_named():
 
     def make(space, shown):
         env = with_spaces(observation_space=space, shown=shown)()
-        return PartsObservation(env, None) if isinstance(space, spaces.Dict) else FlatObservation(env)
+        return PartsObservation(env) if isinstance(space, spaces.Dict) else FlatObservation(env)
 
     image = np.zeros((6, 5, 2), np.uint8)
     for space, shown, words in (
@@ -279,22 +279,17 @@ def test_an_observation_that_does_not_fit_is_never_stretched():
         assert played(with_spaces(shown=shown))[0].observation.dtype == np.float32
 
 
-def test_images_with_their_channels_first_are_refused_or_transposed():
+def test_images_with_their_channels_first_are_transposed():
     def make(*shape):
         image = np.arange(np.prod(shape)).reshape(shape).astype(np.uint8)
         return with_spaces(observation_space=spaces.Box(0, 255, shape, np.uint8), shown=image)()
 
     for shape in ((4, 84, 84), (1, 28, 20)):
-        with pytest.raises(ValueError, match="channels_first = True to have them transposed, or = False"):
-            channels_last(make(*shape), None)
-        env = channels_last(make(*shape), True)
+        env = channels_last(make(*shape))
         assert env.observation_space.shape == (*shape[1:], shape[0])
         np.testing.assert_array_equal(env.reset()[0], np.transpose(env.unwrapped.shown, (1, 2, 0)))
-        assert channels_last(make(*shape), False).observation_space.shape == shape
     for shape in ((84, 84, 4), (10, 10, 10), (5, 8), (9,)):
-        assert channels_last(make(*shape), None).observation_space.shape == shape
-    with pytest.raises(ValueError, match=r"channels_first is for images.*\(5, 8\)"):
-        channels_last(make(5, 8), True)
+        assert channels_last(make(*shape)).observation_space.shape == shape
 
 
 def test_a_dict_with_images_becomes_arrays_by_name_each_within_its_own_bounds():
@@ -303,11 +298,11 @@ def test_a_dict_with_images_becomes_arrays_by_name_each_within_its_own_bounds():
     shown = {"image": np.arange(60).reshape(2, 6, 5), "inner": {"number": 2, "a/b": np.ones(2)}, "other": 1}
     shown["image"] = shown["image"].astype(np.uint8)
 
-    def make(top=1.0, channels_first=True):
+    def make(top=1.0):
         low, high = np.float32([0]), np.float32([top])
         space = spaces.Dict(image=image, inner=inner, other=spaces.Box(low, high))
         seen = shown | {"other": np.float32([top])}
-        return PartsObservation(with_spaces(observation_space=space, shown=seen)(), channels_first)
+        return PartsObservation(with_spaces(observation_space=space, shown=seen)())
 
     env = wrapped(make, lambda: make(7.0))
     specs, seen = env.observation_spec(), env.reset().observation
@@ -320,12 +315,8 @@ def test_a_dict_with_images_becomes_arrays_by_name_each_within_its_own_bounds():
     assert (specs["other"].maximum, seen["other"].tolist()) == (7.0, [[1.0], [7.0]])
     np.testing.assert_array_equal(seen["image"][1], np.moveaxis(shown["image"], 0, -1))
     np.testing.assert_array_equal(seen["inner/number"], [[0, 0, 1]] * 2)
-    with pytest.raises(ValueError, match=r"image: observations of shape \(2, 6, 5\) look like"):
-        make(channels_first=None)
-    other = lambda: PartsObservation(  # noqa: E731
-        with_spaces(observation_space=spaces.Dict(image=image), shown=shown)(), False
-    )
-    assert "copy 2 Dict" in refused(make, other)
+    fewer = with_spaces(observation_space=spaces.Dict(image=image), shown=shown)
+    assert "copy 2 Dict" in refused(make, lambda: PartsObservation(fewer()))
 
 
 def test_arguments_reach_gymnasiums_environments_and_wrong_ones_are_named():
