@@ -1,8 +1,9 @@
 """Tables of what runs have learned: `python -m benchmarks.learning FOLDER... --output=docs/results/NAME.csv`.
 
 FOLDER holds the runs of a sweep: `python train.py --sweep=benchmarks/sweeps/NAME.sweep --root_dir=FOLDER`. A row per
-run: its variant, seed, mean training return in each fifth of its environment steps, mean greedy return at the end, and
-share of dead units in the torso's layer that has most. Runs that the table has already stay in it.
+run: its variant, seed, mean training return in each fifth of its environment steps and, in the last, of episodes whose
+heads have a discount above 0, mean greedy return at the end, and share of dead units in the torso's layer that has
+most. Runs that the table has already stay in it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,33 @@ from pathlib import Path
 
 import numpy as np
 from scipy import stats
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util import tensor_util
 
 from agents.monitoring.report import runs
 from agents.monitoring.report.numbers import dead_units
+from agents.tags import RETURN, TRAIN
 from benchmarks.performance import processor
 
 FIFTHS = [f"fifth_{part}" for part in range(1, 6)]
-COLUMNS = ("variant", "seed", "steps", *FIFTHS, "greedy", "dead_units", "commit", "processor")
+COLUMNS = ("variant", "seed", "steps", *FIFTHS, "discounted", "greedy", "dead_units", "commit", "processor")
+
+
+def discounted(run: runs.Run) -> float:
+    """Mean training return of the last fifth, without reports of episodes in which a head of discount 0 acted."""
+    accumulator = EventAccumulator(str(run.folder / TRAIN), {"tensors": 0})
+    accumulator.Reload()
+    returns, acted = map(accumulator.Tensors, (RETURN, "episode/head"))
+    places, _ = run.train[RETURN].T
+    blind = [index for index, name in enumerate(run.heads) if name.endswith("_0")]
+    kept = []
+    for place, value, heads in zip(places, returns, acted, strict=True):
+        left, right, count = tensor_util.make_ndarray(heads.tensor_proto).T
+        if place > 0.8 * run.length and not any(
+            count[(left <= head) & (head <= right)].any() for head in blind
+        ):
+            kept.append(tensor_util.make_ndarray(value.tensor_proto))
+    return float(np.mean(kept)) if kept else np.nan
 
 
 def row(folder: Path, variant: str) -> dict[str, str]:
@@ -32,7 +53,7 @@ def row(folder: Path, variant: str) -> dict[str, str]:
     part = np.clip(np.searchsorted(edges, steps) - 1, 0, len(FIFTHS) - 1)
     fifths = [returns[part == k].mean() if (part == k).any() else np.nan for k in range(len(FIFTHS))]
     _, greedy = run.returns("evaluation")
-    numbers = [*fifths, greedy[-1] if len(greedy) else np.nan, dead_units(run)]
+    numbers = [*fifths, discounted(run), greedy[-1] if len(greedy) else np.nan, dead_units(run)]
     commit, machine = run.versions["commit"], processor()
     values = (variant, run.seed, run.steps, *(f"{number:.4g}" for number in numbers), commit, machine)
     return dict(zip(COLUMNS, map(str, values), strict=True))

@@ -1,0 +1,128 @@
+"""What scaling does where rewards are large, and which learning rates it takes: tables and figure of its runs.
+
+    .venv/bin/python train.py --sweep=benchmarks/sweeps/large_rewards.sweep   # 15 hours of one core; it goes on
+    .venv/bin/python -m benchmarks.learning runs/large_rewards --output=docs/results/large_rewards.csv
+    .venv/bin/python -m benchmarks.large_rewards
+
+The rules stand in the sweep's file. A game counts once all its runs have finished. Its cells have one run each, so the
+bootstrap draws games, each with all its runs.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from agents.monitoring.figure import new_figure
+from benchmarks.performance import ROOT
+from rbs_tf.scores import human_normalised_score
+
+TABLE, FIGURE = ROOT / "docs/results/large_rewards.csv", ROOT / "docs/results/large_rewards.png"
+VARIANTS = {
+    "return": "ten heads, return",
+    "return_out": "ten heads, return_out",
+    "none": "ten heads, none",
+    "one_head_return": "one head, return",
+    "one_head_none": "one head, none",
+}
+RATES = (2e-4, 5e-4, 1e-3)
+CONTRASTS = (("return", "none"), ("return_out", "none"), ("one_head_return", "one_head_none"))
+READINGS = ("at the rate that is best in the other games", "at its best rate", "at its worst rate")
+MEASURES = {"greedy": "greedy at the end", "discounted": "training, last fifth"}
+
+
+def read(path: Path, measure: str) -> dict[str, np.ndarray]:
+    """Human-normalised scores float64 [variants, rates] of each game whose runs are all there."""
+    found: dict[str, np.ndarray] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            # The folder's name: config-env-scaling-learning_rate_RATE.
+            match = re.search(
+                r"atari_small-(\w+)-(?:\w+_sweeps_)?(\w+)-learning_rate_([\de.]+)", row["variant"]
+            )
+            assert match is not None, row["variant"]
+            game, variant, rate = match.groups()
+            cells = found.setdefault(game, np.full((len(VARIANTS), len(RATES)), np.nan))
+            place = list(VARIANTS).index(variant), RATES.index(float(rate))
+            cells[place] = human_normalised_score(game, float(row[measure]))
+    return {game: cells for game, cells in found.items() if np.isfinite(cells).all()}
+
+
+def readings(scores: np.ndarray) -> np.ndarray:
+    """Scores [games, variants, rates] as each of `READINGS` takes them: [readings, games, variants]."""
+    games = len(scores)
+    elsewhere = (scores.sum(axis=0) - scores) / max(games - 1, 1)
+    best = elsewhere.argmax(axis=-1)
+    left_out = np.take_along_axis(scores, best[..., None], axis=-1)[..., 0]
+    return np.stack([left_out, scores.max(axis=-1), scores.min(axis=-1)])
+
+
+def interval(differences: np.ndarray, level: float) -> np.ndarray:
+    """Mean and interquartile mean over games [G], each with its percentile bootstrap interval: float64 [2, 3]."""
+    drawn = differences[np.random.default_rng(0).integers(len(differences), size=(20_000, len(differences)))]
+    found = []
+    for mean in (np.mean, lambda values, axis=None: stats.trim_mean(values, 0.25, axis=axis)):
+        ends = np.percentile(mean(drawn, axis=1), [50 - 50 * level, 50 + 50 * level])
+        found.append([mean(differences), *ends])
+    return np.array(found)
+
+
+def tables(scores: dict[str, np.ndarray]) -> list[str]:
+    """Markdown: every variant's mean score in each reading, then the nine contrasts, their levels Bonferroni's."""
+    taken = readings(np.array(list(scores.values())))
+    lines = [f"| | {' | '.join(READINGS)} |", "|---" * (1 + len(READINGS)) + "|"]
+    for index, name in enumerate(VARIANTS.values()):
+        lines.append(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in taken[..., index].mean(axis=1))} |")
+    lines += [
+        "",
+        f"| mean; interquartile mean | {' | '.join(READINGS)} |",
+        "|---" * (1 + len(READINGS)) + "|",
+    ]
+    level = 1 - 0.05 / (len(READINGS) * len(CONTRASTS))
+    for ours, theirs in CONTRASTS:
+        pair = [list(VARIANTS).index(name) for name in (ours, theirs)]
+        cells = [interval(of[:, pair[0]] - of[:, pair[1]], level) for of in taken]
+        shown = ("; ".join("{:.2f} [{:.2f}, {:.2f}]".format(*line) for line in cell) for cell in cells)
+        lines.append(f"| {VARIANTS[ours]} less {VARIANTS[theirs]} | {' | '.join(shown)} |")
+    return lines
+
+
+def draw(scores: dict[str, np.ndarray]):
+    """A panel a game: greedy score over learning rate, a line a variant."""
+    columns = 4
+    rows = -(-len(scores) // columns)
+    drawing, grid = new_figure(rows, columns, (3.0, 2.6), sharex=True)
+    panels = grid.ravel()
+    for panel, (game, cells) in zip(panels, scores.items(), strict=False):
+        for index, (variant, name) in enumerate(VARIANTS.items()):
+            style = "--" if variant.startswith("one_head") else "-"
+            colour = {"return": "tab:green", "return_out": "tab:blue", "none": "tab:red"}
+            colour = colour[variant.removeprefix("one_head_")]
+            panel.plot(RATES, cells[index], style, marker="o", ms=3, color=colour, label=name)
+        panel.axhline(0.0, color="tab:gray", lw=0.6)
+        panel.set_title(game.replace("_", " "))
+        panel.set_xscale("log")
+        panel.set_xticks(RATES, ["2e-4", "5e-4", "1e-3"])
+        panel.minorticks_off()
+    for panel in panels[len(scores) :]:
+        panel.axis("off")
+    drawing.supxlabel("learning rate")
+    drawing.supylabel("human-normalised greedy score")
+    drawing.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(VARIANTS))
+    return drawing
+
+
+def main() -> None:
+    for measure, name in MEASURES.items():
+        scores = read(TABLE, measure)
+        print(f"\n{name}, {len(scores)} games: {', '.join(scores)}\n")
+        print(*tables(scores), sep="\n")
+    draw(read(TABLE, "greedy")).savefig(FIGURE, dpi=90)
+
+
+if __name__ == "__main__":
+    main()
