@@ -42,7 +42,7 @@ class RecurrentQNetwork(network.Network):
       torso: factory of a layer from observations [N, ...] to float32 [N, D], see `networks.torsos`. None chooses by the
         observation's shape, see `torso_for`; for arrays by name a torso for each, see `PartsTorso`.
       normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
-        which keeps its units alive; "centre_and_scale": and each unit's sum starts with deviation 1; "none": neither.
+        which keeps its units alive.
       lstm_units: of the core: U.
       post_lstm_units: of the linear layer (relu) between core and heads.
       head_hidden: hidden units of each head's value and advantage stream.
@@ -108,14 +108,13 @@ class RecurrentQNetwork(network.Network):
                     f"RecurrentQNetwork.torso is a {type(self._torso).__name__}, which takes one array, and "
                     f"observations have the parts {', '.join(sorted(observation))}. Leave it out: each gets its own"
                 )
-        ours = self._torso.is_ours if isinstance(self._torso, PartsTorso) else isinstance(self._torso, Torso)
-        if ours:
-            self._torso.normalise(normalise_torso)
-        elif normalise_torso != "none":
-            raise ValueError(
-                f"RecurrentQNetwork.normalise_torso = {normalise_torso!r} is for the torsos of networks.torsos, and "
-                f"this one is a {type(self._torso).__name__}. Leave it at 'none'"
-            )
+        if normalise_torso == "centre":
+            if not isinstance(self._torso, Torso):
+                raise ValueError(
+                    f"RecurrentQNetwork.normalise_torso = {normalise_torso!r} is for the torsos of networks.torsos, "
+                    f"and this one is a {type(self._torso).__name__}. Leave it at 'none'"
+                )
+            self._torso.centre()
         self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
         self.reward_input = RewardInput() if reward_input == "rms" else None
         self._core = RecurrentCore(lstm_units, core_seed)
@@ -224,12 +223,12 @@ class RecurrentQNetwork(network.Network):
         return tf.stack([tf.reduce_mean(tf.cast(x, tf.float32)) for x in dead]), spread
 
     @property
-    def torso_is_set_from_data(self) -> bool:
+    def torso_is_centred(self) -> bool:
         """Whether `set_torso_from` is to be called before the first update."""
-        return isinstance(self._torso, Torso) and self._torso.is_set_from_data
+        return isinstance(self._torso, Torso) and self._torso.is_centred
 
     def set_torso_from(self, observation: tf.Tensor) -> None:
-        """Sets the torso by observations [B, ...] or [B, T, ...], see `networks.torsos.Torso.normalise`. Eager."""
+        """Sets the torso by observations [B, ...] or [B, T, ...], see `networks.torsos.Torso.centre`. Eager."""
         self._torso.set_from(self._merged(observation))
 
     def behind_torso(

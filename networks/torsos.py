@@ -17,7 +17,7 @@ from rbs_tf.settings import Setting, configurable
 # A torso in a mixed policy computes in the narrow type and keeps its variables in float32.
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _KINDS = {tf.keras.layers.Conv2D: "conv", tf.keras.layers.Dense: "linear"}
-Normalisation = Literal["none", "centre", "centre_and_scale"]
+Normalisation = Literal["none", "centre"]
 _CHANNELS = Setting("channels", least=1, most=2**20, example=(16, 32), paper="32, 64, 128, 128")
 _KERNELS = Setting("pixels", least=1, most=4096, example=(8, 4), paper="7, 5, 5, 3")
 _STRIDES = Setting("pixels", least=1, most=4096, example=(4, 2), paper="4, 2, 2, 1")
@@ -45,22 +45,15 @@ class Torso(tf.keras.layers.Layer):
         super().__init__(dtype=_POLICIES[compute_dtype], name=name)
         self._stages: list[tf.keras.layers.Layer] = []
         self._centres: list[Centre] = []  # one for each of `layer_names`, or none
-        self._scales = False
 
-    def normalise(self, how: Normalisation) -> None:
-        """Prepares the torso for `set_from`. To be called before it has variables.
+    def centre(self) -> None:
+        """Each layer will see its inputs less their mean, see `set_from`. To be called before there are variables.
 
         Adam moves all weights of a unit by about as much. Where inputs are never negative, as pixels and what follows a
         relu are, its first steps therefore move the unit's sum in all states at once, by far more than states differ,
         and half of the units never put out anything again. Inputs that are centred have both signs.
-
-        Args:
-          how: "none"; "centre": each layer sees its inputs less their mean; "centre_and_scale": and each unit's sum
-            starts with deviation 1.
         """
-        self._scales = how == "centre_and_scale"
-        if how != "none":
-            self._centres = [Centre(dtype=self.dtype_policy) for _ in self.layer_names]
+        self._centres = [Centre(dtype=self.dtype_policy) for _ in self.layer_names]
 
     def _append(self, layer: type[tf.keras.layers.Layer], *sizes: int, **options: Any) -> None:
         """A layer with weights; relu follows it."""
@@ -80,12 +73,12 @@ class Torso(tf.keras.layers.Layer):
         return list(self._run(observation))
 
     @property
-    def is_set_from_data(self) -> bool:
+    def is_centred(self) -> bool:
         """Whether `set_from` is to be called before the first update."""
         return bool(self._centres)
 
     def set_from(self, observation: tf.Tensor) -> None:
-        """Takes the means of each layer's inputs, first to last, from observations [N, ...]; see `normalise`. Eager."""
+        """Takes the means of each layer's inputs, first to last, from observations [N, ...]; see `centre`. Eager."""
         for _ in self._run(observation, setting=True):
             pass
 
@@ -106,11 +99,6 @@ class Torso(tf.keras.layers.Layer):
                 features = centre(features)
             sums = _of_pixels(stage, features) if divide else stage(features)
             divide = False
-            if setting and self._scales:
-                _, variance = tf.nn.moments(tf.cast(sums, tf.float32), list(range(len(sums.shape) - 1)))
-                # A unit that never varies keeps its weights.
-                stage.kernel.assign(stage.kernel / tf.where(variance > 0.0, tf.sqrt(variance), 1.0))
-                sums = stage(features)
             features = tf.nn.relu(sums)
             yield features
 
@@ -130,34 +118,29 @@ def _of_pixels(layer: tf.keras.layers.Layer, pixels: tf.Tensor) -> tf.Tensor:
 class PartsTorso(Torso):
     """A torso for each part of an observation, arrays [N, ...] by name; their features follow one another."""
 
-    def __init__(self, torsos: Mapping[str, tf.keras.layers.Layer]):
+    def __init__(self, torsos: Mapping[str, Torso]):
         super().__init__(name="parts_torso")
         self._of_parts = dict(torsos)
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether all of them are of this module."""
-        return all(isinstance(torso, Torso) for torso in self._of_parts.values())
-
-    def normalise(self, how: Normalisation) -> None:
+    def centre(self) -> None:
         for torso in self._of_parts.values():
-            torso.normalise(how)
+            torso.centre()
 
     @property
     def layer_names(self) -> list[str]:
         of_parts = self._of_parts.items()
-        return [f"{part}/{layer}" for part, torso in of_parts for layer in layer_names(torso)]
+        return [f"{part}/{layer}" for part, torso in of_parts for layer in torso.layer_names]
 
     def call(self, observation: Mapping[str, tf.Tensor]) -> tf.Tensor:
         return tf.concat([torso(observation[part]) for part, torso in self._of_parts.items()], axis=-1)
 
     def activations(self, observation: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         of_parts = self._of_parts.items()
-        return [output for part, torso in of_parts for output in activations(torso, observation[part])]
+        return [output for part, torso in of_parts for output in torso.activations(observation[part])]
 
     @property
-    def is_set_from_data(self) -> bool:
-        return self.is_ours and any(torso.is_set_from_data for torso in self._of_parts.values())
+    def is_centred(self) -> bool:
+        return any(torso.is_centred for torso in self._of_parts.values())
 
     def set_from(self, observation: Mapping[str, tf.Tensor]) -> None:
         for part, torso in self._of_parts.items():

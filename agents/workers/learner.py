@@ -171,7 +171,7 @@ class Learner:
           RunFolderError: the disk does not take what TensorBoard is to show.
         """
         self._compiling.join()
-        if self.updates == 0 and self._agent.network.torso_is_set_from_data:
+        if self.updates == 0 and self._agent.network.torso_is_centred:
             draws = iter(self._replay.dataset(self.batch_size))
             count = -(-_FRAMES // (self.batch_size * self._agent.shape.rows))
             self._agent.set_torso_from([next(draws)[0] for _ in range(count)])

@@ -210,7 +210,7 @@ def test_a_torso_of_ones_own_shows_its_features():
     network = tiny_network(torso=lambda seed: OwnTorso())
     dead, _ = network.torso_activity(tf.zeros((3, 4, 4, 2), tf.uint8))
     assert network.torso_layers == ["features"] and dead.numpy().tolist() == [1.0]
-    assert not network.torso_is_set_from_data
+    assert not network.torso_is_centred
 
 
 def test_a_copy_of_a_normalised_network_is_set_by_its_variables():
@@ -219,7 +219,7 @@ def test_a_copy_of_a_normalised_network_is_set_by_its_variables():
     copy.create_variables()
     inputs, step_type = batch(B, T)
     network.set_torso_from(inputs[0])
-    assert network.torso_is_set_from_data and not np.allclose(
+    assert network.torso_is_centred and not np.allclose(
         copy(inputs, step_type)[0], network(inputs, step_type)[0]
     )
     for variable, source in zip(copy.variables, network.variables, strict=True):

@@ -116,7 +116,7 @@ COLLECTS = ("train.env = 'Counts-v0'", "train.updates = 0")
 LEARNS = (
     "train.env = 'Counts-v0'",
     "train.updates = 2",
-    "RecurrentQNetwork.normalise_torso = 'centre_and_scale'",
+    "RecurrentQNetwork.normalise_torso = 'centre'",
     "train.summary_interval = 2",
 )
 
