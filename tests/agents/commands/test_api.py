@@ -210,7 +210,7 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     configured, asked = {}, ("train.seed", "train.env", "train.updates", "MlpTorso.units", "train.num_envs")
     result = train(
-        REPOSITORY / "configs" / "minatar.gin",
+        REPOSITORY / "configs" / "quickstart.gin",
         {"MlpTorso.units": (np.int32(8), 4)[1:], "train.num_envs": np.int32(3)},
         env="CartPole-v1",
         seed=7,
@@ -218,8 +218,8 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
         wandb=False,
         scaling=None,
     )
-    assert configured == dict(zip(asked, (7, "CartPole-v1", 6000, (4,), 3), strict=True))
-    assert result == (3, 100, 1.5, None, str(tmp_path / "runs" / "minatar-CartPole_v1-return_out-seed7"))
+    assert configured == dict(zip(asked, (7, "CartPole-v1", 4000, (4,), 3), strict=True))
+    assert result == (3, 100, 1.5, None, str(tmp_path / "runs" / "quickstart-CartPole_v1-return-seed7"))
 
     def raising(result):
         raise LookupError("mine")
