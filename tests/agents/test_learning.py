@@ -53,7 +53,7 @@ SPOT = (
 
 def test_a_torso_whose_layers_are_centred_sees_what_little_differs(tmp_path):
     """Of 20. Without the setting it stays at 0, which is chance, and half of the units die."""
-    with configured(*SPOT, "train.updates = 120"), EmbeddedRun(tmp_path) as run:
+    with configured(*SPOT, "train.updates = 80"), EmbeddedRun(tmp_path) as run:
         result = run.run()
         dead, _ = run.agent.network.torso_activity(next(iter(run.replay.dataset(16)))[0].steps.observation)
     assert result.final_return > 15 and dead.numpy().max() < 0.3
