@@ -70,7 +70,7 @@ studies: $(INSTALLED) ## Draw the paper's toy figures into figures/
 	done
 
 bench: export TF_CPP_MIN_LOG_LEVEL := 3
-bench: $(INSTALLED) ## Measure speed side by side with others, some 15 minutes on an idle core, into docs/performance.md
+bench: $(INSTALLED) ## Measure speed side by side with others, some 20 minutes on an idle core, into docs/performance.md
 	@$(PY) -m benchmarks.performance $(ARGS)
 
 bench-gpu: $(INSTALLED) ## Measure the paper's update on a GPU in ten minutes, into runs/gpu.md
