@@ -112,7 +112,7 @@ class RecurrentQNetwork(network.Network):
             if not isinstance(self._torso, Torso):
                 raise ValueError(
                     f"RecurrentQNetwork.normalise_torso = {normalise_torso!r} is for the torsos of networks.torsos, "
-                    f"and this one is a {type(self._torso).__name__}. Leave it at 'none'"
+                    f"and this one is a {type(self._torso).__name__}. Write RecurrentQNetwork.normalise_torso = 'none'"
                 )
             self._torso.centre()
         self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
