@@ -85,8 +85,8 @@ class Evaluator:
         histories: list[list] = [[] for _ in range(batch)]
         while to_play.any():
             self.playing = (
-                f"evaluating: {played:,} steps of {batch} environments, {len(returns)} episodes over; "
-                f"one is cut after {self._max_steps:,}"
+                f"evaluating: {played:,} steps of {batch} environments, {len(returns)} episodes over, "
+                f"each at most {self._max_steps:,} long"
             )
             if stopped():
                 return None

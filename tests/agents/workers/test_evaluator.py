@@ -68,7 +68,7 @@ def test_an_evaluation_without_end_says_how_far_it_is_until_it_is_cut():
     endless = ScriptedEnvironment([[10**9]] * 2)
     evaluator, said = Evaluator(endless, ScriptedPolicy(), Heads(PAIRS), Scaling(2), max_steps=100), []
     evaluator.run(stopped=lambda: said.append(evaluator.playing))
-    assert said[70] == "evaluating: 70 steps of 2 environments, 0 episodes over; one is cut after 100"
+    assert said[70] == "evaluating: 70 steps of 2 environments, 0 episodes over, each at most 100 long"
     assert len(said) == 100
 
 
