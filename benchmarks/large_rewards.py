@@ -119,6 +119,8 @@ def draw(scores: dict[str, np.ndarray]):
 def main() -> None:
     for measure, name in MEASURES.items():
         scores = read(TABLE, measure)
+        if not scores:
+            raise SystemExit(f"{TABLE} has no game with all its runs yet")
         print(f"\n{name}, {len(scores)} games: {', '.join(scores)}\n")
         print(*tables(scores), sep="\n")
     draw(read(TABLE, "greedy")).savefig(FIGURE, dpi=90)
