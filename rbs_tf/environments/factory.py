@@ -65,8 +65,8 @@ def make(
         or any id that Gymnasium knows, "module:Id-v0" included. Atari observations are uint8 [height, width,
         channels], each frame the maximum of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones;
         other arrays keep their shape and dtype, but for images whose first axis is the shortest: their channels become
-        the last. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple
-        one vector, float32 [P], but for a Dict with images in it, which becomes a dictionary of arrays.
+        the last. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple one vector, float32 [P], but for a
+        Dict with images in it, which becomes a dictionary of arrays.
       num_envs: environments in the batch.
       seed: equal seeds and actions give equal streams; every environment gets a seed of its own, derived from
         it. None: from the operating system.

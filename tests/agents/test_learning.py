@@ -61,6 +61,6 @@ def test_a_torso_whose_layers_are_centred_sees_what_little_differs(tmp_path):
 
 def test_a_sign_seen_once_is_remembered_and_acted_on(tmp_path):
     """Chance is 500 per episode; without memory nothing better is possible."""
-    with configured(*RECALL, "train.updates = 600"), EmbeddedRun(tmp_path) as run:
+    with configured(*RECALL, "train.updates = 400"), EmbeddedRun(tmp_path) as run:
         result = run.run()
     assert result.final_return > 900

@@ -288,7 +288,7 @@ def test_images_with_their_channels_first_are_transposed():
         env = channels_last(make(*shape))
         assert env.observation_space.shape == (*shape[1:], shape[0])
         np.testing.assert_array_equal(env.reset()[0], np.transpose(env.unwrapped.shown, (1, 2, 0)))
-    for shape in ((84, 84, 4), (10, 10, 10), (5, 8), (9,)):
+    for shape in ((84, 84, 4), (10, 10, 12), (5, 8), (9,)):
         assert channels_last(make(*shape)).observation_space.shape == shape
 
 
