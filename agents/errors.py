@@ -32,6 +32,7 @@ def brief(error: BaseException | str) -> str:
         words = f"{where}{error.strerror}. Give another path, or make room or rights there."
     elif isinstance(error, MemoryError):
         words = f"There is not enough memory: {words or 'Python could not get more'}."
+    words = re.sub(r"\{\{(function_)?node .*?\}\} ?", "", words)  # of TensorFlow's graphs
     lines = [shown(line, _WIDTH) for line in words.splitlines()]
     if len(lines) > _LINES:
         lines[_LINES - 2 : -1] = [f"  ... {len(lines) - _LINES + 1} lines more"]

@@ -19,6 +19,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -171,7 +172,7 @@ def run(
     with contextlib.closing(ended):
         for done, (folder, code) in enumerate(ended, before + 1):
             how = f"failed with exit code {code}" if code else "finished"
-            print(f"{done} of {len(runs)}: {folder.name} {how}.", flush=True)
+            print(f"{done} of {len(runs)}: {folder.name} {how}.{_room(folder, len(runs) - done)}", flush=True)
             if code:
                 failed[folder.name] = code
     print(f"{len(runs) - len(failed)} of {len(runs)} runs have finished, {len(failed)} failed.")
@@ -180,6 +181,17 @@ def run(
     report = [os.path.relpath(sys.executable), "-m", "agents", "report", os.path.relpath(root)]
     print(f"To compare them: {shlex.join(report)}")
     return 1 if failed else 0
+
+
+def _room(folder: Path, left: int) -> str:
+    """Says so if the disk has no room for so many more runs as large as this one."""
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if not size or size * left <= (free := shutil.disk_usage(folder).free):
+        return ""
+    return (
+        f" It takes {size / 1e9:.3g} GB, {left} more as large {size * left / 1e9:.3g} GB, and {free / 1e9:.3g} GB are "
+        f"free. Make room: a run that need not train on does without {folder}/checkpoints/*/replay"
+    )
 
 
 def finished(folder: Path, updates: int) -> bool:

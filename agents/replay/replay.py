@@ -104,6 +104,16 @@ class ReplaySettings:
     shards: Annotated[int, Setting("processes", least=0, most=10_000)] = 0
     port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
 
+    def sequences(self, period: int) -> int:
+        """How many sequences of this period there is room for; a ValueError if `min_sequences` are not among them."""
+        size = self.capacity // period
+        if not 1 <= self.min_sequences <= size:
+            raise ValueError(
+                f"Replay.min_sequences is {self.min_sequences}, but Replay.capacity = {self.capacity} observations "
+                f"makes room for {size} sequences of period {period}; write a number from 1 to {size}"
+            )
+        return size
+
 
 class Writer(abc.ABC):
     """Stores one environment's stream of blocks, and windows of them; made by `Replay.writer`.
@@ -195,13 +205,7 @@ class Replay(Intake):
         capacity, self.min_sequences = self._settings.capacity, self._settings.min_sequences
         self.sampler, self.replay_ratio = self._settings.sampler, self._settings.replay_ratio
         self._shape, self._moments_shape = shape, moments.empty(num_heads).to_array().shape
-        self._max_size = capacity // shape.period
-        if not 1 <= self.min_sequences <= self._max_size:
-            raise ValueError(
-                f"Replay.min_sequences is {self.min_sequences}, but Replay.capacity = {capacity} observations "
-                f"makes room for {self._max_size} sequences of period {shape.period}; "
-                f"write a number from 1 to {self._max_size}"
-            )
+        self._max_size = self._settings.sequences(shape.period)
         self._layout = Layout(shape, observation_spec, state_spec, self._settings.compression)
         memory = estimate_memory(observation_spec, state_spec, shape, capacity, self._layout.level, backend)
         self.memory_note = check_memory(memory, capacity, shape.period) if own else ""

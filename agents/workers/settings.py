@@ -139,6 +139,9 @@ class Settings:
     shape: SequenceShape
     replay: ReplaySettings
 
+    def __post_init__(self) -> None:
+        self.replay.sequences(self.shape.period)
+
     @classmethod
     def configured(cls) -> Settings:
         """As gin has it now."""

@@ -9,6 +9,7 @@ import os
 
 import gin
 import pytest
+import tensorflow as tf
 
 import agents.running.cluster  # noqa: F401  registers everything that a configuration may name
 from agents.__main__ import main as other_commands
@@ -260,6 +261,12 @@ def test_outputs_are_tried_before_anything_is_computed(tried, paths, monkeypatch
 def test_a_long_message_keeps_its_beginning_and_its_end():
     lines = brief("\n".join(f"line {number}" for number in range(100))).splitlines()
     assert lines == ["line 0", "line 1", "line 2", "line 3", "  ... 95 lines more", "line 99"]
+
+
+def test_names_of_tensorflows_nodes_are_left_out():
+    with pytest.raises(tf.errors.OpError) as refused:
+        tf.io.write_file("/proc/nothing", "")
+    assert "{{" in str(refused.value) and brief(refused.value).startswith("/proc/nothing; ")
 
 
 def test_the_path_in_a_files_address_is_named():

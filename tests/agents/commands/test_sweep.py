@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,6 +159,17 @@ def test_a_failing_run_does_not_stop_the_others_and_is_tried_again(started, tmp_
     starts = {p.parent.name: len(p.read_text().splitlines()) for p in (tmp_path / "root").glob("*/starts")}
     times = {"none": 2, "return": 1}
     assert starts == {f"quickstart-{name}-seed{seed}": n for name, n in times.items() for seed in (0, 1)}
+
+
+def test_a_disk_that_will_not_hold_the_runs_to_come_is_named(started, tmp_path, capfd):
+    large = tmp_path / "root" / "quickstart-seed0"
+    large.mkdir(parents=True)
+    with open(large / "sparse", "wb") as file:
+        file.truncate(shutil.disk_usage(tmp_path).total)
+    assert started("seed = [0, 1, 2]") == 0
+    first, second, third = capfd.readouterr().out.splitlines()[2:5]
+    assert "finished. It takes" in first and ", 2 more as large" in first and "/checkpoints/*/replay" in first
+    assert second.endswith("seed1 finished.") and third.endswith("seed2 finished.")
 
 
 def interrupting(folder, number):
