@@ -62,14 +62,14 @@ def run(name: str) -> list[Row]:
 def table(kept: dict[str, dict]) -> str:
     """Markdown; `kept`: name of a benchmark -> its machine, day and rows."""
     lines = [
-        "| what | against | ratio | bound | ours | rival | unit |",
-        "|---|---|---|---|---|---|---|",
+        "| what | against | ratio | bound | ours | rival |",
+        "|---|---|---|---|---|---|",
     ]
     for name in BENCHMARKS:
         for fields in kept.get(name, {}).get("rows", ()):
             row = Row(**fields)
             ratio = f"{row.ratio:.3g} [{row.least:.3g}, {row.most:.3g}]"
-            figures = f"{row.ours:.4g} | {row.rival:.4g} | {row.unit}"
+            figures = f"{row.ours:.4g} | {row.rival:.4g}"
             lines.append(f"| {row.what} | {row.against} | {ratio} | {row.bound} | {figures} |")
     by_machine: dict[str, list[str]] = {}
     for name in BENCHMARKS:

@@ -47,12 +47,12 @@ class Row:
 
     @property
     def bound(self) -> str:
-        """The bound, and whether it is kept: "yes" or "no" where all rounds agree, else which the median says."""
+        """The bound, and "no" if it is not kept; "by the median" where not all rounds agree."""
         if self.at_most is None:
             return ""
         by_median, *by_extremes = (x <= self.at_most for x in (self.ratio, self.least, self.most))
         agreed = all(kept == by_median for kept in by_extremes)
-        return f"at most {self.at_most:g}: {'yes' if by_median else '**no**'}{'' if agreed else ', by the median'}"
+        return f"≤ {self.at_most:g}{'' if by_median else ': **no**'}{'' if agreed else ', by the median'}"
 
 
 def one_core() -> None:

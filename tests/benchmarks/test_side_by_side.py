@@ -25,10 +25,10 @@ def test_a_ratio_is_the_median_of_the_rounds_own():
 
 def test_a_bound_is_kept_for_certain_only_where_all_rounds_keep_it():
     for at_most, said in (
-        (3.0, "at most 3: yes"),
-        (2.0, "at most 2: yes, by the median"),
-        (1.9, "at most 1.9: **no**, by the median"),
-        (0.9, "at most 0.9: **no**"),
+        (3.0, "≤ 3"),
+        (2.0, "≤ 2, by the median"),
+        (1.9, "≤ 1.9: **no**, by the median"),
+        (0.9, "≤ 0.9: **no**"),
         (None, ""),
     ):
         assert row("ours", "rival", [1.0, 2.0, 3.0], [1.0] * 3, unit="", at_most=at_most).bound == said
