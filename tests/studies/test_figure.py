@@ -11,7 +11,6 @@ from studies import figure
 @pytest.mark.parametrize(
     ("study", "options", "said", "first_column"),
     [
-        ("adam", [], "Adam's updates", []),
         ("derivation", ["--seconds=1"], "", ["sine, period 50"]),
         (
             "edge_cases",
