@@ -1,8 +1,8 @@
-"""What scaling does where rewards are large, and which learning rates it takes: tables and figure of its runs.
+"""What scaling does where rewards are large, and which learning rates it takes: docs/results/large_rewards.md.
 
     .venv/bin/python train.py --sweep=benchmarks/sweeps/large_rewards.sweep   # 15 hours of one core; it goes on
     .venv/bin/python -m benchmarks.learning runs/large_rewards --output=docs/results/large_rewards.csv
-    .venv/bin/python -m benchmarks.large_rewards
+    .venv/bin/python -m benchmarks.large_rewards   # the page's tables, and its figure
 
 The rules stand in the sweep's file. A game counts once all its runs have finished. Its cells have one run each, so the
 bootstrap draws games, each with all its runs.
@@ -21,7 +21,8 @@ from agents.monitoring.figure import new_figure
 from benchmarks.performance import ROOT
 from rbs_tf.scores import human_normalised_score
 
-TABLE, FIGURE = ROOT / "docs/results/large_rewards.csv", ROOT / "docs/results/large_rewards.png"
+TABLE, PAGE, FIGURE = (ROOT / f"docs/results/large_rewards.{ending}" for ending in ("csv", "md", "png"))
+BEGIN, END = "<!-- tables: written by benchmarks/large_rewards.py -->", "<!-- end of tables -->"
 VARIANTS = {
     "return": "ten heads, return",
     "return_out": "ten heads, return_out",
@@ -72,21 +73,29 @@ def interval(differences: np.ndarray, level: float) -> np.ndarray:
 
 
 def tables(scores: dict[str, np.ndarray]) -> list[str]:
-    """Markdown: every variant's mean score in each reading, then the nine contrasts, their levels Bonferroni's."""
+    """Markdown: every variant's mean score in each reading, then the nine contrasts, their levels Bonferroni's.
+
+    Bold is what the rule calls seen: an interval of means above 0.
+    """
     taken = readings(np.array(list(scores.values())))
-    lines = [f"| | {' | '.join(READINGS)} |", "|---" * (1 + len(READINGS)) + "|"]
+    lines = [f"| mean | {' | '.join(READINGS)} |", "|---" * (1 + len(READINGS)) + "|"]
     for index, name in enumerate(VARIANTS.values()):
         lines.append(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in taken[..., index].mean(axis=1))} |")
     lines += [
         "",
-        f"| mean; interquartile mean | {' | '.join(READINGS)} |",
+        f"| difference: mean; interquartile mean; games above | {' | '.join(READINGS)} |",
         "|---" * (1 + len(READINGS)) + "|",
     ]
     level = 1 - 0.05 / (len(READINGS) * len(CONTRASTS))
     for ours, theirs in CONTRASTS:
         pair = [list(VARIANTS).index(name) for name in (ours, theirs)]
-        cells = [interval(of[:, pair[0]] - of[:, pair[1]], level) for of in taken]
-        shown = ("; ".join("{:.2f} [{:.2f}, {:.2f}]".format(*line) for line in cell) for cell in cells)
+        shown = []
+        for of in taken:
+            differences = of[:, pair[0]] - of[:, pair[1]]
+            found = interval(differences, level)
+            mean, iqm = ("{:.2f} [{:.2f}, {:.2f}]".format(*line) for line in found)
+            mean = f"**{mean}**" if found[0, 1] > 0 else mean
+            shown.append(f"{mean}; {iqm}; {(differences > 0).sum()} of {len(of)}")
         lines.append(f"| {VARIANTS[ours]} less {VARIANTS[theirs]} | {' | '.join(shown)} |")
     return lines
 
@@ -116,13 +125,25 @@ def draw(scores: dict[str, np.ndarray]):
     return drawing
 
 
-def main() -> None:
+def of_page(path: Path) -> str:
+    """What a table of runs makes of the page: Markdown.
+
+    Raises:
+      SystemExit: no game is complete.
+    """
+    parts = []
     for measure, name in MEASURES.items():
-        scores = read(TABLE, measure)
-        if not scores:
-            raise SystemExit(f"{TABLE} has no game with all its runs yet")
-        print(f"\n{name}, {len(scores)} games: {', '.join(scores)}\n")
-        print(*tables(scores), sep="\n")
+        if not (scores := read(path, measure)):
+            raise SystemExit(f"{path} has no game with all its runs yet")
+        parts += [f"## {name.capitalize()}: {len(scores)} games", "", *tables(scores), ""]
+    return "\n".join(parts).rstrip()
+
+
+def main() -> None:
+    written = of_page(TABLE)
+    print(written)
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{rest.split(END)[1]}")
     draw(read(TABLE, "greedy")).savefig(FIGURE, dpi=90)
 
 
