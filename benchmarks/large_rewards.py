@@ -120,7 +120,7 @@ def draw(scores: dict[str, np.ndarray]):
     for panel in panels[len(scores) :]:
         panel.axis("off")
     drawing.supxlabel("learning rate")
-    drawing.supylabel("human-normalised greedy score")
+    drawing.supylabel("human-normalised greedy score", fontsize="small")
     drawing.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(VARIANTS))
     return drawing
 

@@ -38,3 +38,7 @@ def test_intervals_hold_the_means_and_one_number_for_all_games_has_none_around_i
     (mean, low, high), (iqm, *_) = large_rewards.interval(np.array([0.0, 1.0, 2.0, 9.0]), 0.95)
     assert (mean, iqm) == (3.0, 1.5) and low < mean < high
     np.testing.assert_array_equal(large_rewards.interval(np.full(6, 2.0), 0.95), np.full((2, 3), 2.0))
+
+
+def test_the_page_has_what_its_runs_say():
+    assert large_rewards.of_page(large_rewards.TABLE) in large_rewards.PAGE.read_text()
