@@ -78,8 +78,8 @@ def run(command, root):
     """Gives one of the commands the run folder; returns its exit code."""
     out = root.parent / "out"
     try:
-        if command == "start":  # which fails once the folder is there, as the replay has no room for so much
-            return train([*FLAGS, f"--root_dir={root}", "--gin_bindings=Replay.min_sequences = 1000000"])
+        if command == "start":  # which fails once the folder is there, as there is no TPU
+            return train([*FLAGS, f"--root_dir={root}", "--strategy=tpu"])
         if command == "resume":
             return train([*FLAGS, "--updates=27", f"--root_dir={root}"])
         arguments = {
