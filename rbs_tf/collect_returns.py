@@ -142,7 +142,7 @@ class _Feed:
             raise ValueError(f"{given}; expected a number below {LARGEST:g}. It has been left out")
 
     def finish(self, which: np.ndarray) -> None:
-        """Reports all steps, and the returns of the open episodes of `which`, bool [N], which end here."""
+        """Ends the open episodes of `which`, bool [N]: reports all steps and their returns; without any, nothing."""
         lengths = np.where(which, self._lengths, 0)
         if not lengths.any():
             return

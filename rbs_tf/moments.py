@@ -114,15 +114,15 @@ class ReturnMoments:
     def from_steps(cls, rewards: ArrayLike, discounts: ArrayLike) -> ReturnMoments:
         """Steps whose returns are not known yet; [T] or [T, H] each. Raises what `from_episode` raises."""
         rewards, discounts = finite_columns(rewards=rewards, discounts=discounts)
-        count, nothing = _count(rewards), np.zeros(rewards.shape[1])
-        return cls(count, *_mean_and_m2(rewards), *_mean_and_m2(discounts), nothing, nothing, nothing)
+        count, nothing = np.full(rewards.shape[1], len(rewards)), np.zeros((3, rewards.shape[1]))
+        return cls(count, *_mean_and_m2(rewards), *_mean_and_m2(discounts), *nothing)
 
     @classmethod
     def from_returns(cls, returns: ArrayLike) -> ReturnMoments:
         """Returns whose steps have been counted before; [T] or [T, H]. Raises what `from_episode` raises."""
         (returns,) = finite_columns(returns=returns)
-        nothing = np.zeros(returns.shape[1])
-        return cls(*(nothing,) * 5, _count(returns), _mean(returns), _mean(np.square(returns)))
+        count, nothing = np.full(returns.shape[1], len(returns)), np.zeros((5, returns.shape[1]))
+        return cls(*nothing, count, _mean(returns), _mean(np.square(returns)))
 
     @staticmethod
     def merge(a: ReturnMoments, b: ReturnMoments) -> ReturnMoments:
@@ -198,11 +198,6 @@ class ReturnMoments:
 def _at_least_one(count: Array) -> Array:
     """max(count, 1), in operators that arrays and tensors share; exact for whole numbers up to 2^52."""
     return (count + 1.0 + abs(count - 1.0)) / 2.0
-
-
-def _count(columns: np.ndarray) -> np.ndarray:
-    steps, heads = columns.shape
-    return np.full(heads, float(steps))
 
 
 def _mean(columns: np.ndarray) -> np.ndarray:

@@ -33,9 +33,8 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
       ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or
         infinite.
     """
-    columns, products = finite_columns(rewards=rewards, discounts=discounts)
+    sums, products = finite_columns(rewards=rewards, discounts=discounts)  # copies
     shape = np.shape(rewards)
-    sums = columns.copy()
     if (np.abs(products) > 1.0).any():  # products of many such leave float64, even where nothing follows them
         for t in range(len(sums) - 2, -1, -1):
             sums[t] += products[t] * sums[t + 1]
@@ -44,8 +43,8 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
     # arrays, where a loop over T would take microseconds a step.
     rows = 1
     while rows < len(sums):
-        sums = np.concatenate([sums[:-rows] + products[:-rows] * sums[rows:], sums[-rows:]])
-        products = np.concatenate([products[:-rows] * products[rows:], np.zeros_like(products[-rows:])])
+        sums[:-rows] += products[:-rows] * sums[rows:]
+        products[:-rows] *= products[rows:]
         rows *= 2
     return sums.reshape(shape)
 
@@ -57,7 +56,7 @@ def unmasked(name: str, values: Any) -> None:
 
 
 def real_numbers(name: str, values: ArrayLike) -> np.ndarray:
-    """The values as an array of numbers, in float64 unless they are whole or True and False.
+    """The values as an array of numbers, in their own dtype; numbers of Python become float64 or whole.
 
     Raises:
       ValueError: something else than real numbers, as dates or text; a masked array, whose mask would be lost.

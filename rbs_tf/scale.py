@@ -70,7 +70,7 @@ class Scale:
 
     def __call__(self) -> np.ndarray:
         """What TD errors [..., H] are divided by now: float32 [H]."""
-        if not self._fed_or_warned:
+        if not self._fed_or_warned and not self.moments.count.any():
             log.warning("%s", words_if_empty("Scale", self._sigma_v, "merge_state(moments)"))
             self._fed_or_warned = True
         if not self._judged and can_be_judged(self.moments):

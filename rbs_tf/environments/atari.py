@@ -62,8 +62,6 @@ class Frames(gymnasium.vector.VectorWrapper):
         return self._image(frames), rewards, terminated, truncated, info
 
     def _image(self, frames: np.ndarray) -> np.ndarray:
-        if frames.shape[1] == 1:
-            return frames[:, 0] if frames.ndim == 5 else frames[:, 0, ..., None]
         return np.moveaxis(frames, 1, 3).reshape(len(frames), *self.single_observation_space.shape)
 
 

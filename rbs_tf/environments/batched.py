@@ -44,7 +44,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         """Takes `vector_env` over, to its closing.
 
         Args:
-          vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete or Box action space and a Box observation space.
+          vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete or Box action space, and observations in a Box or a
+            Dict of them.
           name: what to call the environment in messages and summaries.
           game: plain name of the Atari game, for human-normalised scores; None for anything else.
           seed: equal seeds give equal streams; None draws one from the operating system.
@@ -68,7 +69,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         ]
         self._ended = np.zeros(self._num_envs, bool)
 
-        self._first_action = 0
+        self._first_action, self._discrete = 0, isinstance(actions, gymnasium.spaces.Discrete)
         if isinstance(actions, gymnasium.spaces.Discrete):
             self._first_action = actions.start.item()
             self._action_spec = array_spec.BoundedArraySpec((), np.int32, 0, actions.n.item() - 1, "action")
@@ -102,10 +103,6 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         if self._held is None:
             raise ValueError(f"{self.name} is closed; make another one")
         return self._held
-
-    @property
-    def _discrete(self) -> bool:
-        return np.issubdtype(self._action_spec.dtype, np.integer) and self._action_spec.shape == ()
 
     def observation_spec(self) -> Any:
         return self._observation_spec
@@ -165,12 +162,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         )
         self._seeds = None  # seeding again would play the first episode again
         self._ended = np.zeros(self._num_envs, bool)
-        return ts.TimeStep(
-            np.full(self._num_envs, ts.StepType.FIRST, np.int32),
-            np.zeros(self._num_envs, np.float32),
-            np.ones(self._num_envs, np.float32),
-            _mapped(_as_spec, observation),
-        )
+        return ts.restart(_mapped(_as_spec, observation), self._num_envs)
 
     def _step(self, action: np.ndarray) -> ts.TimeStep:
         first = self._ended
@@ -192,10 +184,11 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     def _checked(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
         action, spec = np.asarray(action), self._action_spec
-        kind = np.integer if self._discrete else np.floating
+        kind = np.integer if np.issubdtype(spec.dtype, np.integer) else np.floating
         if action.shape != (self._num_envs, *spec.shape) or not np.issubdtype(action.dtype, kind):
+            expected = "integer" if kind is np.integer else spec.dtype.name
             raise ValueError(
-                f"{self.name}: expected one {'integer' if self._discrete else spec.dtype.name} action per environment,"
+                f"{self.name}: expected one {expected} action per environment,"
                 f" shape {(self._num_envs, *spec.shape)}, got {action.dtype} {action.shape}"
             )
         # A policy that scales tanh to the limits may round past them. A NaN is neither above nor below anything.

@@ -56,10 +56,16 @@ class ErrorBasedScaling(Scaling):
         return errors / tf.cast(tf.maximum(scale, self._min_scale), errors.dtype)
 
     def _average_after(self, errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """The new `average` with errors [T, B, H] under mask [T, B]."""
-        faded = _weighted(self.average, 1.0 - self._step)
-        added = _weighted(batch_moments(errors, mask), self._step)
-        return pooled(tf.stack([faded, added]))
+        """The new `average` with errors [T, B, H] under mask [T, B]; what has weight 0 does not count."""
+        both = tf.stack([self.average, batch_moments(errors, mask)])
+        weight, mean, variance = tf.unstack(both, axis=1)  # [2, H] each
+        weight *= tf.constant([[1.0 - self._step], [self._step]], tf.float64)
+        total = tf.reduce_sum(weight, axis=0)
+        share = tf.math.divide_no_nan(weight, total)
+        all_mean = tf.reduce_sum(share * mean, axis=0)
+        # Centred: the difference of mean squares would lose a small deviation beside a large mean.
+        all_variance = tf.reduce_sum(share * (variance + tf.square(mean - all_mean)), axis=0)
+        return tf.stack([total, all_mean, all_variance])
 
 
 def batch_moments(errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -79,21 +85,6 @@ def batch_moments(errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.fill(tf.shape(mean), count), mean, variance])
 
 
-def pooled(moments: tf.Tensor) -> tf.Tensor:
-    """Weight, mean and variance of everything in rows of them, float64 [N, 3, H] -> [3, H]; weight 0 does not count."""
-    weight, mean, variance = tf.unstack(moments, axis=1)
-    total = tf.reduce_sum(weight, axis=0)
-    share = tf.math.divide_no_nan(weight, total)
-    all_mean = tf.reduce_sum(share * mean, axis=0)
-    # Centred: the difference of mean squares would lose a small deviation beside a large mean.
-    all_variance = tf.reduce_sum(share * (variance + tf.square(mean - all_mean)), axis=0)
-    return tf.stack([total, all_mean, all_variance])
-
-
 def deviation(moments: tf.Tensor) -> tf.Tensor:
     """Standard deviation, float64 [H], from weight, mean and variance [3, H]."""
     return tf.sqrt(moments[2])
-
-
-def _weighted(moments: tf.Tensor, factor: float) -> tf.Tensor:
-    return moments * tf.constant([factor, 1.0, 1.0], tf.float64)[:, None]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import finite_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,15 +26,13 @@ class MomentsWithMaxima(ReturnMoments):
     def from_steps(cls, rewards: ArrayLike, discounts: ArrayLike) -> MomentsWithMaxima:
         """As `ReturnMoments.from_steps`."""
         moments = ReturnMoments.from_steps(rewards, discounts)
-        (rewards,) = finite_columns(rewards=rewards)
-        return _joined(moments, _largest(rewards), np.zeros(moments.num_heads))
+        return cls(*moments, _largest(rewards, moments.num_heads), np.zeros(moments.num_heads))
 
     @classmethod
     def from_returns(cls, returns: ArrayLike) -> MomentsWithMaxima:
         """As `ReturnMoments.from_returns`."""
         moments = ReturnMoments.from_returns(returns)
-        (returns,) = finite_columns(returns=returns)
-        return _joined(moments, np.zeros(moments.num_heads), _largest(returns))
+        return cls(*moments, np.zeros(moments.num_heads), _largest(returns, moments.num_heads))
 
     @staticmethod
     def merge(a: ReturnMoments, b: ReturnMoments) -> MomentsWithMaxima:
@@ -47,18 +44,13 @@ class MomentsWithMaxima(ReturnMoments):
         if not (isinstance(a, MomentsWithMaxima) and isinstance(b, MomentsWithMaxima)):
             how = "make them with rbs_tf.scalings.maxima.MomentsWithMaxima.from_episode(rewards, discounts)"
             raise ValueError(f"moments without maxima: {how}")
-        return _joined(
-            ReturnMoments.merge(a, b),
+        return MomentsWithMaxima(
+            *ReturnMoments.merge(a, b),
             np.maximum(a.largest_reward, b.largest_reward),
             np.maximum(a.largest_return, b.largest_return),
         )
 
 
-def _joined(moments: ReturnMoments, *largest: np.ndarray) -> MomentsWithMaxima:
-    own = (getattr(moments, field.name) for field in fields(ReturnMoments))
-    return MomentsWithMaxima(*own, *largest)
-
-
-def _largest(columns: np.ndarray) -> np.ndarray:
-    """[T, H] -> the largest absolute value of each column, [H]; 0 of none."""
-    return np.abs(columns).max(axis=0, initial=0.0)
+def _largest(values: ArrayLike, num_heads: int) -> np.ndarray:
+    """[T] or [T, H] -> the largest absolute value of each column, [H]; 0 of none."""
+    return np.abs(np.asarray(values, np.float64).reshape(-1, num_heads)).max(axis=0, initial=0.0)

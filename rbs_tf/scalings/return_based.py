@@ -94,9 +94,8 @@ class ReturnBasedScaling(Scaling):
         """Makes the statistics older by float64 [H] steps: counts and sums shrink, means are what they were."""
         faded = 0.5 ** (new_steps / self._half_life)
         fade = ("count", "reward_m2", "discount_m2", "return_count")
-        names = [field.name for field in fields(ReturnMoments)]
-        weights = [faded if name in fade else np.ones_like(faded) for name in names]
-        self.layer.statistics.assign(self.layer.statistics * np.stack(weights))
+        fades = np.array([[field.name in fade] for field in fields(ReturnMoments)])
+        self.layer.statistics.assign(self.layer.statistics * np.where(fades, faded, 1.0))
 
     def _sigma_with_gap(self, context: ErrorContext) -> tf.Tensor:
         """sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)), float64 [H]: all-time moments, the gap of the batch."""

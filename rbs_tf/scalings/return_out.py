@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from rbs_tf.return_scaling import ReturnScaling, batch_sigma
+from rbs_tf.scalings.error import batch_moments
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
@@ -30,7 +31,8 @@ class ReturnOut(ReturnBasedScaling):
     """
 
     def __init__(self, num_heads: int, sigma_v: float = 1e-2):
-        super().__init__(num_heads, sigma_v)
+        # All of them: what gin sets of the paper's scaling would come along.
+        super().__init__(num_heads, sigma_v, target_network_term=False, value_bias=False, half_life=None)
         self.online, self.target = (OutputUnits(num_heads, known=False) for _ in range(2))
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
@@ -48,9 +50,8 @@ class ReturnOut(ReturnBasedScaling):
         sigma_batch = batch_sigma(context.rewards, context.discounts, context.mask)
         # First priorities are asked for before the first update has taken a scale over, and even before any statistics
         # are in: there the batch has to say what its units are. Without any reward they do not matter.
-        real = tf.cast(context.mask, tf.bool)[..., None]
-        rewards = tf.where(real, tf.cast(context.rewards, tf.float64), 0.0)
-        of_batch = tf.sqrt(tf.reduce_mean(tf.square(rewards), axis=(0, 1)))
+        _, mean, variance = tf.unstack(batch_moments(context.rewards, context.mask))
+        of_batch = tf.sqrt(variance + tf.square(mean))
         scale: tf.Tensor = self.online.scale
         for known in (return_unit(self.layer), of_batch, 1.0):
             scale = tf.where(scale > 0.0, scale, known)

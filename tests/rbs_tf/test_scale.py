@@ -43,7 +43,7 @@ def test_it_is_the_larger_of_sigma_and_the_floor_in_float32_and_homogeneous():
     assert not scale.moments.count.any() and scale.sigma_v.tolist() == [7e3, 7e3]
 
 
-def test_its_state_survives_to_the_last_bit():
+def test_its_state_survives_to_the_last_bit(caplog):
     scale = Scale(2, sigma_v=[0.1, 0.3])
     scale.merge_state(some())
     for carry in (
@@ -55,6 +55,8 @@ def test_its_state_survives_to_the_last_bit():
         restored.load_state_dict(carry(scale.state_dict()))
         np.testing.assert_array_equal(restored.moments.to_array(), scale.moments.to_array())
         np.testing.assert_array_equal(restored.sigma_v, scale.sigma_v)
+        np.testing.assert_array_equal(restored(), scale())
+    assert not caplog.records, "it has seen steps: those before it was saved"
     for copied in (copy.deepcopy(scale), pickle.loads(pickle.dumps(scale))):
         copied.merge_state(some(seed=1))
         assert copied.moments.count[0] == 100 and scale.moments.count[0] == 50

@@ -1,5 +1,6 @@
 """Outputs in units of the return, against the same in NumPy."""
 
+import gin
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from rbs_tf.scalings import MomentsWithMaxima, ReturnOut
 from tests.rbs_tf.scalings import preserving
-from tests.rbs_tf.scalings.episodes import ROWS, H, LastLayers, context, episode, normal, steps
+from tests.rbs_tf.scalings.episodes import ROWS, SHAPE, H, LastLayers, context, episode, normal, steps
 
 reports = st.lists(
     st.tuples(st.floats(-3, 6), st.tuples(st.booleans(), st.booleans())), min_size=1, max_size=8
@@ -76,3 +77,20 @@ def test_first_priorities_do_not_know_the_unit_where_the_rewards_of_a_batch_do_n
         found.append(scaling.errors(rewards[:5], normal(0), batch).numpy())
     np.testing.assert_array_equal(*found)
     assert np.isfinite(found).all() and np.abs(found).max() > 0
+
+
+def test_padding_has_no_part_in_the_unit_of_first_priorities():
+    rewards, discounts, mask = normal(0, shape=ROWS), np.full(ROWS, 0.9), np.ones(ROWS[:2])
+    mask[:, 0] = 0.0
+    padded = context(rewards=rewards, discounts=discounts, mask=mask)
+    alone = context(rewards=rewards[:, 1:], discounts=discounts[:, 1:], mask=mask[:, 1:])
+    expected = ReturnOut(H).errors(tf.zeros((5, 2, H)), normal(1)[:, 1:], alone)
+    np.testing.assert_allclose(ReturnOut(H).errors(tf.zeros(SHAPE), normal(1), padded)[:, 1:], expected)
+
+
+def test_settings_of_the_papers_scaling_are_not_its_own():
+    gin.bind_parameter("scalings.return_based.half_life", 10)
+    scaling = ReturnOut(H)
+    for seed in range(2):
+        scaling.observe(episode(seed))
+    assert scaling.layer.moments.count.numpy().tolist() == [80.0] * H, "nothing fades"
