@@ -47,7 +47,7 @@ def discounted(run: runs.Run) -> float:
 
 def row(folder: Path, variant: str) -> dict[str, str]:
     """The line of a finished run."""
-    run = runs.read(folder, axis="steps")
+    run = runs.over_steps(runs.read(folder))
     steps, returns = run.returns("training")
     edges = np.linspace(0.0, run.length, len(FIFTHS) + 1)
     part = np.clip(np.searchsorted(edges, steps) - 1, 0, len(FIFTHS) - 1)

@@ -35,7 +35,7 @@ RANDOM_RETURN = 2.75  # of MinAtar's Space Invaders with all six actions
 
 def scaling_of(run: Path) -> str:
     """The scaling's name in the run's saved configuration."""
-    return settings.read(run / CONFIG)[settings.SCALING].rpartition(".")[2]
+    return settings.parse((run / CONFIG).read_text())[settings.SCALING].rpartition(".")[2]
 
 
 def mean_and_interval(values: list[float]) -> str:

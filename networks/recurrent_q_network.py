@@ -16,7 +16,7 @@ from networks.dueling_heads import DuelingHeads
 from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
-from networks.torsos import Normalisation, PartsTorso, Torso, activations, layer_names, torso_for
+from networks.torsos import Normalisation, PartsTorso, Torso, torso_for
 from rbs_tf.settings import Setting, configurable, makes
 
 _MAKES_A_LAYER = makes(tf.keras.layers.Layer)
@@ -206,7 +206,7 @@ class RecurrentQNetwork(network.Network):
     @property
     def torso_layers(self) -> list[str]:
         """Names of the torso's layers if it is a `networks.torsos.Torso`, else only of its features."""
-        return layer_names(self._torso)
+        return self._torso.layer_names if isinstance(self._torso, Torso) else ["features"]
 
     def torso_activity(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """How much of the torso is in use on observations [B, ...] or [B, T, ...].
@@ -216,7 +216,7 @@ class RecurrentQNetwork(network.Network):
           standard deviation of its features over the observations, mean over units: float32.
         """
         merged = self._merged(observation)
-        outputs = activations(self._torso, merged)
+        outputs = self._torso.activations(merged) if isinstance(self._torso, Torso) else [self._torso(merged)]
         features = self._torso(merged) if isinstance(self._torso, PartsTorso) else outputs[-1]
         dead = [tf.reduce_all(tf.equal(x, 0.0), axis=range(len(x.shape) - 1)) for x in outputs]
         spread = tf.reduce_mean(tf.math.reduce_std(tf.cast(features, tf.float32), axis=0))

@@ -147,16 +147,6 @@ class PartsTorso(Torso):
             torso.set_from(observation[part])
 
 
-def layer_names(torso: tf.keras.layers.Layer) -> list[str]:
-    """Names of the layers of a `Torso`, else only of its features."""
-    return torso.layer_names if isinstance(torso, Torso) else ["features"]
-
-
-def activations(torso: tf.keras.layers.Layer, observation: Any) -> list[tf.Tensor]:
-    """What each of these layers puts out."""
-    return torso.activations(observation) if isinstance(torso, Torso) else [torso(observation)]
-
-
 @configurable(module="networks")
 class ConvTorso(Torso):
     """For images [height, width, channels]: convolutions, a linear layer, relu after each.

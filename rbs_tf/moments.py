@@ -114,15 +114,15 @@ class ReturnMoments:
     def from_steps(cls, rewards: ArrayLike, discounts: ArrayLike) -> ReturnMoments:
         """Steps whose returns are not known yet; [T] or [T, H] each. Raises what `from_episode` raises."""
         rewards, discounts = finite_columns(rewards=rewards, discounts=discounts)
-        count, nothing = np.full(rewards.shape[1], len(rewards)), np.zeros((3, rewards.shape[1]))
-        return cls(count, *_mean_and_m2(rewards), *_mean_and_m2(discounts), *nothing)
+        count, nothing = np.full(rewards.shape[1], len(rewards)), np.zeros(rewards.shape[1])
+        return cls(count, *_mean_and_m2(rewards), *_mean_and_m2(discounts), nothing, nothing, nothing)
 
     @classmethod
     def from_returns(cls, returns: ArrayLike) -> ReturnMoments:
         """Returns whose steps have been counted before; [T] or [T, H]. Raises what `from_episode` raises."""
         (returns,) = finite_columns(returns=returns)
-        count, nothing = np.full(returns.shape[1], len(returns)), np.zeros((5, returns.shape[1]))
-        return cls(*nothing, count, _mean(returns), _mean(np.square(returns)))
+        count, nothing = np.full(returns.shape[1], len(returns)), np.zeros(returns.shape[1])
+        return cls(*(nothing,) * 5, count, _mean(returns), _mean(np.square(returns)))
 
     @staticmethod
     def merge(a: ReturnMoments, b: ReturnMoments) -> ReturnMoments:

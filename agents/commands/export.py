@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import json
 import os
 import re
@@ -104,17 +102,15 @@ def _module(agent: Agent) -> tf.Module:
 
 
 def _description(agent: Agent) -> dict[str, Any]:
-    import gin
     import numpy as np
     import tensorflow as tf
 
-    from rbs_tf import environments
+    from agents.commands import configuration
 
-    heads, spec, settings = agent.heads, agent.observation_spec, {}
+    heads, spec, make = agent.heads, agent.observation_spec, "environments.make."
     with agent.configured():
-        for name in inspect.signature(environments.make).parameters:
-            with contextlib.suppress(ValueError):  # of what is not bound
-                settings[name] = gin.query_parameter(f"environments.make.{name}")
+        bound = list(configuration.bound())
+    settings = {name.removeprefix(make): value for name, value in bound if name.startswith(make)}
 
     def described(spec: Any) -> dict[str, Any]:
         return {"shape": list(spec.shape), "dtype": np.dtype(spec.dtype).name}

@@ -33,8 +33,7 @@ def find_folder(options: argparse.Namespace) -> Path:
     if (options.run_dir is None) == (options.pretrained is None):
         raise UsageError("Which run is it? Give either the folder of a run or --pretrained=NAME.")
     folder = Path(options.run_dir) if options.pretrained is None else pretrained(options.pretrained)
-    check_folder(folder, options.checkpoint)
-    return folder
+    return _checked(folder, options.checkpoint)
 
 
 def pretrained(name: str) -> Path:
@@ -49,7 +48,7 @@ def pretrained(name: str) -> Path:
     return PRETRAINED / name
 
 
-def find(run: str | os.PathLike, checkpoint: str = "best") -> Path:
+def find(run: str | os.PathLike, checkpoint: str) -> Path:
     """The folder of a run, given itself or as the name of weights that come with the repository, checked.
 
     Raises:
@@ -63,22 +62,21 @@ def find(run: str | os.PathLike, checkpoint: str = "best") -> Path:
             folder = pretrained(str(run))
         except UsageError as error:
             raise UsageError(f"There is no folder {folder}. {error}") from error
-    check_folder(folder, checkpoint)
-    return folder
+    return _checked(folder, checkpoint)
 
 
-def check_folder(run_dir: str | os.PathLike, checkpoint: str = "best") -> None:
-    """Raises UsageError if there is nothing to read there."""
-    folder = Path(local_path(run_dir))
+def _checked(folder: Path, checkpoint: str) -> Path:
+    """The folder; raises UsageError if there is nothing to read there."""
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}. Write what train.py has called the run folder.")
     if not (folder / CONFIG).is_file():
         raise UsageError(f"{folder} is not the folder of a run: it holds no config.gin.")
     if any(folder.glob("checkpoints/*/manifest.json")):
-        return
+        return folder
     if not (folder / BEST).is_file():
         raise UsageError(
             f"{folder} holds no weights yet: the run's first evaluation or checkpoint writes them."
         )
     if checkpoint == "latest":
         raise UsageError(f"{folder} holds no checkpoint yet, only the weights of the best evaluation.")
+    return folder

@@ -87,9 +87,8 @@ def read(file: Path) -> Sweep:
             raise UsageError(f"{file}, line {line}: {name} is a number from 0 to 1,000,000.")
         said[name] = value
     resources = {name: said.pop(name, default) for name, default in RESOURCES.items()}
-    bindings = said.pop("gin_bindings", [])
     axes = {name: value if isinstance(value, list) else [value] for name, value in said.items()}
-    return Sweep(axes, bindings, resources)
+    return Sweep(axes, axes.pop("gin_bindings", []), resources)
 
 
 def _assignments(file: Path) -> Iterator[tuple[int, str, Any]]:

@@ -100,8 +100,12 @@ def main(
             return _sweep(options, argv, configs)
         asked = request(options, run, configs)
         if asked.made:
-            made = f"{asked.root_dir} has made {asked.made:,} updates, and {asked.updates:,} are asked for"
-            print(f"Already done: {made}. To go on, raise --updates; to begin again, add --anew.")
+            made = f"Already done: {asked.root_dir} has made {asked.made:,} updates"
+            if asked.made < asked.updates:
+                how = " in all its train.environment_steps. For more, give another --root_dir"
+            else:
+                how = f", and {asked.updates:,} are asked for. To go on, raise --updates"
+            print(f"{made}{how}; to begin again, add --anew.")
             return 0
         with opened(asked, argv) as train:
             started = True
@@ -233,13 +237,13 @@ def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> i
     if not file.is_file():
         answer = nearest(options.sweep, _names(folder, "sweep"))
         raise UsageError(f"There is no sweep {options.sweep!r}. {answer}")
-    check = functools.partial(check_configuration, configs=configs)
+    check = functools.partial(check_configuration, configs=configs, stores=not options.cluster)
     flags_of_all = ["--wandb"] if options.wandb else []
     return sweep.run(file, options.root_dir, options.cluster, check, flags=flags_of_all)
 
 
 def check_configuration(
-    commands: Sequence[Sequence[str]], folders: Sequence[Path], configs: Path = CONFIGS
+    commands: Sequence[Sequence[str]], folders: Sequence[Path], configs: Path = CONFIGS, stores: bool = True
 ) -> list[int]:
     """Looks for whatever would make `main` refuse one of these commands; returns the updates that each asks for.
 
@@ -247,6 +251,7 @@ def check_configuration(
       commands: arguments as for `main`.
       folders: of their runs; one may exist, if it is of the same configuration.
       configs: as for `main`.
+      stores: whether their replays are on this machine.
 
     Raises:
       UsageError: the first thing wrong.
@@ -262,7 +267,7 @@ def check_configuration(
         alike = [each for each in configuration.bound() if each[0] not in ("train.seed", "train.updates")]
         if repr(alike) not in checked:
             checked.add(repr(alike))
-            _check_environments(stores=not option.cluster)
+            _check_environments(stores)
         try:
             run_folder.check_goes_on(folder)
         except RunFolderError as error:

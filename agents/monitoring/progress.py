@@ -107,8 +107,7 @@ class Progress:
         """Shows in place of the progress, now and then, what an evaluation has come to, for it may take long."""
         now = self._clock()
         if words and now - self._drawn >= self._interval:
-            self._drawn = now
-            self._write(f"\r{words}\x1b[K" if self._refreshed else f"{words}\n")
+            self._show(words, now)
 
     def done(self) -> None:
         """Draws the last state and ends the line."""
@@ -149,8 +148,13 @@ class Progress:
         return "  ".join(fields)
 
     def _draw(self, now: float) -> None:
+        self._show(self.line(now), now)
+        self._marks.append((now, self._steps, self._updates))
+        while len(self._marks) > 1 and now - self._marks[1][0] >= RATE_WINDOW:
+            self._marks.popleft()
+
+    def _show(self, line: str, now: float) -> None:
         self._drawn = now
-        line = self.line(now)
         if self._refreshed:  # a line that wraps cannot be refreshed
             room = shutil.get_terminal_size().columns - 1
             if len(line) > room:  # whole fields alone
@@ -158,9 +162,6 @@ class Progress:
             self._write(f"\r{line}\x1b[K")
         else:
             self._write(line + "\n")
-        self._marks.append((now, self._steps, self._updates))
-        while len(self._marks) > 1 and now - self._marks[1][0] >= RATE_WINDOW:
-            self._marks.popleft()
 
     def _write(self, text: str) -> None:
         try:
@@ -189,12 +190,7 @@ def _say_nothing_to(stream: TextIO) -> None:
 
 
 def closing_words(
-    updates: int,
-    steps: int,
-    final_return: float,
-    episodes: str | None = None,
-    head: str | None = None,
-    game: str | None = None,
+    updates: int, steps: int, final_return: float, episodes: str | None, head: str | None, game: str | None
 ) -> str:
     """Tells how a run went; `final_return` is NaN if nothing was evaluated."""
     words = f"{updates:,} updates from {steps:,} environment steps."

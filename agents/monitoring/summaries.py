@@ -249,9 +249,12 @@ def _columns(now: float) -> summary_pb2.Summary:
 def _scaling() -> str:
     """The scaling's name in gin with the options that are set, as in `return_based half_life=100000`."""
     try:
-        name = str(gin.query_parameter("train.scaling")).removeprefix("@")
+        name = str(gin.query_parameter("train.scaling"))
+        while name.startswith("%"):
+            name = str(gin.query_parameter(f"{name[1:]}/gin.macro.value"))
     except ValueError:  # nothing binds it
         name = "scalings.return_based"
+    name = name.strip("@()")
     words = [name.removeprefix("scalings.")]
     for option, parameter in inspect.signature(gin.get_configurable(name)).parameters.items():
         if option != "num_heads":

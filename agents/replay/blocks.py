@@ -102,7 +102,7 @@ def blocks_of(columns: Mapping[str, np.ndarray]) -> list[Block]:
         return []
     compressed, rows = "lengths" in columns, len(columns["scalars"]) // len(starts)
     lengths = columns["lengths"] if compressed else np.full(len(starts), rows)
-    ends, core_states, blocks = np.cumsum(lengths), iter(columns["core_states"]), []
+    ends, core_states, blocks = np.cumsum(lengths), iter(columns.get("core_states", ())), []
     for index, (length, end) in enumerate(zip(lengths, ends, strict=True)):
         own = columns["observations"][end - length : end]
         scalars = np.array(columns["scalars"][index * rows : (index + 1) * rows])

@@ -96,8 +96,8 @@ class RayTable(LocalReplay):
                 self._had[writer] = number
                 if report:
                     self.put_statistics(report, (writer + number) % 2**64)
-                blocks: list[Any] = list(blocks_of(round_))
-                blocks = blocks or [None] * len(round_["stream"])  # they are in a shard
+                in_shard: list[Any] = [None] * len(round_["stream"])
+                blocks = blocks_of(round_) or in_shard
                 columns = round_["stream"].tolist(), round_["priority"].tolist(), blocks
                 for stream, priority, block in zip(*columns, strict=True):
                     latest = streams.setdefault(stream, collections.deque(maxlen=self._layout.shape.blocks))
@@ -164,9 +164,7 @@ class RayTable(LocalReplay):
         self._lock.notify_all()
 
     def _described(self) -> dict[str, Any]:
-        return super()._described() | {
-            "writers": {str(writer): number for writer, number in self._had.items()}
-        }
+        return super()._described() | {"writers": dict(self._had)}
 
     def _restore(self, folder: pathlib.Path) -> None:
         super()._restore(folder)

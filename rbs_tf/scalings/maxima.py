@@ -26,13 +26,13 @@ class MomentsWithMaxima(ReturnMoments):
     def from_steps(cls, rewards: ArrayLike, discounts: ArrayLike) -> MomentsWithMaxima:
         """As `ReturnMoments.from_steps`."""
         moments = ReturnMoments.from_steps(rewards, discounts)
-        return cls(*moments, _largest(rewards, moments.num_heads), np.zeros(moments.num_heads))
+        return cls(*[*moments, _largest(rewards, moments.num_heads), np.zeros(moments.num_heads)])
 
     @classmethod
     def from_returns(cls, returns: ArrayLike) -> MomentsWithMaxima:
         """As `ReturnMoments.from_returns`."""
         moments = ReturnMoments.from_returns(returns)
-        return cls(*moments, np.zeros(moments.num_heads), _largest(returns, moments.num_heads))
+        return cls(*[*moments, np.zeros(moments.num_heads), _largest(returns, moments.num_heads)])
 
     @staticmethod
     def merge(a: ReturnMoments, b: ReturnMoments) -> MomentsWithMaxima:
@@ -44,11 +44,9 @@ class MomentsWithMaxima(ReturnMoments):
         if not (isinstance(a, MomentsWithMaxima) and isinstance(b, MomentsWithMaxima)):
             how = "make them with rbs_tf.scalings.maxima.MomentsWithMaxima.from_episode(rewards, discounts)"
             raise ValueError(f"moments without maxima: {how}")
-        return MomentsWithMaxima(
-            *ReturnMoments.merge(a, b),
-            np.maximum(a.largest_reward, b.largest_reward),
-            np.maximum(a.largest_return, b.largest_return),
-        )
+        largest_reward = np.maximum(a.largest_reward, b.largest_reward)
+        largest_return = np.maximum(a.largest_return, b.largest_return)
+        return MomentsWithMaxima(*[*ReturnMoments.merge(a, b), largest_reward, largest_return])
 
 
 def _largest(values: ArrayLike, num_heads: int) -> np.ndarray:

@@ -37,11 +37,6 @@ def read(folder: str | os.PathLike) -> tuple[Scalars, list[str]]:
     return {tag: np.array(of, np.float64) for tag, of in series.items() if of}, damaged
 
 
-def scalars(folder: str | os.PathLike) -> Scalars:
-    """Every scalar of a TensorBoard folder."""
-    return read(folder)[0]
-
-
 def _load(path: Path) -> tuple[dict[str, list[tuple[int, float]]], bool]:
     """A file's scalars by tag, and whether it ends with a whole record."""
     import tensorflow as tf

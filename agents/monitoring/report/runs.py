@@ -57,17 +57,17 @@ def find(folders: Iterable[str | os.PathLike]) -> list[Path]:
     return sorted(found)
 
 
-def read(folder: Path, axis: str = "updates") -> Run:
-    """Reads a run folder; the axis is "updates" or "steps", environment steps.
+def read(folder: Path) -> Run:
+    """Reads a run folder; the axis of its curves is updates.
 
     Raises:
-      RunFolderError: no (whole) operative configuration, one without an environment, or no steps for their axis.
+      RunFolderError: no (whole) operative configuration, or one without an environment.
     """
     path = folder / OPERATIVE
     if not path.is_file():
         raise RunFolderError(f"no {path.name}: the run has not got as far as building what it configures")
     try:
-        configured = settings.read(path)
+        configured = settings.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError, OSError) as error:
         raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
     if "train.env" not in configured:
@@ -81,7 +81,7 @@ def read(folder: Path, axis: str = "updates") -> Run:
     goals = ((updates, planned), (steps or 0, limit))
     finished = any(goal is not None and so_far >= goal for so_far, goal in goals)
     environment = configured["train.env"]
-    run = Run(
+    return Run(
         folder=folder,
         settings=configured,
         environment=ATARI_IDS.get(environment, environment),
@@ -96,7 +96,6 @@ def read(folder: Path, axis: str = "updates") -> Run:
         evaluation=evaluation,
         damaged=damaged + more,
     )
-    return over_steps(run) if axis == "steps" else run
 
 
 def over_steps(run: Run) -> Run:
@@ -114,5 +113,6 @@ def over_steps(run: Run) -> Run:
 
 def _moved(scalars: events.Scalars, updates: np.ndarray, steps: np.ndarray) -> events.Scalars:
     """The same scalars over environment steps, linear between updates."""
-    moved = {tag: np.interp(of[:, 0], updates, steps) for tag, of in scalars.items()}
-    return {tag: np.stack([moved[tag], of[:, 1]], axis=1) for tag, of in scalars.items()}
+    return {
+        tag: np.stack([np.interp(of[:, 0], updates, steps), of[:, 1]], axis=1) for tag, of in scalars.items()
+    }

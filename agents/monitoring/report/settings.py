@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import tokenize
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gin import config_parser
@@ -39,7 +37,8 @@ def parse(text: str) -> dict[str, Any]:
     Raises:
       SyntaxError, ValueError: it is no such text, or half of one.
     """
-    settings, macros = {}, {}
+    settings: dict[str, Any] = {}
+    macros: dict[Reference, Any] = {}
     try:
         for statement in config_parser.ConfigParser(text, _Delegate()):
             if isinstance(statement, config_parser.BindingStatement):
@@ -51,15 +50,17 @@ def parse(text: str) -> dict[str, Any]:
                     macros[Reference(f"%{name}")] = statement.value
     except tokenize.TokenError as error:
         raise SyntaxError(str(error)) from error
-    return {
-        name: macros.get(value, value) if isinstance(value, Reference) else value
-        for name, value in settings.items()
-    }
 
+    def resolved(value: Any) -> Any:
+        if isinstance(value, Reference):
+            return resolved(macros[value]) if value in macros else value
+        if isinstance(value, list | tuple):
+            return type(value)(map(resolved, value))
+        if isinstance(value, dict):
+            return {key: resolved(each) for key, each in value.items()}
+        return value
 
-def read(path: str | os.PathLike) -> dict[str, Any]:
-    """`parse` of a file."""
-    return parse(Path(path).read_text(encoding="utf-8"))
+    return resolved(settings)
 
 
 def method(settings: Settings) -> dict[str, str]:

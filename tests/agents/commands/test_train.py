@@ -293,6 +293,12 @@ def test_a_run_that_has_made_what_is_asked_for_is_done_already(command, tmp_path
     assert command("--root_dir=steps", "--updates=7") == 0
     command.run = None
     assert command("--root_dir=steps", "--updates=9") == 0
+    (tmp_path / "elsewhere" / "steps" / "checkpoints" / "5").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "steps" / "checkpoints" / "5" / "manifest.json").touch()
+    capsys.readouterr()
+    assert command("--root_dir=steps", "--updates=9") == 0
+    said = capsys.readouterr().out
+    assert "5 updates in all its train.environment_steps" in said and "--updates" not in said
 
 
 def test_what_ends_a_run_is_said_and_only_a_bug_keeps_its_traceback(command, capsys, monkeypatch):

@@ -179,6 +179,8 @@ def test_settings_tell_runs_apart():
             ("train.scaling = @scalings.error_based", "scalings.error_based.step = 0.5"),
             "error_based step=0.5",
         ),
+        (("kind = @scalings.none", "again = %kind", "train.scaling = %again"), "none"),
+        (("train.scaling = @scalings.none()",), "none"),
         (("rate = 0.5", "RecurrentMultiHeadAgent.learning_rate = %rate"), "return_based"),
     ):
         with configured(*bindings):

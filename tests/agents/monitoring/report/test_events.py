@@ -16,7 +16,7 @@ def test_what_was_written_is_read(tmp_path):
 
 def test_what_is_over_environment_steps_counts_as_no_update(tmp_path):
     write_events(tmp_path, {10: {"return": 1.0}, 5000: {"return_vs_environment_steps": 1.0}})
-    assert events.scalars(tmp_path).keys() == {"return"}
+    assert events.read(tmp_path)[0].keys() == {"return"}
 
 
 def test_a_resumed_run_counts_no_update_twice(tmp_path):
@@ -26,7 +26,7 @@ def test_a_resumed_run_counts_no_update_twice(tmp_path):
         {10: {"loss": 1.0}, 20: {"loss": 2.0, "return": [5.0, 6.0]}, 30: {"loss": 3.0}, 40: {"loss": 4.0}},
     )
     write_events(tmp_path, {20: {"return": 7.0}, 30: {"loss": 3.5}}, LATER)
-    found = events.scalars(tmp_path)
+    found = events.read(tmp_path)[0]
     assert found["loss"].tolist() == [[10, 1.0], [20, 2.0], [30, 3.5]]
     assert found["return"].tolist() == [[20, 7.0]]
 

@@ -30,7 +30,8 @@ def whole(root):
 
 
 def made(*folders, axis="updates"):
-    return groups.make([runs.read(folder, axis) for folder in runs.find(folders)], axis)
+    found = [runs.read(folder) for folder in runs.find(folders)]
+    return groups.make([runs.over_steps(run) for run in found] if axis == "steps" else found, axis)
 
 
 def rows(table, **values):
@@ -43,7 +44,7 @@ def test_a_run_says_what_it_is_and_how_far_it_came(root):
     run = runs.read(root / "below" / "ypong1")
     assert (run.environment, run.seed, run.planned) == ("pong", 1, 100)
     assert (run.updates, run.steps, run.length, run.state) == (60, 600, 60.0, "stopped")
-    over_steps = runs.read(run.folder, "steps")
+    over_steps = runs.over_steps(run)
     for kind in ("training", "evaluation"):
         np.testing.assert_array_equal(over_steps.returns(kind)[0], 10 * run.returns(kind)[0])
     assert over_steps.length == 600.0

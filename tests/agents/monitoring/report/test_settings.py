@@ -24,6 +24,10 @@ def test_values_macros_references_and_scopes():
         "eval/make.seed": 1,
         "make.of": ["@a.b()", "%unknown"],
     }
+    inside = (
+        "gamma = 0.9\nagain = %gamma\nHeads.pairs = ((%again, True), (0.5, False))\na.b = {'c': [%gamma]}"
+    )
+    assert parse(inside) == {"Heads.pairs": ((0.9, True), (0.5, False)), "a.b": {"c": [0.9]}}
 
 
 def test_half_a_file_is_refused():
