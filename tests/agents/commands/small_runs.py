@@ -34,8 +34,9 @@ FLAGS = ("--env=CartPole-v1", *(f"--gin_bindings={binding}" for binding in _TRAI
 # Small grey frames in stacks of two.
 ATARI = (
     "train.env = 'breakout'",
-    "environments.make.img_height = 84",
-    "environments.make.img_width = 84",
+    "side = 84",
+    "environments.make.img_height = %side",
+    "environments.make.img_width = %side",
     "environments.make.grayscale = True",
     "environments.make.stack_num = 2",
     "environments.make.max_episode_steps = 80",

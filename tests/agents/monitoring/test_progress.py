@@ -2,6 +2,7 @@ import contextlib
 import errno
 import io
 import os
+import shutil
 
 import pytest
 
@@ -165,3 +166,8 @@ def test_an_evaluation_takes_the_place_of_the_progress_now_and_then():
             progress.playing(words)
             clock.now += 20
         assert stream.getvalue() == shown
+    progress = Progress(100, stream=(stream := Terminal()), clock=clock)
+    clock.now += 20
+    progress.playing("evaluating: 123 steps of 4 environments " * 9)
+    room = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be refreshed
+    assert stream.getvalue()[1:-3] == ("evaluating: 123 steps of 4 environments " * 9)[:room].rstrip()
