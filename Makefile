@@ -81,7 +81,7 @@ hosts: $(INSTALLED) ## Train on three hosts in network namespaces, one of which 
 	@$(PY) -m benchmarks.hosts $(ARGS)
 
 accelerators: export TF_CPP_MIN_LOG_LEVEL := 3
-accelerators: $(INSTALLED) $(ACCELERATORS_INSTALLED) ## Compile the update for an H100 and a TPU v5e, which need not be there, in two hours of one core
+accelerators: $(INSTALLED) $(ACCELERATORS_INSTALLED) ## Compile the update for an H100 and a TPU v5e, which need not be there, in two to four hours of one core
 	@$(PY) -m benchmarks.accelerators $(ARGS)
 
 rivals-venv: $(RIVALS_INSTALLED) ## Install JAX, PyTorch and Stable-Baselines3, 1.7 GB, into .venv-rivals, which three commands need

@@ -177,7 +177,7 @@ def training_rows(small: bool) -> list[Row]:
         threading.Timer(length, os.kill, (os.getpid(), signal.SIGTERM)).start()
         done = train("quickstart" if small else "atari_small", env=None if small else "pong", root_dir=folder)
     figure = f"{done.updates:,} updates, {done.environment_steps:,} steps"
-    return [(f"{length} s of training, from the first step on", figure, "")]
+    return [(f"{length} s of training, from the call on", figure, "")]
 
 
 # name -> function of whether to run small, and seconds that it may take: XLA compiles the paper's update for one to two

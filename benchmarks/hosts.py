@@ -310,7 +310,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--network", action="append", help=f"delay, rate and loss; default {NETWORKS}")
+    parser.add_argument("--network", action="append", help="delay, rate and loss, as '20ms 50mbit 1%%'")
     parser.add_argument("--seeds", type=int, default=1, help="runs for each")
     parser.add_argument("--updates", type=int, default=2000)
     parser.add_argument("--calm", action="store_true", help="no host is cut off or dies")

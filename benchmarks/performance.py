@@ -1,6 +1,6 @@
 """Runs the speed benchmarks one after the other and writes what they found to docs/performance.md.
 
-    make bench                                              # all of them, some 15 minutes on an idle core
+    make bench                                              # all of them, some 20 minutes on an idle core
     .venv/bin/python -m benchmarks.performance replay       # only this one; the others' rows stay
 
 Rows are kept in docs/performance.json, each with the machine and day it was measured; the page's table is made of them.

@@ -73,7 +73,7 @@ PAPER = Work(
 SMALL = Work(
     "small network", (10, 10, 6), 6, networks.small_torso, 128, 64, 64, 16, SequenceShape(5, 20, 10, 5)
 )
-# configs/quickstart.gin and configs/atari_small.gin.
+# configs/quickstart.gin and configs/atari_small.gin, but that the latter has 128 units behind its core.
 QUICKSTART = Work(
     "quickstart", (10, 10, 6), 6, networks.small_torso, 64, 64, 32, 8, SequenceShape(5, 20, 10, 5)
 )

@@ -168,7 +168,7 @@ def _all_factors(axis: Axes, cases: list[Scenario]) -> None:
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=5)
 
 
-def main(command_line: Sequence[str] | None = None) -> None:
+def main(command_line: list[str] | None = None) -> None:
     options = figure.arguments(__doc__, command_line)
     cases = scenarios()
     table = [case.factors() for case in cases]

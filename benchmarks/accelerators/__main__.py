@@ -1,6 +1,6 @@
 """Which updates the compilers of an H100 and a TPU v5e take, and what they make of them: docs/accelerators.md.
 
-    make accelerators                              # all of them: some two hours of one core
+    make accelerators                              # all of them: two to four hours of one core
     make accelerators ARGS="--scaling=return"      # one scaling; the others' rows stay
 
 Every row is written as it is known, into docs/results/accelerators.csv; what has none yet comes first. Rows whose
@@ -219,7 +219,7 @@ def main() -> None:
             replicas=int(case["replicas"]),
         )
         for target in CARDS if options.target is None else [options.target]:
-            row = case | {"target": target}
+            row = dict.fromkeys(COLUMNS, "") | case | {"target": target}
             kept = [old for old in rows if all(old[name] == row[name] for name in CASE)]
             if kept and kept[0]["signature"] == program.signature and not kept[0]["failure"]:
                 continue

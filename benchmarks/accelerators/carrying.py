@@ -1,6 +1,6 @@
 """Writes updates for `running.py`: programs, the variables that they begin with, and the losses of a CPU.
 
-    python -m benchmarks.accelerators.carrying FOLDER     # some 40 MB; there: python FOLDER/running.py FOLDER
+    python -m benchmarks.accelerators.carrying FOLDER     # some 55 MB; there: python FOLDER/running.py FOLDER
 
 Weights are rounded to float16 before, here and there, so that they take half the room. Frames are drawn there.
 """
