@@ -285,17 +285,14 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def set_torso_from(self, sequences: list[Sequence]) -> None:
         """Sets the torsos' layers by the windows' real rows, before the first update. Eager, outside of replicas."""
-        self.network.set_torso_from(self.real_observations(sequences))
-        self._replace_target()
-
-    def real_observations(self, sequences: list[Sequence]) -> Any:
-        """Observations [N, ...], by name or not, of the rows behind the burn-in that begin a transition, unpadded."""
+        # Rows behind the burn-in that begin a transition, unpadded: [N, ...], by name or not.
         rows, real = (self.shape.burn_in, self.shape.rows - 1), []
         for sequence in sequences:
             steps = unpacked(sequence, self.time_step_spec.observation).steps
             kept = functools.partial(tf.boolean_mask, mask=tf.transpose(transitions(steps, self.shape)))
             real.append(tf.nest.map_structure(kept, rows_of(steps.observation, *rows)))
-        return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *real)
+        self.network.set_torso_from(tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *real))
+        self._replace_target()
 
     def _loss_info(self, result: TDLoss) -> tf_agent.LossInfo:
         """Packs an update as TF-Agents wants it."""

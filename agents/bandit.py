@@ -43,17 +43,12 @@ class HeadBandit(tf.Module):
 
     def update(self, heads: Sequence[int] | np.ndarray, returns: Sequence[float] | np.ndarray) -> None:
         """Adds finished episodes: the head that acted, and the episode's return (float, raw reward units)."""
-        if len(heads) == 0:
-            return
-        window_heads, window_returns = self._window_heads.numpy(), self._window_returns.numpy()
-        episodes = int(self._episodes)
-        for head, episode_return in zip(heads, returns, strict=True):
-            window_heads[episodes % len(window_heads)] = head
-            window_returns[episodes % len(window_heads)] = episode_return
-            episodes += 1
-        self._window_heads.assign(window_heads)
-        self._window_returns.assign(window_returns)
-        self._episodes.assign(episodes)
+        places = (int(self._episodes) + np.arange(len(heads))) % self._window_heads.shape[0]
+        for window, new in ((self._window_heads, heads), (self._window_returns, returns)):
+            values = window.numpy()
+            values[places] = new  # of equal places the last
+            window.assign(values)
+        self._episodes.assign_add(len(heads))
 
     @property
     def ratings(self) -> np.ndarray:

@@ -61,9 +61,15 @@ def check_memory(needed: int, capacity: int, period: int) -> str:
         f"{needed / 1e9:.3g} GB when full; {available / 1e9:.3g} GB are free."
     )
     if needed > available:
-        fits = max(int(capacity * available / needed * 0.9), period)
-        raise ValueError(f"{note} Lower Replay.capacity: {float(f'{fits:.1g}'):.0f} would fit")
+        fits = max(rounded_down(0.9 * capacity * available / needed), period)
+        raise ValueError(f"{note} Lower Replay.capacity: {fits} would fit")
     return note
+
+
+def rounded_down(number: float) -> int:
+    """To its first digit: 1,900 becomes 1,000."""
+    whole = int(number)
+    return whole - whole % 10 ** (len(str(whole)) - 1)
 
 
 def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int:

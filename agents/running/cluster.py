@@ -415,14 +415,7 @@ class ClusterRun:
                 for _ in self._looks_until_end(self._learner):
                     pass
         else:
-            for _ in self._looks_until_end(self._evaluator):
-                if self._stopped_by is not None:
-                    break
-                # Again and again, for it may still be starting.
-                scales = self._outcome(self._learner).get("loss_scales")
-                self._evaluator.host.tell.remote("note_loss_scales", scales)
-                self._evaluator.host.tell.remote("finish")
-                self._progress.playing(self._evaluator.status.get("playing", ""))
+            self._play_last()
         learner, evaluator = (self._outcome(member) for member in (self._learner, self._evaluator))
         updates, steps = learner.get("updates", 0), learner.get("steps", 0)
         eval_return = evaluator.get("eval_return")
@@ -432,6 +425,26 @@ class ClusterRun:
         others = (evaluator.get(name) for name in ("episodes", "head", "game"))
         self._progress.say(closing_words(updates, steps, final, *others))
         return Result(updates, steps, final, self._stopped_by)
+
+    def _play_last(self) -> None:
+        """Waits for the last evaluation, which an evaluator that fails plays again."""
+        evaluator = self._evaluator
+        while self._stopped_by is None:
+            for _ in self._looks_until_end(evaluator):
+                if self._stopped_by is not None:
+                    return
+                # Again and again, for it may still be starting.
+                evaluator.host.tell.remote(
+                    "note_loss_scales", self._outcome(self._learner).get("loss_scales")
+                )
+                evaluator.host.tell.remote("finish")
+                self._progress.playing(evaluator.status.get("playing", ""))
+            error = self._failure(evaluator)
+            if not isinstance(error, self._ray.exceptions.RayError):
+                return
+            self._explain(evaluator, error)
+            time.sleep(_POLL)
+            self._begin(evaluator)
 
     def _looks_until_end(self, member: Member) -> Iterator[None]:
         """Yields before every look at a member that is to end; kills its process once nothing about it moves.
@@ -453,7 +466,7 @@ class ClusterRun:
                 self._progress.say(
                     f"{member.name}: told to end, it has done nothing for {patience:.0f} s; it is killed."
                 )
-                return self._ray.kill(member.host, no_restart=True)
+                return self._ray.kill(member.host, no_restart=False)
 
     def _outcome(self, member: Member) -> dict[str, Any]:
         """Returns what a member's work came to, or else its last status."""

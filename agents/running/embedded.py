@@ -38,7 +38,6 @@ class EmbeddedRun(contextlib.ExitStack):
 
     Args:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
-      settings: by default those of gin.
       on_evaluation: called after each evaluation; when it returns False, the run ends as by a signal.
 
     Attributes:
@@ -49,12 +48,11 @@ class EmbeddedRun(contextlib.ExitStack):
     def __init__(
         self,
         root_dir: str | os.PathLike,
-        settings: Settings | None = None,
         on_evaluation: Callable[[Evaluated], Any] | None = None,
     ):
         super().__init__()
         self._on_evaluation = on_evaluation
-        self._root, self._settings = os.fspath(root_dir), settings or Settings.configured()
+        self._root, self._settings = os.fspath(root_dir), Settings.configured()
         self._training = self._settings.train
         self._stopped_by: int | None = None
         try:
@@ -202,14 +200,11 @@ class EmbeddedRun(contextlib.ExitStack):
             self.learner.save({_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)})
 
     def _evaluate(self, rounds: int) -> None:
-        updates, steps, scales = (
-            self.learner.updates,
-            self.learner.environment_steps,
-            self.learner.loss_scales(),
-        )
+        scales = self.learner.loss_scales()
+        updates, steps = scales.updates, scales.steps
 
         def stopped() -> bool:
-            self._progress.playing(self.evaluations.playing)
+            self._progress.playing(self.evaluations.evaluator.playing)
             return self._stopped_by is not None
 
         mean_return = self.evaluations.run(updates, rounds, stopped, scales)

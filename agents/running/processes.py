@@ -69,8 +69,9 @@ def work_through_on_ray(
     # Entered within the connection, as Ray installs a handler of its own, and left after it: see `cluster.train`.
     with contextlib.closing(contextlib.ExitStack()) as handlers, ray_connection.opened(cluster, 0) as ray:
         handlers.enter_context(on_first_signal(signals.append))
-        there = ray.cluster_resources()
-        if resources["num_cpus"] > there.get("CPU", 0) or resources["num_gpus"] > there.get("GPU", 0):
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        cpus, gpus = resources["num_cpus"], resources["num_gpus"]
+        if not any(cpus <= has.get("CPU", 0) and gpus <= has.get("GPU", 0) for has in machines):
             raise UsageError(f"No machine of the cluster has room for a run with {resources}.")
         remote = ray.remote(_work).options(max_retries=0, **resources)
         tasks: dict[Any, Path] = {}

@@ -322,7 +322,7 @@ class EvaluatorRole(Acting):
     def run(self) -> dict[str, Any]:
         self._wait_for_weights()
         interval = self.training.eval_interval
-        # The first weights are those of the start, or the resumed ones, which have been evaluated.
+        # The first weights are those of the start, or the resumed ones, whose evaluation does not come again.
         evaluated = self._weights_step
         while not (self._stopping.is_set() or self._finishing.is_set()):
             self._pull()
@@ -344,8 +344,8 @@ class EvaluatorRole(Acting):
             "episodes": self._evaluations.last_episodes,
             "head": self._agent.heads.names[head],
             "game": self._own_environment.game,
-            "steps": self._evaluations.steps,
-            "playing": self._evaluations.playing,
+            "steps": self._evaluations.evaluator.steps,
+            "playing": self._evaluations.evaluator.playing,
         }
 
     def _evaluate(self, rounds: int) -> None:

@@ -90,7 +90,7 @@ class Checkpointer:
         with _explained(self._root / _REPLAY):
             folder = next(filter(_is_free, numbered(self._root / _REPLAY)))
             folder.mkdir(exist_ok=True)
-            newest = self._newest_whole()
+        newest = self._newest_whole()
         return ReplayFolders(folder, newest / _REPLAY if newest and (newest / _REPLAY).exists() else None)
 
     def save(

@@ -48,7 +48,7 @@ def build_environment(
         environment = environments.make(training.env, num_envs=num_envs, seed=seed, **options)
     except EnvironmentFault as error:
         what, *_ = str(error).splitlines()  # without gin's trail
-        if "cannot be made" not in what:
+        if num_envs == 1 or "cannot be made" not in what:
             raise
         raise EnvironmentFault(
             f"{what}. At once there are train.num_envs = {training.num_envs} copies for training and train.eval_envs = "

@@ -72,9 +72,12 @@ class Collector:
         self.activity, self.waited = ("acting", time.monotonic()), 0.0
         self._name = name
         self._environment, self._replay = environment, replay
-        self._act = traced_action(policy, environment.time_step_spec(), environment.batch_size)
+        batch, spec = environment.batch_size, tensor_spec.from_spec(environment.time_step_spec())
+        self._policy_state = policy.get_initial_state(batch)
+        # One graph: a `tf.function` would study the types of all its arguments anew at every step.
+        act = tf.function(lambda time_step, state: policy.action(time_step, state), autograph=False)
+        self._act = act.get_concrete_function(tensor_spec.add_outer_dim(spec, batch), self._policy_state)
         self._priorities = _traced_once(priorities, shape.rows, len(heads))
-        self._policy_state = policy.get_initial_state(environment.batch_size)
         self._time_step: ts.TimeStep | None = None
         self._rows: Rows | None = None  # of a round, [K, N, ...], used again by the next
         self._rounds_steps = 0  # of each environment, in rounds before this one
@@ -213,16 +216,6 @@ class Collector:
         start = time.monotonic()
         hand_over()
         self.waited += time.monotonic() - start
-
-
-def traced_action(policy: tf_policy.TFPolicy, time_step_spec: ts.TimeStep, batch: int) -> Callable:
-    """`policy.action` for so many environments as one graph, of tensors.
-
-    A `tf.function` would study the types of all its arguments anew at every step.
-    """
-    time_step = tensor_spec.add_outer_dim(tensor_spec.from_spec(time_step_spec), batch)
-    action = tf.function(lambda time_step, state: policy.action(time_step, state), autograph=False)
-    return action.get_concrete_function(time_step, policy.get_initial_state(batch))
 
 
 def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:

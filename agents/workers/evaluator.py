@@ -150,7 +150,7 @@ class Evaluations:
         environment: py_environment.PyEnvironment,
         agent: RecurrentMultiHeadAgent,
     ):
-        self._evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
+        self.evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
         self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
         self._episodes = pathlib.Path(root_dir, EVALUATION, EPISODES)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
@@ -171,7 +171,7 @@ class Evaluations:
           update: that the weights are of.
           loss_scales: of the learner's latest updates, for a figure and environment steps; None: neither.
         """
-        evaluation = self._evaluator.run(rounds, stopped)
+        evaluation = self.evaluator.run(rounds, stopped)
         if evaluation is None:
             return None
         self.last, self.last_return = evaluation, float(np.mean(evaluation.returns))
@@ -181,16 +181,6 @@ class Evaluations:
         self._write(update, evaluation, head, loss_scales)
         self.best.offer(update, evaluation.returns, self._agent.acting_variables)
         return self.last_return
-
-    @property
-    def playing(self) -> str:
-        """What the evaluation in progress has come to, in words."""
-        return self._evaluator.playing
-
-    @property
-    def steps(self) -> int:
-        """Steps of the batch so far, in all evaluations."""
-        return self._evaluator.steps
 
     def _keep(self, update: int, evaluation: Evaluation, head: str) -> None:
         """Adds the episodes to the run's, without those that an earlier start has played at this update or later."""

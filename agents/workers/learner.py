@@ -126,10 +126,10 @@ class Learner:
             summary_interval=summary_interval,
             strategy=agent.strategy,
         )
+        restored = checkpointer.restore() if checkpointer else None
         # While the replay fills.
         self._compiling = threading.Thread(target=agent.compile_ahead, args=(batch_size,))
         self._compiling.start()
-        restored = checkpointer.restore() if checkpointer else None
         self.resumed = restored is not None
         _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})
         self.environment_steps, self.episodes = extra["environment_steps"], extra["episodes"]

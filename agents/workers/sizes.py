@@ -11,7 +11,7 @@ from tf_agents.environments import py_environment
 
 from agents.errors import UsageError, without_gin_trail
 from agents.replay.blocks import level_for
-from agents.replay.memory import available_memory, estimate_memory
+from agents.replay.memory import available_memory, estimate_memory, rounded_down
 from agents.replay.replay import LOCAL, REVERB
 from agents.workers import build
 from agents.workers.settings import Settings
@@ -34,7 +34,7 @@ def check(
     learns: bool = True,
     stores: bool = False,
 ) -> None:
-    """Builds the network of one environment without memory for its weights, and adds up what a run takes at least.
+    """Builds the network of one environment without memory for its weights; weighs each part of what a run takes.
 
     Args:
       environment: one of the run's.
@@ -48,10 +48,10 @@ def check(
     for part in _parts(settings, environment, learns, stores):
         if part.bytes > free:
             name = max(part.settings, key=lambda each: part.settings[each] / max(1, _default(each)))
-            fits = float(f"{0.8 * part.settings[name] * free / part.bytes:.1g}")
+            fits: Any = rounded_down(0.8 * part.settings[name] * free / part.bytes)
             if name.startswith(("RecurrentQNetwork", "MlpTorso")):  # its share is not linear
-                fits = _default(name)
-            instead = f"{name} = {fits:.0f} would fit." if fits >= 1 else "Lower the other sizes, too."
+                fits = default_of(name) if part.settings[name] > _default(name) else None
+            instead = f"{name} = {fits} would fit." if fits else "Lower the other sizes, too."
             raise UsageError(
                 f"{name} = {part.settings[name]}: {part.what} takes at least {part.bytes / 1e9:,.3g} GB, and "
                 f"{free / 1e9:.3g} GB of memory are free. {instead}"
