@@ -198,25 +198,15 @@ def nodes(
     options = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
 
     def head() -> subprocess.Popen[str]:
-        command = [
-            ray,
-            "start",
-            "--head",
-            f"--node-ip-address={HEAD}",
-            "--port=6379",
-            f"--num-cpus={slots}",
-            "--block",
-        ]
-        return start(
-            names[0], "", *command, "--include-dashboard=false", f"--temp-dir={folder}/ray", **options
-        )
+        where = f"--node-ip-address={HEAD} --port=6379 --temp-dir={folder}/ray"
+        command = f"{ray} start --head {where} --num-cpus={slots} --include-dashboard=false --block"
+        return start(names[0], "", *command.split(), **options)
 
     def other(name: str) -> subprocess.Popen[str]:
         own = f"for d in /dev/shm {folder}; do mount -t tmpfs tmpfs $d; done; "
         again = own + 'while :; do "$@"; sleep 3; done; : '
-        return start(
-            name, again, ray, "start", f"--address={HEAD}:6379", "--num-cpus=1", "--block", **options
-        )
+        command = f"{ray} start --address={HEAD}:6379 --num-cpus=1 --block"
+        return start(name, again, *command.split(), **options)
 
     return {names[0]: head} | {name: lambda name=name: other(name) for name in names[1:]}
 
@@ -238,14 +228,10 @@ def train(network: str, updates: int, seed: int, calm: bool, flags: list[str]) -
     served = why_no_reverb() or "--replay=ray" in flags  # then there is no process for Reverb
     with cluster(network, 2 if served else 3) as (names, wire, begin, folder, environment):
         said = folder / "said"
-        command = [
-            sys.executable,
-            "train.py",
-            f"--cluster={HEAD}:6379",
-            "--collectors=2",
-            f"--root_dir={folder}/run",
-        ]
-        command += [f"--updates={updates}", f"--seed={seed}", *flags]
+        how = (
+            f"--cluster={HEAD}:6379 --collectors=2 --root_dir={folder}/run --updates={updates} --seed={seed}"
+        )
+        command = [sys.executable, "train.py", *how.split(), *flags]
         began, end = time.monotonic(), 0.0
         with said.open("w") as output:
             run = start(names[0], "", *command, env=environment, stdout=output, stderr=subprocess.STDOUT)

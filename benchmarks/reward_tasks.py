@@ -39,7 +39,6 @@ _TASKS: dict[str, Callable[[gymnasium.Env], gymnasium.Env]] = {
     ),
     "drift": functools.partial(DriftRewards, steps=_STEPS_OF_EACH, start=1.0, end=1e3),
 }
-TASKS = tuple(_TASKS)
 GAMES = tuple(name.removeprefix("minatar/") for name in names.MINATAR_GAMES)
 
 

@@ -25,15 +25,10 @@ FILLED_AFTER = 640  # updates: 0.5 * (10,440 sequences - 200) / 8, and there is 
 
 def train(root: str, updates: int, *bindings: str) -> float:
     """CPU seconds of a run to this number of updates."""
-    flags = [f"--gin_bindings={binding}" for binding in (*NO_EVALUATION, *bindings)]
-    command = [
-        sys.executable,
-        "train.py",
-        "--config=quickstart",
-        f"--root_dir={root}",
-        f"--updates={updates}",
-    ]
-    process = subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL)
+    flags = ["--config=quickstart", f"--root_dir={root}", f"--updates={updates}"]
+    flags += [f"--gin_bindings={binding}" for binding in (*NO_EVALUATION, *bindings)]
+    command = [sys.executable, "train.py", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")

@@ -153,13 +153,8 @@ def tables(rows: list[Row]) -> Iterator[str]:
     for scaling in dict.fromkeys(row["scaling"] for row in rows):
         own = [row for row in rows if row["scaling"] == scaling]
         works = [row for row in own if not row["failure"]]
-        paper = {
-            "network": "the paper's",
-            "scaling": scaling,
-            "torso": "float32",
-            "frames": "whole",
-            "replicas": "1",
-        }
+        of_paper = "the paper's", scaling, "float32", "whole", "1"
+        paper = dict(zip(CASE, of_paper, strict=False))
         tpu, gpu = (of(paper, target=target) for target in ("tpu", "gpu"))
         shared = of(paper, network="quickstart", replicas="4", target="tpu")
         figures = [
