@@ -45,9 +45,10 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip("Reverb is not installed"))
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def nothing_configured():
-    """Commands that another file has run in this process have left gin's configuration behind, and its lock."""
+    """Commands that a test has run in this process have left gin's configuration behind, and its lock."""
+    yield
     if "gin" in sys.modules:
         sys.modules["gin"].clear_config()
 

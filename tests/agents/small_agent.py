@@ -13,7 +13,6 @@ from agents.heads import Heads
 from agents.targets import Sequence, SequenceShape, Steps
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
-from rbs_tf import ReturnMoments
 from rbs_tf.scalings import MomentsWithMaxima, ReturnBasedScaling
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
@@ -83,6 +82,13 @@ def as_sequence(windows):
     )
 
 
+def outputs_of(network, sequence):
+    """[B, L, H, A], and of distributions a last axis [K]."""
+    steps = sequence.steps
+    inputs = (steps.observation, steps.previous_action, steps.reward)
+    return network(inputs, steps.step_type, sequence.core_state)[0]
+
+
 def parameters(network):
     """The network's weights as float64 arrays, named as `numpy_step` wants them."""
     torso, core, linear, heads = network._torso._stages[-1], network._core, network._linear, network.heads
@@ -115,7 +121,7 @@ def some_moments(heads=PAIRS, seed=3):
     rng = np.random.default_rng(seed)
     rewards = rng.normal(size=(30, len(heads)))
     discounts = np.array([discount for discount, _ in heads]) * (np.arange(30) < 29)[:, None]
-    return ReturnMoments.from_episode(rewards, discounts)
+    return MomentsWithMaxima.from_episode(rewards, discounts)
 
 
 def observe_rewards(agent, windows):

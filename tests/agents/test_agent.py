@@ -84,8 +84,6 @@ def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q, burn_in)
 @pytest.fixture
 def rms_input():
     gin.parse_config("RecurrentQNetwork.reward_input = 'rms'")
-    yield
-    gin.clear_config()
 
 
 def test_an_input_relative_to_all_rewards_so_far_equals_numpy_where_it_acts_and_where_it_learns(rms_input):

@@ -15,6 +15,7 @@ from tests.agents.small_agent import (
     as_sequence,
     make_agent,
     observe_rewards,
+    outputs_of,
     random_windows,
     shake,
     some_moments,
@@ -36,9 +37,7 @@ def shaken(scaling, **options):
 
 def logits_of(network, sequence):
     """float64 [B, L, H, A, K]"""
-    steps = sequence.steps
-    inputs = (steps.observation, steps.previous_action, steps.reward)
-    return network(inputs, steps.step_type, sequence.core_state)[0].numpy().astype(np.float64)
+    return outputs_of(network, sequence).numpy().astype(np.float64)
 
 
 def values_of(agent, sequence, target=False):
@@ -173,10 +172,7 @@ def test_the_policy_goes_by_decoded_values_and_first_priorities_are_the_learners
     np.testing.assert_array_equal(step.action, values[:, 2].argmax(axis=-1))
     np.testing.assert_allclose(agent.scaling.values(step.info.greedy_values), values.max(axis=-1), rtol=1e-4)
 
-    outputs, _ = agent.network(
-        (steps.observation, steps.previous_action, steps.reward), steps.step_type, sequence.core_state
-    )
-    values = agent.scaling.decode(outputs)
+    values = agent.scaling.decode(outputs_of(agent.network, sequence))
     taken = tf.one_hot(tf.roll(steps.previous_action, -1, axis=1), ACTIONS)
     taken_values = tf.reduce_sum(values * taken[:, :, None], axis=-1)
     found = agent.initial_priorities(

@@ -20,10 +20,10 @@ from agents.workers import build
 from agents.workers.build import build_strategy
 from agents.workers.learner import Learner
 from agents.workers.settings import Training
-from rbs_tf.scalings import MomentsWithMaxima, Scaling
+from rbs_tf.scalings import Scaling
 from tests.agents.replay.streams import replay_class, rows_of
 from tests.agents.running.test_embedded import REPOSITORY, configured
-from tests.agents.small_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows
+from tests.agents.small_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows, some_moments
 from tests.rbs_tf.test_distribution import two_cpus
 
 CHOICES = configuration.scalings(REPOSITORY / "configs")
@@ -80,14 +80,6 @@ def shared_out(strategy, windows):
     return tf.nest.map_structure(share, tf.nest.map_structure(lambda x: x.numpy(), as_sequence(windows)))
 
 
-def statistics(seed):
-    """Of one episode."""
-    rng = np.random.default_rng(seed)
-    rewards = rng.normal(0.5, 2.0, size=(30, len(PAIRS)))
-    discounts = np.array([discount for discount, _ in PAIRS]) * (np.arange(30) < 29)[:, None]
-    return MomentsWithMaxima.from_episode(rewards, discounts)
-
-
 def check_updates(name):
     with configured(CHOICES[name], *SCALINGS[name]):
         one, strategy = make_agent(scaling=Training().scaling, target_update_period=2), mirrored()
@@ -97,7 +89,7 @@ def check_updates(name):
     for update in range(UPDATES):
         windows = random_windows(seed=update)
         for agent in (one, two):
-            agent.observe(statistics(seed=update))
+            agent.observe(some_moments(seed=update))
         expected, found = (
             one.train(as_sequence(windows)),
             strategy.run(two.train, (shared_out(strategy, windows),)),

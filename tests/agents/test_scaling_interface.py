@@ -10,14 +10,11 @@ from agents.commands import configuration
 from agents.workers.settings import Training
 from rbs_tf.scalings import PopArt
 from tests.agents.running.test_embedded import REPOSITORY, configured
-from tests.agents.small_agent import as_sequence, make_agent, random_windows
+from tests.agents.small_agent import as_sequence, make_agent, outputs_of, random_windows
 
 
 def values_of(agent, sequence, target=False):
-    network = agent.target_network if target else agent.network
-    steps = sequence.steps
-    inputs = (steps.observation, steps.previous_action, steps.reward)
-    outputs, _ = network(inputs, steps.step_type, sequence.core_state)
+    outputs = outputs_of(agent.target_network if target else agent.network, sequence)
     return agent.scaling.values(tf.transpose(outputs, (0, 1, 3, 2)), target).numpy()
 
 

@@ -12,12 +12,6 @@ SPEC = (tf.TensorSpec((4, 4, 2), tf.uint8), ACTION, REWARD)
 FIRST, MID = 0, 1
 
 
-@pytest.fixture(autouse=True)
-def _no_gin_bindings_left():
-    yield
-    gin.clear_config()
-
-
 def tiny_torso(seed=None):
     return ConvTorso((3,), (3,), (2,), units=7, seed=seed)
 

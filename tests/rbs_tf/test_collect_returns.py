@@ -34,6 +34,13 @@ class Script(gymnasium.Env):
         return np.zeros(1, np.float32), reward, over and self._terminal, over and not self._terminal, {}
 
 
+class GoesOn(Script):
+    """Steps on after its end, as CartPole does."""
+
+    def step(self, action):
+        return super().step(action) if self._rewards else (np.zeros(1, np.float32), 7.0, True, False, {})
+
+
 class Sum:
     """What `merge_state` was given, all of it."""
 
@@ -247,17 +254,13 @@ def test_a_reward_of_one_that_cannot_be_counted_leaves_the_others(mode, reward):
 
 
 def test_an_environment_that_has_ended_counts_again_when_it_is_reset():
-    class Unminding(Script):
-        def step(self, action):
-            return super().step(action) if self._rewards else (np.zeros(1, np.float32), 7.0, True, False, {})
-
     class Unchecked(SyncVectorEnv):  # steps those that have ended, too, as compiled environments do
         def step(self, actions):
             self._autoreset_envs[:] = False
             return super().step(actions)
 
     seen = Sum()
-    scripts = [functools.partial(Unminding, *script, forever=True) for script in ([A], [C])]
+    scripts = [functools.partial(GoesOn, *script, forever=True) for script in ([A], [C])]
     envs = CollectReturns(Unchecked(scripts, autoreset_mode=AutoresetMode.DISABLED), seen, 0.9)
     envs.reset()
     stepped(envs, 5)
@@ -297,13 +300,6 @@ class ResetsItself(gymnasium.Wrapper):
         if others[1] or others[2]:
             observation, _ = self.env.reset()
         return observation, *others
-
-
-class GoesOn(Script):
-    """Steps on after its end, as CartPole does."""
-
-    def step(self, action):
-        return super().step(action) if self._rewards else (np.zeros(1, np.float32), 7.0, True, False, {})
 
 
 def test_what_resets_itself_in_an_unknown_way_is_refused_and_counts_beneath_it():

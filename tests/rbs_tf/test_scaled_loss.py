@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_agents.utils import common
 
 from rbs_tf import ReturnMoments, ScaledLoss
+from tests.rbs_tf.test_collect_returns import A, B, expected
 
 FIRST, MID, LAST = range(3)
 
@@ -38,22 +39,11 @@ def observe(loss, *environments, **kinds):
         loss.observe(trajectory(*rows, **kinds))
 
 
-def expected(gamma, *episodes):
-    """Moments of whole episodes, from NumPy."""
-    moments = ReturnMoments.empty(1)
-    for rewards, terminal in episodes:
-        discounts = np.full(len(rewards), gamma)
-        if terminal:
-            discounts[-1] = 0.0
-        moments = moments.merge(moments, ReturnMoments.from_episode(rewards, discounts))
-    return moments
-
-
 def assert_equal(loss, moments):
     np.testing.assert_allclose(loss.scaling.statistics, moments.to_array(), rtol=1e-10, atol=1e-10)
 
 
-A, B, C = ([1.0, 5.0, -2.0], True), ([3.0], True), ([4.0, 4.0, 1.0, 0.5, 7.0], False)
+C = ([4.0, 4.0, 1.0, 0.5, 7.0], False)
 
 
 @pytest.mark.parametrize("array", [np.array, tf.constant])

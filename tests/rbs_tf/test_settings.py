@@ -76,14 +76,10 @@ def test_parameters_without_an_annotation_are_no_settings():
 
 def test_gin_sees_the_parameters_behind_the_check():
     gin = pytest.importorskip("gin")
-    with gin.unlock_config():
-        try:
-            with pytest.raises(ValueError, match="doesn't have a parameter named 'cuont'"):
-                gin.parse_config("settings_test.cuont = 5")
-            gin.parse_config("settings_test.count = 5")
-            assert Checked(None).given[0] == 5 and Checked(None, 7).given[0] == 7
-            gin.parse_config("settings_test.count = 0")
-            with pytest.raises(ValueError, match=r"settings_test.count = 0: expected"):
-                Checked(None)
-        finally:
-            gin.clear_config()
+    with pytest.raises(ValueError, match="doesn't have a parameter named 'cuont'"):
+        gin.parse_config("settings_test.cuont = 5")
+    gin.parse_config("settings_test.count = 5")
+    assert Checked(None).given[0] == 5 and Checked(None, 7).given[0] == 7
+    gin.parse_config("settings_test.count = 0")
+    with pytest.raises(ValueError, match=r"settings_test.count = 0: expected"):
+        Checked(None)

@@ -52,13 +52,6 @@ def atari(tmp_path):
     return tmp_path / "pretrained"
 
 
-@pytest.fixture(autouse=True)
-def own_configuration():
-    """A command leaves its configuration behind, which would reach the next test's environments."""
-    yield
-    gin.clear_config()
-
-
 @pytest.fixture
 def agent(run):
     return Agent.load(run.root)

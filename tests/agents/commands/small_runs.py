@@ -1,9 +1,12 @@
 """Run folders for what is done with trained policies: a small run, and an Atari agent that has learned nothing."""
 
+import os
+
 import gin
 import numpy as np
 
 from agents.__main__ import main
+from agents.commands.train import main as train
 from agents.storage.best import Best
 from agents.workers import build
 from agents.workers.settings import Settings
@@ -71,3 +74,29 @@ def refusal(capsys, *argv):
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("python -m agents play: ") and "Traceback" not in err
     return err
+
+
+def on_folder(command, root):
+    """Gives one of the commands a run's folder; returns its exit code. A start fails in the folder: there is no TPU."""
+    out = root.parent / "out"
+    call, *argv = {
+        "start": (train, *FLAGS, "--strategy=tpu", f"--root_dir={root}"),
+        "resume": (train, *FLAGS, "--updates=27", f"--root_dir={root}"),
+        "play": (main, "play", str(root), "--episodes=1", "--max_steps=5"),
+        "export": (main, "export", str(root), str(out)),
+        "report": (main, "report", str(root), f"--output={out}.html"),
+    }[command]
+    try:
+        return call(argv)
+    finally:
+        gin.clear_config()
+
+
+def seen(path):
+    """What is at a path and below it: kinds, where links lead, and the contents of files, of those behind links too."""
+    found = {}
+    for each in (path, *path.rglob("*")):
+        if os.path.lexists(each):
+            link = each.is_symlink() and os.readlink(each)
+            found[str(each)] = os.lstat(each).st_mode, link, each.is_file() and each.read_bytes()
+    return found

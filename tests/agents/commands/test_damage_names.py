@@ -5,13 +5,10 @@ import os
 import shutil
 from pathlib import Path
 
-import gin
 import pytest
 
-from agents.__main__ import main as other_commands
-from agents.commands.train import main as train
 from agents.storage import run_folder
-from tests.agents.commands.small_runs import FLAGS
+from tests.agents.commands.small_runs import on_folder, seen
 
 KINDS = "file", "link", "dangling link", "pipe", "folder"
 FILES = (
@@ -53,20 +50,6 @@ def put(path: Path, kind: str) -> None:
         (path / "mine.txt").write_text(CONTENT)
 
 
-def seen(path: Path) -> dict[str, object]:
-    """What is at a path and below it, and behind it if it is a link, without opening anything but files."""
-    found: dict[str, object] = {}
-    below = (Path(folder, name) for folder, *names in os.walk(path) for name in itertools.chain(*names))
-    for each in (path, *below):
-        if each.is_symlink():
-            found[str(each)] = os.readlink(each), each.exists() and each.read_text()
-        elif each.is_file():
-            found[str(each)] = each.read_bytes()
-        else:
-            found[str(each)] = each.is_dir() if os.path.lexists(each) else None
-    return found
-
-
 def check(code, err, name, refused=False):
     assert code in ((2,) if refused else (0, 1, 2)), err
     assert "Traceback" not in err and "bug of rbs_tf" not in err and len(err.splitlines()) <= 6, err
@@ -74,29 +57,11 @@ def check(code, err, name, refused=False):
     assert code == 0 or culprit in err or "checkpoints" in err, (name, err)
 
 
-def run(command, root):
-    """Gives one of the commands the run folder; returns its exit code."""
-    out = root.parent / "out"
-    try:
-        if command == "start":  # which fails once the folder is there, as there is no TPU
-            return train([*FLAGS, f"--root_dir={root}", "--strategy=tpu"])
-        if command == "resume":
-            return train([*FLAGS, "--updates=27", f"--root_dir={root}"])
-        arguments = {
-            "play": ["--episodes=1", "--max_steps=5"],
-            "export": [str(out)],
-            "report": [f"--output={out}.html"],
-        }
-        return other_commands([command, str(root), *arguments[command]])
-    finally:
-        gin.clear_config()
-
-
 def start(tmp_path, capsys, name, kind):
     root = tmp_path / f"{abs(hash((name, kind)))}" / "run"
     put(root / name, kind)
     before = seen(root.parent)
-    code = run("start", root)
+    code = on_folder("start", root)
     check(code, capsys.readouterr().err, name, refused=True)
     assert seen(root.parent) == before, (name, kind)
 
@@ -106,7 +71,7 @@ def go_on(finished, tmp_path, capsys, command, name, kind):
     shutil.copytree(finished, root)
     put(root / name, kind)
     before = seen(root / name)
-    code = run(command, root)
+    code = on_folder(command, root)
     err = capsys.readouterr().err
     check(code, err, name)
     # A file by the name of one of the run's is the run's: that it is another's nobody can see.

@@ -16,6 +16,7 @@ from agents.__main__ import main as other_commands
 from agents.commands.settings import declared
 from agents.commands.train import main as train
 from agents.errors import UsageError, brief, local_path
+from tests.agents.commands.small_runs import seen
 
 DIGITS, LONG = "9" * 400, "x" * 300
 # Beyond what any setting takes, as a configuration says it: numbers, text, and what lies deep.
@@ -26,16 +27,6 @@ EXTREMES = (
 )
 # What any text, dictionary or unlimited number takes.
 FREE = {"environments.make.env_kwargs", "Replay.error_buffer"}
-
-
-def told(path):
-    """A folder's contents: names, kinds, and what is in files."""
-    found = {}
-    for each in sorted(path.rglob("*")):
-        kind = os.lstat(each).st_mode
-        content = os.readlink(each) if each.is_symlink() else each.is_file() and each.read_bytes()
-        found[str(each)] = kind, content
-    return found
 
 
 @pytest.fixture
@@ -49,7 +40,7 @@ def tried(tmp_path, monkeypatch, capsys):
         raise UsageError(f"{root_dir} has started")
 
     def tried(command, *argv, culprit=""):
-        before = told(tmp_path)
+        before = seen(tmp_path)
         argv = [str(each) for each in argv]
         code = train(argv, run=stopped) if command == "train" else other_commands([command, *argv])
         gin.clear_config()
@@ -58,31 +49,18 @@ def tried(tmp_path, monkeypatch, capsys):
         assert code in (1, 2), case
         assert 1 <= len(err.splitlines()) <= 6 and "Traceback" not in err, (case, err)
         assert any(each in err for each in ([culprit] if isinstance(culprit, str) else culprit)), (case, err)
-        assert told(tmp_path) == before, case
+        assert seen(tmp_path) == before, case
 
-    yield tried
-    gin.clear_config()
-
-
-def settings_and_extremes():
-    cases = itertools.product(declared(), EXTREMES)
-    return [(name, value) for name, value in cases if name not in FREE]
+    return tried
 
 
-def check_settings(tried, cases):
-    for name, value in cases:
+@pytest.mark.parametrize("stride", [12, pytest.param(1, marks=pytest.mark.slow)])
+def test_extremes_of_settings(tried, stride):
+    cases = [each for each in itertools.product(declared(), EXTREMES) if each[0] not in FREE]
+    for name, value in cases[::stride]:
         # Of what does not parse the value is named, of text that fits its owner speaks.
         named = "" if name == "train.env" or value[:1] in "'([{-@%" or len(value) > 1000 else name
         tried("train", f"--gin_bindings={name} = {value}", culprit=named)
-
-
-def test_extremes_of_settings(tried):
-    check_settings(tried, settings_and_extremes()[::12])
-
-
-@pytest.mark.slow
-def test_all_extremes_of_all_settings(tried):
-    check_settings(tried, settings_and_extremes())
 
 
 @pytest.fixture
@@ -138,14 +116,11 @@ FLAGS = tuple(
 )
 
 
-def flags_and_paths():
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_kinds_of_paths(tried, paths, stride):
     # A report on everything below a folder is no mistake, and one on this whole machine takes long.
-    cases = itertools.product(FLAGS, PATHS)
-    return [(flag, path) for flag, path in cases if flag != ("report", "{}") or path != "/"]
-
-
-def check_paths(tried, paths, cases):
-    for (command, *argv), path in cases:
+    cases = [each for each in itertools.product(FLAGS, PATHS) if each != (("report", "{}"), "/")]
+    for (command, *argv), path in cases[::stride]:
         where = path if path[:1] in ("/", "") or ":" in path else f"{paths}/{path}"
         filled = [
             each.replace("RUN", f"{paths}/run").replace("include_", "include ").replace("{}", where)
@@ -156,15 +131,6 @@ def check_paths(tried, paths, cases):
         an_address = "//" in path and "--pretrained={}" not in argv
         culprits = "is an address" if an_address else (name, "config.gin", "No run to report on")
         tried(command, *filled, culprit=culprits)
-
-
-def test_kinds_of_paths(tried, paths):
-    check_paths(tried, paths, flags_and_paths()[::7])
-
-
-@pytest.mark.slow
-def test_all_kinds_of_paths_for_every_flag(tried, paths):
-    check_paths(tried, paths, flags_and_paths())
 
 
 def test_a_configuration_that_was_edited(tried, paths):
@@ -252,10 +218,10 @@ def test_outputs_are_tried_before_anything_is_computed(tried, paths, monkeypatch
 
     monkeypatch.setattr("agents.monitoring.report.runs.find", computes)
     monkeypatch.setattr("agents.Agent.load", computes)
-    for path in ("full", "pipe", "dangling", "folder", LONG):
-        tried("report", paths / "run", f"--output={paths}/{path}", culprit=path[:12])
+    for path in ("full", "pipe", "dangling", "folder", "file/below", "/proc/mine", LONG):
+        tried("report", paths / "run", f"--output={paths / path}", culprit=path[:12])
         tried("export", paths / "run", paths / path, culprit=path[:12])
-        tried("play", paths / "run", f"--video={paths}/{path}.gif", culprit=path[:12])
+        tried("play", paths / "run", f"--video={paths / path}.gif", culprit=path[:12])
 
 
 def test_a_long_message_keeps_its_beginning_and_its_end():

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -12,7 +11,6 @@ import tensorflow as tf
 from agents import Agent
 from agents.__main__ import main
 from agents.commands import loading, play
-from agents.storage.run_folder import REPOSITORY
 from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, refusal, write_slim_run
 
 
@@ -174,22 +172,6 @@ def test_pretrained_weights_play_and_export_by_name_or_are_refused_in_a_sentence
     place = len(contents) // 2
     weights.write_bytes(contents[:place] + bytes([contents[place] ^ 1]) + contents[place + 1 :])
     assert f"{weights} is damaged" in refusal(capsys, name)
-
-
-def test_refusals_do_not_wait_for_tensorflow(tmp_path):
-    (tmp_path / "config.gin").touch()
-    program = (
-        "import sys\n"
-        "from agents.__main__ import main\n"
-        "for argv in ([], ['nowhere'], ['--pretrained=none'], ['.'], ['.', '--sead=1'], [sys.argv[1]],\n"
-        "             [sys.argv[1], '--video=x.avi']):\n"
-        "    assert main(['play', *argv]) == 2\n"
-        "assert 'tensorflow' not in sys.modules\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_weights_in_the_repository_are_whole_and_small():

@@ -40,7 +40,6 @@ VALUES = {
 
 
 def test_a_scaling_that_nothing_binds_is_the_default_by_its_name():
-    gin.clear_config()
     assert configuration.bound_scaling() == "return"
 
 
@@ -52,7 +51,6 @@ def test_defaults_and_examples_fit():
         gin.clear_config()
         gin.parse_config(f"{name} = {setting.example}")
         settings.check()  # its message names the setting
-    gin.clear_config()
 
 
 def test_the_list_has_the_default_the_range_and_the_meaning_of_every_setting(capsys):
@@ -94,8 +92,7 @@ def refused(tmp_path, monkeypatch, capsys):
         assert 1 <= len(err.splitlines()) <= 4, err
         return err
 
-    yield refused
-    gin.clear_config()
+    return refused
 
 
 def test_a_value_of_the_wrong_kind_is_refused_by_name(refused):

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import gin
 import pytest
 
 from agents.commands import sweep
@@ -44,12 +43,6 @@ if flags.get("scaling") == "none" and not (folder.parent / "mended").exists():
     sys.exit(1)
 (folder / "finished.json").write_text(json.dumps({"updates": 12000}))
 """
-
-
-@pytest.fixture(autouse=True)
-def as_before():
-    yield
-    gin.clear_config()
 
 
 @pytest.fixture
@@ -236,8 +229,9 @@ class RayOfProcesses:
     def __init__(self):
         self.tasks = []
 
-    def cluster_resources(self):
-        return {"CPU": 2.0}
+    def nodes(self):
+        gone = {"Alive": False, "Resources": {"CPU": 64.0}}
+        return [gone, *[{"Alive": True, "Resources": {"CPU": 1.0}}] * 3]
 
     def remote(self, work):
         assert work is processes._work

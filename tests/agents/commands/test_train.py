@@ -104,38 +104,31 @@ def test_flags_are_shorthands_for_bindings_and_name_the_folder(command):
     assert second[1:] == ("minatar/breakout", 7, 5, 0.25, "mirrored")
 
 
-def test_a_scaling_without_settings_is_found_by_its_name_and_a_file_anywhere_is_one(command, tmp_path):
-    (tmp_path / "elsewhere" / "mine.gin").write_text("train.scaling = @scalings.clip\ntrain.rate = 7.0")
-    for asked, name, bound in (
-        ("--scaling=pop_art", "pop_art", "@scalings.pop_art"),
-        ("--scaling=error", "error", "@scalings.error_based"),
-        ("--scaling=error_based", "error", "@scalings.error_based"),
-        ("--scaling=mine.gin", "mine", "@scalings.clip"),
-        ("--gin_bindings=train.scaling = @scalings.two_hot", "two_hot", "@scalings.two_hot"),
-    ):
-        assert command("--anew", asked) == 0
-        call = command.calls.pop()
-        assert call.root_dir.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), asked
-        assert str(gin.query_parameter("train.scaling")) == bound, asked
-        assert call.rate == (7.0 if name == "mine" else 1.0)
+def test_a_scaling_is_found_by_its_name_or_file_and_names_the_folder_if_it_runs(command, tmp_path):
+    """One without settings too, a file anywhere, and a user's own."""
 
-
-def test_the_folder_is_named_after_the_scaling_that_runs_a_users_own_too(command, tmp_path, monkeypatch):
     @gin.configurable(module="my_module")
     def my_scaling(num_heads=1): ...
 
-    own, none = "--gin_bindings=train.scaling = @my_module.my_scaling", "--scaling=none"
-    for arguments, name in (
-        ([own], "my_scaling"),
-        ([none, own], "my_scaling"),
-        ([none, "--gin_bindings=train.scaling = @my_scaling()"], "my_scaling"),
-        ([none, "--gin_bindings=train.scaling = %S", "--gin_bindings=S = @my_scaling"], "my_scaling"),
-        (["--scaling=pop_art", "--gin_bindings=train.scaling = @scalings.clip"], "clip"),
-        (["--scaling=pop_art", "--gin_bindings=train.rate = 2.0"], "pop_art"),
+    (tmp_path / "elsewhere" / "mine.gin").write_text("train.scaling = @scalings.clip\ntrain.rate = 7.0")
+    pop_art, none, bind = "--scaling=pop_art", "--scaling=none", "--gin_bindings=train.scaling = "
+    for name, bound, rate, *arguments in (
+        ("pop_art", "@scalings.pop_art", 1.0, pop_art),
+        ("error", "@scalings.error_based", 1.0, "--scaling=error"),
+        ("error", "@scalings.error_based", 1.0, "--scaling=error_based"),
+        ("mine", "@scalings.clip", 7.0, "--scaling=mine.gin"),
+        ("two_hot", "@scalings.two_hot", 1.0, f"{bind}@scalings.two_hot"),
+        ("my_scaling", "@my_module.my_scaling", 1.0, f"{bind}@my_module.my_scaling"),
+        ("my_scaling", "@my_module.my_scaling", 0.0, none, f"{bind}@my_module.my_scaling"),
+        ("my_scaling", "@my_scaling()", 0.0, none, f"{bind}@my_scaling()"),
+        ("my_scaling", "%S", 0.0, none, f"{bind}%S", "--gin_bindings=S = @my_scaling"),
+        ("clip", "@scalings.clip", 1.0, pop_art, f"{bind}@scalings.clip"),
+        ("pop_art", "@scalings.pop_art", 2.0, pop_art, "--gin_bindings=train.rate = 2.0"),
     ):
         assert command("--anew", *arguments) == 0
-        folder = command.calls.pop().root_dir
-        assert folder.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), (arguments, folder)
+        call, found = command.calls.pop(), str(gin.query_parameter("train.scaling"))
+        assert call.root_dir.endswith(f"/runs/quickstart-CartPole_v1-{name}-seed0"), arguments
+        assert (found, call.rate) == (bound, rate), arguments
 
 
 def test_names_that_have_changed_go_on_working(command, tmp_path):
@@ -153,18 +146,6 @@ def test_includes_mean_this_repository_even_from_within_another_one(command, tmp
     (other / "base.gin").write_text("train.seed = 13")
     assert command() == 0
     assert command.calls[0].seed == 0
-
-
-def test_the_same_command_resumes_and_more_updates_go_on_in_the_same_folder(command):
-    for argv in (["--updates=5"], ["--updates=5"], ["--updates=50"]):
-        assert command(*argv) == 0
-    assert len({call.root_dir for call in command.calls}) == 1
-
-
-def test_another_configuration_in_the_same_folder_is_refused_with_the_difference(command):
-    assert command("--root_dir=run", "--seed=1") == 0
-    command.calls.clear()
-    assert "-train.seed = 1\n  +train.seed = 2" in command.refusal("--root_dir=run", "--seed=2")
 
 
 def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command, tmp_path):
@@ -203,9 +184,6 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command,
         ("--gin_bindings=train.rate = 2*3", "train.rate = 2*3\nSomething follows the value. Write"),
         ("--gin_bindings=train.rate = [1,", "train.rate = [1,\nA bracket or a quote is never closed. Write"),
         ("--gin_bindings=train.env = %gin.REQUIRED", "train.env set to `%gin.REQUIRED`"),
-        ("--root_dir=../repository", "holds something else than a run: configs"),
-        ("--root_dir=../repository/configs/base.gin", "base.gin is a file"),
-        (f"--root_dir={'x' * 300}", "cannot be used: File name too long."),
     ):
         said = command.refusal(argument)
         assert answer in said and "<ast." not in said, argument

@@ -16,7 +16,7 @@ from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
 from agents.workers.settings import Training
-from tests.agents.running.test_embedded import REPOSITORY, configured
+from tests.agents.running.test_embedded import REPOSITORY, configured, tensors, values
 
 TABLE = REPOSITORY / "docs/tensorboard.md"
 HEADS = ("clipped_0.9", "unclipped_1")
@@ -44,12 +44,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def events(run):
     """Run, as TensorBoard calls it -> tag -> events."""
-    found = {}
-    for name in (".", "train", "eval"):
-        accumulator = EventAccumulator(str(run.root / name), size_guidance={"tensors": 0})
-        accumulator.Reload()
-        found[name] = {tag: accumulator.Tensors(tag) for tag in accumulator.Tags()["tensors"]}
-    return found
+    return {name: tensors(run.root / name) for name in (".", "train", "eval")}
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +53,6 @@ def table():
     rows = re.findall(r"^\| `(\S+)` \| (\S+) \| [^|]+ \|(?: ([^|]+) \|)?$", TABLE.read_text(), re.MULTILINE)
     assert len(rows) == len({(run, tag) for tag, run, _ in rows}) > 30
     return {(run, tag): written or "always" for tag, run, written in rows}
-
-
-def values(events):
-    return np.array([tf.make_ndarray(event.tensor_proto) for event in events])
 
 
 def steps_and_values(events):

@@ -160,16 +160,6 @@ def test_stopping_ends_waiting_readers_and_writers_and_lets_nothing_in(make):
     assert len(outcome) == 2 and all("was stopped" in text for text in outcome) and table.inserted == 4
 
 
-def test_a_writer_that_nobody_reads_from_gives_up_and_says_why(make):
-    table = make(error_buffer=2.0, patience=0.2)
-    with pytest.raises(TimeoutError, match="3 insertions and 0 samples.*error_buffer"):
-        Collector(table).end_round(20)
-    with pytest.raises(ValueError, match="at least as large"):
-        make(replay_ratio=8.0, error_buffer=7.0)
-    with pytest.raises(ValueError, match="Replay.error_buffer = 60 or more"):
-        make(read_ahead=2).dataset(batch_size=20)
-
-
 def test_weights_are_fetched_once_for_every_step(make):
     table = make()
     client = table.another_client(-1)

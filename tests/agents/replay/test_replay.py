@@ -131,6 +131,25 @@ def test_updates_come_due_with_environment_steps_whatever_is_inserted(make):
     assert due(11) == [0, 1, 2] and replay.sampled == 60
 
 
+WAITING = pytest.mark.parametrize("backend", [REVERB, RAY], indirect=True)
+
+
+@WAITING
+def test_a_tolerance_of_less_than_the_ratio_or_than_what_is_read_ahead_is_refused(make):
+    with pytest.raises(ValueError, match="at least as large"):
+        make(replay_ratio=8.0, error_buffer=7.0)
+    with pytest.raises(ValueError, match="Replay.error_buffer = 60 or more"):
+        make(read_ahead=2).dataset(batch_size=20)
+
+
+@WAITING
+def test_a_writer_that_nobody_reads_from_gives_up_says_why_and_closes_without_waiting(make):
+    stream = Stream(make(error_buffer=2.0, patience=0.5))
+    with pytest.raises(TimeoutError, match="3 insertions and 0 samples.*error_buffer"):
+        stream.insert(20)
+    stream.writer.close()
+
+
 def test_reading_ahead_draws_no_more_than_told(make):
     replay = make(read_ahead=2)
     Stream(replay).insert(40)
@@ -271,6 +290,16 @@ def test_small_pictures_count_as_compressed_and_none_as_larger_than_they_are():
     for spec in same:  # too small, and no pixels
         size = spec.shape.num_elements() * spec.dtype.size
         assert replay_memory.estimate_memory(spec, (), shape, 20) == 20 * (size + 166) + 1_000
+
+
+@pytest.mark.parametrize("free", [1.95e6, 999e6, 2.2e9])
+def test_a_capacity_that_is_told_would_fit(monkeypatch, free):
+    monkeypatch.setattr(replay_memory, "available_memory", lambda: free)
+    with pytest.raises(ValueError, match="Lower Replay.capacity") as refused:
+        replay_memory.check_memory(4_000_000_000, 4_000_000, 20)
+    fits = int(str(refused.value).split()[-3])
+    assert 0.4 * free < 1000 * fits < free
+    assert replay_memory.check_memory(1000 * fits, fits, 20)
 
 
 @pytest.mark.parametrize(

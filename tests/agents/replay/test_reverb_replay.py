@@ -52,17 +52,3 @@ def test_stopping_ends_waiting_readers_and_writers(make):
         thread.join()
     assert [] in outcome and any("stopped" in text for text in outcome)
     waiting.writer.close()
-
-
-def test_a_tolerance_of_less_than_the_ratio_or_than_what_is_read_ahead_is_refused(make):
-    with pytest.raises(ValueError, match="at least as large"):
-        make(replay_ratio=8.0, error_buffer=7.0)
-    with pytest.raises(ValueError, match="Replay.error_buffer = 60 or more"):
-        make(read_ahead=2).dataset(batch_size=20)
-
-
-def test_a_writer_that_nobody_reads_from_gives_up_says_why_and_closes_without_waiting(make):
-    stream = Stream(make(error_buffer=2.0, patience=0.5))
-    with pytest.raises(TimeoutError, match="3 insertions and 0 samples.*error_buffer"):
-        stream.insert(20)
-    stream.writer.close()

@@ -86,14 +86,6 @@ def assert_same(rows: Rows, other: Rows) -> None:
         np.testing.assert_array_equal(column, getattr(other, name), err_msg=name, strict=True)
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-@pytest.mark.parametrize("transitions", [1, 2, 39, 40, 41, 79, 80, 81, 200])
-def test_every_transition_of_an_episode_is_accounted_for(transitions, terminal):
-    rows = episode(transitions, terminal)
-    windows = cut(rows, PAPER, round_size=16)
-    check_episode(windows, rows, PAPER)
-
-
 def test_windows_of_the_paper():
     starts = {1: [0], 80: [0], 81: [0, 40], 120: [0, 40], 121: [0, 40, 80], 200: [0, 40, 80, 120]}
     assert {transitions: list(PAPER.starts(transitions)) for transitions in starts} == starts

@@ -58,13 +58,19 @@ def command(root_dir, *arguments, updates=20, bindings=()):
     return [sys.executable, "train.py", f"--root_dir={root_dir}", f"--updates={updates}", *arguments, *flags]
 
 
-def scalars(folder):
+def tensors(folder):
+    """Tag -> what has been written under it."""
     events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
     events.Reload()
-    return {
-        tag: np.array([tf.make_ndarray(event.tensor_proto) for event in events.Tensors(tag)])
-        for tag in events.Tags()["tensors"]
-    }
+    return {tag: events.Tensors(tag) for tag in events.Tags()["tensors"]}
+
+
+def values(events):
+    return np.array([tf.make_ndarray(event.tensor_proto) for event in events])
+
+
+def scalars(folder):
+    return {tag: values(events) for tag, events in tensors(folder).items()}
 
 
 class configured:
@@ -80,13 +86,6 @@ class configured:
 
     def __exit__(self, *_):
         gin.clear_config()
-
-
-@pytest.fixture(autouse=True)
-def own_configuration():
-    """What is tested here in this process leaves its configuration behind."""
-    yield
-    gin.clear_config()
 
 
 @pytest.fixture(scope="module")
@@ -218,8 +217,10 @@ def test_a_distributed_run_takes_what_is_there_or_what_has_written_its_checkpoin
         assert replay.chosen_backend(None, tmp_path) == replay.chosen_backend(None, None) == replay.LOCAL
     with pytest.raises(UsageError, match="needs Reverb.*or leave out --replay$"):
         replay.chosen_backend(replay.REVERB, None, distributed=True)
-    with pytest.raises(UsageError, match="folder's checkpoint needs Reverb.*--root_dir=DIR"):
-        replay.chosen_backend(None, tmp_path / "reverb", distributed=True)
+    for distributed in (True, False):
+        words = "folder's checkpoint needs Reverb.*no wheel.*pip install.*--root_dir=DIR"
+        with pytest.raises(UsageError, match=words):
+            replay.chosen_backend(None, tmp_path / "reverb", distributed)
     with pytest.raises(UsageError, match="'ray' is of several processes. Add --collectors=N"):
         replay.chosen_backend(replay.RAY, None)
 
@@ -236,12 +237,3 @@ def test_sequences_that_the_replay_has_no_room_for_are_refused_before_there_is_a
     assert main([f"--root_dir={tmp_path / 'run'}", "--gin_bindings=Replay.min_sequences = 10_001"]) == 2
     said = capsys.readouterr()
     assert "write a number from 1 to 10000" in said.err and "Run folder" not in said.out
-
-
-def test_a_checkpoint_that_needs_reverb_is_refused_with_what_to_install(tmp_path, monkeypatch):
-    (tmp_path / "saved").mkdir()  # without the local replay's table
-    monkeypatch.setattr(replay, "why_no_reverb", lambda: "no wheel")
-    with pytest.raises(
-        UsageError, match="folder's checkpoint needs Reverb.*no wheel.*pip install.*--root_dir=DIR"
-    ):
-        replay.chosen_backend(None, tmp_path / "saved")

@@ -1,6 +1,5 @@
 """Whatever an environment does, a run ends in one sentence, keeps what it has learned, and leaves no new folder."""
 
-import gin
 import pytest
 
 from agents.commands.train import main
@@ -37,8 +36,7 @@ def failed(tmp_path, monkeypatch, capsys):
         (said,) = capsys.readouterr().err.strip().splitlines()
         return code, said
 
-    yield failed
-    gin.clear_config()
+    return failed
 
 
 FAULTY = "tests.agents.running.faulty:"

@@ -8,14 +8,13 @@ import signal
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.running import embedded
 from agents.running.embedded import EmbeddedRun
 from agents.workers.settings import Seeds
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
-from tests.agents.running.test_embedded import COMPILED, configured
+from tests.agents.running.test_embedded import COMPILED, configured, tensors, values
 
 # Rounds end within blocks, and earn more than one update each. The network's input has statistics of its own.
 BINDINGS = (
@@ -116,15 +115,14 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(
     assert len(set_torsos) == 1, "never again"
     assert losses(root) == losses(whole) and len(losses(whole)) == UPDATES
     assert found.keys() == expected.keys()
-    for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=name)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def losses(root):
     """Update -> loss, the last one where an update was made twice."""
-    events = EventAccumulator(str(root / "train"), size_guidance={"tensors": 0})
-    events.Reload()
-    return {event.step: tf.make_ndarray(event.tensor_proto).item() for event in events.Tensors("loss")}
+    events = tensors(root / "train")["loss"]
+    return dict(zip([event.step for event in events], values(events).tolist(), strict=True))
 
 
 def start(root, *bindings):

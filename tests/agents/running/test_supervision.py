@@ -130,12 +130,15 @@ def test_whoever_dies_starts_again_and_nobody_else(driver):
     assert start > 0, "it does not repeat the episodes that it began with"
 
 
-def test_after_the_replays_death_everything_goes_on_from_the_checkpoint(driver):
-    ray = Ray(**failing("ReplayServer", Died(), at=20))
-    assert driver.train(ray).updates == 60
-    assert starts(ray) == dict.fromkeys(ONCE, 2)
+def test_after_the_death_of_who_has_the_table_everything_goes_on_from_the_checkpoint(driver):
+    for role, backend in (("LearnerRole", RAY), ("ReplayServer", REVERB)):
+        ray = Ray(**failing(role, Died(), at=20))
+        assert driver.train(ray, backend=backend).updates == 60
+        assert {process.starts for process in ray.processes} == {2}, role
+        said = driver.said()
+        assert f"{NAMES[role]}: its process died; everything goes on from the last checkpoint." in said
+        assert "fault" not in said
     assert ray.of("LearnerRole")[0].args[1] == ray.of("CollectorRole")[0].args[0] == "127.0.0.1:8002"
-    assert "replay: its process died; everything goes on from the last checkpoint." in driver.said()
 
 
 def test_a_run_whose_learner_has_the_table(driver):
@@ -152,26 +155,24 @@ def test_a_run_whose_learner_has_the_table(driver):
     assert [line.split(": ")[0] for line in listed.splitlines()] == ["learner", "evaluator", "collector 0"]
 
 
-def test_after_the_death_of_a_learner_with_the_table_everything_goes_on_from_the_checkpoint(driver):
-    ray = Ray(**failing("LearnerRole", Died(), at=20))
-    assert driver.train(ray, backend=RAY).updates == 60
-    assert starts(ray) == {"LearnerRole": 2, "EvaluatorRole": 2, "CollectorRole": 2}
-    said = driver.said()
-    assert "learner: its process died; everything goes on from the last checkpoint." in said
-    assert "fault" not in said
-
-
-def test_a_learner_with_the_table_that_fails_ends_the_run_and_one_that_is_done_is_no_death(driver):
-    for error, at, kind, words in (
-        (ValueError("Lower Replay.capacity"), 0, UsageError, "^Lower Replay.capacity$"),
-        (OSError("disk full"), 0, RunFolderError, "^The learner cannot be started: disk full$"),
-        (OSError("disk full"), 20, RunFolderError, "^learner: disk full$"),
+def test_who_has_the_table_and_fails_ends_the_run(driver):
+    learner, replay = ("LearnerRole", RAY), ("ReplayServer", REVERB)
+    for (role, backend), error, at, kind, words in (
+        (replay, ValueError("Lower Replay.capacity"), 0, UsageError, "Lower Replay.capacity"),
+        (replay, UsageError("no such game"), 0, UsageError, "no such game"),
+        (replay, OSError("no port"), 0, RunFolderError, "The replay cannot be started: no port"),
+        (learner, ValueError("Lower Replay.capacity"), 0, UsageError, "Lower Replay.capacity"),
+        (learner, OSError("disk full"), 0, RunFolderError, "The learner cannot be started: disk full"),
+        (learner, OSError("disk full"), 20, RunFolderError, "learner: disk full"),
     ):
-        ray = Ray(**failing("LearnerRole", error, at=at))
-        with pytest.raises(kind, match=words):
-            driver.train(ray, backend=RAY)
-        assert starts(ray)["LearnerRole"] == 1
+        ray = Ray(**failing(role, error, at=at))
+        with pytest.raises(kind, match=f"^{words}$"):
+            driver.train(ray, backend=backend)
+        assert starts(ray)[role] == 1
+        assert at or len(starts(ray)) == 2, "the others have not begun"
 
+
+def test_who_loses_the_table_of_a_learner_that_is_done_is_not_to_blame(driver):
     def bereft(process):
         while not process.ray.saved:
             process.status = {"activity": "acting", "seconds": 0.0, "steps": 1, "waited": 0.0}
@@ -205,50 +206,30 @@ def test_shards_start_first_collectors_share_them_and_the_death_of_one_takes_all
             driver.train(Ray(), *bindings, collectors=collectors, backend=backend)
 
 
-def test_a_learner_that_fails_because_a_shard_is_gone_is_not_to_blame(driver):
-    gone = []
+def test_who_fails_because_the_replay_or_a_shard_of_it_is_gone_is_not_to_blame(driver):
+    for role, backend, *bindings in (("ReplayServer", REVERB), ("ShardRole", RAY, "Replay.shards = 1")):
+        gone = []
 
-    def shard(process):
-        for _ in CAST["ShardRole"](process):
-            if gone and process.starts == 1:
-                raise Died
-            yield
+        def dies(process, role=role, gone=gone):
+            for _ in CAST[role](process):
+                if gone and process.starts == 1:
+                    raise Died
+                yield
 
-    def learner(process):
-        for step, _ in enumerate(CAST["LearnerRole"](process)):
-            if step == 20 and process.starts == 1:
-                gone.append(True)
-                raise RuntimeError("the connection is lost")
-            yield
-        return learner_status(60)
+        def learner(process, gone=gone):
+            for step, _ in enumerate(CAST["LearnerRole"](process)):
+                if step == 20 and process.starts == 1:
+                    gone.append(True)
+                    raise RuntimeError("the connection is lost")
+                yield
+            return learner_status(60)
 
-    ray = Ray(ShardRole=shard, LearnerRole=learner)
-    assert driver.train(ray, "Replay.shards = 1", backend=RAY).updates == 60
-    assert {process.starts for process in ray.processes} == {2} and "fault" not in driver.said()
-
-
-def test_who_fails_because_the_replay_is_gone_is_not_to_blame(driver):
-    gone = []
-
-    def replay(process):
-        for _ in CAST["ReplayServer"](process):
-            if gone == [1]:
-                gone.append(2)
-                raise Died
-            yield
-
-    def learner(process):
-        for step, _ in enumerate(CAST["LearnerRole"](process)):
-            if step == 20 and not gone:
-                gone.append(1)
-                raise RuntimeError("the connection is lost")
-            yield
-        return learner_status(60)
-
-    ray = Ray(ReplayServer=replay, LearnerRole=learner)
-    # The learner's end is seen first: it steps after the replay.
-    assert driver.train(ray).updates == 60
-    assert starts(ray) == dict.fromkeys(ONCE, 2) and "everything goes on" in driver.said()
+        ray = Ray(**{role: dies}, LearnerRole=learner)
+        # The learner's end is seen first: it steps after the replay.
+        assert driver.train(ray, *bindings, backend=backend).updates == 60
+        said = driver.said()
+        assert {process.starts for process in ray.processes} == {2}, role
+        assert "everything goes on" in said and "fault" not in said
 
 
 def test_two_deaths_without_an_update_between_them_are_a_fault(driver):
@@ -356,18 +337,6 @@ def test_a_collector_whose_process_has_ended_is_said_to_have_died_however_late_r
         assert said.count(word) == 1 and other not in said
 
 
-def test_a_replay_that_fails_when_it_starts_ends_the_run(driver):
-    for error, kind, words in (
-        (ValueError("Lower Replay.capacity"), UsageError, "^Lower Replay.capacity$"),
-        (UsageError("no such game"), UsageError, "^no such game$"),
-        (OSError("no port"), RunFolderError, "^The replay cannot be started: no port$"),
-    ):
-        ray = Ray(**failing("ReplayServer", error, at=0))
-        with pytest.raises(kind, match=words):
-            driver.train(ray)
-        assert len(starts(ray)) == 2 and starts(ray)["ReplayServer"] == 1, "the others have not begun"
-
-
 def test_a_replay_that_dies_whenever_it_starts_or_gets_no_other_process_ends_the_run(driver):
     def dying(process, steps, death):
         yield from itertools.repeat(None, steps)
@@ -431,6 +400,31 @@ def test_a_signal_ends_the_last_evaluation(driver):
 
     result = driver.train(Ray(EvaluatorRole=playing))
     assert (result.updates, result.stopped_by) == (60, signal.SIGTERM)
+
+
+def test_an_evaluator_that_fails_in_the_last_evaluation_plays_it_again(driver):
+    def playing(process, errors):
+        process.status = {"eval_return": 1.0}
+        while not process.was_told("finish"):
+            yield
+        if process.starts <= len(errors):
+            raise errors[process.starts - 1]
+        yield
+        return {"eval_return": 3.0, "episodes": "4 episodes", "head": "h", "game": None}
+
+    for errors, words in (
+        ([Died()], "evaluator: its process died; it starts again."),
+        (
+            [EnvironmentFault("pong, copy 0: its step raises")],
+            "pong, copy 0: its step raises; it starts again",
+        ),
+    ):
+        ray = Ray(EvaluatorRole=functools.partial(playing, errors=errors))
+        assert driver.train(ray) == Result(60, 600, 3.0, None)
+        assert starts(ray)["EvaluatorRole"] == 2 and words in driver.said()
+    always = [EnvironmentFault("pong, copy 0: its step raises")] * 9
+    with pytest.raises(RunFolderError, match="its step raises\nThat was fault 3"):
+        driver.train(Ray(EvaluatorRole=functools.partial(playing, errors=always)), "train.max_faults = 2")
 
 
 def test_a_second_signal_ends_the_process_at_once_while_ray_shuts_down_too(driver, monkeypatch):

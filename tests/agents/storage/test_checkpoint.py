@@ -120,7 +120,7 @@ def test_with_nothing_whole_left_a_run_is_refused_and_nothing_changes(tmp_path):
     for step in (2, 3):
         truncate(tmp_path / "checkpoints" / f"{step}" / "extra.json")
     for _ in range(2):
-        with pytest.raises(RunFolderError, match=r"All checkpoints in .* are damaged \(3: .*; 2: .*--anew"):
+        with pytest.raises(RunFolderError, match=r"^All checkpoints in .* are damaged \(3: .*; 2: .*--anew"):
             Run(tmp_path)
         assert saved(tmp_path) == ["2", "3"]
 

@@ -209,12 +209,9 @@ def test_a_module_can_register_the_environment_as_it_is_named(tmp_path, monkeypa
 
 
 def test_gin_can_bind_everything():
-    try:
-        gin.parse_config(["environments.make.name = 'CartPole-v1'", "environments.make.num_envs = 3"])
-        env = environments.make()
-        assert (env.name, env.batch_size) == ("CartPole-v1", 3)
-    finally:
-        gin.clear_config()
+    gin.parse_config(["environments.make.name = 'CartPole-v1'", "environments.make.num_envs = 3"])
+    env = environments.make()
+    assert (env.name, env.batch_size) == ("CartPole-v1", 3)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from rbs_tf import environments
 from rbs_tf.environments.wrappers import FlatObservation, FromDmEnv
+from tests.rbs_tf.environments.test_batched import equal, stream
 
 
 class Shows(gymnasium.Env):
@@ -68,17 +69,6 @@ def test_a_games_number_reaches_the_agent_one_hot():
     np.testing.assert_array_equal(env.reset().observation, np.eye(16)[[0, 0, 0]])
 
 
-def rows(name, seed, steps=200, **settings):
-    """Every leaf of so many time steps, and the environment."""
-    env = environments.make(name, 2, seed=seed, **settings)
-    actions = np.random.default_rng(0).integers(env.num_actions, size=(steps, 2))
-    return [env.reset(), *map(env.step, actions)], env
-
-
-def equal(a, b):
-    return all(np.array_equal(x, y) for r, s in zip(a, b, strict=True) for x, y in zip(r, s, strict=True))
-
-
 @pytest.mark.parametrize(
     ("name", "shape", "actions", "saves"),
     [
@@ -90,19 +80,18 @@ def equal(a, b):
 )
 def test_bsuites_environments_follow_their_seeds(name, shape, actions, saves):
     pytest.importorskip("bsuite")
-    first, env = rows(name, 1)
+    env = environments.make(name, 2, seed=1)
+    first, same, other = stream(env, 200), *(stream(environments.make(name, 2, seed), 200) for seed in (1, 2))
     assert (env.name, env.game, env.num_actions) == (name, None, actions)
-    assert env.observation_spec().shape == shape and first[0].observation.dtype == np.float32
-    assert equal(first, rows(name, 1)[0])
-    assert not equal(first, rows(name, 2)[0])
+    assert env.observation_spec().shape == shape and first.observation.dtype == np.float32
+    assert equal(first, same) and not equal(first, other)
     state = env.state()
     assert (state is not None) == saves
     if not saves:
         return
     again = environments.make(name, 2, seed=9)
     again.restore(state)
-    act = [np.array([i % actions, 0]) for i in range(50)]
-    assert equal([env.step(a) for a in act], [again.step(a) for a in act])
+    assert equal(stream(env, 50, reset=False), stream(again, 50, reset=False))
 
 
 def test_a_bsuite_episode_is_that_of_bsuite():
@@ -151,15 +140,3 @@ def test_a_last_step_with_a_discount_is_cut_and_not_over():
         env.reset(seed=1)
         assert env.step(0)[1:4] == (1.0, False, False)
         assert env.step(3)[1:4] == (2.0, *end)
-
-
-@pytest.mark.parametrize(
-    ("name", "length"),
-    [("popgym-RepeatPreviousEasy-v0", 4), ("popgym-AutoencodeEasy-v0", 6), ("popgym-CountRecallEasy-v0", 4)],
-)
-def test_popgyms_ids_need_no_module_of_ones_own(name, length):
-    pytest.importorskip("popgym")
-    steps, env = rows(name, 1)
-    assert env.observation_spec().shape == (length,)
-    assert any(step.is_last().any() for step in steps)
-    assert equal(steps, rows(name, 1)[0]) and not equal(steps, rows(name, 2)[0])

@@ -48,6 +48,12 @@ def episode(*args, **options):
     return MomentsWithMaxima.from_episode(*steps(*args, **options))
 
 
+def alike(rewards, gamma):
+    """Rewards and discounts [T, H] of an episode for H heads alike; the last step is terminal."""
+    discounts = np.append(np.full(len(rewards) - 1, gamma), 0.0)
+    return tuple(np.repeat(np.c_[column], H, axis=1) for column in (rewards, discounts))
+
+
 def normal(seed, size=1.0, shape=SHAPE):
     return (size * np.random.default_rng(seed).normal(0.3, 1.0, size=shape)).astype(np.float32)
 

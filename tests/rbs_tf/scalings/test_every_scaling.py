@@ -1,6 +1,7 @@
 """What holds for every scaling: graphs, checkpoints, gradients, padding, and heads that do not see one another."""
 
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -168,3 +169,33 @@ def test_a_large_reward_has_a_small_error_when_its_batch_is_the_first_to_hold_it
     seen = ReturnBasedScaling(H)
     seen.observe(episodes.episode(size=1e-3))
     assert np.abs(seen.errors(targets, outputs, context())).max() > 1e7, "sigma_batch would have seen it"
+
+
+def test_impossible_options_are_refused_by_name():
+    for kind, name, *values in (
+        (scalings.CrossHeadScaling, "min_scale", -1.0),
+        (scalings.GymnasiumNormalise, "epsilon", 0.0),
+        (scalings.HLGauss, "bins", 2),
+        (scalings.HLGauss, "deviation", 0.0),
+        (scalings.HLGauss, "v_max", math.inf),
+        (scalings.SimbaV2, "epsilon", -1.0),
+        (scalings.SimbaV2, "max_return", 0.0),
+        (scalings.TwoHot, "bins", 254, 1),
+        (scalings.TwoHot, "limit", 0.0, math.nan),
+        (ErrorBasedScaling, "min_scale", 0.0),
+        (ErrorBasedScaling, "step", 0.0, 1.5),
+        (PopArt, "max_scale", 0.5),
+        (PopArt, "min_scale", 0.0, 2.0),
+        (PopArt, "step_size", 0.0, 2.0),
+        (ReturnBasedScaling, "half_life", 0),
+    ):
+        for value in values:
+            with pytest.raises(ValueError, match=name):
+                kind(H, **{name: value})
+    for kind, options, complaint in (
+        (scalings.HLGauss, {"v_min": 3.0, "v_max": 3.0}, "v_min"),
+        (scalings.HLGauss, {"v_min": 1e8, "v_max": 1e8 + 1.0}, "not tell apart"),
+        (scalings.CategoricalScaling, {"support": np.array([-1e39, 0.0, 1e39])}, "cannot hold"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            kind(H, **options)

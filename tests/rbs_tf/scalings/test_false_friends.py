@@ -8,15 +8,13 @@ from hypothesis import strategies as st
 
 from rbs_tf import ReturnMoments, discounted_returns
 from rbs_tf.scalings.false_friends import Horizon, ReturnStd, RewardStd, return_variance
-from tests.rbs_tf.scalings.episodes import SHAPE, H, context
+from tests.rbs_tf.scalings.episodes import SHAPE, H, alike, context
 
 FALSE_FRIENDS = pytest.mark.parametrize("false_friend", [RewardStd, ReturnStd, Horizon])
 
 
 def episode(rewards, gamma=0.97):
-    """Moments of one episode for H heads alike; the last step is terminal."""
-    discounts = np.append(np.full(len(rewards) - 1, gamma), 0.0)
-    return ReturnMoments.from_episode(np.repeat(np.c_[rewards], H, 1), np.repeat(np.c_[discounts], H, 1))
+    return ReturnMoments.from_episode(*alike(rewards, gamma))
 
 
 def scale(false_friend, moments, **options):

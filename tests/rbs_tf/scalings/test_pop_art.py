@@ -115,15 +115,3 @@ def test_what_is_not_finite_never_enters_the_moments_of_its_head(start, known, v
     for variable, old in zip(scaling.variables, before, strict=True):
         assert variable[0].numpy() == old[0] and np.isfinite(variable).all(), variable.name
     assert any(variable[1] != old[1] for variable, old in zip(scaling.variables, before, strict=True))
-
-
-def test_impossible_options_are_refused():
-    for options in (
-        {"step_size": 0.0},
-        {"step_size": 2.0},
-        {"min_scale": 0.0},
-        {"min_scale": 2.0},
-        {"max_scale": 0.5},
-    ):
-        with pytest.raises(ValueError, match=[*options][0]):
-            PopArt(H, **options)

@@ -1,7 +1,6 @@
 """Return-based scaling, and its options, all of which are off unless asked for."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,8 +101,3 @@ def test_fading_statistics_are_weighted_moments_of_everything(lengths, half_life
     )
     scaling.observe(ReturnMoments.from_returns(np.ones((9, H))))  # of known steps: they age nothing
     np.testing.assert_array_equal(scaling.layer.moments.count, moments.count)
-
-
-def test_a_half_life_that_is_not_positive_is_refused():
-    with pytest.raises(ValueError, match="half_life"):
-        ReturnBasedScaling(H, half_life=0)

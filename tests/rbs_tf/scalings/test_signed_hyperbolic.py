@@ -1,9 +1,8 @@
 """The squashing function, its inverse, and the fixed point of learning in its space."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agents.targets import n_step_targets
@@ -21,14 +20,7 @@ def exact(x):
     return np.sign(x) * (np.sqrt(np.abs(x) + 1) - 1)
 
 
-@pytest.mark.parametrize(
-    "x, y", [(0.0, 0.0), (3.0, 1.0), (-3.0, -1.0), (8.0, 2.0), (99.0, 9.0), (-1e4 + 1, -99.0)]
-)
-def test_exact_numbers(x, y):
-    assert squash(tf.constant(x)).numpy() == pytest.approx(y, rel=1e-7)
-    assert unsquash(tf.constant(y)).numpy() == pytest.approx(x, rel=1e-7)
-
-
+@example(np.float32(0))
 @given(NUMBERS)
 def test_it_is_accurate_to_float32_however_small_or_large(x):
     # Below 1e-6 the paper's form cancels even in the widest float; there f(x) = x / 2 (1 - x / 4 + ...).
@@ -36,6 +28,7 @@ def test_it_is_accurate_to_float32_however_small_or_large(x):
     np.testing.assert_allclose(squash(tf.constant(x)).numpy(), expected, rtol=5e-7)
 
 
+@example(np.float32(0))
 @given(NUMBERS)
 def test_round_trips(x):
     np.testing.assert_allclose(unsquash(squash(tf.constant(x))).numpy(), x, rtol=1e-6)

@@ -65,8 +65,10 @@ def test_a_lock_that_is_held_means_running_and_a_checkpoint_counts_as_progress(t
 
 def test_a_configuration_that_says_nothing_is_refused_with_the_reason(tmp_path):
     folder = write_run(tmp_path / "run")
-    for text, reason in (("train.env = 'po", "cannot be read"), ("a.b = 1", "does not say train.env")):
+    halves = "train.env = 'po", "train.updates =", "Heads.pairs = ((0.0, True),"
+    for text in (*halves, "a.b = 1"):
         (folder / "operative_config.gin").write_text(text)
+        reason = "cannot be read" if text in halves else "does not say train.env"
         with pytest.raises(RunFolderError, match=reason):
             runs.read(folder)
     (folder / "operative_config.gin").unlink()
