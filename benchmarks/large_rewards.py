@@ -30,14 +30,17 @@ VARIANTS = {
     "one_head_return": "one head, return",
     "one_head_none": "one head, none",
 }
-RATES = (2e-4, 5e-4, 1e-3)
+RATES = (1e-4, 2e-4, 5e-4, 1e-3)
+# The sweep's fourth rate, of variants whose best one over the first six games is the lowest of three.
+FOURTH = {"return": 1e-4, "one_head_return": 1e-4}
+TRIED = np.array([[rate in (2e-4, 5e-4, 1e-3, FOURTH.get(name)) for rate in RATES] for name in VARIANTS])
 CONTRASTS = (("return", "none"), ("return_out", "none"), ("one_head_return", "one_head_none"))
 READINGS = ("at the rate that is best in the other games", "at its best rate", "at its worst rate")
 MEASURES = {"greedy": "greedy at the end", "discounted": "training, last fifth"}
 
 
 def read(path: Path, measure: str) -> dict[str, np.ndarray]:
-    """Human-normalised scores float64 [variants, rates] of each game whose runs are all there."""
+    """Human-normalised scores float64 [variants, rates] of each game whose runs are all there; NaN: not `TRIED`."""
     found: dict[str, np.ndarray] = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -50,16 +53,19 @@ def read(path: Path, measure: str) -> dict[str, np.ndarray]:
             cells = found.setdefault(game, np.full((len(VARIANTS), len(RATES)), np.nan))
             place = list(VARIANTS).index(variant), RATES.index(float(rate))
             cells[place] = human_normalised_score(game, float(row[measure]))
-    return {game: cells for game, cells in found.items() if np.isfinite(cells).all()}
+    return {game: cells for game, cells in found.items() if np.isfinite(cells[TRIED]).all()}
 
 
 def readings(scores: np.ndarray) -> np.ndarray:
-    """Scores [games, variants, rates] as each of `READINGS` takes them: [readings, games, variants]."""
+    """Scores [games, variants, rates] as each of `READINGS` takes them: [readings, games, variants].
+
+    NaN is a rate that a variant was not tried at, in any game.
+    """
     games = len(scores)
     elsewhere = (scores.sum(axis=0) - scores) / max(games - 1, 1)
-    best = elsewhere.argmax(axis=-1)
+    best = np.nanargmax(elsewhere, axis=-1)
     left_out = np.take_along_axis(scores, best[..., None], axis=-1)[..., 0]
-    return np.stack([left_out, scores.max(axis=-1), scores.min(axis=-1)])
+    return np.stack([left_out, np.nanmax(scores, axis=-1), np.nanmin(scores, axis=-1)])
 
 
 def interval(differences: np.ndarray, level: float) -> np.ndarray:
@@ -102,7 +108,7 @@ def tables(scores: dict[str, np.ndarray]) -> list[str]:
 
 def draw(scores: dict[str, np.ndarray]):
     """A panel a game: greedy score over learning rate, a line a variant."""
-    columns = 4
+    columns = 3
     rows = -(-len(scores) // columns)
     drawing, grid = new_figure(rows, columns, (3.0, 2.6), sharex=True)
     panels = grid.ravel()
@@ -115,7 +121,7 @@ def draw(scores: dict[str, np.ndarray]):
         panel.axhline(0.0, color="tab:gray", lw=0.6)
         panel.set_title(game.replace("_", " "))
         panel.set_xscale("log")
-        panel.set_xticks(RATES, ["2e-4", "5e-4", "1e-3"])
+        panel.set_xticks(RATES, ["1e-4", "2e-4", "5e-4", "1e-3"])
         panel.minorticks_off()
     for panel in panels[len(scores) :]:
         panel.axis("off")

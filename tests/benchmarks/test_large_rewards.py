@@ -11,27 +11,25 @@ def test_readings_take_the_rate_that_is_best_elsewhere_here_and_worst():
     taken = large_rewards.readings(of_games)[..., 0]
     # Means of the other two games: (6.5, 3, 5), (2.5, 5.5, 4.5), (5, 2.5, 2.5).
     np.testing.assert_array_equal(taken, [[1.0, 0.0, 4.0], [5.0, 9.0, 7.0], [1.0, 0.0, 4.0]])
+    not_tried = np.insert(of_games, 1, np.nan, axis=-1)
+    np.testing.assert_array_equal(large_rewards.readings(not_tried)[..., 0], taken)
 
 
 def test_only_games_with_all_their_runs_count_human_normalised(tmp_path):
-    path = tmp_path / "runs.csv"
+    path, rates = tmp_path / "runs.csv", np.array(large_rewards.RATES)
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, learning.COLUMNS)
         table.writeheader()
         for game in ("hero", "pitfall"):
-            for name in (
-                "return",
-                "return_out",
-                "none",
-                "benchmarks_sweeps_one_head_return",
-                "one_head_none",
-            ):
-                for rate in ("0.0002", "0.0005", "0.001")[game == "pitfall" :]:
+            names = ("return", "return_out", "none", "benchmarks_sweeps_one_head_return", "one_head_none")
+            for tried, name in zip(large_rewards.TRIED, names, strict=True):
+                for rate in rates[tried][game == "pitfall" :]:
                     variant = f"runs atari_small-{game}-{name}-learning_rate_{rate}"
-                    table.writerow({"variant": variant, "greedy": 10_000 * float(rate)})
+                    table.writerow({"variant": variant, "greedy": 10_000 * rate})
     (game, cells), *others = large_rewards.read(path, "greedy").items()
     assert (game, others) == ("hero", [])
-    np.testing.assert_allclose(cells, [scores.human_normalised_score("hero", np.array([2, 5, 10]))] * 5)
+    expected = np.where(large_rewards.TRIED, scores.human_normalised_score("hero", 10_000 * rates), np.nan)
+    np.testing.assert_allclose(cells, expected)
 
 
 def test_intervals_hold_the_means_and_one_number_for_all_games_has_none_around_it():
