@@ -90,8 +90,12 @@ class Member:
     def begin(self, *args: Any) -> None:
         """Lets the process work, for the first time or again."""
         self.task = self.host.work.remote(self.role, *args)
-        self.status, self._asked = {}, None
+        self.forget()
         self.starts += 1
+
+    def forget(self) -> None:
+        """The next status will be one that is asked for from now on."""
+        self.status, self._asked = {}, None
 
     def look(self) -> float:
         """Asks for the status without waiting for it; returns for how many seconds there has been no answer."""
@@ -443,7 +447,12 @@ class ClusterRun:
             if not isinstance(error, self._ray.exceptions.RayError):
                 return
             self._explain(evaluator, error)
-            time.sleep(_POLL)
+            evaluator.forget()
+            while not evaluator.status:  # until its next process is there
+                if self._stopped_by is not None:
+                    return
+                evaluator.look()
+                time.sleep(_POLL)
             self._begin(evaluator)
 
     def _looks_until_end(self, member: Member) -> Iterator[None]:

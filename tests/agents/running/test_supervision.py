@@ -421,7 +421,8 @@ def test_an_evaluator_that_fails_in_the_last_evaluation_plays_it_again(driver):
     ):
         ray = Ray(EvaluatorRole=functools.partial(playing, errors=errors))
         assert driver.train(ray) == Result(60, 600, 3.0, None)
-        assert starts(ray)["EvaluatorRole"] == 2 and words in driver.said()
+        said = driver.said()
+        assert starts(ray)["EvaluatorRole"] == 2 and words in said and said.count("it starts again") == 1
     always = [EnvironmentFault("pong, copy 0: its step raises")] * 9
     with pytest.raises(RunFolderError, match="its step raises\nThat was fault 3"):
         driver.train(Ray(EvaluatorRole=functools.partial(playing, errors=always)), "train.max_faults = 2")
