@@ -127,9 +127,7 @@ def _opened(path: str) -> Iterator[types.SimpleNamespace]:
     try:
         yield types.SimpleNamespace(readline=lines.readline, name=path)  # all that gin asks of a file
     except (Exception, SystemExit) as error:
-        line = lines.getvalue()[: lines.tell()].count("\n")
-        if isinstance(error, tokenize.TokenError):
-            line = error.args[1][0] - 1
+        line = lines.getvalue()[: lines.tell()].removesuffix("\n").count("\n") + 1
         raise UsageError(of_gin(error, f"{path}, line {line}")) from error
     finally:
         _being_read.pop()
