@@ -92,6 +92,17 @@ def test_lists_are_axes_and_seeds_change_slowest(tmp_path):
     assert asked.resources == {"num_cpus": 2, "num_gpus": 0}
 
 
+def test_the_replays_of_a_sweep_on_a_cluster_are_not_weighed_here(tmp_path, monkeypatch):
+    weighed = []
+    monkeypatch.setattr(
+        sweep, "run", lambda file, root, cluster, check, flags: check([["--seed=1"]], [tmp_path])
+    )
+    monkeypatch.setattr("agents.commands.train._check_environments", weighed.append)
+    for argv, stores in (([], True), (["--cluster=auto"], False)):
+        main(["--sweep=minatar", *argv])
+        assert weighed.pop() is stores
+
+
 def test_every_sweep_that_comes_along_can_run(tmp_path):
     files = sorted((CONFIGS / "sweeps").glob("*.sweep"))
     assert files
