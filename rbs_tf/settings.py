@@ -142,6 +142,19 @@ def in_force(name: str) -> Any:
         return default_of(name)
 
 
+def reference(name: str) -> str | None:
+    """What a parameter is bound to as text, macros followed, as in "@scalings.none"; None where nothing binds it."""
+    import gin
+
+    try:
+        found = str(gin.query_parameter(name))
+        while found.startswith("%"):
+            found = str(gin.query_parameter(f"{found[1:]}/gin.macro.value"))
+    except ValueError:
+        return None
+    return found
+
+
 def default_of(name: str) -> Any:
     """The default of a parameter, by the name that a configuration gives it."""
     import gin

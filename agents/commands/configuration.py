@@ -20,7 +20,7 @@ from agents.commands.flags import nearest
 from agents.errors import UsageError, local_path
 from agents.storage.run_folder import REPOSITORY
 from rbs_tf.errors import described, shown
-from rbs_tf.settings import default_of, in_force
+from rbs_tf.settings import default_of, in_force, reference
 
 # Old names go on working; gin leaves out modules where it can.
 _RENAMED = {
@@ -174,13 +174,9 @@ def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
 
 def bound_scaling() -> str | None:
     """The name of the scaling that is bound, or of the default, as `--scaling` has it; None without one."""
-    try:
-        reference = gin.query_parameter("train.scaling")
-        while macro := re.fullmatch(r"%([\w./]+)", str(reference)):
-            reference = gin.query_parameter(f"{macro[1]}/gin.macro.value")
-    except ValueError:
-        reference = next((name for name, each in ours() if each is default_of("train.scaling")), "")
-    words = re.findall(r"\w+", str(reference))
+    if (bound := reference("train.scaling")) is None:
+        bound = next((name for name, each in ours() if each is default_of("train.scaling")), "")
+    words = re.findall(r"\w+", bound)
     return _short(words[-1]) if words else None
 
 

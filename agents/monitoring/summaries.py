@@ -32,7 +32,7 @@ from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.storage.run_folder import unused
 from rbs_tf import scores
-from rbs_tf.settings import in_force
+from rbs_tf.settings import in_force, reference
 
 FIGURE = "loss_scales"
 # TensorBoard takes every file with `tfevents` in its name.
@@ -248,13 +248,7 @@ def _columns(now: float) -> summary_pb2.Summary:
 
 def _scaling() -> str:
     """The scaling's name in gin with the options that are set, as in `return_based half_life=100000`."""
-    try:
-        name = str(gin.query_parameter("train.scaling"))
-        while name.startswith("%"):
-            name = str(gin.query_parameter(f"{name[1:]}/gin.macro.value"))
-    except ValueError:  # nothing binds it
-        name = "scalings.return_based"
-    name = name.strip("@()")
+    name = (reference("train.scaling") or "scalings.return_based").strip("@()")
     words = [name.removeprefix("scalings.")]
     for option, parameter in inspect.signature(gin.get_configurable(name)).parameters.items():
         if option != "num_heads":
