@@ -193,7 +193,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""
         self.bandit.update(heads, returns)
         self.collect_policy.head_probabilities.assign(self.bandit.probabilities)
-        self.policy.head_probabilities.assign(tf.one_hot(self.bandit.best_head, len(self.heads)))
+        self.policy.act_with(self.bandit.best_head)
 
     def initial_priorities(self, steps: Steps, taken: tf.Tensor, greedy: tf.Tensor) -> tf.Tensor:
         """Priorities of new windows, see `agents.update.first_priorities`; the observation may be None."""

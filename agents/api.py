@@ -23,7 +23,7 @@ from agents.commands.flags import nearest
 from agents.errors import RunFolderError, UsageError, without_gin_trail
 from agents.storage import best
 from agents.storage.checkpoint import Checkpointer, read_newest
-from agents.storage.run_folder import CONFIG
+from agents.storage.run_folder import CONFIG, acting_head
 from agents.tags import EVALUATION
 from agents.workers import build, sizes
 from agents.workers.evaluator import EPISODES
@@ -58,7 +58,7 @@ class Agent:
         Args:
           run: the run folder, or the name of an agent in `pretrained`.
           checkpoint: "best", or, if the run has kept none, and for "latest", the newest checkpoint.
-          head: name or index; None: the one that the bandit rated best.
+          head: name or index; None: the one that played the evaluation of these weights.
 
         Raises:
           UsageError: there is no such run or head, its environment cannot be made, or no weights can be used.
@@ -79,9 +79,9 @@ class Agent:
             self.tf_agent = build.build_agent(settings, environment)
         self.heads = self.tf_agent.heads
         self.update, self.weights = self._read(checkpoint)
-        self.head = int(np.argmax(self.tf_agent.policy.head_probabilities))
+        self.head = self.tf_agent.policy.best_head
         self.let_act(self.head if head is None else head)
-        why = "the bandit's best" if head is None else "as asked for"
+        why = "which the run evaluated with" if head is None else "as asked for"
         self.chosen = f"Acting: head {self.heads.names[self.head]}, {why}."
         self._act = tf.function(self.tf_agent.policy.action, autograph=False)
         self.reset()
@@ -94,6 +94,8 @@ class Agent:
                 mean = f"{found.mean_return:.4g} per episode in {found.episodes} episodes"
                 return found.update, f"Best evaluation so far: {mean}, at update {found.update:,}."
             update = read_newest(self._folder, build.trackables(self.tf_agent))
+            if (head := acting_head(self._folder)) in self.heads.names:
+                self.tf_agent.policy.act_with(self.heads.names.index(head))
         except RunFolderError as error:
             raise UsageError(str(error)) from error
         none = "The run has kept no best weights. " if checkpoint == "best" else ""
@@ -143,7 +145,7 @@ class Agent:
                 f"There is no head {str(head)!r}. {nearest(str(head), names)} Or write its number, from 0."
             )
         self.head = indices[str(head)]
-        self.tf_agent.policy.head_probabilities.assign(np.eye(len(names), dtype=np.float32)[self.head])
+        self.tf_agent.policy.act_with(self.head)
 
     def reset(self, which: np.ndarray | None = None) -> None:
         """Begins an episode: what was seen before is forgotten.

@@ -1,8 +1,9 @@
-"""A bandit over heads, free of the scale of returns, that chooses which one acts."""
+"""Which head acts: a bandit over heads, free of the scale of returns, and a greedy trial of all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -83,3 +84,30 @@ class HeadBandit(tf.Module):
         good = returns >= returns.mean() if len(returns) else np.zeros(0, bool)
         wins, episodes = (np.bincount(of, minlength=self.num_heads) for of in (heads[good], heads))
         return wins, episodes
+
+
+def successive_halving(
+    play: Callable[[list[int]], Iterable[tuple[int, float]]], num_heads: int, episodes: int
+) -> tuple[int, int]:
+    """The head whose episodes return most: each round plays all that are left and drops the worse half.
+
+    Karnin et al. 2013. Every round gets an equal share of the episodes, and every head that is left plays at least one.
+
+    Args:
+      play: plays one episode for each entry, the index of the head that acts; gives (head, return) of those that count.
+      num_heads: H.
+      episodes: of all rounds together. More are played only where one for each head that is left takes more.
+
+    Returns:
+      The head, and how many episodes were played.
+    """
+    left = list(range(num_heads))
+    returns: list[list[float]] = [[] for _ in left]
+    rounds = max(1, math.ceil(math.log2(num_heads)))
+    for _ in range(rounds):
+        acting = left * max(1, episodes // (rounds * len(left)))
+        for head, episode_return in play(acting):
+            returns[head].append(episode_return)
+        best_first = sorted(left, key=lambda head: -np.mean(returns[head] or -np.inf))
+        left = best_first[: math.ceil(len(left) / 2)]
+    return left[0], sum(map(len, returns))

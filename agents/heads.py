@@ -60,6 +60,13 @@ class Heads:
             label if labels.count(label) == 1 else f"{label}_{index}" for index, label in enumerate(labels)
         )
 
+    @property
+    def note(self) -> str:
+        """Says so if heads learn from other rewards than the environment's."""
+        if self.reward_multiplier == 1.0:
+            return ""
+        return f"Heads learn from rewards times {self.reward_multiplier:g}: Heads.reward_multiplier."
+
     def __len__(self) -> int:
         return len(self.pairs)
 

@@ -87,18 +87,36 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         )
         self._num_actions = int(action_spec.maximum) + 1
 
+    @property
+    def best_head(self) -> int:
+        """Index of the likeliest head; of a policy that evaluates, the one that acts."""
+        return int(np.argmax(self.head_probabilities.numpy()))
+
+    def act_with(self, head: int) -> None:
+        """Lets one head act in all episodes to come."""
+        probabilities = np.eye(self.head_probabilities.shape[0], dtype=np.float32)
+        self.head_probabilities.assign(probabilities[head])
+
     def _variables(self) -> list[tf.Variable]:
         return [*self._network.variables, self.head_probabilities]
 
     def _action(self, time_step: ts.TimeStep, policy_state: PolicyState, seed: Any) -> policy_step.PolicyStep:
         del seed  # The generator holds the only randomness, so that a checkpoint holds all of it.
+        drawn = self._draw_heads(tf.shape(time_step.step_type)[0])
+        return self.action_of(
+            tf.where(time_step.is_first(), drawn, policy_state.head), time_step, policy_state
+        )
+
+    def action_of(
+        self, head: tf.Tensor, time_step: ts.TimeStep, policy_state: PolicyState
+    ) -> policy_step.PolicyStep:
+        """Acts as `action` does with these heads, int32 [N], in place of the drawn ones."""
         first = time_step.is_first()
         batch = tf.shape(first)[0]
         core_state = tf.nest.map_structure(
             lambda state: tf.where(first[:, None], tf.zeros_like(state), state), policy_state.core_state
         )
         previous_action = tf.where(first, -1, policy_state.previous_action)
-        head = tf.where(first, self._draw_heads(batch), policy_state.head)
         epsilon = tf.where(first, self._draw_epsilons(batch), policy_state.epsilon)
 
         values, next_core_state = self._network(

@@ -11,17 +11,17 @@ The trial wins if the 95% interval of the mean difference (Student's t) lies abo
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import csv
-import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
 from agents import Agent
+from agents.bandit import successive_halving
 from agents.commands import play
 from benchmarks.performance import ROOT
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
@@ -29,23 +29,6 @@ from rbs_tf.scores import human_normalised_score
 
 TABLE = ROOT / "docs/results/head_choice.csv"
 COLUMNS = ("run", "bandit", "bandits", "trial", "trials")  # heads, and what they score
-
-
-def successive_halving(returns_of: Callable[[int, int], Sequence[float]], heads: int, episodes: int) -> int:
-    """The head of the highest mean; each round gives what is left an equal share and drops the worse half.
-
-    Args:
-      returns_of: returns of a head in so many more episodes.
-      heads: H.
-      episodes: in all; every head plays at least one a round.
-    """
-    left, found = list(range(heads)), [[] for _ in range(heads)]
-    rounds = max(1, math.ceil(math.log2(heads)))
-    for _ in range(rounds):
-        for head in left:
-            found[head] += returns_of(head, max(1, episodes // (rounds * len(left))))
-        left = sorted(left, key=lambda head: -np.mean(found[head]))[: math.ceil(len(left) / 2)]
-    return left[0]
 
 
 def returns_of(
@@ -63,7 +46,12 @@ def row(run: Path) -> dict[str, str]:
     with agent.configured() as settings:
         episodes = settings.train.eval_envs * settings.train.final_eval_rounds
     with contextlib.closing(agent.make_environment(8, seed=1)) as environment:
-        tried = successive_halving(functools.partial(returns_of, agent, environment), len(names), episodes)
+
+        def play(acting: list[int]) -> Iterator[tuple[int, float]]:
+            for head, times in collections.Counter(acting).items():
+                yield from ((head, each) for each in returns_of(agent, environment, head, times))
+
+        tried, _ = successive_halving(play, len(names), episodes)
     with contextlib.closing(agent.make_environment(8, seed=2)) as environment:
         returns = {head: returns_of(agent, environment, head, episodes) for head in {chosen, tried}}
         means = {head: human_normalised_score(environment.game, np.mean(returns[head])) for head in returns}

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pretrained", metavar="NAME", help="in place of RUN_DIR: weights that come with the repository")
     weights = "the weights of the best evaluation (%(default)s), or the newest checkpoint"
     add("--checkpoint", choices=CHECKPOINTS, default="best", help=weights)
-    add("--head", metavar="NAME|INDEX", help="the head that acts (the one that the bandit rates best)")
+    add("--head", metavar="NAME|INDEX", help="the head that acts (the one that played the evaluation)")
 
 
 def find_folder(options: argparse.Namespace) -> Path:

@@ -181,7 +181,9 @@ def opened(asked: Request, argv: Sequence[str]) -> Iterator[Callable[..., Any]]:
             result = asked.run(root_dir=str(folder), **arguments)
             if result.stopped_by is None:  # environment steps end a run for good
                 updates = asked.updates if result.updates >= asked.updates else sys.maxsize
-                run_folder.write(folder / run_folder.FINISHED, json.dumps({"updates": updates}))
+                run_folder.write(
+                    folder / run_folder.FINISHED, json.dumps({"updates": updates, "head": result.head})
+                )
             return result
 
         yield train
@@ -405,7 +407,7 @@ def _done(folder: Path, asked: int) -> int | None:
         return None
     if run_folder.is_locked(folder):
         return None
-    made = max([int(path.name) for path in run_folder.checkpoints(folder)], default=0)
+    made = run_folder.newest_step(folder)
     return made or asked if made > asked or finished(folder, asked) else None
 
 

@@ -190,15 +190,23 @@ def _say_nothing_to(stream: TextIO) -> None:
 
 
 def closing_words(
-    updates: int, steps: int, final_return: float, episodes: str | None, head: str | None, game: str | None
+    updates: int, steps: int, final_return: float, evaluated: str | None, best: str | None, game: str | None
 ) -> str:
-    """Tells how a run went; `final_return` is NaN if nothing was evaluated."""
+    """Tells how a run went.
+
+    Args:
+      final_return: of the last evaluation; NaN if there was none.
+      evaluated: how many episodes it had, and which head acted.
+      best: the best evaluation, if it was another one.
+      game: of Atari, for its human-normalised score.
+    """
     words = f"{updates:,} updates from {steps:,} environment steps."
     if not math.isnan(final_return):
-        words += f" Last evaluation: {final_return:.4g} per episode, {episodes}, greedy, head {head}."
+        words += f"\nLast evaluation: {final_return:.4g} per episode, {evaluated}."
         if scores.has_score(game):
             normalised = scores.human_normalised_score(game, final_return)
             words += f" Human-normalised: {normalised:.3g} (0 is random, 1 is human)."
+        words += f"\nBest evaluation: {best}." if best else ""
     return f"{words}\nIn TensorBoard: {RETURN}; {UNSCALED} beside {SCALED}; {SIGMA}; bandit."
 
 

@@ -21,6 +21,7 @@ quiet()  # in Ray's workers this module is the first of ours
 import gin  # noqa: E402
 
 from agents.errors import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
+from agents.heads import Heads  # noqa: E402
 from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
 from agents.replay.replay import CALLS, REVERB, ReplaySettings, chosen_backend  # noqa: E402
@@ -357,7 +358,7 @@ class ClusterRun:
             steps=status.get("steps", 0),
             frames_per_step=status.get("frames_per_step"),
         )
-        for note in [*(member.status.get("memory") for member in self._replay), figures_note()]:
+        for note in [*(member.status.get("memory") for member in self._replay), figures_note(), Heads().note]:
             progress.say_once(note)
         if "address" in self._replay[0].status:
             port = self._replay[0].status["address"].rpartition(":")[2]
@@ -426,9 +427,9 @@ class ClusterRun:
         self._progress.update(updates, steps, learner.get("returns", ()), eval_return)
         self._progress.done()
         final = float("nan") if eval_return is None else eval_return
-        others = (evaluator.get(name) for name in ("episodes", "head", "game"))
+        others = (evaluator.get(name) for name in ("evaluated", "best", "game"))
         self._progress.say(closing_words(updates, steps, final, *others))
-        return Result(updates, steps, final, self._stopped_by)
+        return Result(updates, steps, final, self._stopped_by, head=evaluator.get("head", ""))
 
     def _play_last(self) -> None:
         """Waits for the last evaluation, which an evaluator that fails plays again."""

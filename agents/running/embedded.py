@@ -19,16 +19,18 @@ from agents.monitoring import summaries
 from agents.monitoring.progress import COMPILING, Progress, closing_words
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
-from agents.storage.run_folder import write_operative_config
+from agents.storage.run_folder import newest_step, write_operative_config
 from agents.storage.state import State, from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
 from agents.workers.evaluator import Evaluations
 from agents.workers.settings import Evaluated, Result, Settings
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
-_ENVIRONMENTS, _COLLECTOR = "environments.pickle", "collector.npz"  # in a checkpoint
-_LARGEST = 100_000_000  # bytes of the former, without which a resumed run starts new episodes
+# In a checkpoint: environments and collector, and environments of evaluations.
+_ENVIRONMENTS, _COLLECTOR, _EVALUATION = "environments.pickle", "collector.npz", "evaluation.pickle"
+_LARGEST = 100_000_000  # bytes of environments, without which a resumed run starts new episodes
 
 
 class EmbeddedRun(contextlib.ExitStack):
@@ -64,7 +66,11 @@ class EmbeddedRun(contextlib.ExitStack):
     def _build(self) -> None:
         settings, training = self._settings, self._training
         self.eval_environment = self.enter_context(
-            closing(build.build_eval_environment(settings, training.eval_envs))
+            closing(
+                build.build_eval_environment(
+                    settings, training.eval_envs, settings.seeds.evaluating(newest_step(self._root))
+                )
+            )
         )
         strategy = build.build_strategy(training.strategy)
         self.agent = build.build_agent(settings, self.eval_environment, strategy=strategy)
@@ -82,6 +88,7 @@ class EmbeddedRun(contextlib.ExitStack):
             closing(build.build_environment(settings, training.num_envs, seed))
         )
         collector_state = self._restored_environment(checkpointer)
+        self._restored(checkpointer, self.eval_environment, _EVALUATION)
         if newest is None or collector_state is not None:
             # It will be collected once more.
             forget_after(self._root, extra["statistics_log"])
@@ -98,22 +105,23 @@ class EmbeddedRun(contextlib.ExitStack):
 
     def _restored_environment(self, checkpointer: Checkpointer) -> State | None:
         """The state of the collector that goes with the restored environment; None if it starts new episodes."""
-        environments, collector = map(checkpointer.file, (_ENVIRONMENTS, _COLLECTOR))
-        self._why_new_episodes = ""
-        if environments is None or collector is None:
-            self._why_new_episodes = f"the checkpoint does not hold the state of {self.environment.name}"
-        elif not checkpointer.is_own(_ENVIRONMENTS):
-            self._why_new_episodes = (
-                "the environments' state is a pickle, which may run any code, of another user's"
-            )
-        else:
-            try:
-                self.environment.restore(environments)
-            except ValueError as error:
-                self._why_new_episodes = str(error)
-            else:
-                return from_bytes(collector)
-        return None
+        self._why_new_episodes = self._restored(checkpointer, self.environment, _ENVIRONMENTS)
+        collector = None if self._why_new_episodes else checkpointer.file(_COLLECTOR)
+        return None if collector is None else from_bytes(collector)
+
+    @staticmethod
+    def _restored(checkpointer: Checkpointer, environment: GymnasiumVectorEnvironment, file: str) -> str:
+        """Restores environments from the newest checkpoint; returns why that cannot be, or nothing."""
+        state = checkpointer.file(file)
+        if state is None:
+            return f"the checkpoint does not hold the state of {environment.name}"
+        if not checkpointer.is_own(file):
+            return "the environments' state is a pickle, which may run any code, of another user's"
+        try:
+            environment.restore(state)
+        except ValueError as error:
+            return str(error)
+        return ""
 
     def run(self) -> Result:
         """Trains to the end, or until a signal; then evaluates, writes a checkpoint and says how it went."""
@@ -126,7 +134,7 @@ class EmbeddedRun(contextlib.ExitStack):
             steps=learner.environment_steps,
             frames_per_step=None if game is None else FRAMES_PER_STEP,
         )
-        for note in filter(None, (self.replay.memory_note, summaries.figures_note())):
+        for note in filter(None, (self.replay.memory_note, summaries.figures_note(), self.agent.heads.note)):
             self._progress.say(note)
         if learner.resumed:
             new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""
@@ -140,11 +148,11 @@ class EmbeddedRun(contextlib.ExitStack):
                 raise
             self._save()
         self._progress.done()
-        head = self.agent.heads.names[self.agent.bandit.best_head]
-        counts = learner.updates, learner.environment_steps
-        ended = self.evaluations.last_return, self.evaluations.last_episodes
-        self._progress.say(closing_words(*counts, *ended, head, game))
-        return Result(*counts, self.evaluations.last_return, self._stopped_by)
+        counts, evaluations = (learner.updates, learner.environment_steps), self.evaluations
+        words = evaluations.last_words, evaluations.best_words
+        self._progress.say(closing_words(*counts, evaluations.last_return, *words, game))
+        head = self.agent.heads.names[self.agent.policy.best_head]
+        return Result(*counts, evaluations.last_return, self._stopped_by, head=head)
 
     def _work(self) -> None:
         """Collects and learns to the end, then evaluates."""
@@ -156,7 +164,7 @@ class EmbeddedRun(contextlib.ExitStack):
             self.collector.run(self._training.steps_per_round)
             self._learn()
         if self._stopped_by is None and self._training.final_eval_rounds:
-            self._evaluate(self._training.final_eval_rounds)
+            self._evaluate(self._training.final_eval_rounds, self._training.trial_episodes)
 
     def _learn(self) -> None:
         """Makes the updates that are due for what has been collected."""
@@ -194,12 +202,14 @@ class EmbeddedRun(contextlib.ExitStack):
     def _save(self) -> None:
         """Writes a checkpoint; the collector's state is of no use without the environment's."""
         environments, collector = self.environment.state(), self.collector.state()
-        if environments is None or collector is None or len(environments) > _LARGEST:
-            self.learner.save()
-        else:
-            self.learner.save({_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)})
+        evaluation, files = self.eval_environment.state(), {}
+        if environments is not None and collector is not None and len(environments) <= _LARGEST:
+            files = {_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)}
+        if evaluation is not None and len(evaluation) <= _LARGEST:
+            files[_EVALUATION] = evaluation
+        self.learner.save(files)
 
-    def _evaluate(self, rounds: int) -> None:
+    def _evaluate(self, rounds: int, trial_episodes: int = 0) -> None:
         scales = self.learner.loss_scales()
         updates, steps = scales.updates, scales.steps
 
@@ -207,7 +217,7 @@ class EmbeddedRun(contextlib.ExitStack):
             self._progress.playing(self.evaluations.evaluator.playing)
             return self._stopped_by is not None
 
-        mean_return = self.evaluations.run(updates, rounds, stopped, scales)
+        mean_return = self.evaluations.run(updates, rounds, stopped, scales, trial_episodes)
         if mean_return is not None:
             self._progress.update(updates, steps, eval_return=mean_return)
         if (last := self.evaluations.last) and mean_return is not None and self._on_evaluation:

@@ -22,7 +22,7 @@ from agents.monitoring import summaries
 from agents.monitoring.progress import COMPILING
 from agents.replay.replay import RAY, REVERB
 from agents.storage.checkpoint import Checkpointer
-from agents.storage.run_folder import write_operative_config
+from agents.storage.run_folder import newest_step, write_operative_config
 from agents.storage.weights import Publisher, assign
 from agents.workers import build
 from agents.workers.evaluator import Evaluations
@@ -304,8 +304,9 @@ class EvaluatorRole(Acting):
 
     def __init__(self, root_dir: str, address: str | list[Any]):
         settings = Settings.configured()
-        environment = build.build_eval_environment(settings, settings.train.eval_envs)
-        super().__init__(settings, address, environment, settings.seeds.evaluation)
+        seed = settings.seeds.evaluating(newest_step(root_dir))
+        environment = build.build_eval_environment(settings, settings.train.eval_envs, seed)
+        super().__init__(settings, address, environment, seed)
         self._evaluations = Evaluations(root_dir, self._own_environment, self._agent)
         self.callback(self._evaluations.close)
         self._loss_scales: summaries.LossScales | None = None
@@ -333,20 +334,21 @@ class EvaluatorRole(Acting):
             self._finishing.wait(1.0)
         if self._finishing.is_set() and self.training.final_eval_rounds:
             self._pull()
-            self._evaluate(self.training.final_eval_rounds)
+            self._evaluate(self.training.final_eval_rounds, self.training.trial_episodes)
         return self.status()
 
     def status(self) -> dict[str, Any]:
         last_return = self._evaluations.last_return
-        head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
         return {
             "eval_return": None if np.isnan(last_return) else last_return,
-            "episodes": self._evaluations.last_episodes,
-            "head": self._agent.heads.names[head],
+            "evaluated": self._evaluations.last_words,
+            "best": self._evaluations.best_words,
+            "head": self._agent.heads.names[self._agent.policy.best_head],
             "game": self._own_environment.game,
             "steps": self._evaluations.evaluator.steps,
             "playing": self._evaluations.evaluator.playing,
         }
 
-    def _evaluate(self, rounds: int) -> None:
-        self._evaluations.run(self._weights_step, rounds, self._stopping.is_set, self._loss_scales)
+    def _evaluate(self, rounds: int, trial_episodes: int = 0) -> None:
+        stopped = self._stopping.is_set
+        self._evaluations.run(self._weights_step, rounds, stopped, self._loss_scales, trial_episodes)

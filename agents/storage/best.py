@@ -35,13 +35,17 @@ class Best:
 
     Args:
       root_dir: the run folder; only one process at a time may keep the best there.
+
+    Attributes:
+      found: the best evaluation; None before the first.
     """
 
     def __init__(self, root_dir: str | os.PathLike):
-        self._path, self._highest = pathlib.Path(root_dir) / BEST, -np.inf
+        self._path = pathlib.Path(root_dir) / BEST
+        self.found: Found | None = None
         try:
             if (contents := _read(self._path)) is not None:
-                self._highest = contents[0].mean_return
+                self.found = contents[0]
         except RunFolderError as error:
             aside = self._path.rename(unused(self._path.with_name(f"{BEST}.damaged")))
             log.warning(f"{error} It is now {aside.name} and may be deleted; the best of what comes is kept.")
@@ -58,7 +62,7 @@ class Best:
           RunFolderError: it could not be written (disk full, for one); what was there before is untouched.
         """
         found = Found(update, float(np.mean(returns)), len(returns))
-        if not found.mean_return > self._highest:
+        if np.isnan(found.mean_return) or self.found and not found.mean_return > self.found.mean_return:
             return False
         content = io.BytesIO()
         np.savez(content, weights=packed([tf.identity(v) for v in variables]), **found._asdict())
@@ -70,7 +74,7 @@ class Best:
         except OSError as error:
             why = f"Cannot write {self._path}: {error.strerror or error}."
             raise RunFolderError(f"{why} Make room or rights there, then repeat the command.") from error
-        self._highest = found.mean_return
+        self.found = found
         return True
 
 

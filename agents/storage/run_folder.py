@@ -20,6 +20,7 @@ import errno
 import fcntl
 import importlib.metadata
 import itertools
+import json
 import os
 import pathlib
 import platform
@@ -160,6 +161,19 @@ def checkpoints(root_dir: str | os.PathLike, suffix: str = "") -> list[pathlib.P
         if is_one and pattern.fullmatch(path.name):
             ours.append(path)
     return sorted(ours, key=lambda path: (int(path.name.split(".")[0]), len(path.name)), reverse=True)
+
+
+def acting_head(root_dir: str | os.PathLike) -> str | None:
+    """The head that played the last evaluation of a run that has finished; in many processes no checkpoint has it."""
+    try:
+        return str(json.loads(pathlib.Path(root_dir, FINISHED).read_text())["head"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def newest_step(root_dir: str | os.PathLike) -> int:
+    """Update of the newest checkpoint, 0 without any."""
+    return max((int(path.name) for path in checkpoints(root_dir)), default=0)
 
 
 def write_operative_config(root_dir: str | os.PathLike) -> None:

@@ -26,9 +26,12 @@ from agents.workers.settings import Settings
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+from rbs_tf.environments.names import MINATAR_GAMES
 
 if TYPE_CHECKING:
     from agents.replay.ray_replay import RayClient
+
+_RANDOM_STEPS = 5  # of MinAtar's evaluations: its games start alike
 
 
 def build_environment(
@@ -66,10 +69,15 @@ def build_eval_environment(
     settings: Settings, num_envs: int = 1, seed: int | None = None, **options: Any
 ) -> GymnasiumVectorEnvironment:
     """The same for evaluation, which has its own seed and may have stickier actions than training."""
-    seed = settings.seeds.evaluation if seed is None else seed
-    sticky = settings.train.eval_repeat_action_probability
-    if sticky is not None:
-        options["repeat_action_probability"] = sticky
+    training = settings.train
+    seed = settings.seeds.evaluating(0) if seed is None else seed
+    if training.eval_repeat_action_probability is not None:
+        options["repeat_action_probability"] = training.eval_repeat_action_probability
+    random_steps = training.eval_random_steps
+    if random_steps is None:
+        random_steps = _RANDOM_STEPS if training.env in MINATAR_GAMES else 0
+    if random_steps:
+        options.setdefault("random_steps", random_steps)
     return build_environment(settings, num_envs, seed, **options)
 
 

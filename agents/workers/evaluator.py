@@ -1,11 +1,12 @@
-"""Greedy evaluation with the head that the bandit rates best: returns, and how far values are from them."""
+"""Greedy evaluation with one head, the bandit's or that of a trial: returns, and how far values are from them."""
 
 from __future__ import annotations
 
 import os
 import pathlib
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from tf_agents.environments import py_environment
 from tf_agents.trajectories import time_step as ts
 
 from agents.agent import RecurrentMultiHeadAgent
+from agents.bandit import successive_halving
 from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.policy import MultiHeadPolicy
@@ -34,6 +36,10 @@ class Evaluation(NamedTuple):
     returns: np.ndarray  # float64 [episodes], the environment's own points
     lengths: np.ndarray  # int64 [episodes], environment steps
     value_errors: np.ndarray  # float64 [H], see `Evaluator`; NaN for a head whose returns are all alike
+
+
+class Stopped(Exception):
+    """Raised within an evaluation that is to end at once."""
 
 
 class Evaluator:
@@ -63,7 +69,7 @@ class Evaluator:
     ):
         self._environment, self._policy, self._max_steps = environment, policy, max_steps
         self._heads, self._scaling = heads, scaling
-        self._act = tf.function(policy.action, autograph=False)
+        self._act = tf.function(policy.action_of, autograph=False)
         self.steps = 0  # of the batch, in all evaluations
         self.playing = ""  # what the evaluation in progress has come to, in words
 
@@ -75,44 +81,90 @@ class Evaluator:
         Raises:
           EnvironmentFault: see `Collector.run`.
         """
+        acting = [self._policy.best_head] * episodes_per_environment
+        try:
+            returns, lengths, errors = self._play([acting] * self._environment.batch_size, stopped)
+        except Stopped:
+            return None
+        # sqrt(E[(Q - G)^2] / V[G]); what rounding leaves of a variance of 0 is none.
+        steps, *sums = np.sum(sum(errors, []), axis=0)
+        mean, squares, square_errors = sums / steps
+        variance = squares - np.square(mean)
+        relative = np.sqrt(square_errors / np.where(variance > 1e-12 * squares, variance, np.nan))
+        return Evaluation(np.array(sum(returns, [])), np.array(sum(lengths, [])), relative)
+
+    def trial(self, episodes: int, stopped: Callable[[], bool] = lambda: False) -> tuple[int, int] | None:
+        """The head that earns most, and how many episodes showed it, see `successive_halving`; None once `stopped()`.
+
+        Heads act side by side, one in each environment.
+
+        Raises:
+          EnvironmentFault: see `Collector.run`.
+        """
+        batch = self._environment.batch_size
+
+        def play(acting: list[int]) -> Iterator[tuple[int, float]]:
+            by_environment = [acting[index::batch] for index in range(batch)]
+            returns, _, _ = self._play(by_environment, stopped)
+            for heads, played in zip(by_environment, returns, strict=True):
+                yield from zip(
+                    heads, played, strict=False
+                )  # an episode that is cut is its environment's last
+
+        try:
+            return successive_halving(play, len(self._heads), episodes)
+        except Stopped:
+            return None
+
+    def _play(
+        self, acting: Sequence[Sequence[int]], stopped: Callable[[], bool]
+    ) -> tuple[list[list[float]], list[list[int]], list[list[np.ndarray]]]:
+        """Plays an episode for each entry of `acting`: by environment, the heads that act in its episodes, in order.
+
+        Returns:
+          Likewise by environment and episode: returns, lengths in steps, and sums of `_value_errors`.
+
+        Raises:
+          Stopped: once `stopped()`.
+        """
         batch, played = self._environment.batch_size, 0
         time_step = self._step(0, self._environment.reset)
         policy_state = self._policy.get_initial_state(batch)
-        returns: list[float] = []
-        lengths, errors = [], []
-        to_play = np.full(batch, episodes_per_environment)
-        # Reward, discount and values of every step of an episode.
-        histories: list[list] = [[] for _ in range(batch)]
-        while to_play.any():
+        returns: list[list[float]] = [[] for _ in range(batch)]
+        lengths: list[list[int]] = [[] for _ in range(batch)]
+        errors: list[list[np.ndarray]] = [[] for _ in range(batch)]
+        to_play = [list(heads) for heads in acting]  # the first of each is the one in progress
+        histories: list[list] = [
+            [] for _ in range(batch)
+        ]  # reward, discount and values of every step of an episode
+        while any(to_play):
             self.playing = (
-                f"evaluating: {played:,} steps of {batch} environments, {len(returns)} episodes over, "
+                f"evaluating: {played:,} steps of {batch} environments, {sum(map(len, returns))} episodes over, "
                 f"each at most {self._max_steps:,} long"
             )
             if stopped():
-                return None
-            result = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), policy_state)
+                raise Stopped
+            heads = tf.constant([next(iter(left), 0) for left in to_play], tf.int32)
+            result = self._act(heads, tf.nest.map_structure(tf.convert_to_tensor, time_step), policy_state)
             policy_state = result.state
             played += 1
             self.steps += 1
             time_step = self._step(played, self._environment.step, result.action.numpy())
             values = result.info.taken_values.numpy()
-            for index in np.flatnonzero((to_play > 0) & ~time_step.is_first()):
+            for index in np.flatnonzero(~time_step.is_first()):
+                if not to_play[index]:
+                    continue
                 history = histories[index]
                 history.append((time_step.reward[index], time_step.discount[index], values[index]))
                 cut = len(history) == self._max_steps
                 if cut or time_step.is_last()[index]:
                     rewards, discounts, taken = map(np.array, zip(*history, strict=True))
-                    returns.append(sum(rewards.tolist()))
-                    lengths.append(len(history))
-                    errors.append(self._value_errors(rewards, discounts, taken))
+                    returns[index].append(sum(rewards.tolist()))
+                    lengths[index].append(len(history))
+                    errors[index].append(self._value_errors(rewards, discounts, taken))
                     history.clear()
-                    to_play[index] = 0 if cut else to_play[index] - 1
-        # sqrt(E[(Q - G)^2] / V[G]); what rounding leaves of a variance of 0 is none.
-        steps, *sums = np.sum(errors, axis=0)
-        mean, squares, square_errors = sums / steps
-        variance = squares - np.square(mean)
-        relative = np.sqrt(square_errors / np.where(variance > 1e-12 * squares, variance, np.nan))
-        return Evaluation(np.array(returns), np.array(lengths), relative)
+                    to_play[index] = [] if cut else to_play[index][1:]
+        return returns, lengths, errors
 
     def _step(self, played: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
         time_step = time_step_of(self._environment, f"evaluation, environments' step {played}", call, *args)
@@ -156,7 +208,8 @@ class Evaluations:
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
         self.last: Evaluation | None = None
         self.last_return = float("nan")  # mean of the last one
-        self.last_episodes = ""  # how many these were, in words
+        self.last_words = ""  # its episodes, and the head that acted
+        self.best_words = ""  # the best evaluation, if that is another one
 
     def run(
         self,
@@ -164,22 +217,40 @@ class Evaluations:
         rounds: int,
         stopped: Callable[[], bool],
         loss_scales: summaries.LossScales | None = None,
+        trial_episodes: int = 0,
     ) -> float | None:
         """Plays `rounds` episodes in every environment; returns their mean return, None once `stopped()`.
 
         Args:
           update: that the weights are of.
           loss_scales: of the learner's latest updates, for a figure and environment steps; None: neither.
+          trial_episodes: 0: the policy's head acts; otherwise the best of a trial of so many episodes, from now on.
         """
+        why = "the bandit's best"
+        if trial_episodes:
+            start = time.monotonic()
+            if (found := self.evaluator.trial(trial_episodes, stopped)) is None:
+                return None
+            head, played = found
+            self._agent.policy.act_with(head)
+            why = f"the best of a trial of {played} episodes, {time.monotonic() - start:.0f} s"
         evaluation = self.evaluator.run(rounds, stopped)
         if evaluation is None:
             return None
         self.last, self.last_return = evaluation, float(np.mean(evaluation.returns))
-        self.last_episodes = in_words(evaluation.returns, evaluation.lengths)
-        head = int(np.argmax(self._agent.policy.head_probabilities.numpy()))
-        self._keep(update, evaluation, self._agent.heads.names[head])
+        head = self._agent.policy.best_head
+        name = self._agent.heads.names[head]
+        episodes = in_words(evaluation.returns, evaluation.lengths)
+        self.last_words = f"{episodes}, greedy, head {name} ({why})"
+        self._keep(update, evaluation, name)
         self._write(update, evaluation, head, loss_scales)
         self.best.offer(update, evaluation.returns, self._agent.acting_variables)
+        best = self.best.found
+        self.best_words = ""
+        if best and best.update != update:
+            self.best_words = (
+                f"{best.mean_return:.4g} per episode, {best.episodes} episodes, update {best.update:,}"
+            )
         return self.last_return
 
     def _keep(self, update: int, evaluation: Evaluation, head: str) -> None:

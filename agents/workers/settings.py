@@ -51,7 +51,12 @@ class Training:
       eval_envs: episodes per evaluation, played side by side.
       eval_repeat_action_probability: chance that an action is repeated in evaluation, so that greedy games from the
         same start differ (Machado et al. 2018: 0.25); for Atari's and MinAtar's plain names. None: as in training.
+      eval_random_steps: each episode of an evaluation begins with 0 to so many random steps, as Atari's games do with
+        no-ops, so that greedy games from the same start differ; their rewards do not count. None: 5 in MinAtar, 0 in
+        others; tasks whose first observation is to be remembered want 0.
       final_eval_rounds: the evaluation at the end plays this many times `eval_envs` episodes; 0: none.
+      trial_episodes: before the evaluation at the end, all heads play so many greedy episodes together, the best acts
+        from then on; 0: the bandit's best acts.
       checkpoint_interval: updates between checkpoints; one is always written at the end and when interrupted.
       summary_interval: updates between TensorBoard entries; 0 writes none.
       weights_interval: steps of each environment between two looks for newer weights; distributed.
@@ -72,7 +77,11 @@ class Training:
     eval_interval: Annotated[int, _AT_ENDS] = 1000
     eval_envs: Annotated[int, Setting("episodes side by side", least=1)] = 8
     eval_repeat_action_probability: Annotated[float | None, _STICKY] = None
+    eval_random_steps: Annotated[int | None, Setting("environment steps", least=0, most=1000, example=5)] = (
+        None
+    )
     final_eval_rounds: Annotated[int, _ROUNDS] = 4
+    trial_episodes: Annotated[int, Setting("episodes", least=0, paper="open", example=40)] = 0
     checkpoint_interval: Annotated[int, Setting("updates", least=1)] = 1000
     summary_interval: Annotated[int, _SUMMARIES] = 100
     weights_interval: Annotated[int, Setting("steps of each environment", least=1, paper="400")] = 400
@@ -93,6 +102,7 @@ class Result(NamedTuple):
     final_return: float  # mean greedy return of the last evaluation, reward units of the environment; or NaN
     stopped_by: int | None  # the signal that ended it early, behind a checkpoint; 0: `on_evaluation`
     root_dir: str = ""  # of a run that Python has asked for
+    head: str = ""  # that acted in the last evaluation
 
 
 class Evaluated(NamedTuple):
@@ -110,8 +120,11 @@ class Seeds:
 
     def __init__(self, seed: int):
         self.of_run = seed  # the weights', and of the agent that learns
-        self.evaluation = self._derived(1)
         self.draws = self._derived(1, 1)
+
+    def evaluating(self, step: int) -> int:
+        """Of the evaluations of a run that goes on at update `step`."""
+        return self._derived(1, 0, step)
 
     def collecting(self, step: int) -> int:
         """Of the environments of a run in one process that goes on at update `step`."""

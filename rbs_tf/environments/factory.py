@@ -20,6 +20,7 @@ from rbs_tf.environments.wrappers import (
     FlatObservation,
     FromDmEnv,
     PartsObservation,
+    RandomStart,
     channels_last,
     holds_images,
 )
@@ -55,6 +56,7 @@ def make(
     fire_on_new_life: Annotated[bool | None, Setting(example=True)] = None,
     terminal_on_life_loss: Annotated[bool | None, Setting(example=True)] = None,
     env_kwargs: Annotated[Mapping[str, Any] | None, _ARGUMENTS] = None,
+    random_steps: Annotated[int, Setting("environment steps", least=0, gin=False)] = 0,
 ) -> GymnasiumVectorEnvironment:
     """Makes `num_envs` copies of an environment that step together.
 
@@ -85,6 +87,8 @@ def make(
         games that have it; else Breakout waits for it forever. None: no.
       terminal_on_life_loss: Atari: discount 0 on a step that loses a life; the episode goes on. None: no.
       env_kwargs: for Gymnasium's ids: arguments of the environment, `gymnasium.make(id, **env_kwargs)`. None: its own.
+      random_steps: each episode begins behind 0 to so many random steps, see `RandomStart`; not for Atari, where games
+        begin behind 0 to 30 no-ops.
 
     Raises:
       ValueError: the name is unknown (the nearest ones are given), an argument does not fit, or the
@@ -104,6 +108,11 @@ def make(
         terminal_on_life_loss=terminal_on_life_loss,
     )
     of_ids = _given(env_kwargs=env_kwargs)
+    if random_steps and is_atari:
+        raise ValueError(
+            f"random_steps={random_steps}: {name}'s games begin behind no-ops already; leave it at 0"
+        )
+    copies = functools.partial(_vector, name=name, num_envs=num_envs, random_steps=random_steps)
     for options, whose, fits in (
         (of_atari, "Atari's plain names (pong)", is_atari),
         (of_ids, "Gymnasium's ids", not is_atari and not name.startswith("bsuite/")),
@@ -132,16 +141,16 @@ def make(
         if repeat_action_probability is not None:
             settings["sticky_action_prob"] = repeat_action_probability
         settings |= env_kwargs or {}
-        vector_env = _gymnasium(name, names.minatar_id(name), num_envs, max_episode_steps, settings)
+        vector_env = copies(_gymnasium(names.minatar_id(name), max_episode_steps, settings))
     elif repeat_action_probability is not None:
         given = f"repeat_action_probability={repeat_action_probability}"
         whose = "the plain names of Atari and MinAtar"
         raise ValueError(f"{given} works with {whose}, not with {name!r}: leave it at None")
     elif name.startswith("bsuite/"):
-        vector_env = _vector(functools.partial(_bsuite, name, max_episode_steps), name, num_envs)
+        vector_env = copies(functools.partial(_bsuite, name, max_episode_steps))
     else:
         env_id = name.rpartition(":")[2]
-        vector_env = _gymnasium(name, env_id, num_envs, max_episode_steps, env_kwargs or {})
+        vector_env = copies(_gymnasium(env_id, max_episode_steps, env_kwargs or {}))
 
     with needed_by("rbs_tf.environments"):  # here, for a typo need not wait the seconds that TensorFlow takes
         from rbs_tf.environments.batched import GymnasiumVectorEnvironment
@@ -177,16 +186,13 @@ def check_name(name: str) -> None:
 
 
 def _gymnasium(
-    name: str,
-    env_id: str,
-    num_envs: int,
-    max_episode_steps: int | None,
-    arguments: Mapping[str, Any],
-) -> gymnasium.vector.VectorEnv:
+    env_id: str, max_episode_steps: int | None, arguments: Mapping[str, Any]
+) -> Callable[[], gymnasium.Env]:
+    """What makes one of Gymnasium's environments."""
     _check_arguments(env_id, arguments)
     # The checker costs as much as a small environment's step.
     options = {"max_episode_steps": max_episode_steps, "disable_env_checker": True, **arguments}
-    return _vector(functools.partial(gymnasium.make, env_id, **options), name, num_envs)
+    return functools.partial(gymnasium.make, env_id, **options)
 
 
 def _check_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
@@ -205,13 +211,16 @@ def _check_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
         )
 
 
-def _vector(make_one: Callable[[], gymnasium.Env], name: str, num_envs: int) -> gymnasium.vector.VectorEnv:
-    return Copies(functools.partial(_as_array, make_one), num_envs, name)
+def _vector(
+    make_one: Callable[[], gymnasium.Env], name: str, num_envs: int, random_steps: int
+) -> gymnasium.vector.VectorEnv:
+    return Copies(functools.partial(_as_array, make_one, random_steps), num_envs, name)
 
 
-def _as_array(make_one: Callable[[], gymnasium.Env]) -> gymnasium.Env:
+def _as_array(make_one: Callable[[], gymnasium.Env], random_steps: int) -> gymnasium.Env:
     env = make_one()
     try:
+        env = RandomStart(env, random_steps) if random_steps else env
         if isinstance(env.observation_space, gymnasium.spaces.Box):
             return channels_last(env)
         if holds_images(env.observation_space):

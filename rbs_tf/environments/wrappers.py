@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import pickle
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,30 @@ from rbs_tf.errors import Unsuitable, told
 
 WRAP = "wrap the environment, and register that under an id of its own"
 MOST_STATES = 10_000  # of one number: a larger one makes a vector that no torso is meant for
+
+
+class RandomStart(gymnasium.Wrapper):
+    """Begins episodes behind 0 to `most` random steps, whose rewards nobody sees, as ALE's do behind no-ops.
+
+    An episode that ends within them begins again, without.
+    """
+
+    def __init__(self, env: gymnasium.Env, most: int):
+        super().__init__(env)
+        self._most, self._random = most, np.random.default_rng()
+        self._actions = copy.deepcopy(env.action_space)  # whose own generator may be the environment's
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        start = self.env.reset(seed=seed, options=options)
+        if seed is not None:
+            self._random = np.random.default_rng(seed)
+            self._actions.seed(seed)
+        for _ in range(self._random.integers(self._most + 1)):
+            observation, _, terminated, truncated, info = self.env.step(self._actions.sample())
+            if terminated or truncated:
+                return self.env.reset(options=options)
+            start = observation, info
+        return start
 
 
 class FlatObservation(gymnasium.ObservationWrapper):

@@ -96,7 +96,12 @@ class ScriptedPolicy:
     def get_initial_state(self, batch_size):
         return tf.fill((batch_size, 2), -7.0), tf.fill((batch_size,), -7)
 
+    best_head = 1
+
     def action(self, time_step, policy_state):
+        return self.action_of(tf.cast(time_step.observation[:, 1], tf.int32), time_step, policy_state)
+
+    def action_of(self, head, time_step, policy_state):
         rows, previous_action = policy_state
         first = time_step.is_first()
         rows = tf.where(first[:, None], 0.0, rows)
@@ -105,7 +110,7 @@ class ScriptedPolicy:
         info = PolicyInfo(
             core_state=(rows, -rows),
             previous_action=tf.where(first, -1, previous_action),
-            head=tf.cast(time_step.observation[:, 1], tf.int32),
+            head=head,
             epsilon=tf.fill(tf.shape(t), 0.25),
             taken_values=values,
             greedy_values=values + 1.0,

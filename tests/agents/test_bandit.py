@@ -1,11 +1,12 @@
 """The bandit over heads: exact ratings, free of scale."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from agents.bandit import HeadBandit
+from agents.bandit import HeadBandit, successive_halving
 
 
 def test_without_episodes_all_heads_are_alike():
@@ -52,3 +53,26 @@ def test_the_scale_of_returns_does_not_matter(episodes, factor):
     plain.update(heads, returns)
     scaled.update(heads, returns * factor)
     np.testing.assert_array_equal(plain.probabilities, scaled.probabilities)
+
+
+@pytest.mark.parametrize("heads, episodes, most", [(10, 40, 40), (1, 40, 40), (2, 1, 2), (3, 0, 5)])
+def test_a_trial_finds_the_best_head_and_keeps_to_its_episodes(heads, episodes, most):
+    best, played = heads // 2, []
+
+    def play(acting):
+        played.extend(acting)
+        return [(head, -abs(head - best) + 0.1 * (len(played) % 2)) for head in acting]
+
+    assert successive_halving(play, heads, episodes) == (best, len(played))
+    assert len(played) <= most and set(played) == set(range(heads))
+    assert played.count(best) == max(map(played.count, played))
+
+
+def test_a_trial_goes_by_means_over_all_rounds_and_does_without_an_episode_that_does_not_count():
+    rounds = iter([{0: 9.0, 1: 8.0, 2: 1.0}, {0: 0.0, 1: 6.0}])
+
+    def play(acting):
+        returns = next(rounds)
+        return [(head, returns[head]) for head in acting if head != 3]
+
+    assert successive_halving(play, 4, 4)[0] == 1

@@ -15,7 +15,7 @@ from agents.monitoring.report.runs import Run
 AXES = {"updates": "learner updates", "steps": "environment steps"}
 KINDS = {
     "training": "training episodes (epsilon-greedy)",
-    "evaluation": "evaluation (greedy, with the head that the bandit rates best)",
+    "evaluation": "evaluation (greedy, with one head)",
 }
 _UNLIKE = 0.05  # runs whose lengths differ by more than this share are of different lengths
 

@@ -174,3 +174,33 @@ def test_with_other_environments_open_episodes_are_cut_and_large_states_are_left
         said = capfd.readouterr().out
         assert "New episodes begin: " in said and why in said
     assert not (tmp_path / "checkpoints/0/environments.pickle").exists()
+
+
+def test_evaluations_go_on_where_they_were_and_the_chosen_head_is_kept(tmp_path):
+    """A resumed run plays the episodes that the straight one plays: the same returns, the same best weights."""
+    bindings = (
+        *BINDINGS,
+        "train.eval_interval = 10",
+        "train.eval_envs = 2",
+        "train.trial_episodes = 6",
+        "RecurrentMultiHeadAgent.evaluation_epsilon = 0.5",
+    )
+
+    def go_on(root, updates, interrupt_at=None):
+        with configured(*bindings, f"train.updates = {updates}"), EmbeddedRun(root) as run:
+            update = run.learner.update
+            run.learner.update = lambda: update() if run.learner.updates != interrupt_at else run._stop(0)
+            return run.run().head, run.agent.policy.best_head
+
+    (name, head), _, resumed = (
+        go_on(tmp_path / "whole", 30),
+        *(go_on(tmp_path / "parts", 30, interrupt_at) for interrupt_at in (14, None)),
+    )
+    assert resumed == (name, head)
+    whole, parts = ((tmp_path / root / "eval/episodes.csv").read_text() for root in ("whole", "parts"))
+    assert whole == parts and f"\n30,{name}," in whole
+    best = [np.load(tmp_path / root / "best.npz") for root in ("whole", "parts")]
+    for array in best[0]:
+        np.testing.assert_array_equal(*(each[array] for each in best))
+    with configured(*bindings, "train.updates = 30"), EmbeddedRun(tmp_path / "whole") as run:
+        assert run.agent.policy.best_head == head, "the checkpoint has it"

@@ -101,7 +101,9 @@ def test_a_run_to_its_end(driver):
     assert all(collector.was_told("stop") for collector in collectors)
     said = driver.said()
     assert "Room for all." in said and "Open to the network, without a password: Reverb's port 8001" in said
-    assert "60 updates from 600 environment steps. Last evaluation: 7 per episode, 4 episodes, greedy" in said
+    assert (
+        "60 updates from 600 environment steps.\nLast evaluation: 7 per episode, 4 episodes, greedy" in said
+    )
     assert "Resumed" not in said and "fault" not in said
     listed = [line.split(": ") for line in (driver.root / "processes.txt").read_text().splitlines()]
     assert [name for name, _ in listed] == ["replay", "learner", "evaluator", "collector 0", "collector 1"]

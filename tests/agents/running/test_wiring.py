@@ -73,9 +73,9 @@ def test_finished_episodes_move_the_bandit_and_what_is_acted_with(run, tmp_path)
     kept = [(0, 1, run.evaluations.last_return)]
 
     def evaluate(update, head):
-        run.agent.policy.head_probabilities.assign(tf.one_hot(head, 3))
+        run.agent.policy.act_with(head)
         run.evaluations.run(update, 2, lambda: False)
-        assert run.evaluations.last_episodes.startswith("4 episodes")
+        assert run.evaluations.last_words.startswith("4 episodes")
         kept.append((update, head, run.evaluations.last_return))
 
     def assert_kept(*episodes):

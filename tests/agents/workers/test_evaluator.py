@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from agents.errors import EnvironmentFault
 from agents.heads import Heads
@@ -50,6 +51,31 @@ def test_values_are_compared_with_the_returns_that_followed_in_their_standard_de
     ]
     np.testing.assert_allclose(sorted(evaluation.returns), sorted(np.array(paid)))
     np.testing.assert_allclose(evaluation.value_errors, relative_value_errors(lengths, 5.0), rtol=1e-5)
+
+
+class Earning(ScriptedEnvironment):
+    """Pays what the action is: a head's own number with `ItsNumber`."""
+
+    def _step(self, action):
+        time_step = super()._step(action)
+        return time_step._replace(reward=np.where(time_step.is_first(), 0, action).astype(np.float32))
+
+
+class ItsNumber(ScriptedPolicy):
+    def action_of(self, head, time_step, policy_state):
+        step = super().action_of(head, time_step, policy_state)
+        info = step.info._replace(taken_values=tf.zeros((tf.shape(head)[0], 5)))
+        return step._replace(action=tf.where(head == 3, 2 * head, head), info=info)
+
+
+@pytest.mark.parametrize("scripts, max_steps", [([[5], [5], [5]], 100), ([[5]], 100), ([[50]] * 4, 4)])
+def test_in_a_trial_heads_act_side_by_side_and_the_one_that_earns_most_is_found(scripts, max_steps):
+    heads = Heads(tuple((0.1 * index, False) for index in range(5)))
+    evaluator = Evaluator(Earning(scripts), ItsNumber(), heads, Scaling(5), max_steps)
+    found = evaluator.trial(16)
+    # An episode that is cut is its environment's last: the fifth head's, behind another one in the first, is not played.
+    assert found == (3, 12 if max_steps > 5 else 11)
+    assert evaluator.trial(16, stopped=lambda: True) is None
 
 
 def test_a_head_whose_returns_are_all_alike_has_no_relative_error_and_a_stopped_evaluation_gives_nothing():

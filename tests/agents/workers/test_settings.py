@@ -13,7 +13,8 @@ def derived(*numbers):
 
 def test_every_part_has_a_seed_of_its_own_which_a_later_version_keeps():
     seeds = Seeds(7)
-    assert (seeds.of_run, seeds.evaluation, seeds.draws) == (7, derived(7, 1), derived(7, 1, 1))
+    assert (seeds.of_run, seeds.evaluating(0), seeds.draws) == (7, derived(7, 1), derived(7, 1, 1))
+    assert seeds.evaluating(40) == derived(7, 1, 0, 40)
     assert [seeds.collecting(step) for step in (0, 40)] == [derived(7, 0, 0), derived(7, 0, 40)]
     assert seeds.collector(1, 2, seconds=99) == derived(7, 3, 2, 99)
 
@@ -32,6 +33,6 @@ def test_parts_are_built_with_their_seeds_and_settings(monkeypatch):
         environment = build.build_eval_environment(settings, 2)
     built = build.build_replay(settings, environment)  # what gin says now plays no part
     environment.close()
-    assert asked == [{"num_envs": 2, "seed": settings.seeds.evaluation}]
+    assert asked == [{"num_envs": 2, "seed": settings.seeds.evaluating(0), "random_steps": 5}]
     assert made[0]["seed"] == settings.seeds.draws
     assert built.min_sequences == 3 and made[0]["capacity"] == 500

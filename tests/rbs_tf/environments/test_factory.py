@@ -1,5 +1,6 @@
 """Names and the rules of each family, against the emulators themselves."""
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -269,3 +270,31 @@ def test_the_list_of_names_holds_every_game_and_every_experiment(monkeypatch):
     assert every == {f"bsuite/{bsuite_id}" for bsuite_id in sweep.SWEEP}
     monkeypatch.setitem(sys.modules, "bsuite", None)
     assert environments.list_environments()[bsuite] == ("bsuite/catch/0 and the rest of its sweep",)
+
+
+def test_episodes_begin_behind_random_steps_which_repeat_with_the_seed():
+    def starts(seed, random_steps, episodes=12):
+        with contextlib.closing(make("CliffWalking-v1", 2, seed, random_steps=random_steps)) as environment:
+            seen = []
+            for _ in range(episodes):
+                seen.append(environment.reset().observation.argmax(axis=1).tolist())
+        return seen
+
+    assert starts(0, 0) == [[36, 36]] * 12, "it has one start"
+    random = starts(0, 5)
+    assert len({tuple(pair) for pair in random}) > 3 and random == starts(0, 5) != starts(1, 5)
+    assert {row for pair in random for row in pair} <= set(range(48))
+
+
+def test_an_episode_that_ends_within_its_random_steps_begins_again():
+    with contextlib.closing(
+        environments.make("CartPole-v1", 1, 0, max_episode_steps=3, random_steps=50)
+    ) as environment:
+        for _ in range(20):
+            assert environment.reset().is_first().all()
+            assert environment.step(np.zeros(1, np.int32)).step_type.tolist() in ([1], [2])
+
+
+def test_atari_has_its_own_starts():
+    with pytest.raises(ValueError, match="no-ops already"):
+        environments.make("pong", random_steps=3)
