@@ -316,7 +316,8 @@ def _done_before(root_dir: str) -> Result:
         final_return = float(np.mean([each for update, each in returns if update == last]))
     except (OSError, LookupError, TypeError, ValueError):
         final_return = float("nan")
-    return Result(updates, extra["environment_steps"], final_return, None, os.path.abspath(root_dir))
+    root_dir, head = os.path.abspath(root_dir), acting_head(root_dir) or ""
+    return Result(updates, extra["environment_steps"], final_return, None, root_dir, head)
 
 
 def _require_keras_2() -> None:

@@ -239,7 +239,13 @@ def learner_status(updates, **others):
 
 
 def evaluator(process):
-    process.status = {"eval_return": None, "episodes": "4 episodes", "head": "clipped_0.9", "game": None}
+    process.status = {
+        "eval_return": None,
+        "evaluated": "4 episodes, greedy",
+        "best": "",
+        "head": "clipped_0.9",
+        "game": None,
+    }
     while not (process.was_told("stop") or process.was_told("finish")):
         yield
     return process.status | {"eval_return": 7.0 if process.was_told("finish") else None}

@@ -87,7 +87,7 @@ ONCE = dict.fromkeys(NAMES, 1)
 
 def test_a_run_to_its_end(driver):
     ray = Ray()
-    assert driver.train(ray, collectors=2) == Result(60, 600, 7.0, None)
+    assert driver.train(ray, collectors=2) == Result(60, 600, 7.0, None, head="clipped_0.9")
     root, address = str(driver.root), "127.0.0.1:8001"
     assert [(process.role, process.args) for process in ray.processes] == [
         ("ReplayServer", (root, "127.0.0.1")),
@@ -122,7 +122,7 @@ def test_a_resumed_run_on_several_machines_gets_an_address_that_all_can_reach(dr
 def test_whoever_dies_starts_again_and_nobody_else(driver):
     for role in ("LearnerRole", "EvaluatorRole", "CollectorRole"):
         ray = Ray(**failing(role, Died()))
-        assert driver.train(ray) == Result(60, 600, 7.0, None), role
+        assert driver.train(ray) == Result(60, 600, 7.0, None, head="clipped_0.9"), role
         assert starts(ray) == ONCE | {role: 2}
         said = driver.said()
         assert (
@@ -412,7 +412,7 @@ def test_an_evaluator_that_fails_in_the_last_evaluation_plays_it_again(driver):
         if process.starts <= len(errors):
             raise errors[process.starts - 1]
         yield
-        return {"eval_return": 3.0, "episodes": "4 episodes", "head": "h", "game": None}
+        return {"eval_return": 3.0, "evaluated": "4 episodes, greedy", "head": "h", "game": None}
 
     for errors, words in (
         ([Died()], "evaluator: its process died; it starts again."),
@@ -422,7 +422,7 @@ def test_an_evaluator_that_fails_in_the_last_evaluation_plays_it_again(driver):
         ),
     ):
         ray = Ray(EvaluatorRole=functools.partial(playing, errors=errors))
-        assert driver.train(ray) == Result(60, 600, 3.0, None)
+        assert driver.train(ray) == Result(60, 600, 3.0, None, head="h")
         said = driver.said()
         assert starts(ray)["EvaluatorRole"] == 2 and words in said and said.count("it starts again") == 1
     always = [EnvironmentFault("pong, copy 0: its step raises")] * 9

@@ -73,7 +73,7 @@ def test_in_a_trial_heads_act_side_by_side_and_the_one_that_earns_most_is_found(
     heads = Heads(tuple((0.1 * index, False) for index in range(5)))
     evaluator = Evaluator(Earning(scripts), ItsNumber(), heads, Scaling(5), max_steps)
     found = evaluator.trial(16)
-    # An episode that is cut is its environment's last: the fifth head's, behind another one in the first, is not played.
+    # An episode that is cut is its environment's last: the fifth head's, behind another one, is not played.
     assert found == (3, 12 if max_steps > 5 else 11)
     assert evaluator.trial(16, stopped=lambda: True) is None
 

@@ -274,7 +274,9 @@ def test_the_list_of_names_holds_every_game_and_every_experiment(monkeypatch):
 
 def test_episodes_begin_behind_random_steps_which_repeat_with_the_seed():
     def starts(seed, random_steps, episodes=12):
-        with contextlib.closing(make("CliffWalking-v1", 2, seed, random_steps=random_steps)) as environment:
+        with contextlib.closing(
+            environments.make("CliffWalking-v1", 2, seed, random_steps=random_steps)
+        ) as environment:
             seen = []
             for _ in range(episodes):
                 seen.append(environment.reset().observation.argmax(axis=1).tolist())
