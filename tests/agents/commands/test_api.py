@@ -267,7 +267,7 @@ def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
 
     def run(root_dir):
         asked.extend(map(in_force, ("train.updates", "train.eval_interval")))
-        return Result(20, 200, 9.0, None)
+        return Result(20, 200, 9.0, None, head="unclipped_0.997")
 
     monkeypatch.setattr(embedded, "train", run)
     monkeypatch.setattr(

@@ -26,6 +26,7 @@ class Call(NamedTuple):
 class Result(NamedTuple):
     stopped_by: int | None = None
     updates: int = 10**9
+    head: str = ""
 
 
 class Command:
