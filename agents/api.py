@@ -21,12 +21,11 @@ from agents.commands import settings as declared
 from agents.commands import train as command_line
 from agents.commands.flags import nearest
 from agents.errors import RunFolderError, UsageError, without_gin_trail
-from agents.storage import best
+from agents.storage import best, episodes
 from agents.storage.checkpoint import Checkpointer, read_newest
 from agents.storage.run_folder import CONFIG, acting_head
 from agents.tags import EVALUATION
 from agents.workers import build, sizes
-from agents.workers.evaluator import EPISODES
 from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
@@ -310,10 +309,10 @@ def _done_before(root_dir: str) -> Result:
     """How a run ended that has no more to do."""
     updates, extra = Checkpointer(root_dir, {}).newest() or (0, {"environment_steps": 0})
     try:
-        with Path(root_dir, EVALUATION, EPISODES).open() as file:
-            returns = [(int(line["update"]), float(line["return"])) for line in csv.DictReader(file)]
-        last, _ = returns[-1]
-        final_return = float(np.mean([each for update, each in returns if update == last]))
+        with Path(root_dir, EVALUATION, episodes.NAME).open() as file:
+            returns = [(line["update"], line["head"], float(line["return"])) for line in csv.DictReader(file)]
+        *last, _ = returns[-1]
+        final_return = float(np.mean([each for *of, each in returns if of == last]))
     except (OSError, LookupError, TypeError, ValueError):
         final_return = float("nan")
     root_dir, head = os.path.abspath(root_dir), acting_head(root_dir) or ""

@@ -6,6 +6,15 @@
     RecurrentMultiHeadAgent.learning_rate = [2e-4, 6e-4]         # any gin parameter
     gin_bindings = ["RecurrentQNetwork.torso = @networks.small_torso"]   # for all runs alike
 
+How runs are worked through, all of it optional:
+
+    at_a_time = 2                     # each on a core of its own; one at a time may use all cores
+    minutes = 4.5                     # and gigabytes: of a run, as measured, for what is said at the start
+    then = "benchmarks.atari57"       # python -m THEN RUN_DIR, once a run has finished
+    keep_checkpoints = False          # they and the replay are removed after that
+    begin_again = True                # a run that was interrupted starts from nothing
+    report = "benchmarks.atari100k"   # python -m REPORT ROOT_DIR, at the end
+
 Each line gives a name a Python literal; nothing is executed. What has finished, the run folders say.
 """
 
@@ -20,6 +29,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,12 +39,23 @@ from agents.commands import configuration
 from agents.commands.flags import nearest
 from agents.errors import UsageError, local_path
 from agents.running import processes
-from agents.storage.run_folder import FINISHED, REPOSITORY
+from agents.storage.run_folder import CONFIG, FINISHED, REPOSITORY, is_locked
 
 Check = Callable[[Sequence[Sequence[str]], Sequence[Path]], list[int]]
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
 MOST_RUNS = 10_000
 RESOURCES = {"num_cpus": 1, "num_gpus": 0}  # of a run that Ray places
+# What else a file may say, and what holds if it does not.
+HANDLING = {
+    "at_a_time": 1,
+    "minutes": 0.0,
+    "gigabytes": 0.0,
+    "then": "",
+    "keep_checkpoints": True,
+    "begin_again": False,
+    "report": "",
+}
+_DONE = "then.done"  # in the folder of a run for which `then` has succeeded
 
 
 class Sweep(NamedTuple):
@@ -43,6 +64,7 @@ class Sweep(NamedTuple):
     axes: dict[str, list]  # of the grid
     bindings: list[str]  # for all runs
     resources: dict[str, float]  # of a run that Ray places
+    handling: dict[str, Any]  # see `HANDLING`
 
     def runs(self, root_dir: Path) -> dict[Path, list[str]]:
         """The arguments of train.py by run folder below `root_dir`.
@@ -79,16 +101,30 @@ def read(file: Path) -> Sweep:
       UsageError: it is no such file, or names what there is not.
     """
     said: dict[str, Any] = {"config": "quickstart"}
-    known = (*FLAGS, *RESOURCES, "gin_bindings")
+    known = (*FLAGS, *RESOURCES, *HANDLING, "gin_bindings")
     for line, name, value in _assignments(file):
         if name not in known and "." not in name:
             raise UsageError(f"{file}, line {line}: a sweep has no {name!r}. {nearest(name, known)}")
         if name in RESOURCES and (type(value) not in (int, float) or not 0 <= value <= 1e6):
             raise UsageError(f"{file}, line {line}: {name} is a number from 0 to 1,000,000.")
+        if name in HANDLING and not _fits(value, HANDLING[name]):
+            kind = type(HANDLING[name]).__name__
+            raise UsageError(
+                f"{file}, line {line}: {name} = {value!r}: expected one {kind}, as {HANDLING[name]!r}."
+            )
         said[name] = value
     resources = {name: said.pop(name, default) for name, default in RESOURCES.items()}
+    handling = {name: said.pop(name, default) for name, default in HANDLING.items()}
     axes = {name: value if isinstance(value, list) else [value] for name, value in said.items()}
-    return Sweep(axes, axes.pop("gin_bindings", []), resources)
+    return Sweep(axes, axes.pop("gin_bindings", []), resources, handling)
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """Says whether a value is of the default's kind; numbers are not negative, and an integer is at least 1."""
+    if isinstance(default, bool | str):
+        return isinstance(value, type(default))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (value >= 0 if isinstance(default, float) else isinstance(value, int) and value >= 1)
 
 
 def _assignments(file: Path) -> Iterator[tuple[int, str, Any]]:
@@ -153,6 +189,7 @@ def run(
       KeyboardInterrupt, SystemExit: SIGINT or SIGTERM; what ran has ended in order.
     """
     sweep = read(file)
+    at_a_time, then, handling = sweep.handling["at_a_time"], sweep.handling["then"], sweep.handling
     root = Path(root_dir or Path("runs") / file.stem).absolute()
     runs = sweep.runs(root)
     updates = zip(runs, check(list(runs.values()), list(runs)), strict=True)
@@ -163,13 +200,40 @@ def run(
     print(f"{len(runs)} runs in {root}, {before} of them finished before", flush=True)
     tensorboard = [os.path.relpath(Path(sys.prefix, "bin", "tensorboard")), "--logdir", os.path.relpath(root)]
     print(f"To watch them: {shlex.join(tensorboard)}", flush=True)
+    if takes := _takes(len(commands), handling):
+        print(takes, flush=True)
     failed: dict[str, int] = {}
+
+    def look_after(folder: Path) -> int:
+        """Does with a run that has finished what the file asks for; returns the exit code of `then`."""
+        done = folder / _DONE
+        if then and not done.exists():
+            if code := subprocess.run(
+                [sys.executable, "-m", then, str(folder)], cwd=REPOSITORY, check=False
+            ).returncode:
+                return code
+            done.touch()
+        if not handling["keep_checkpoints"]:
+            for name in ("checkpoints", "replay"):
+                shutil.rmtree(folder / name, ignore_errors=True)
+        return 0
+
+    def begin(folder: Path, place: int) -> subprocess.Popen:
+        if handling["begin_again"] and (folder / CONFIG).exists() and not is_locked(folder):
+            shutil.rmtree(folder)
+        cores = sorted(os.sched_getaffinity(0))
+        return processes.start(commands[folder], cores[place % len(cores)] if at_a_time > 1 else None)
+
+    for folder in runs:
+        if folder not in commands and (code := look_after(folder)):
+            failed[folder.name] = code
     if cluster:
         ended = processes.work_through_on_ray(commands, cluster, sweep.resources)
     else:
-        ended = processes.work_through(commands, lambda folder: processes.start(commands[folder]))
+        ended = processes.work_through(commands, begin, at_a_time)
     with contextlib.closing(ended):
         for done, (folder, code) in enumerate(ended, before + 1):
+            code = code or look_after(folder)
             how = f"failed with exit code {code}" if code else "finished"
             print(f"{done} of {len(runs)}: {folder.name} {how}.{_room(folder, len(runs) - done)}", flush=True)
             if code:
@@ -178,8 +242,19 @@ def run(
     for name, code in failed.items():
         print(f"  {name}: exit code {code}")
     report = [os.path.relpath(sys.executable), "-m", "agents", "report", os.path.relpath(root)]
-    print(f"To compare them: {shlex.join(report)}")
+    print(f"To compare them: {shlex.join(report)}", flush=True)
+    if handling["report"]:
+        subprocess.run([sys.executable, "-m", handling["report"], str(root)], cwd=REPOSITORY, check=False)
     return 1 if failed else 0
+
+
+def _takes(number: int, handling: dict[str, Any]) -> str:
+    """How long so many runs take, and how much room, by what the file says of one; empty if it says nothing."""
+    hours = number * handling["minutes"] / 60 / handling["at_a_time"]
+    words = f"about {hours:.3g} hours, {handling['at_a_time']} at a time" if hours else ""
+    size = number * handling["gigabytes"]
+    words += f"{', ' if hours and size else ''}{size:.3g} GB" if size else ""
+    return f"{number} runs to go: {words}." if words else ""
 
 
 def _room(folder: Path, left: int) -> str:

@@ -39,11 +39,12 @@ class Episode(NamedTuple):
     length: int  # transitions
     head: int  # that acted
     epsilon: float  # of its exploration
+    rewards: int  # transitions whose raw reward is not 0
 
 
 # A round's contribution to the statistics; every step and every episode is reported once. Both are float64:
 #   moments   [8, H], `rbs_tf.ReturnMoments.to_array()`, or of the scaling's own class of moments
-#   episodes  [E, 4], an `Episode` in each row; E may be 0
+#   episodes  [E, 5], an `Episode` in each row; E may be 0
 StatisticsReport = dict[str, np.ndarray]
 
 

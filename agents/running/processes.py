@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import signal
 import subprocess
@@ -24,35 +23,53 @@ _POLL = 0.5  # seconds between two looks at all processes
 _PRCTL, _PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl, 1
 
 
-def start(command: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts a command that the terminal's Ctrl-C does not reach, and that gets SIGTERM when this process is gone."""
-    end_with_this = functools.partial(_PRCTL, _PR_SET_PDEATHSIG, signal.SIGTERM)
-    return subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_this, **options)
+def start(command: Sequence[str], core: int | None = None, **options: Any) -> subprocess.Popen:
+    """Starts a command that the terminal's Ctrl-C does not reach, and that gets SIGTERM when this process is gone.
+
+    Args:
+      core: of this machine, the only one that it may use; None: it may use all.
+    """
+
+    def prepare() -> None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=prepare, **options)
 
 
 def work_through(
-    jobs: Iterable[Job], begin: Callable[[Job], subprocess.Popen]
+    jobs: Iterable[Job], begin: Callable[[Job, int], subprocess.Popen], at_a_time: int = 1
 ) -> Generator[tuple[Job, int], None, None]:
-    """Begins jobs, one when the other has ended, and yields each that has ended with its exit code.
+    """Begins jobs, so many at a time, and yields each that has ended with its exit code.
 
-    An exception sends SIGTERM to what runs and waits until it has ended. A first SIGINT or SIGTERM raises one; a second
-    one ends this process, and what runs gets SIGTERM once more.
+    `begin` gets a job and the number of the place that is free for it, from 0. An exception sends SIGTERM to what runs
+    and waits until it has ended. A first SIGINT or SIGTERM raises one; a second one ends this process, and what runs
+    gets SIGTERM once more.
     """
     signals: list[int] = []
     # No thread that counts signals: Linux sends what runs one SIGTERM more for each thread of a killed parent.
     with on_first_signal(signals.append, repeated=True):
-        for job in jobs:
-            process, code = begin(job), None
-            try:
-                while code is None:
-                    time.sleep(_POLL)
-                    if signals:
-                        raise_for(signals[0])
-                    code = process.poll()
-            finally:
+        waiting, at_work = iter(jobs), dict[int, tuple[Job, subprocess.Popen]]()
+        try:
+            while True:
+                free = [place for place in range(at_a_time) if place not in at_work]
+                for place, job in zip(free, waiting, strict=False):
+                    at_work[place] = job, begin(job, place)
+                if not at_work:
+                    return
+                time.sleep(_POLL)
+                if signals:
+                    raise_for(signals[0])
+                for place, (job, process) in list(at_work.items()):
+                    if (code := process.poll()) is not None:
+                        del at_work[place]
+                        yield job, code
+        finally:
+            for _, process in at_work.values():
                 process.terminate()
+            for _, process in at_work.values():
                 process.wait()
-            yield job, code
 
 
 def work_through_on_ray(
@@ -133,6 +150,7 @@ def _work(command: Sequence[str], log: str) -> int:
     """The task of Ray's, which cancels it through the handler of SIGINT: `work_through` installs one."""
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as said:
-        begin = functools.partial(start, stdout=said, stderr=subprocess.STDOUT)
-        ((_, code),) = work_through([tuple(command)], begin)
+        ((_, code),) = work_through(
+            [tuple(command)], lambda command, _: start(command, stdout=said, stderr=subprocess.STDOUT)
+        )
     return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -20,14 +20,12 @@ from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.policy import MultiHeadPolicy
 from agents.storage.best import Best
-from agents.storage.run_folder import write
+from agents.storage.episodes import NAME, Episodes
 from agents.tags import EVALUATION, OVER_STEPS, RETURN, VALUE_ERROR
 from agents.workers.faults import check_finite, time_step_of
 from rbs_tf import discounted_returns, scores
 from rbs_tf.returns import LONGEST_EPISODE
 from rbs_tf.scalings import Scaling
-
-EPISODES = "episodes.csv"  # in a run's `eval` folder
 
 
 class Evaluation(NamedTuple):
@@ -204,7 +202,8 @@ class Evaluations:
     ):
         self.evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
         self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
-        self._episodes = pathlib.Path(root_dir, EVALUATION, EPISODES)
+        path = pathlib.Path(root_dir, EVALUATION, NAME)
+        self._episodes = Episodes(path, ("update", "head", "return", "steps"), most=sys.maxsize)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
         self.last: Evaluation | None = None
         self.last_return = float("nan")  # mean of the last one
@@ -224,25 +223,32 @@ class Evaluations:
         Args:
           update: that the weights are of.
           loss_scales: of the learner's latest updates, for a figure and environment steps; None: neither.
-          trial_episodes: 0: the policy's head acts; otherwise the best of a trial of so many episodes, from now on.
+          trial_episodes: 0: the policy's head acts; otherwise the best of a trial of so many episodes, from now on. If
+            that is another one, the policy's plays as well, for comparison.
         """
-        why = "the bandit's best"
-        if trial_episodes:
+        policy, names = self._agent.policy, self._agent.heads.names
+        bandits, why, played = policy.best_head, "the bandit's best", []
+        if trial_episodes and len(names) > 1:
             start = time.monotonic()
             if (found := self.evaluator.trial(trial_episodes, stopped)) is None:
                 return None
-            head, played = found
-            self._agent.policy.act_with(head)
-            why = f"the best of a trial of {played} episodes, {time.monotonic() - start:.0f} s"
+            head, episodes = found
+            why = f"the best of a trial of {episodes} episodes, {time.monotonic() - start:.0f} s"
+            if head != bandits:
+                if (rival := self.evaluator.run(rounds, stopped)) is None:
+                    return None
+                played.append((names[bandits], rival))
+                why += f"; the bandit's, {names[bandits]}, earns {np.mean(rival.returns):.4g}"
+            policy.act_with(head)
         evaluation = self.evaluator.run(rounds, stopped)
         if evaluation is None:
             return None
+        head = policy.best_head
+        self._keep(update, [*played, (names[head], evaluation)])
         self.last, self.last_return = evaluation, float(np.mean(evaluation.returns))
-        head = self._agent.policy.best_head
-        name = self._agent.heads.names[head]
-        episodes = in_words(evaluation.returns, evaluation.lengths)
-        self.last_words = f"{episodes}, greedy, head {name} ({why})"
-        self._keep(update, evaluation, name)
+        self.last_words = (
+            f"{in_words(evaluation.returns, evaluation.lengths)}, greedy, head {names[head]} ({why})"
+        )
         self._write(update, evaluation, head, loss_scales)
         self.best.offer(update, evaluation.returns, self._agent.acting_variables)
         best = self.best.found
@@ -253,16 +259,12 @@ class Evaluations:
             )
         return self.last_return
 
-    def _keep(self, update: int, evaluation: Evaluation, head: str) -> None:
-        """Adds the episodes to the run's, without those that an earlier start has played at this update or later."""
-        self._episodes.parent.mkdir(exist_ok=True)
-        text = self._episodes.read_text(errors="replace") if self._episodes.exists() else ""
-        # The header has no number, nor has what is damaged.
-        numbered = re.findall(r"^(([0-9]{1,18}),.*)$", text, re.MULTILINE)
-        lines = [line for line, number in numbered if int(number) < update]
-        played = zip(evaluation.returns, evaluation.lengths, strict=True)
-        lines += [f"{update},{head},{float(points)!r},{steps}" for points, steps in played]
-        write(self._episodes, "\n".join(["update,head,return,steps", *lines, ""]))
+    def _keep(self, update: int, played: Sequence[tuple[str, Evaluation]]) -> None:
+        """Adds the episodes of each head to the run's, without those of an earlier start at this update or later."""
+        self._episodes.keep(update - 1)
+        for head, evaluation in played:
+            ended = zip(evaluation.returns.tolist(), evaluation.lengths.tolist(), strict=True)
+            self._episodes.append((update, head, points, steps) for points, steps in ended)
 
     def _write(
         self, update: int, evaluation: Evaluation, head: int, loss_scales: summaries.LossScales | None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import itertools
 import logging
 import os
+import pathlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -20,8 +22,9 @@ from tf_agents.train import learner as tf_agents_learner
 from agents.agent import LossExtra, RecurrentMultiHeadAgent
 from agents.errors import RunFolderError
 from agents.monitoring import summaries
-from agents.replay.replay import Replay, StatisticsReport
+from agents.replay.replay import Episode, Replay, StatisticsReport
 from agents.storage.checkpoint import Checkpointer
+from agents.storage.episodes import NAME, Episodes
 from agents.storage.statistics_log import StatisticsLog
 from agents.tags import OVER_STEPS, RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE
 
@@ -133,6 +136,9 @@ class Learner:
         self.resumed = restored is not None
         _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})
         self.environment_steps, self.episodes = extra["environment_steps"], extra["episodes"]
+        path = pathlib.Path(root_dir, TRAIN, NAME)
+        columns = ("environment_steps", "head", "epsilon", "return", "steps", "rewards")
+        self._episodes = Episodes(path, columns, most=self.environment_steps)
         self._log = StatisticsLog(root_dir, extra["statistics_log"])
         self._take_in(self._log.kept())
         self.note: str | None = None
@@ -236,8 +242,12 @@ class Learner:
         self.episodes += len(episodes)
         if not len(episodes):
             return []
-        returns, lengths, heads, epsilons = episodes.T  # the fields of `Episode`
+        returns, lengths, heads, epsilons, _ = episodes.T  # the fields of `Episode`
         self._agent.update_bandit(heads.astype(int), returns)
+        names, steps = self._agent.heads.names, self.environment_steps
+        for of in itertools.starmap(Episode, episodes.tolist()):
+            counts = int(of.length), int(of.rewards)
+            self._episodes.append([(steps, names[int(of.head)], of.epsilon, of.episode_return, *counts)])
         if self._summary_interval:
             with self._events_written():
                 tf.summary.scalar(RETURN, np.mean(returns))

@@ -17,12 +17,13 @@ _NOTHING = np.zeros(0, np.float32)
 
 
 class _Unfinished(NamedTuple):
-    """An environment's episode: its raw return and length so far, and its steps since returns were reported."""
+    """An environment's episode: raw return, length and rewards so far, and its steps since returns were reported."""
 
     rewards: np.ndarray = _NOTHING
     discounts: np.ndarray = _NOTHING
     episode_return: float = 0.0
     episode_length: int = 0
+    episode_rewards: int = 0
 
 
 class Reports:
@@ -71,8 +72,10 @@ class Reports:
     def restore(self, state: State) -> None:
         """Goes on where another one of the same settings was."""
         for index in range(len(self._unfinished)):
-            rewards, discounts, episode_return, length = part(state, str(index)).values()
-            self._unfinished[index] = _Unfinished(rewards, discounts, float(episode_return), int(length))
+            rewards, discounts, episode_return, *counts = part(state, str(index)).values()
+            self._unfinished[index] = _Unfinished(
+                rewards, discounts, float(episode_return), *map(int, counts)
+            )
 
     def _extend(self, index: int, rows: Rows, episodes: list[Episode], returns: list[np.ndarray]) -> None:
         """Takes the next steps of an environment's episode, perhaps its last; appends what is due."""
@@ -80,15 +83,17 @@ class Reports:
         rewards = np.concatenate([episode.rewards, rows.reward])
         discounts = np.concatenate([episode.discounts, rows.discount])
         episode_return = episode.episode_return + rows.reward.sum(dtype=np.float64)
+        paid = episode.episode_rewards + np.count_nonzero(rows.reward)
         length, ended = episode.episode_length + len(rows), rows.step_type[-1] == StepType.LAST
         whole = len(rewards) if ended else len(rewards) - len(rewards) % self._max_steps
         for start in range(0, whole, self._max_steps):
             cut = slice(start, min(start + self._max_steps, whole))
             returns.append(discounted_returns(heads.rewards(rewards[cut]), heads.discounts(discounts[cut])))
         if ended:
-            episodes.append(
-                Episode(float(episode_return), length, int(rows.head[-1]), float(rows.epsilon[-1]))
-            )
+            acted = int(rows.head[-1]), float(rows.epsilon[-1])
+            episodes.append(Episode(float(episode_return), length, *acted, paid))
             self._unfinished[index] = _Unfinished()
         else:
-            self._unfinished[index] = _Unfinished(rewards[whole:], discounts[whole:], episode_return, length)
+            self._unfinished[index] = _Unfinished(
+                rewards[whole:], discounts[whole:], episode_return, length, paid
+            )

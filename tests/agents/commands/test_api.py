@@ -206,7 +206,7 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
         scaling=None,
     )
     assert configured == dict(zip(asked, (7, "CartPole-v1", 4000, (4,), 3), strict=True))
-    assert result == (3, 100, 1.5, None, str(tmp_path / "runs" / "quickstart-CartPole_v1-return-seed7"))
+    assert result == Result(3, 100, 1.5, None, str(tmp_path / "runs" / "quickstart-CartPole_v1-return-seed7"))
 
     def raising(result):
         raise LookupError("mine")

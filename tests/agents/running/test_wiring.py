@@ -28,7 +28,7 @@ def report_of(returns, heads):
     """Episodes that some collector has finished, in steps that say nothing."""
     steps = np.zeros((2, 4, 3))
     moments = ReturnMoments.from_steps(*steps).to_array()
-    episodes = [Episode(points, 9, head, 0.1) for head, points in zip(heads, returns, strict=True)]
+    episodes = [Episode(points, 9, head, 0.1, 2) for head, points in zip(heads, returns, strict=True)]
     return {"moments": moments, "episodes": np.array(episodes)}
 
 

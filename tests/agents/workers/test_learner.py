@@ -68,7 +68,7 @@ def start(tmp_path):
 def report(seed, steps=5):
     samples = np.random.default_rng(seed).normal(size=(2, steps, H))
     moments = ReturnMoments.from_episode(*samples)
-    episodes = np.array([Episode(float(seed), steps, seed % H, 0.1)])
+    episodes = np.array([Episode(float(seed), steps, seed % H, 0.1, 1)])
     return {"moments": moments.to_array(), "episodes": episodes}
 
 

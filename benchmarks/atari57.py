@@ -1,0 +1,333 @@
+"""The 57 games: what each run leaves in docs/results/atari57*.csv, and the readings that were named before the first.
+
+    .venv/bin/python train.py --sweep=benchmarks/sweeps/atari57_heads.sweep   # 228 runs; the same command goes on
+    .venv/bin/python -m benchmarks.atari57 --collect runs/atari57_heads       # their rows into docs/results/
+    .venv/bin/python -m benchmarks.atari57                                    # the readings
+
+The sweep calls `python -m benchmarks.atari57 RUN_DIR` for each finished run: its rows go into its folder.
+`runs` has a row a run, `curves` one for each tenth of its steps, `heads` one for each head and fifth of its updates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from agents.monitoring.report import runs as run_folders
+from agents.monitoring.report.numbers import dead_units
+from agents.storage.run_folder import checkpoints
+from agents.tags import DEAD, LOSS, SCALED, SIGMA, UNSCALED, VALUE_ERROR
+from benchmarks.performance import ROOT, processor
+from rbs_tf.scores import GAMES
+
+RESULTS = ROOT / "docs/results"
+RUN = ("game", "variant", "seed")
+COLUMNS = {
+    "runs": "updates steps late late_sd late_episodes bandit bandit_greedy acted greedy dead_units adam_rms commit "
+    "processor",
+    "curves": "tenth episodes return rewards steps dead_units",
+    "heads": "fifth head unscaled scaled loss_share sigma value_error",
+}
+# Looked at before, at any rate or size; those of the second row only in offline pilots.
+SEEN = [
+    "time_pilot",
+    "asteroids",
+    "riverraid",
+    "yars_revenge",
+    "pitfall",
+    "centipede",
+    "road_runner",
+    "crazy_climber",
+    "assault",
+    "demon_attack",
+    "pong",
+    "breakout",
+    "boxing",
+    "space_invaders",
+    "qbert",
+    "freeway",
+]
+PILOTS = [
+    "bank_heist",
+    "ms_pacman",
+    "gopher",
+    "up_n_down",
+    "hero",
+    "kung_fu_master",
+    "star_gunner",
+    "name_this_game",
+]
+SETS = {
+    "41 games not seen before": [game for game in GAMES if game not in SEEN],
+    "33 of them that no pilot used": [game for game in GAMES if game not in (*SEEN, *PILOTS)],
+    "all 57": list(GAMES),
+}
+FLIPS = 20_000  # draws of the permutation test
+
+Table = list[dict[str, str]]
+
+
+def of_run(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of a finished run, by table, without their first three columns."""
+    run = run_folders.read(folder)
+    with (folder / "train/episodes.csv").open(newline="") as file:
+        episodes = list(csv.DictReader(file))
+    steps = np.array([int(episode["environment_steps"]) for episode in episodes])
+    sees = np.array([not episode["head"].endswith("_0") for episode in episodes])  # looks ahead
+    returns, lengths, rewards = (
+        np.array([float(episode[column]) for episode in episodes])
+        for column in ("return", "steps", "rewards")
+    )
+    total = run.steps or 1
+    late = returns[(steps > 0.8 * total) & sees]
+    greedy = _greedy(folder)
+    (bandit, bandits), (acted, score) = greedy[0], greedy[-1]
+    numbers = late.mean(), late.std(ddof=1), len(late)
+    found = {
+        "runs": [
+            (run.updates, total, *numbers, bandit, bandits, acted, score)
+            + (dead_units(run), _adam_rms(folder), run.versions["commit"], processor())
+        ]
+    }
+    dead = max((of for tag, of in run.train.items() if tag.startswith(f"{DEAD}/")), key=lambda of: of[-1, 1])
+    tenth = np.minimum(steps * 10 // total, 9)
+    found["curves"] = [
+        (k + 1, np.sum(tenth == k), *(_mean(of[tenth == k]) for of in (returns, rewards, lengths)))
+        + (_mean(dead[_part(dead[:, 0], run.updates, k, 10), 1]),)
+        for k in range(10)
+    ]
+    losses = np.array([_parts(run.train, f"{LOSS}/{head}", run.updates) for head in run.heads])
+    found["heads"] = [
+        (k + 1, head)
+        + tuple(_parts(run.train, f"{tag}/{head}", run.updates)[k] for tag in (UNSCALED, SCALED))
+        + (losses[index, k] / losses[:, k].sum(), _parts(run.train, f"{SIGMA}/{head}", run.updates)[k])
+        + (run.evaluation.get(f"{VALUE_ERROR}/{head}", np.full((1, 2), np.nan))[-1, 1] if k == 4 else np.nan,)
+        for k in range(5)
+        for index, head in enumerate(run.heads)
+    ]
+    return found
+
+
+def _greedy(folder: Path) -> list[tuple[str, float]]:
+    """Head and mean greedy return of the last update: the bandit's first, then the one that the trial found."""
+    with (folder / "eval/episodes.csv").open(newline="") as file:
+        episodes = list(csv.DictReader(file))
+    last: dict[str, list[float]] = {}
+    for episode in episodes:
+        if episode["update"] == episodes[-1]["update"]:
+            last.setdefault(episode["head"], []).append(float(episode["return"]))
+    return [(head, float(np.mean(returns))) for head, returns in last.items()]
+
+
+def _adam_rms(folder: Path) -> float:
+    """RMS over all weights of the last update's step, in learning rates: m / (sqrt(v) + epsilon), both unbiased."""
+    import tensorflow as tf
+
+    newest, *_ = checkpoints(folder)
+    reader = tf.train.load_checkpoint(str(newest / "variables"))
+    slots = {
+        name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if "optimizer" in name
+    }
+    count = int(next(value for name, value in slots.items() if "iterations" in name))
+    numbered = {
+        int(match[1]): value
+        for name, value in slots.items()
+        if (match := re.search(r"_variables/(\d+)/", name))
+    }
+    # Keras counts iterations and the rate first, then m and v of each weight in turn.
+    arrays = [value.astype(np.float64) for _, value in sorted(numbered.items()) if value.ndim]
+    squares = weights = 0.0
+    for m, v in zip(arrays[::2], arrays[1::2], strict=True):
+        step = m / (1 - 0.9**count) / (np.sqrt(v / (1 - 0.999**count)) + 1e-6)
+        squares, weights = squares + np.sum(step**2), weights + step.size
+    return math.sqrt(squares / weights)
+
+
+def _part(places: np.ndarray, total: float, k: int, parts: int) -> np.ndarray:
+    """Which places lie in the k-th of so many equal parts."""
+    return (places > k * total / parts) & (places <= (k + 1) * total / parts)
+
+
+def _parts(scalars: Mapping[str, np.ndarray], tag: str, total: float) -> np.ndarray:
+    """Means over the fifths of a run: float64 [5]; NaN where nothing was logged."""
+    places, values = scalars.get(tag, np.empty((0, 2))).T
+    return np.array([_mean(values[_part(places, total, k, 5)]) for k in range(5)])
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.mean(values)) if len(values) else np.nan
+
+
+def name_of(folder: Path) -> tuple[str, str, str]:
+    """Game, variant and seed of a run, by the sweep's name for its folder."""
+    match = re.fullmatch(r"atari_small-(\w+)-(?:benchmarks_sweeps_)?(\w+)-seed(\d+)", folder.name)
+    if match is None:
+        raise SystemExit(f"{folder.name} is not named as the sweeps of the 57 games name a run's folder")
+    return match.groups()  # type: ignore[return-value]  # three
+
+
+def write_rows(folder: Path) -> None:
+    """Writes a finished run's rows into its folder."""
+    of = name_of(folder)
+    for table, rows in of_run(folder).items():
+        _write(folder / f"atari57_{table}.csv", table, [[*of, *map(_text, row)] for row in rows])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def _write(path: Path, table: str, rows: Iterable[Sequence[str]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([[*RUN, *COLUMNS[table].split()], *rows])
+
+
+def collect(roots: Sequence[Path]) -> None:
+    """Adds the rows of all runs below these folders to docs/results/; a run that is there already is replaced."""
+    for table in COLUMNS:
+        path, rows = RESULTS / f"atari57_{table}.csv", dict[tuple[str, ...], list[list[str]]]()
+        for each in [path, *(file for root in roots for file in sorted(root.glob(f"*/{path.name}")))]:
+            own: dict[tuple[str, ...], list[list[str]]] = {}
+            if each.exists():
+                with each.open(newline="") as file:
+                    for row in list(csv.reader(file))[1:]:
+                        own.setdefault(tuple(row[:3]), []).append(row)
+            rows |= own
+        _write(path, table, [row for of in sorted(rows) for row in rows[of]])
+
+
+def read(table: str) -> Table:
+    """A shipped table, a dictionary a row; none if there is none yet."""
+    path = RESULTS / f"atari57_{table}.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def standardised(first: Sequence[float], second: Sequence[float]) -> float:
+    """Difference of two means over their pooled deviation; 0 where neither varies and both are alike.
+
+    Args:
+      first, second: mean, standard deviation and number of episodes.
+    """
+    (mean, deviation, count), (other, others, number) = first, second
+    pooled = math.sqrt(((count - 1) * deviation**2 + (number - 1) * others**2) / max(count + number - 2, 1))
+    difference = mean - other
+    return difference / pooled if pooled else math.copysign(math.inf, difference) if difference else 0.0
+
+
+def differences(rows: Table, ours: str, theirs: str) -> dict[str, float]:
+    """The standardised difference of late training returns in each game that both variants have run in.
+
+    Of several seeds of a game it is the mean.
+    """
+    cells = {
+        (row["game"], row["variant"], row["seed"]): [
+            float(row[of]) for of in ("late", "late_sd", "late_episodes")
+        ]
+        for row in rows
+    }
+    found: dict[str, list[float]] = {}
+    for (game, variant, seed), numbers in cells.items():
+        if variant == ours and (game, theirs, seed) in cells:
+            found.setdefault(game, []).append(standardised(numbers, cells[game, theirs, seed]))
+    return {game: float(np.mean(of_seeds)) for game, of_seeds in found.items()}
+
+
+def sign_flips(values: np.ndarray, level: float = 0.95) -> tuple[float, float, float, float]:
+    """Mean over games, the ends of its interval and the two-sided p of the sign-flip permutation test.
+
+    The interval holds every mean that the test does not reject at 1 - level.
+
+    Args:
+      values: float64 [G], one a game, symmetric about their mean if there is no other effect.
+    """
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(FLIPS, len(values)))
+
+    def p(mean: float) -> float:
+        shifted = values - mean
+        flipped = np.abs(signs @ shifted) >= abs(shifted.sum()) * (1 - 1e-12)
+        return (1 + flipped.sum()) / (1 + FLIPS)
+
+    centre, reach = float(values.mean()), float(np.abs(values - values.mean()).max()) + 1e-12
+    ends = []
+    for side in (-1.0, 1.0):
+        inside, outside = centre, centre + 2 * side * reach
+        for _ in range(40):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if p(middle) > 1 - level else (inside, middle)
+        ends.append(inside)
+    return centre, ends[0], ends[1], p(0.0)
+
+
+def above(values: np.ndarray) -> tuple[float, int, float, float]:
+    """In how many games the difference is above 0, ties half; of how many; and the share's exact 95% interval."""
+    count, number = float((values > 0).sum() + 0.5 * (values == 0).sum()), len(values)
+    low = stats.beta.ppf(0.025, count, number - count + 1) if count else 0.0
+    high = stats.beta.ppf(0.975, count + 1, number - count) if count < number else 1.0
+    return count, number, float(low), float(high)
+
+
+CONTRASTS = (
+    ("return", "none", "ten heads, scaled less not scaled"),
+    ("one_head_return", "one_head_none", "one head, scaled less not scaled"),
+    ("return", "one_head_return", "scaled, ten heads less one"),
+    ("none", "one_head_none", "not scaled, ten heads less one"),
+)
+
+
+def first_reading(rows: Table, level: float) -> list[str]:
+    """A line for each contrast and set of games."""
+    lines = []
+    for ours, theirs, words in CONTRASTS:
+        of_games = differences(rows, ours, theirs)
+        for name, games in SETS.items():
+            values = np.array([of_games[game] for game in games if game in of_games])
+            if len(values) > 1:
+                mean, low, high, p = sign_flips(values, level)
+                count, number, least, most = above(values)
+                lines.append(
+                    f"{words}; {name}: {mean:.3f} [{low:.3f}, {high:.3f}], p {p:.4f}; above in {count:g} of {number}, "
+                    f"{count / number:.2f} [{least:.2f}, {most:.2f}]"
+                )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN_DIR", help="write this run's rows into its folder"
+    )
+    parser.add_argument(
+        "--collect", nargs="+", type=Path, default=[], metavar="ROOT", help="runs' rows into docs/"
+    )
+    parser.add_argument("--level", type=float, default=0.995, help="of the intervals of means (%(default)s)")
+    options = parser.parse_args()
+    if options.run:
+        return write_rows(options.run)
+    if options.collect:
+        collect(options.collect)
+    rows = read("runs")
+    print(
+        f"{len(rows)} runs, {len({row['game'] for row in rows})} games",
+        *first_reading(rows, options.level),
+        sep="\n",
+    )
+
+
+if __name__ == "__main__":
+    main()
