@@ -204,7 +204,7 @@ def test_a_killed_sweep_lets_its_run_end_in_order_and_a_second_signal_ends_both_
         command = [sys.executable, f"{tmp_path}/stand_in.py", f"--seed={seed}", f"--root_dir={folder}"]
         program = (
             "from agents.running import processes\n"
-            f"list(processes.work_through([0], lambda _: processes.start({command!r})))\n"
+            f"list(processes.work_through([0], lambda *_: processes.start({command!r})))\n"
         )
         with subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY) as process:
             while not (folder / "waiting").exists():
@@ -329,3 +329,59 @@ def test_other_flags_belong_into_the_file(capsys):
     assert "--seed, --updates cannot be given beside --sweep" in capsys.readouterr().err
     assert main(["--sweep=mintar"]) == 2
     assert "There is no sweep 'mintar'. Did you mean minatar" in capsys.readouterr().err
+
+
+def test_a_file_says_how_its_runs_are_worked_through(started, tmp_path, capfd, monkeypatch):
+    """Two at a time on cores of their own, something for each that has finished, what takes room removed, a report."""
+    (tmp_path / "looks.py").write_text(
+        "import pathlib, sys\n"
+        "at = pathlib.Path(sys.argv[1])\n"
+        "(at / 'looked').open('a').write('once ')\n"
+        "sys.exit(at.name.endswith('seed2') and not (at / 'may').exists())\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    root = tmp_path / "root"
+    for seed in (0, 2):
+        (root / f"quickstart-seed{seed}" / "checkpoints").mkdir(parents=True)
+    (root / "quickstart-seed1").mkdir()
+    (root / "quickstart-seed1" / "half").touch()
+    text = (
+        'seed = [0, 1, 2]\nat_a_time = 2\nminutes = 30.0\ngigabytes = 2.0\nthen = "looks"\nkeep_checkpoints = False\n'
+        'begin_again = True\nreport = "looks"'
+    )
+    monkeypatch.setattr(sweep, "CONFIG", "half")  # config.gin itself would have to be a whole one
+    assert started(text) == 1
+    out = capfd.readouterr().out
+    assert "3 runs to go: about 0.75 hours, 2 at a time, 6 GB." in out
+    assert "quickstart-seed2: exit code 1" in out and (root / "looked").exists()
+    assert (
+        not (root / "quickstart-seed0/checkpoints").exists()
+        and (root / "quickstart-seed2/checkpoints").exists()
+    )
+    assert not (root / "quickstart-seed1/half").exists(), "it began again"
+    (root / "quickstart-seed2" / "may").touch()
+    assert started(text) == 0, "what has finished is looked at again, and not trained"
+    assert (root / "quickstart-seed2/looked").read_text() == "once once "
+    assert (root / "quickstart-seed0/looked").read_text() == "once "
+    assert len((root / "quickstart-seed2/starts").read_text().splitlines()) == 1
+    assert not (root / "quickstart-seed2/checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    "line", ["at_a_time = 0", "minutes = [1.0]", "then = 3", "begin_again = 1", "gigabytes = -1.0"]
+)
+def test_what_does_not_fit_how_runs_are_worked_through_is_refused(tmp_path, line):
+    with pytest.raises(UsageError, match=f"line 1: {line.split()[0]} = .*: expected"):
+        grid(tmp_path, line)
+
+
+def test_runs_side_by_side_have_a_core_of_their_own():
+    cores, said = sorted(os.sched_getaffinity(0)), "import os; print(os.sched_getaffinity(0))"
+    places = []
+
+    def begin(job, place):
+        places.append(place)
+        return processes.start([sys.executable, "-c", said], cores[place % len(cores)])
+
+    assert sorted(processes.work_through("abc", begin, at_a_time=2)) == [("a", 0), ("b", 0), ("c", 0)]
+    assert set(places) == {0, 1} and len(places) == 3

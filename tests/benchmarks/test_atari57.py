@@ -1,0 +1,60 @@
+"""The readings of the 57 games, on numbers whose answers are known."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import atari57
+
+
+def test_the_sets_of_games_are_those_that_were_named():
+    assert [len(games) for games in atari57.SETS.values()] == [41, 33, 57]
+
+
+def test_a_standardised_difference_is_cohens_d():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(3.0, 2.0, 40), rng.normal(2.0, 1.0, 25)
+    pooled = np.sqrt((39 * first.var(ddof=1) + 24 * second.var(ddof=1)) / 63)
+    of = ((each.mean(), each.std(ddof=1), len(each)) for each in (first, second))
+    assert atari57.standardised(*of) == pytest.approx((first.mean() - second.mean()) / pooled)
+    assert atari57.standardised((1.0, 0.0, 9), (1.0, 0.0, 9)) == 0.0, "a game in which nobody does anything"
+
+
+def test_differences_pair_runs_of_a_game_and_seed_and_average_seeds():
+    def row(game, variant, seed, late):
+        return {
+            "game": game,
+            "variant": variant,
+            "seed": seed,
+            "late": late,
+            "late_sd": "1",
+            "late_episodes": "10",
+        }
+
+    rows = [row("pong", "return", "1", "3"), row("pong", "none", "1", "1"), row("pong", "return", "2", "5")]
+    rows += [row("pong", "none", "2", "4"), row("qbert", "return", "1", "7")]
+    assert atari57.differences(rows, "return", "none") == {"pong": pytest.approx((2 + 1) / 2)}
+
+
+def test_sign_flips_agree_with_every_flip_and_with_student_on_many_games():
+    values = np.array([0.9, -0.2, 0.4, 0.7, 0.1, 0.3])
+    signs = np.array(np.meshgrid(*[[-1, 1]] * len(values))).reshape(len(values), -1).T
+    exact = np.mean(np.abs(signs @ values) >= values.sum() - 1e-12)
+    mean, _, _, p = atari57.sign_flips(values)
+    assert mean == pytest.approx(values.mean()) and p == pytest.approx(exact, abs=0.01)
+    many = np.random.default_rng(1).normal(0.3, 1.0, 57)
+    mean, low, high, p = atari57.sign_flips(many)
+    student = stats.ttest_1samp(many, 0.0)
+    np.testing.assert_allclose([low, high], student.confidence_interval(0.95), atol=0.03)
+    assert p == pytest.approx(student.pvalue, abs=0.02)
+    wider = atari57.sign_flips(many, 0.995)
+    assert wider[1] < low < high < wider[2]
+
+
+def test_games_above_are_counted_with_ties_half_and_an_exact_interval():
+    count, number, low, high = atari57.above(np.array([1.0, 2.0, -1.0, 3.0]))
+    exact = stats.binomtest(3, 4).proportion_ci(0.95, method="exact")
+    assert (count, number) == (3, 4)
+    np.testing.assert_allclose([low, high], exact, rtol=1e-6)
+    assert atari57.above(np.array([0.0, 0.0]))[0] == 1.0
+    assert atari57.above(np.array([1.0]))[3] == 1.0 and atari57.above(np.array([-1.0]))[2] == 0.0
