@@ -114,6 +114,7 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(
     assert begun == [0, 27, 34], "environments that cannot be restored would begin other episodes"
     assert len(set_torsos) == 1, "never again"
     assert losses(root) == losses(whole) and len(losses(whole)) == UPDATES
+    assert (root / "train/episodes.csv").read_text() == (whole / "train/episodes.csv").read_text()
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)

@@ -47,6 +47,12 @@ def test_finished_episodes_move_the_bandit_and_what_is_acted_with(run, tmp_path)
     written = scalars(tmp_path / "train")
     assert written["episode/return"].tolist() == [pytest.approx(np.mean(returns))]
     assert written["episode/length"].tolist() == [9.0]
+    header, *rows = (tmp_path / "train/episodes.csv").read_text().splitlines()
+    assert header == "environment_steps,head,epsilon,return,steps,rewards"
+    heads = [run.agent.heads.names[head] for head in (0, 0, 1, 1, 2, 2, 1, 1)]
+    assert [row.split(",")[1:] for row in rows] == [
+        [head, "0.1", str(points), "9", "2"] for head, points in zip(heads, returns, strict=True)
+    ]
 
     # An evaluation acts greedily with the head that the bandit rates best.
     network, environment, played = run.agent.network, run.eval_environment, []
