@@ -60,6 +60,7 @@ def test_finished_episodes_are_returned_and_reported(start):
         (3 + 2 * (episode % 2), episode, 0.25) for episode in range(7)
     ]
     assert collector.episodes == len(episodes) == 9
+    assert all(e.rewards == e.length for e in episodes), "sin(t) is never 0, and rows are counted over rounds"
     # Seven episodes of one environment, two of the other, of rewards from -1 to 118.
     returns = {
         (index, episode): sum(np.float64(reward_of(index, episode, t)) for t in range(1, length + 1))
