@@ -168,7 +168,7 @@ def _mean(values: np.ndarray) -> float:
 
 def name_of(folder: Path) -> tuple[str, str, str]:
     """Game, variant and seed of a run, by the sweep's name for its folder."""
-    match = re.fullmatch(r"atari_small-(\w+)-(?:benchmarks_sweeps_)?(\w+)-seed(\d+)", folder.name)
+    match = re.fullmatch(r"atari_100k-(\w+)-(?:benchmarks_sweeps_)?(\w+)-seed(\d+)", folder.name)
     if match is None:
         raise SystemExit(f"{folder.name} is not named as the sweeps of the 57 games name a run's folder")
     return match.groups()  # type: ignore[return-value]  # three
