@@ -51,3 +51,8 @@ def test_wrong_pairs_are_refused():
     for pairs in ((), ((0.9,),), ((1.5, False),), (0.9, False)):
         with pytest.raises(ValueError, match=r"Heads\.pairs"):
             print(pairs, Heads(pairs))
+
+
+def test_a_multiplier_of_rewards_is_said():
+    assert Heads().note == ""
+    assert Heads(reward_multiplier=1000.0).note == "Heads learn from rewards times 1000: Heads.reward_multiplier."
