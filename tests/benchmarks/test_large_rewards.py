@@ -1,8 +1,10 @@
 import csv
 
 import numpy as np
+from scipy import stats
 
-from benchmarks import large_rewards, learning
+from benchmarks import head_choice, large_rewards, learning
+from benchmarks.performance import ROOT
 from rbs_tf import scores
 
 
@@ -33,10 +35,73 @@ def test_only_games_with_all_their_runs_count_human_normalised(tmp_path):
 
 
 def test_intervals_hold_the_means_and_one_number_for_all_games_has_none_around_it():
-    (mean, low, high), (iqm, *_) = large_rewards.interval(np.array([0.0, 1.0, 2.0, 9.0]), 0.95)
-    assert (mean, iqm) == (3.0, 1.5) and low < mean < high
-    np.testing.assert_array_equal(large_rewards.interval(np.full(6, 2.0), 0.95), np.full((2, 3), 2.0))
+    # Student's t of two games: 12.7062 standard errors, of 1 here.
+    np.testing.assert_allclose(
+        large_rewards.interval(np.array([2.0, 4.0]), 0.95), [3.0, -9.7062, 15.7062], rtol=1e-4
+    )
+    np.testing.assert_array_equal(large_rewards.interval(np.full(6, 2.0), 0.95), np.full(3, 2.0))
 
 
 def test_the_page_has_what_its_runs_say():
     assert large_rewards.of_page(large_rewards.TABLE) in large_rewards.PAGE.read_text()
+
+
+def words(page):
+    return " ".join((ROOT / page).read_text().split())
+
+
+def at_equal_rates(measure):
+    """{variant: [games, 3]} at the rates that all variants were tried at; games in alphabetical order."""
+    of_games = np.array(
+        [cells for _, cells in sorted(large_rewards.as_written(large_rewards.TABLE, measure).items())]
+    )
+    return dict(zip(large_rewards.VARIANTS, np.moveaxis(of_games[..., 1:], 1, 0), strict=True))
+
+
+def test_what_was_looked_at_afterwards_is_what_the_runs_say():
+    page = words("docs/results/large_rewards.md")
+    training, dead = at_equal_rates("discounted"), at_equal_rates("dead_units")
+    games = sorted(large_rewards.as_written(large_rewards.TABLE, "discounted"))
+    above = (training["return"] > training["none"]).sum(axis=1)
+    assert dict(zip(games, above, strict=True)) == {game: 3 * (game != "centipede") for game in games}
+    out = (training["return_out"] > training["none"]).sum()
+    one = (training["one_head_return"] > training["one_head_none"]).sum()
+    assert (
+        f"below at each in Centipede, {above.sum()} of 18 pairs; `return_out` in {out}, one head in {one}."
+        in page
+    )
+    assert f"is p {stats.binomtest((above == 3).sum(), len(games)).pvalue:.2f}." in page
+    assert f"in {above.sum()} of 18 pairs" in words("docs/reproducing.md")
+
+    share = {name: f"{of.mean():.1%}" for name, of in dead.items()}
+    assert f"{share['none']} are dead at the end without scaling and {share['return']} with it" in page
+    assert f"{share['return']} of units dead, not {share['none']}" in words("README.md")
+    fewer = (dead["return"] < dead["none"]).sum()
+    of_one = (dead["one_head_return"] < dead["one_head_none"]).sum()
+    one_head = f"(one head {share['one_head_none']} and {share['one_head_return']}, in {of_one})"
+    assert f"fewer in {fewer} of 18 pairs {one_head}" in page
+
+
+def test_what_the_page_says_against_its_measure_is_what_the_runs_say():
+    scores_of = large_rewards.read(large_rewards.TABLE, "greedy")
+    below = {game: (cells < 0).sum() for game, cells in scores_of.items()}
+    told = (
+        f"{below['time_pilot']} of {large_rewards.TRIED.sum()} greedy runs in Time Pilot, {below['asteroids']} in "
+        f"Asteroids, {below['riverraid']} in River Raid and {below['yars_revenge']} in Yars' Revenge"
+    )
+    assert told in words("docs/results/large_rewards.md")
+    assert below["pitfall"] == below["centipede"] == 0
+    spread = {game: np.nanvar(cells) for game, cells in scores_of.items()}
+    share = (spread["time_pilot"] + spread["centipede"]) / sum(spread.values())
+    assert f"have {share:.0%} of the variance" in words("docs/results/large_rewards.md")
+
+
+def test_which_head_is_better_is_what_both_played():
+    with head_choice.TABLE.open(newline="") as file:
+        more = np.array([float(row["trials"]) - float(row["bandits"]) for row in csv.DictReader(file)])
+    low, high = stats.ttest_1samp(more, 0.0).confidence_interval()
+    wins, unlike = (more > 0).sum(), (more != 0).sum()
+    page = words("docs/results/large_rewards.md")
+    assert f"{more.mean():.3f} [{low:.3f}, {high:.3f}] human-normalised more" in page
+    p = stats.binomtest(wins, unlike).pvalue
+    assert f"in {wins} of the {unlike} runs where they differ (sign test over runs, p {p:.3f})" in page
