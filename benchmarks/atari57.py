@@ -31,8 +31,7 @@ from rbs_tf.scores import GAMES
 RESULTS = ROOT / "docs/results"
 RUN = ("game", "variant", "seed")
 COLUMNS = {
-    "runs": "updates steps late late_sd late_episodes bandit bandit_greedy acted greedy dead_units adam_rms commit "
-    "processor",
+    "runs": "updates steps late late_sd late_episodes head greedy dead_units adam_rms commit processor",
     "curves": "tenth episodes return rewards steps dead_units",
     "heads": "fifth head unscaled scaled loss_share sigma value_error",
 }
@@ -86,14 +85,12 @@ def of_run(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
         np.array([float(episode[column]) for episode in episodes])
         for column in ("return", "steps", "rewards")
     )
-    total = run.steps or 1
+    total = max(run.steps or 1, *steps)
     late = returns[(steps > 0.8 * total) & sees]
-    greedy = _greedy(folder)
-    (bandit, bandits), (acted, score) = greedy[0], greedy[-1]
-    numbers = late.mean(), late.std(ddof=1), len(late)
+    numbers = late.mean(), late.std(ddof=1) if len(late) > 1 else 0.0, len(late)
     found = {
         "runs": [
-            (run.updates, total, *numbers, bandit, bandits, acted, score)
+            (run.updates, total, *numbers, *_greedy(folder))
             + (dead_units(run), _adam_rms(folder), run.versions["commit"], processor())
         ]
     }
@@ -116,15 +113,12 @@ def of_run(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def _greedy(folder: Path) -> list[tuple[str, float]]:
-    """Head and mean greedy return of the last update: the bandit's first, then the one that the trial found."""
+def _greedy(folder: Path) -> tuple[str, float]:
+    """The head of the last evaluation, and its mean return."""
     with (folder / "eval/episodes.csv").open(newline="") as file:
-        episodes = list(csv.DictReader(file))
-    last: dict[str, list[float]] = {}
-    for episode in episodes:
-        if episode["update"] == episodes[-1]["update"]:
-            last.setdefault(episode["head"], []).append(float(episode["return"]))
-    return [(head, float(np.mean(returns))) for head, returns in last.items()]
+        *_, last = episodes = list(csv.DictReader(file))
+    played = [each for each in episodes if (each["update"], each["head"]) == (last["update"], last["head"])]
+    return last["head"], float(np.mean([float(each["return"]) for each in played]))
 
 
 def _adam_rms(folder: Path) -> float:
@@ -217,7 +211,7 @@ def read(table: str) -> Table:
 
 
 def standardised(first: Sequence[float], second: Sequence[float]) -> float:
-    """Difference of two means over their pooled deviation; 0 where neither varies and both are alike.
+    """Difference of two means over their pooled deviation, between -10 and 10; 0 where both are alike.
 
     Args:
       first, second: mean, standard deviation and number of episodes.
@@ -225,7 +219,7 @@ def standardised(first: Sequence[float], second: Sequence[float]) -> float:
     (mean, deviation, count), (other, others, number) = first, second
     pooled = math.sqrt(((count - 1) * deviation**2 + (number - 1) * others**2) / max(count + number - 2, 1))
     difference = mean - other
-    return difference / pooled if pooled else math.copysign(math.inf, difference) if difference else 0.0
+    return float(np.clip(difference / max(pooled, 1e-9), -10.0, 10.0))
 
 
 def differences(rows: Table, ours: str, theirs: str) -> dict[str, float]:

@@ -55,4 +55,7 @@ def test_wrong_pairs_are_refused():
 
 def test_a_multiplier_of_rewards_is_said():
     assert Heads().note == ""
-    assert Heads(reward_multiplier=1000.0).note == "Heads learn from rewards times 1000: Heads.reward_multiplier."
+    assert (
+        Heads(reward_multiplier=1000.0).note
+        == "Heads learn from rewards times 1000: Heads.reward_multiplier."
+    )

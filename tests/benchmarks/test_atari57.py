@@ -18,6 +18,7 @@ def test_a_standardised_difference_is_cohens_d():
     of = ((each.mean(), each.std(ddof=1), len(each)) for each in (first, second))
     assert atari57.standardised(*of) == pytest.approx((first.mean() - second.mean()) / pooled)
     assert atari57.standardised((1.0, 0.0, 9), (1.0, 0.0, 9)) == 0.0, "a game in which nobody does anything"
+    assert atari57.standardised((1.0, 0.0, 9), (2.0, 0.0, 9)) == -10.0
 
 
 def test_differences_pair_runs_of_a_game_and_seed_and_average_seeds():
