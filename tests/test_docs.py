@@ -1,12 +1,15 @@
 """The documentation against what it describes: commands parse, links lead somewhere, tables say what gin says."""
 
+import csv
 import inspect
 import re
 import shlex
 from importlib import util
 
+import numpy as np
 import pytest
 from gin import config_parser
+from scipy import stats
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
 import rbs_tf
@@ -261,3 +264,18 @@ def test_the_table_of_hyper_parameters_is_that_of_today():
         "train.final_eval_rounds",
     }
     assert bindings(ROOT / "configs/atari.gin").keys() <= told | not_told
+
+
+def test_how_quickstarts_end_is_what_their_table_says():
+    with (ROOT / "docs/results/quickstart_ends.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    greedy = np.array([float(row["greedy"]) for row in rows])
+    low, high = stats.ttest_1samp(greedy, 0.0).confidence_interval()
+    share = sum(int(row["trial_seconds"]) for row in rows) / sum(int(row["run_seconds"]) for row in rows)
+    page = " ".join((ROOT / "docs/reproducing.md").read_text().split())
+    assert {(row["threads"], row["seed"]) for row in rows} == {(t, str(s)) for t in "12" for s in range(10)}
+    assert (
+        f"{greedy.mean():.1f} [{low:.1f}, {high:.1f}] in 32 new episodes, {greedy.min():.1f} in the worst"
+        in page
+    )
+    assert f"39 episodes, some {100 * share:.0f}% of the run's" in page
