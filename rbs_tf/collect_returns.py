@@ -52,8 +52,8 @@ def CollectReturns(
 
     Statistics arrive in portions: rewards and discounts of the first `report_steps` steps at once, later ones every
     `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut returns
-    where they are; only `terminated` has discount 0. Several wrappers may feed one layer, in its process: with
-    `AsyncVectorEnv`, wrap the vector environment, not those in it.
+    where they are; only `terminated` has discount 0. Several wrappers may feed one layer, each from a thread of its
+    own, too, in the layer's process: with `AsyncVectorEnv`, wrap the vector environment, not those in it.
 
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.

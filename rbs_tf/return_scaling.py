@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Sequence
@@ -51,6 +52,9 @@ class ReturnScaling(tf.keras.layers.Layer):
     large. The layer says so once in the log, when it is called eagerly or traced without a `batch_sigma`; and once,
     after 1,000 steps, which heads' sigma is below the floor, and which floor fits them. It says neither under
     `tf.distribute`.
+
+    Several threads may feed one layer eagerly. What graphs feed, and what is fed under `tf.distribute`, has no lock:
+    feed the layer from one thread then.
 
     Under `tf.distribute`, what the replicas feed in within `strategy.run` is added up, and all hold the same
     statistics; create the layer under `strategy.scope()`. Under MirroredStrategy updates must not stand inside
@@ -134,11 +138,11 @@ class ReturnScaling(tf.keras.layers.Layer):
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
         self._fed_or_warned = True
-        eager = tf.executing_eagerly() and not tf.distribute.has_strategy()
-        if eager and not any(map(tf.is_tensor, moments)):
+        if _is_here_and_now() and not any(map(tf.is_tensor, moments)):
             # One operation instead of sixty: what a learner does before its updates.
-            merged = ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments)
-            self.statistics.assign(merged.to_array())
+            with self._changes():
+                merged = ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments)
+                self.statistics.assign(merged.to_array())
             self._judge()
         else:
             # A subclass may have more.
@@ -229,7 +233,14 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     def reset_state(self) -> None:
         """Forgets all statistics. `sigma_v` stays: it belongs to the network, not to the data."""
-        self.statistics.assign(tf.zeros_like(self.statistics))
+        with self._changes():
+            self.statistics.assign(tf.zeros_like(self.statistics))
+
+    def _changes(self) -> contextlib.AbstractContextManager:
+        """Keeps other threads out while the statistics are read and others assigned; see `_is_here_and_now`."""
+        if _is_here_and_now():
+            return self._home.lock
+        return contextlib.nullcontext()
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor; the variables travel with the weights."""
@@ -241,12 +252,13 @@ class ReturnScaling(tf.keras.layers.Layer):
         # The moments come first, so that no replica waits in vain for another one that has raised.
         with tf.control_dependencies([*moments]):
             checks = [check for name, values in columns.items() for check in _check_finite(name, values)]
-        merged = tf.stack([*ReturnMoments.merge(self.moments, moments)])
-        with tf.control_dependencies(checks):
-            # XLA leaves the checks out, and other replicas do not run this one's: nothing gets past this.
-            finite = tf.reduce_all(tf.math.is_finite(merged))
-            merged = tf.where(finite, merged, self.statistics)
-        self.statistics.assign(merged)
+        with self._changes():
+            merged = tf.stack([*ReturnMoments.merge(self.moments, moments)])
+            with tf.control_dependencies(checks):
+                # XLA leaves the checks out, and other replicas do not run this one's: nothing gets past this.
+                finite = tf.reduce_all(tf.math.is_finite(merged))
+                merged = tf.where(finite, merged, self.statistics)
+            self.statistics.assign(merged)
         if tf.executing_eagerly():
             self._judge()
 
@@ -380,6 +392,14 @@ def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
     while shape.rank and shape[-1] == 1:
         shape = shape[:-1]
     return shape
+def _is_here_and_now() -> bool:
+    """Whether operations run when they are called, in one place.
+
+    A graph that is traced runs later. Replicas, threads of one process, wait for one another when they assign.
+    """
+    return tf.executing_eagerly() and not tf.distribute.has_strategy()
+
+
 
 
 def _check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ class Scale:
         loss = (0.5 * ((targets - values) / torch.from_numpy(scale())) ** 2).mean()
 
     Keep it on the host and hand the loss what it returns, as an argument: a jitted function keeps a number that it
-    closes over. It logs what the layer logs.
+    closes over. It logs what the layer logs. Several threads may feed one `Scale`.
 
     Args:
       num_heads: H, the value functions with statistics of their own.
@@ -85,12 +86,14 @@ class Scale:
         Raises:
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
-        self.moments = ReturnMoments.merge(self.moments, moments)
+        with self._home.lock:
+            self.moments = ReturnMoments.merge(self.moments, moments)
         self._fed_or_warned = True
 
     def reset_state(self) -> None:
         """Forgets all statistics; `sigma_v` stays."""
-        self.moments = ReturnMoments.empty(self.num_heads)
+        with self._home.lock:
+            self.moments = ReturnMoments.empty(self.num_heads)
 
     def state_dict(self) -> dict[str, list]:
         """All of it as lists of numbers, which `torch.save`, JSON and pickle keep to the last bit."""
@@ -110,13 +113,18 @@ class Scale:
             words = f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}"
             raise ValueError(f"{words}: load it into Scale(num_heads={moments.num_heads})")
         self.sigma_v = np.asarray(state["sigma_v"])
-        self.moments = moments
+        with self._home.lock:
+            self.moments = moments
 
 
 class Home:
-    """The process that something was made in. A copy that multiprocessing hands to a new process is at home in none."""
+    """The process that statistics were made in, and the lock of its threads round each change of them.
+
+    A copy has a lock of its own. A copy that multiprocessing hands to a new process is at home in none.
+    """
 
     def __init__(self) -> None:
+        self.lock = threading.RLock()  # `ScaledLoss.observe` holds it round the layer's changes
         # Set while a new process unpickles its arguments; what is read from a file is at home where it is read.
         handed_over = getattr(multiprocessing.current_process(), "_inheriting", False)
         self._process = None if handed_over else os.getpid()

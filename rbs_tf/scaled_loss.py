@@ -144,7 +144,9 @@ class ScaledLoss(tf.Module):
                 raise tf.errors.InvalidArgumentError(None, None, words)
             self._num_envs = num_envs
         # Stacked, they cannot differ in what is known only when a graph runs.
-        self._observe(tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in tensors.values()]), [4, -1]))
+        steps = tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in tensors.values()]), [4, -1])
+        with self.scaling._changes():
+            self._observe(steps)
         return None if tf.executing_eagerly() else tf.no_op()
 
     @tf.function(reduce_retracing=True)

@@ -53,6 +53,13 @@ class Sum:
         self.portions.append(moments)
 
 
+def layer():
+    pytest.importorskip("tensorflow")
+    from rbs_tf import ReturnScaling
+
+    return ReturnScaling()
+
+
 def play(env, steps=None):
     """Whole episodes until the script ends, or so many steps."""
     try:
@@ -119,6 +126,18 @@ def test_environments_of_one_process_share_a_layer_and_one_gamma_serves_all_its_
     for _ in range(len(C[0])):
         envs.step(np.zeros(2, int))
     assert_equal(scaling.moments, expected([0.9] * 3, C, C))
+
+
+@pytest.mark.parametrize("make", [Scale, layer])
+def test_threads_that_share_a_scaling_lose_no_step(make, at_once):
+    scaling = make()
+
+    def collect():
+        play(CollectReturns(Script(C, A, forever=True), scaling, 0.9, report_steps=1000), steps=200)
+
+    at_once(collect)
+    whole = 200 // 10  # episodes of each kind: C has 7 steps, A has 3
+    assert_equal(scaling.moments, expected(0.9, *[C, A] * whole * 4))
 
 
 @pytest.mark.parametrize("reward", [np.nan, -np.inf, 1e200])

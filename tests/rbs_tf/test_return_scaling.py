@@ -176,6 +176,21 @@ def test_what_is_not_finite_never_enters(mode, name, value):
     np.testing.assert_array_equal(layer.statistics, before)
 
 
+def test_threads_that_feed_one_layer_lose_nothing(at_once):
+    layer = ReturnScaling()
+    more = ReturnMoments.from_episode([1.0, 2.0], [0.9, 0.0])
+
+    def feed_once():
+        layer.update_state([1.0, 2.0], [0.9, 0.0])
+        layer.update_returns([1.0 + 0.9 * 2.0, 2.0])
+        layer.merge_state(more)
+
+    at_once(lambda: [feed_once() for _ in range(15)])
+    np.testing.assert_array_equal(layer.moments.count, [4 * 15 * 4])
+    np.testing.assert_array_equal(layer.moments.return_count, [4 * 15 * 4])
+    np.testing.assert_allclose(layer.sigma, more.sigma, rtol=1e-12)
+
+
 def test_an_update_without_steps_changes_nothing(mode):
     *arrays, _ = episodes()
     layer = ReturnScaling(3)

@@ -1,6 +1,8 @@
 """The layer survives Keras files, SavedModels, checkpoints and configurations, statistics included."""
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 
@@ -106,6 +108,15 @@ def test_saved_models_go_on_counting(layer, tmp_path):
         restored.update(np.nan * ERRORS, np.ones_like(ERRORS))
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_copies(layer, copied):
+    """With a lock of their own."""
+    other = copied(layer)
+    np.testing.assert_array_equal(other(ERRORS), layer(ERRORS))
+    other.update_state(ERRORS, np.ones_like(ERRORS))
+    np.testing.assert_array_equal(other.moments.count - layer.moments.count, [float(len(ERRORS))] * 3)
+
+
 def test_checkpoints(layer, tmp_path):
     path = tf.train.Checkpoint(scaling=layer).save(str(tmp_path / "checkpoint"))
     restored = ReturnScaling(3)
@@ -119,7 +130,7 @@ def test_configurations(sigma_v):
     layer = ReturnScaling(3, sigma_v=sigma_v, name="scaling", dtype="mixed_bfloat16")
     layer.sigma_v.assign([7.0] * 3)  # as measured: a copy starts afresh
     config = layer.get_config()
-    copy = ReturnScaling.from_config(json.loads(json.dumps(config)))
-    assert copy.get_config() == config
-    assert (config["num_heads"], config["sigma_v"], copy.name) == (3, sigma_v, "scaling")
-    np.testing.assert_array_equal(copy.sigma_v, np.broadcast_to(sigma_v, 3))
+    made = ReturnScaling.from_config(json.loads(json.dumps(config)))
+    assert made.get_config() == config
+    assert (config["num_heads"], config["sigma_v"], made.name) == (3, sigma_v, "scaling")
+    np.testing.assert_array_equal(made.sigma_v, np.broadcast_to(sigma_v, 3))

@@ -164,6 +164,13 @@ def test_what_is_not_finite_is_refused_and_leaves_no_trace(bad):
     assert_equal(loss, reference.scaling.moments)
 
 
+def test_threads_that_feed_one_loss_lose_no_step(at_once):
+    loss, num_envs = ScaledLoss(gamma=0.9), 10_000  # so many that threads meet
+    step = trajectory(*[(MID, MID, 1.0, 1.0)] * num_envs)
+    at_once(lambda: [loss.observe(step) for _ in range(10)])
+    assert loss.scaling.moments.count == 4 * 10 * num_envs
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(tf.errors.InvalidArgumentError, match="number of environments has changed"):
         seen().observe(trajectory((FIRST, MID, 1.0, 1.0)))
