@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -116,9 +116,10 @@ class ReturnScaling(tf.keras.layers.Layer):
 
         Raises:
           tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head
-            and value; the statistics stay as they were. XLA leaves such checks out of what it compiles: there
-            the whole update is dropped without a word, on all replicas.
-          ValueError: shapes that do not fit.
+            and value; numbers of steps that do not agree, if they are known only when a graph runs. The
+            statistics stay as they were. XLA leaves such checks out of what it compiles: there an update that is
+            not finite is dropped without a word, on all replicas, and numbers of steps are not compared.
+          ValueError: shapes that do not fit, complex numbers.
         """
         columns, keep = self._masked(mask, rewards=rewards, discounts=discounts)
         self._fed_or_warned = True
@@ -183,9 +184,9 @@ class ReturnScaling(tf.keras.layers.Layer):
           The shape of `td_errors`; float64 for float64 errors, float32 for all others.
 
         Raises:
-          ValueError: errors whose last axis is not the heads'.
+          ValueError: errors whose last axis is not the heads', complex numbers.
         """
-        errors = tf.convert_to_tensor(td_errors)
+        errors = real_tensor("td_errors", td_errors)
         errors = tf.cast(errors, tf.float64 if errors.dtype == tf.float64 else tf.float32)
         scale = tf.maximum(self.sigma, self.sigma_v)
         self._scales = True
@@ -194,7 +195,8 @@ class ReturnScaling(tf.keras.layers.Layer):
             self._judge()
         else:
             # Of any other size than [H] it would spread.
-            own = tf.reshape(tf.cast(tf.stop_gradient(batch_sigma), tf.float64), [self.num_heads])
+            own = tf.cast(tf.stop_gradient(real_tensor("batch_sigma", batch_sigma)), tf.float64)
+            own = tf.reshape(own, [self.num_heads])
             scale = tf.maximum(scale, own)
         if self.num_heads == 1:
             scale = tf.reshape(scale, [])
@@ -266,19 +268,19 @@ class ReturnScaling(tf.keras.layers.Layer):
         """The columns as float64 [..., H], 0 where masked, and the mask as bool [...]."""
         columns = {name: self._with_heads(name, values) for name, values in columns.items()}
         some = next(iter(columns.values()))
-        unmasked("mask", mask)
-        keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else tf.cast(mask, tf.bool)
+        keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else real_tensor("mask", mask)
+        keep = tf.cast(keep, tf.bool)
         shapes = {name: values.shape[:-1] for name, values in columns.items()} | {"mask": keep.shape}
         steps = map(_without_trailing_ones, shapes.values())
         if not all(a.is_compatible_with(b) for a, b in itertools.pairwise(steps)):
             found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            raise ValueError(f"{' and '.join(shapes)} must agree in all axes before the heads'; got {found}")
-        keep = tf.reshape(keep, tf.shape(some)[:-1])
+            raise ValueError(f"{_must_agree(shapes)} {found}")
+        with tf.control_dependencies(_check_steps("ReturnScaling", columns, keep)):
+            keep = tf.reshape(keep, tf.shape(some)[:-1])
         return {name: tf.where(keep[..., None], values, 0.0) for name, values in columns.items()}, keep
 
     def _with_heads(self, name: str, values: Any) -> tf.Tensor:
-        unmasked(name, values)
-        tensor = tf.cast(tf.convert_to_tensor(values, dtype_hint=tf.float64), tf.float64)
+        tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
         if self.num_heads == 1 and tensor.shape[-1:] != [1]:
             return tensor[..., None]
         return self._check_heads(name, tensor)
@@ -310,12 +312,12 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
       float64 [H]; 0 for a batch without real steps. No gradient flows through it.
 
     Raises:
-      ValueError: shapes that do not fit.
-      tf.errors.InvalidArgumentError: a real step's reward or discount that is NaN or infinite; only eagerly.
+      ValueError: shapes that do not fit, complex numbers.
+      tf.errors.InvalidArgumentError: a real step's reward or discount that is NaN or infinite, only eagerly; shapes
+        that do not fit and are known only when a graph runs, but for XLA's.
     """
-    for name, values in {"rewards": rewards, "discounts": discounts, "mask": mask}.items():
-        unmasked(name, values)
-    rewards, discounts, mask = map(tf.convert_to_tensor, (rewards, discounts, mask))
+    given = {"rewards": rewards, "discounts": discounts, "mask": mask}
+    rewards, discounts, mask = (real_tensor(name, values) for name, values in given.items())
     if (
         not (rewards.shape.rank == discounts.shape.rank == 3 and mask.shape.rank == 2)
         or not rewards.shape.is_compatible_with(discounts.shape)
@@ -325,7 +327,10 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
             "batch_sigma takes rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
             f"{rewards.shape}, {discounts.shape} and {mask.shape}"
         )
-    keep = tf.cast(mask, tf.bool)
+    with tf.control_dependencies(
+        _check_steps("batch_sigma", {"rewards": rewards, "discounts": discounts}, mask)
+    ):
+        keep = tf.cast(mask, tf.bool)
     rewards, discounts = (
         tf.where(keep[..., None], tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
     )
@@ -387,11 +392,18 @@ def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, list(sums))
 
 
-def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
-    """A shape of steps; trailing ones may be the single head."""
-    while shape.rank and shape[-1] == 1:
-        shape = shape[:-1]
-    return shape
+def real_tensor(name: str, values: Any, **options: Any) -> tf.Tensor:
+    """What `tf.convert_to_tensor` makes of the values. Raises ValueError for what would lose a part.
+
+    Casts drop what is imaginary, and so do conversions with a `dtype_hint`.
+    """
+    unmasked(name, values)
+    leaves = [values] if hasattr(values, "dtype") else tf.nest.flatten(values)
+    if any("complex" in str(getattr(leaf, "dtype", type(leaf))) for leaf in leaves):
+        raise ValueError(f"{name} must be real numbers; got complex ones")
+    return tf.convert_to_tensor(values, **options)
+
+
 def _is_here_and_now() -> bool:
     """Whether operations run when they are called, in one place.
 
@@ -400,6 +412,32 @@ def _is_here_and_now() -> bool:
     return tf.executing_eagerly() and not tf.distribute.has_strategy()
 
 
+def _must_agree(names: Iterable[str]) -> str:
+    return f"{' and '.join(names)} must agree in all axes before the heads'; got"
+
+
+def _check_steps(who: str, columns: dict[str, tf.Tensor], mask: tf.Tensor) -> list[tf.Operation]:
+    """Checks to run before columns [..., H] and their mask [...] may be relied on, if a graph does not know all sizes.
+
+    What it knows has been checked when it was traced.
+    """
+    if all(shape.is_fully_defined() for shape in (mask.shape, *(x.shape[:-1] for x in columns.values()))):
+        return []
+    shapes = {name: tf.shape(values)[:-1] for name, values in columns.items()} | {"mask": tf.shape(mask)}
+    longest = tf.reduce_max([tf.size(shape) for shape in shapes.values()])
+    # Trailing ones may be the single head.
+    padded = tf.stack(
+        [tf.pad(shape, [[0, longest - tf.size(shape)]], constant_values=1) for shape in shapes.values()]
+    )
+    message = [f"{who}: {_must_agree(shapes)}", *shapes.values()]
+    return [tf.debugging.Assert(tf.reduce_all(padded == padded[0]), message)]
+
+
+def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
+    """A shape of steps; trailing ones may be the single head."""
+    while shape.rank and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape
 
 
 def _check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.return_scaling import ReturnScaling
+from rbs_tf.return_scaling import ReturnScaling, real_tensor
 from rbs_tf.returns import LONGEST_EPISODE
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
@@ -127,10 +127,10 @@ class ScaledLoss(tf.Module):
         Raises:
           tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite; another B than in the first
             call. The statistics stay as they were.
-          ValueError: fields of another rank, or of different shapes.
+          ValueError: fields of another rank, or of different shapes; complex numbers.
         """
         fields = {name: getattr(trajectory, name) for name in _FIELDS}
-        tensors = {name: tf.convert_to_tensor(value) for name, value in fields.items()}
+        tensors = {name: real_tensor(name, value) for name, value in fields.items()}
         shape = tensors["reward"].shape
         if shape.rank not in (0, 1) or not all(x.shape.is_compatible_with(shape) for x in tensors.values()):
             shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in tensors.items())

@@ -56,6 +56,23 @@ def test_in_graphs_it_is_the_same_and_the_number_of_steps_may_be_unknown():
         np.testing.assert_allclose(found, in_numpy(*arrays), rtol=1e-5)
 
 
+def test_steps_that_a_graph_does_not_know_do_not_spread():
+    unknown = tf.TensorSpec([None, None, 3], tf.float64)
+    traced = tf.function(
+        batch_sigma, input_signature=[unknown, unknown, tf.TensorSpec([None, None], tf.float64)]
+    )
+    rewards, discounts, mask = batch(1)
+    for wrong in (
+        (rewards, discounts[:1], mask),
+        (rewards, discounts, mask[:1]),
+        (rewards[:, :1], discounts, mask),
+    ):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="batch_sigma: rewards and discounts and mask must agree"
+        ):
+            traced(*map(np.float64, wrong))
+
+
 def test_a_batch_of_nothing_but_padding_has_no_scale():
     rewards, discounts, mask = batch(3)
     np.testing.assert_array_equal(batch_sigma(rewards, discounts, np.zeros_like(mask)), np.zeros(3))

@@ -266,6 +266,19 @@ def test_what_does_not_fit_is_refused():
         (lambda: layer.update_returns(masked), "is a masked array"),
         (lambda: layer(masked), "is a masked array"),
         (lambda: batch_sigma(masked[:, None], ones((4, 1, 3)), ones((4, 1))), "is a masked array"),
+        (
+            lambda: layer.update_state(1j * ones((4, 3)), ones((4, 3))),
+            "rewards must be real numbers; got complex ones",
+        ),
+        (
+            lambda: layer.update_returns([[tf.constant(1j), 2.0, 3.0]]),
+            "returns must be real numbers; got complex ones",
+        ),
+        (lambda: tf.function(layer)(1j * ones((4, 3))), "td_errors must be real numbers; got complex ones"),
+        (
+            lambda: layer(tf.ones(3), batch_sigma=1j * ones(3)),
+            "batch_sigma must be real numbers; got complex ones",
+        ),
     ):
         with pytest.raises(ValueError, match=complaint):
             call()
@@ -273,6 +286,35 @@ def test_what_does_not_fit_is_refused():
         layer(tf.ones((6, 3)), batch_sigma=tf.ones(6))
     with pytest.raises(tf.errors.InvalidArgumentError, match="got nan for head 0 - mask"):
         ReturnScaling().update_state(np.nan, 0.9)
+
+
+@pytest.mark.parametrize(
+    "heads, rewards, discounts, mask",
+    [
+        ((), (3,), (3,), (1,)),
+        ((), (3,), (1,), (3,)),
+        ((2,), (3, 2), (3, 2), (2, 3)),
+        ((2,), (3, 1), (3, 1), (1, 3)),
+        ((2,), (3, 2), (1, 2), (3, 2)),
+    ],
+)
+def test_steps_whose_number_a_graph_does_not_know_are_refused_when_it_runs(heads, rewards, discounts, mask):
+    layer = ReturnScaling(*heads)
+    arrays = np.ones(rewards + heads), np.ones(discounts + heads), np.ones(mask)
+    kinds = [tf.TensorSpec([None] * len(x), tf.float64) for x in (rewards, discounts, mask)]
+    kinds[:2] = [tf.TensorSpec([*kind.shape, *heads], tf.float64) for kind in kinds[:2]]
+    update = tf.function(layer.update_state, input_signature=kinds)
+    with pytest.raises(ValueError, match="must agree in all axes before"):
+        layer.update_state(*arrays)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must agree in all axes before"):
+        update(*arrays)
+    np.testing.assert_array_equal(layer.statistics, np.zeros(layer.statistics.shape))
+    update(np.full(rewards + heads, 3.0), np.ones(rewards + heads), np.ones(rewards))
+    np.testing.assert_array_equal(layer.moments.count, [np.prod(rewards)] * layer.num_heads)
+    compiled = tf.function(layer.update_state, input_signature=kinds, jit_compile=True)
+    compiled(np.full(rewards + heads, 3.0), np.ones(rewards + heads), np.ones(rewards))
+    np.testing.assert_array_equal(layer.moments.count, [2 * np.prod(rewards)] * layer.num_heads)
+    np.testing.assert_array_equal(layer.moments.reward_mean, [3.0] * layer.num_heads)
 
 
 def test_columns_that_a_graph_does_not_know_do_not_spread_over_heads():

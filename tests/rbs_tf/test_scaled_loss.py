@@ -178,6 +178,10 @@ def test_what_does_not_fit_is_refused():
     batch = types.SimpleNamespace(**{name: value[None] for name, value in vars(sequence).items()})
     with pytest.raises(ValueError, match=r"\[B\] or \[\] per field; got .*merge_state"):
         seen().observe(batch)
+    with pytest.raises(ValueError, match="reward must be real numbers; got complex ones"):
+        seen().observe(
+            types.SimpleNamespace(**vars(sequence) | {"reward": sequence.reward + np.complex64(1j)})
+        )
     for name, value in (
         ("gamma", 1.1),
         ("gamma", float("nan")),
