@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
 from typing import Any, SupportsFloat, overload
 
@@ -12,6 +14,8 @@ from numpy.typing import ArrayLike
 
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, discounted_returns, real_numbers
+
+log = logging.getLogger(__name__)
 
 
 @overload
@@ -65,16 +69,31 @@ def CollectReturns(
     Raises:
       TypeError: an env that is none of Gymnasium's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a vector environment that does not tell its autoreset mode. From `step`, which leaves out what is wrong: a
-        reward that is NaN, infinite or above 1e140; values that are not one per environment, in the environments'
-        order; a step after an episode's end that no reset precedes.
+        a vector environment that does not tell its autoreset mode, an env that feeds the scaling already. From `step`,
+        which leaves out what is wrong: a reward that is NaN, infinite or above 1e140; values that are not one per
+        environment, in the environments' order; a step after an episode's end that no reset precedes.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
+    _check_feeds_once(env, scaling)
     if isinstance(env, gymnasium.Env):
         return CollectEnvReturns(env, _Feed(1, scaling, gamma, report_steps, max_report_steps))
     if isinstance(env, gymnasium.vector.VectorEnv):
         return CollectVectorReturns(env, _Feed(env.num_envs, scaling, gamma, report_steps, max_report_steps))
     raise TypeError(f"env must be a gymnasium.Env or a gymnasium.vector.VectorEnv; got {env!r}")
+
+
+def _check_feeds_once(env: Any, scaling: Any) -> None:
+    """Raises ValueError if the environment, as far as it shows what is in it, feeds the scaling already."""
+    within = [env]
+    for each in within:  # which grows
+        if isinstance(each, CollectEnvReturns | CollectVectorReturns) and each._feed.scaling is scaling:
+            raise ValueError(
+                "env has a CollectReturns in it that feeds the same scaling: every step would count twice. Wrap it once"
+            )
+        if isinstance(each, gymnasium.Wrapper | gymnasium.vector.VectorWrapper):
+            within.append(each.env)
+        elif isinstance(each, gymnasium.vector.SyncVectorEnv):
+            within += each.envs
 
 
 class _Feed:
@@ -107,6 +126,7 @@ class _Feed:
         self._new_rewards = np.zeros((report_steps, num_envs))
         self._new_counted, self._new_terminal = np.zeros((2, report_steps, num_envs), bool)
         self._num_new = 0
+        self._warned = False
         self._early = report_steps  # steps that are still to be reported one by one
 
     def step(self, rewards: np.ndarray, terminal: np.ndarray, over: np.ndarray, counts: np.ndarray) -> None:
@@ -160,6 +180,14 @@ class _Feed:
             raise RuntimeError(
                 f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process: wrap the "
                 "vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it"
+            )
+        if home is None and not self._warned and multiprocessing.current_process().daemon:
+            self._warned = True
+            log.warning(
+                "CollectReturns in worker process %s feeds a %s there: unless its merge_state sends the moments on, "
+                "wrap the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it",
+                os.getpid(),
+                type(self.scaling).__name__,
             )
         counted = self._new_counted[: self._num_new]
         rewards, terminal = (new[: self._num_new][counted] for new in (self._new_rewards, self._new_terminal))

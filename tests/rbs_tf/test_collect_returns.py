@@ -140,6 +140,20 @@ def test_threads_that_share_a_scaling_lose_no_step(make, at_once):
     assert_equal(scaling.moments, expected(0.9, *[C, A] * whole * 4))
 
 
+def test_an_environment_feeds_a_scaling_once():
+    seen, wrapped = Sum(), gymnasium.wrappers.TransformReward
+    within = wrapped(CollectReturns(Script(A), seen, 0.9), lambda reward: reward)
+    vector = SyncVectorEnv([lambda: within])
+    for env in (within, vector, CollectReturns(vector, Sum(), 0.9)):
+        with pytest.raises(ValueError, match="every step would count twice. Wrap it once") as refused:
+            CollectReturns(env, seen, 0.9)
+        assert "\n" not in str(refused.value)
+    other = Sum()
+    play(CollectReturns(within, other, 0.9))
+    assert_equal(seen.moments, expected(0.9, A))
+    assert_equal(other.moments, expected(0.9, A))
+
+
 @pytest.mark.parametrize("reward", [np.nan, -np.inf, 1e200])
 def test_a_reward_that_cannot_be_counted_is_refused_and_leaves_no_trace(reward):
     seen = Sum()
@@ -448,3 +462,15 @@ def test_a_copy_in_another_process_is_refused_but_one_that_lives_there_or_comes_
         step_once(AsyncVectorEnv([build], context=context))
     step_once(CollectReturns(AsyncVectorEnv([cartpole] * 2, context=context), scale, 0.9))
     assert scale.moments.count == 2
+
+
+def test_a_scaling_of_ones_own_in_a_worker_process_is_warned_about_once(capfd):
+    envs = AsyncVectorEnv([functools.partial(CollectReturns, Script(A, B), Sum(), 0.9)], context="spawn")
+    with contextlib.closing(envs):
+        envs.reset()
+        for _ in range(4):
+            envs.step(np.zeros(1, int))
+    (said,) = (line for line in capfd.readouterr().err.splitlines() if "CollectReturns" in line)
+    assert (
+        "feeds a Sum there: unless its merge_state sends the moments on, wrap the vector environment" in said
+    )
