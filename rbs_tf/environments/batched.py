@@ -216,7 +216,8 @@ def _checked_spaces(
     """Actions and observations of each environment, if `GymnasiumVectorEnvironment` can deal with them."""
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
-        raise ValueError(f"{name}: expected a Discrete or Box action space, got {shown(actions)}")
+        fits = "a Discrete action space, or a Box for agents that take continuous actions"
+        raise ValueError(f"{name}: expected {fits}; got {shown(actions)}")
     if isinstance(actions, gymnasium.spaces.Discrete) and actions.n.item() > MOST_STATES:
         raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {shown(actions)}")
     parts: list[Any] = [observations]

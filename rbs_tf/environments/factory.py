@@ -180,7 +180,7 @@ def check_name(name: str) -> None:
         with needed_by("bsuite/..."):
             importlib.import_module("bsuite")
         if name not in names.bsuite_names():
-            raise _unknown(name, name)
+            raise _unknown(name)
     elif names.ATARI_IDS.get(name, name) not in names.ATARI_GAMES:
         _register(name)
 
@@ -266,11 +266,13 @@ def _register(name: str) -> None:
             raise ImportError("POPGym is not installed; it is a package of its own: pip install popgym")
         importlib.import_module("popgym")
     if env_id not in gymnasium.registry:
-        raise _unknown(name, env_id)
+        raise _unknown(name)
 
 
-def _unknown(name: str, like: str) -> ValueError:
-    nearest = names.nearest(like)
+def _unknown(name: str) -> ValueError:
+    module, colon, env_id = name.rpartition(":")
+    # A new process knows the module's ids only with its name.
+    nearest = [f"{module}{colon}{i}" if i in gymnasium.registry else i for i in names.nearest(env_id)]
     return ValueError(
         f"unknown environment {name!r}"
         + (f"; did you mean {' or '.join(map(repr, nearest))}?" if nearest else "")

@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_refused():
         observation_space = gymnasium.spaces.Discrete(9)
 
     for make, mode, complaint in (
-        (Switches, "NextStep", "Discrete or Box action space"),
+        (Switches, "NextStep", "expected a Discrete action space, or a Box for agents that"),
         (Numbers, "NextStep", "expected an array"),
         (Countdown, "SameStep", "NEXT_STEP"),
     ):

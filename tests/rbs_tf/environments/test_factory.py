@@ -205,6 +205,8 @@ def test_a_module_can_register_the_environment_as_it_is_named(tmp_path, monkeypa
         assert (env.name, env.game) == ("my_own_games:MyCartPole-v0", None)
         env.reset()
         assert [int(env.step(np.zeros(2, np.int32)).step_type[0]) for _ in range(3)] == [1, 1, 2]
+        with pytest.raises(ValueError, match="did you mean 'my_own_games:MyCartPole-v0' or"):
+            environments.make("my_own_games:MyCarPole-v0")
     finally:
         gymnasium.registry.pop("MyCartPole-v0", None)
 
