@@ -222,9 +222,14 @@ def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
     """`priorities` as a graph for any number of windows, called with the columns `_OF_PRIORITIES` of them."""
     of_rows = [tf.TensorSpec((None, rows), of) for of in (tf.int32, tf.int32, tf.float32, tf.float32)]
     values = tf.TensorSpec((None, rows, num_heads), tf.float32)
+    signature = [*of_rows, values, values]
 
     def traced(*columns: tf.Tensor) -> tf.Tensor:
+        # Where functions run eagerly, as people debug, no signature has made tensors of them.
+        columns = tuple(
+            tf.convert_to_tensor(x, spec.dtype) for x, spec in zip(columns, signature, strict=True)
+        )
         step_type, previous_action, reward, discount, taken, greedy = columns
         return priorities(Steps(step_type, None, previous_action, reward, discount), taken, greedy)
 
-    return tf.function(traced, input_signature=[*of_rows, values, values], autograph=False)
+    return tf.function(traced, input_signature=signature, autograph=False)

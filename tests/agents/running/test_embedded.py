@@ -144,6 +144,16 @@ def test_what_tensorboard_shows_of_sigma_obeys_its_formula(finished):
     assert (sigma > 0).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*does not apply to tf.data functions:UserWarning")
+def test_it_trains_where_functions_run_eagerly_as_people_debug(tmp_path):
+    tf.config.run_functions_eagerly(True)
+    try:
+        with configured("train.updates = 2"), EmbeddedRun(tmp_path) as run:
+            assert run.run().updates == 2
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
 OTHERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
