@@ -50,6 +50,25 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
         )
     except (Exception, SystemExit) as error:  # whatever a module that is imported raises, too
         raise UsageError(of_gin(error, shown(" ".join(bindings)))) from error
+    _check_scopes()
+
+
+def _check_scopes() -> None:
+    """Raises UsageError for a parameter of this program in a scope that no reference, @SCOPE/NAME, opens.
+
+    gin would ignore it. Modules of others may open scopes for themselves.
+    """
+    config = gin.config._CONFIG  # gin has no public list of bindings
+    names = "gin.macro", "gin.constant"  # whose scopes are their names
+    opening = [each.scopes for each in gin.config.iterate_references(config) if each.selector not in names]
+    known = {"/".join(scopes[:depth]) for scopes in opening for depth in range(1, 1 + len(scopes))}
+    for (scope, selector), values in config.items():
+        if scope and scope not in known and _is_ours(gin.config._REGISTRY[selector]):
+            name = f"{as_written(selector)}.{next(iter(values))}"
+            scopes = ", ".join(sorted(known)) or "none"
+            raise UsageError(
+                f"{scope}/{name}: no reference opens this scope. Write {name}. Scopes that are open: {scopes}."
+            )
 
 
 def of_gin(error: BaseException, where: str) -> str:

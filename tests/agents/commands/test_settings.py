@@ -126,6 +126,17 @@ def test_messages_say_what_is_expected_and_what_to_type(refused):
         assert answer in refused(f"--gin_bindings={binding}"), binding
 
 
+def test_a_scope_that_no_reference_opens_is_refused_and_those_that_are_open_are_named(refused):
+    wrong = "--gin_bindings=wrong/train.num_envs = 3"
+    said = "wrong/train.num_envs: no reference opens this scope. Write train.num_envs. Scopes that are open: "
+    assert f"{said}none.\n" in refused(wrong)
+    opens = "--gin_bindings=train.scaling = @mine/return_based"
+    assert f"{said}mine.\n" in refused(wrong, opens, "--gin_bindings=mine/return_based.half_life = 10.0")
+    assert f"{said}none.\n" in refused(
+        wrong, "--gin_bindings=train.seed = %wrong", "--gin_bindings=wrong = 3"
+    )
+
+
 def test_flags_without_a_value_or_a_name_are_refused(refused):
     for argv, answer in (
         (["--scaling="], "scaling is empty"),
