@@ -71,7 +71,7 @@ class StatisticsObserver(tf.Module):
         self._take_in(tf.concat([columns, tf.stack([*of_policy])], axis=0))
         return None if tf.executing_eagerly() else tf.no_op()
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def _take_in(self, columns: tf.Tensor) -> None:
         step_type, next_step_type, reward, discount, head, previous_action, action = tf.unstack(columns)
         before, _ = of_environments(self._open, tf.shape(reward)[0])
@@ -80,10 +80,12 @@ class StatisticsObserver(tf.Module):
         follows = first | (steps == 0.0) | (previous_action == last_action)
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(follows), [_ONE_STREAM])]):
             rewards, discounts = self._heads.rewards(reward), self._heads.discounts(discount)
-        self._observe(self._episodes.moments(step_type, next_step_type, rewards, discounts))
-        steps = tf.where(first, 1.0, steps + 1.0)
-        episode_return = tf.where(first, 0.0, episode_return) + tf.where(real, reward, 0.0)
+        moments = self._episodes.moments(step_type, next_step_type, rewards, discounts)
+        self._observe(moments)
+        steps, episode_return = (tf.where(first, tf.zeros_like(x), x) for x in (steps, episode_return))
+        episode_return += tf.where(real, reward, tf.zeros_like(reward))
         ended = real & (next_step_type == StepType.LAST)
-        self._open.assign(tf.stack([steps, episode_return, action]))
+        with tf.control_dependencies([*moments]):  # nothing counts of what they refuse
+            self._open.assign(tf.stack([steps + 1.0, episode_return, action]))
         finished = tf.cast(tf.boolean_mask(head, ended), tf.int64), tf.boolean_mask(episode_return, ended)
         tf.cond(tf.reduce_any(ended), lambda: self._update_bandit(*finished), lambda: None)

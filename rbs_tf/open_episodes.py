@@ -87,6 +87,7 @@ class OpenEpisodes(tf.Module):
                 *check_finite("discounts", discounts, self._who),
             ]
         with tf.control_dependencies(checks):
+            steps = [tf.identity(field) for field in steps]
             # What a checkpoint of more or fewer environments has left open is cut.
             before, cut = of_environments(self._open, tf.shape(rewards)[0])
         fresh = tf.zeros_like(before)
@@ -116,7 +117,7 @@ def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, 
     """
     # Counted, because TensorFlow takes the shape that is assigned later for the one that is read here. Both ways at
     # once, because a condition would upset replicas.
-    counts = tf.reduce_min(tf.reshape(kept[0], [tf.shape(kept)[1], -1]), axis=1)
+    counts = kept[0] if kept.shape.rank == 2 else tf.reduce_min(kept[0], axis=-1)
     fits = tf.cast(tf.math.count_nonzero(counts >= 0.0) == tf.cast(num_envs, tf.int64), tf.float64)
     nothing = tf.zeros([kept.shape[0], num_envs, *kept.shape[2:]], tf.float64)
     return tf.concat([fits * kept, nothing], axis=1)[:, :num_envs], (1.0 - fits) * kept
