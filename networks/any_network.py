@@ -58,7 +58,8 @@ class AnyNetwork(tf.Module):
         self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action
         self.state_spec = tuple(tf.nest.flatten(q_network.state_spec))
         self._sees_all = self._checked_input(observation_spec)
-        self._shape = [num_heads, num_actions, outputs_per_action][: 3 if outputs_per_action > 1 else 2]
+        several = outputs_per_action > 1
+        self._shape = (num_heads, num_actions, outputs_per_action)[: 3 if several else 2]
 
     def _checked_input(self, observation_spec: Any) -> bool:
         """Says whether the network sees the previous action and reward, too."""
@@ -100,11 +101,11 @@ class AnyNetwork(tf.Module):
         outer = tf.zeros((1, 1), tf.int32)
         state = tuple(tf.zeros((1, *spec.shape), spec.dtype) for spec in self.state_spec)
         outputs, _ = self._called(observation, outer, tf.zeros((1, 1)), outer, state)
-        found = list(outputs.shape[2:])
+        found = tuple(outputs.shape[2:])
         if found not in (self._shape, self._shape[self.num_heads == 1 :]):
             actions, each = self.num_actions, ", K]" if self.outputs_per_action > 1 else "]"
             raise ValueError(
-                f"q_network {self._network.name} puts out {found} for a row, and the agent needs {self._shape}: [H, A"
+                f"q_network {self._network.name} puts out {[*found]} for a row, and the agent needs {[*self._shape]}: [H, A"
                 f"{each} of {self.num_heads} heads and {actions} actions. A network without an axis of heads has one: "
                 "write for example heads=Heads([(0.99, False)])"
             )

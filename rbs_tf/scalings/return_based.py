@@ -60,11 +60,11 @@ class ReturnBasedScaling(Scaling):
             )
         self._is_users = layer is not None
         self.layer = layer or ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
-        self.rewrites_outputs = value_bias
         self._target_network_term, self._half_life = target_network_term, half_life
         # None when off, so that checkpoints hold what is used.
         self.biased = None
         if value_bias:
+            self.rewrites_outputs = True
             self.biased = tf.Variable(tf.zeros(num_heads, tf.bool), trainable=False, name="biased")
 
     def observe(self, moments: ReturnMoments) -> None:
