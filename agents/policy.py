@@ -75,6 +75,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
             np.full(num_heads, 1.0 / num_heads), dtype=tf.float32, trainable=False, name="head_probabilities"
         )
         self._generator = tf.random.Generator.from_seed(seed)
+        self._random_state = self._generator.state  # a generator is no module: saved policies would miss its variable
         scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
@@ -91,9 +92,6 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
             validate_args=False,
         )
         self._num_actions = num_actions(action_spec)
-
-    def _variables(self) -> list[tf.Variable]:
-        return [*self._network.variables, self.head_probabilities]
 
     def _action(self, time_step: ts.TimeStep, policy_state: PolicyState, seed: Any) -> policy_step.PolicyStep:
         del seed  # The generator holds the only randomness, so that a checkpoint holds all of it.
