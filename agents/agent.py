@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tf_agents.agents import tf_agent
+from tf_agents.networks import network
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
+from tf_agents.trajectories.trajectory import Trajectory
+from tf_agents.utils import eager_utils
 
 from agents.bandit import HeadBandit
 from agents.diagnostics import batch_means, torso_activity
+from agents.experience import windows_of
 from agents.heads import Heads
-from agents.policy import MultiHeadPolicy
+from agents.observers import StatisticsObserver
+from agents.policy import MultiHeadPolicy, num_actions
 from agents.tags import PROBABILITY
-from agents.targets import Sequence, SequenceShape, Steps, rows_of, sequence_spec, unpacked
+from agents.targets import Sequence, SequenceShape, Steps, importance_weights, rows_of, sequence_spec
 from agents.update import Network, TDLoss, first_priorities, td_loss, transitions
+from networks.any_network import adapted
 from networks.recurrent_core import State
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import Scaling
+from rbs_tf.scalings import ReturnBasedScaling, Scaling
+from rbs_tf.scalings.making import Choice
+from rbs_tf.scalings.making import make as make_scaling
 from rbs_tf.settings import Setting, configurable
+
+_NO_STATISTICS = (
+    "RecurrentMultiHeadAgent.train: no step has been observed, so that the scale of errors is unknown. Add "
+    "*agent.observers to the observers of the driver or Actor that collects; with recorded episodes, call "
+    "agent.observe(rbs_tf.ReturnMoments.from_episode(rewards, discounts)), [T, H] each"
+)
 
 MOST_COMPILED_UNITS = 128  # of the core; larger products are quicker with oneDNN (benchmarks/learner_step.py)
 
@@ -40,47 +54,70 @@ class LossExtra(NamedTuple):
 class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     """R2D2 with many value heads whose TD errors pass through one exchangeable scaling.
 
+        agent = RecurrentMultiHeadAgent(env.time_step_spec(), env.action_spec(), q_network)
+        driver = DynamicStepDriver(env, agent.collect_policy, [buffer.add_batch, *agent.observers], num_steps=100)
+        agent.train(trajectory)      # [B, L, ...], L = agent.train_sequence_length
+
     `agents.update` has the loss. Every head learns from all experience, with the environment's discount times its own,
-    and a target network that is replaced every `target_update_period` updates.
+    and a target network that is replaced every `target_update_period` updates. `train` takes windows as `Trajectory` of
+    `collect_data_spec`, or as `Sequence` of our own replay; [B] `weights` multiply the loss of each window. Rows behind
+    an episode's end train as the next episode. `observers` keep the statistics that the scaling needs, and choose the
+    head that acts: as long as no episode has ended, all heads are equally likely, also in `policy`.
 
     Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`, and their losses add up
     to the batch's. What only acts and observes stays outside of it and sees the first replica's weights.
 
     Args:
       time_step_spec: unbatched TF-Agents time step spec.
-      action_spec: unbatched, scalar int32 from 0.
-      heads: the value functions; H of them.
-      network: recurrent Q-network (`networks.RecurrentQNetwork`), not yet built or built.
-      scaling: factory called with H: a class of `rbs_tf.scalings`.
-      shape: the layout of a window: burn_in + length + n_step rows.
-      train_step: int64 variable that counts updates, created under the strategy's scope.
+      action_spec: unbatched, a scalar that counts actions from 0.
+      q_network: recurrent, with H heads: `networks.RecurrentQNetwork`, or any of TF-Agents, see `networks.AnyNetwork`;
+        not yet built or built.
+      optimizer: of Keras; None: Adam, without clipping.
+      heads: the value functions; H of them. None: `Heads()`, the paper's ten.
+      scaling: a class of `rbs_tf.scalings` or another factory called with H, a `ReturnScaling` layer of H heads, a name
+        such as "return_out", or None for no scaling. See `rbs_tf.scalings.making`.
+      shape: the layout of a window: burn_in + length + n_step rows. None: `SequenceShape()`.
+      epsilon_greedy: how often the collect policy acts at random, or a sequence from which each episode draws it. None:
+        that of `MultiHeadPolicy`.
+      bandit_window: episodes that choose the acting head. None: that of `HeadBandit`.
       seed: of exploration and head choice.
-      learning_rate, adam_epsilon: of Adam; no gradient clipping, no Huber loss.
+      learning_rate, adam_epsilon: of Adam, where no optimizer is given.
       target_update_period: updates between two target networks.
       double_q: the online network chooses the bootstrap action (van Hasselt 2016); off in the paper.
       priority_eta: weight of the maximum in a sequence's priority.
-      importance_exponent: beta of the importance weights.
+      importance_exponent: beta of the importance weights of a `Sequence`.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
-      jit_compile: compile the update with XLA: all of it, or nothing. None: all of it on a GPU; on a CPU, where XLA is
-        slow at convolutions and large products, Adam and what lies behind the torso, for a core of at most 128 units;
-        nothing under a strategy, though TPUs compile all that they run.
+      gradient_clipping: largest norm of each variable's gradient; None: no limit.
+      jit_compile: compile the update with XLA: all of it, or nothing. None: for `RecurrentQNetwork`, all of it on a
+        GPU; on a CPU, where XLA is slow at convolutions and large products, Adam and what lies behind the torso, for a
+        core of at most 128 units; nothing under a strategy, though TPUs compile all that they run.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
       summary_interval: updates between two looks at the torso's units, `scalars` of `LossExtra`; 0: none.
+      debug_summaries: write what `LossExtra` holds as summaries.
+      summarize_grads_and_vars: write gradients and variables as summaries.
+      train_step_counter: int64 variable that counts updates, created under the strategy's scope. None: the global step.
+      name: of the agent.
 
     Raises:
-      ValueError: jit_compile under a strategy that mirrors CPUs; a network of other outputs than the scaling needs, or
-        one that sees rewards relative to their root mean square without a head whose statistics tell it.
+      TypeError: a q_network or scaling of another type.
+      ValueError: built inside a strategy's scope; jit_compile under a strategy that mirrors CPUs, or with
+        `summarize_grads_and_vars`; actions that are no scalar from 0; a network of other inputs or outputs than heads,
+        actions and scaling need; one whose outputs the scaling cannot rewrite; one that sees rewards relative to their
+        root mean square without a head whose statistics tell it.
     """
 
     def __init__(
         self,
         time_step_spec: ts.TimeStep,
         action_spec: tensor_spec.BoundedTensorSpec,
-        heads: Heads,
-        network: RecurrentQNetwork,
-        scaling: Callable[[int], Scaling],
-        shape: SequenceShape,
-        train_step: tf.Variable,
+        q_network: network.Network,
+        optimizer: tf.keras.optimizers.Optimizer | None = None,
+        *,
+        heads: Heads | None = None,
+        scaling: Choice = ReturnBasedScaling,
+        shape: SequenceShape | None = None,
+        epsilon_greedy: float | Iterable[float] | None = None,
+        bandit_window: int | None = None,
         seed: int = 0,
         learning_rate: Annotated[float, Setting(least=0, most=100, paper="2e-4")] = 2e-4,
         adam_epsilon: Annotated[float, Setting(above=0, paper="1e-6")] = 1e-6,
@@ -89,67 +126,129 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         priority_eta: Annotated[float, Setting(least=0, most=1, paper="R2D2: 0.9")] = 0.9,
         importance_exponent: Annotated[float, Setting(least=0, paper="0.6")] = 0.6,
         evaluation_epsilon: Annotated[float, Setting(least=0, most=1)] = 0.0,
+        gradient_clipping: Annotated[float | None, Setting(above=0, example=10.0, paper="none")] = None,
         jit_compile: Annotated[bool | None, Setting(example=True)] = None,
         strategy: tf.distribute.Strategy | None = None,
         summary_interval: int = 0,
+        debug_summaries: bool = False,
+        summarize_grads_and_vars: bool = False,
+        train_step_counter: tf.Variable | None = None,
+        name: str | None = None,
     ):
-        tf.Module.__init__(self, name="recurrent_multi_head_agent")
+        tf.Module.__init__(self, name=name or "recurrent_multi_head_agent")
+        if tf.distribute.has_strategy():
+            raise ValueError(
+                "build RecurrentMultiHeadAgent outside of strategy.scope() and hand it the strategy: strategy=strategy. "
+                "It makes what trains in the scope, and what acts outside of it"
+            )
         self.strategy = strategy or tf.distribute.get_strategy()
         if jit_compile and _mirrors_cpus(self.strategy):
             raise ValueError(
                 "RecurrentMultiHeadAgent.jit_compile does not go with train.strategy = 'mirrored' on CPUs: TensorFlow "
                 "compiles no exchange between them. Leave out one of the two"
             )
-        self.heads, self.shape = heads, shape
-        self._unclipped = next((index for index, (_, clip) in enumerate(heads.pairs) if not clip), None)
-        if network.reward_input is not None and self._unclipped is None:
-            raise ValueError(
-                'RecurrentQNetwork.reward_input = "rms" takes its statistics from a head of unclipped rewards, and '
-                'Heads.pairs has none. Write (discount, False) for one of them, or leave the input at "clip"'
-            )
-        self.bandit = HeadBandit(len(heads))
-        self.network = network
+        if jit_compile and summarize_grads_and_vars:
+            raise ValueError("XLA compiles no summaries: leave out jit_compile or summarize_grads_and_vars")
+        time_step_spec, action_spec = map(tensor_spec.from_spec, (time_step_spec, action_spec))
+        self.heads = Heads() if heads is None else heads
+        self.shape = SequenceShape() if shape is None else shape
+        self.bandit = HeadBandit(
+            len(self.heads), **({} if bandit_window is None else {"window": bandit_window})
+        )
         # Policies have no part in this: under a scope, their random generators would work in `strategy.run` alone.
         with self.strategy.scope():
+            self.scaling: Scaling = make_scaling(scaling, len(self.heads))
+            outputs = self.scaling.outputs_per_action
+            sees = time_step_spec.observation, num_actions(action_spec)
+            self.network = adapted(q_network, *sees, len(self.heads), outputs)
             self.network.create_variables()
-            self.target_network = network.copy(name="target_network")
+            self.target_network = self.network.copy(name="target_network")
             self.target_network.create_variables()
-            self.scaling: Scaling = scaling(len(heads))
-            self.optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
-            self.optimizer.build(self.network.trainable_variables)
+            if optimizer is None:
+                optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
+            self.optimizer = optimizer
+            if hasattr(self.optimizer, "build"):  # others make their variables in the first update
+                self.optimizer.build(self.network.trainable_variables)
             self._initialised = tf.Variable(False, trainable=False, name="initialised")
-        if network.outputs_per_action != self.scaling.outputs_per_action:
-            raise ValueError(
-                f"{type(self.scaling).__name__} needs a network with {self.scaling.outputs_per_action} outputs per "
-                f"action, got one with {network.outputs_per_action}: give it outputs_per_action"
-            )
+        self._check_network()
         self._target_update_period, self._summary_interval = target_update_period, summary_interval
         self._double_q, self._eta, self._beta = double_q, priority_eta, importance_exponent
+        self._gradient_clipping = gradient_clipping
         # All that `td_loss` asks the online network for.
-        self._online_rows = shape.rows if double_q else shape.burn_in + shape.length
+        self._online_rows = self.shape.rows if double_q else self.shape.burn_in + self.shape.length
+        self._has_torso = isinstance(self.network, RecurrentQNetwork)
         whole, in_part = jit_compile, False
-        if jit_compile is None and self.strategy is tf.distribute.get_strategy():
+        if jit_compile is None and self._has_torso and self.strategy is tf.distribute.get_strategy():
             devices = {device.device_type for device in tf.config.list_logical_devices()}
-            small = network.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
-            whole, in_part = "GPU" in devices, devices == {"CPU"} and small
+            small = self.network.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
+            whole, in_part = "GPU" in devices and not summarize_grads_and_vars, devices == {"CPU"} and small
         self._compiles_in_part = in_part
         self._compiled_update = _compiled(self._update, whole)
         self._compiled_gradients = _compiled(self._gradients, in_part)
-        self._compiled_adam = _compiled(self.optimizer.apply_gradients, in_part)
-        acting = time_step_spec, action_spec, network, len(heads)
-        decode = self.scaling.decode
-        collect_policy = MultiHeadPolicy(*acting, seed=seed, decode=decode)
+        self._compiled_adam = _compiled(
+            self.optimizer.apply_gradients, in_part and hasattr(self.optimizer, "build")
+        )
+        acting = time_step_spec, action_spec, self.network, len(self.heads)
+        decode, exploring = self.scaling.decode, {}
+        if epsilon_greedy is not None:
+            several = isinstance(epsilon_greedy, Iterable)
+            exploring["epsilons"] = tuple(epsilon_greedy) if several else (epsilon_greedy,)
+        collect_policy = MultiHeadPolicy(*acting, seed=seed, decode=decode, **exploring)
         policy = MultiHeadPolicy(*acting, seed=seed + 1, epsilons=(evaluation_epsilon,), decode=decode)
         super().__init__(
             time_step_spec,
             action_spec,
             policy,
             collect_policy,
-            train_sequence_length=shape.rows,
-            training_data_spec=sequence_spec(time_step_spec.observation, network.state_spec),
-            train_step_counter=train_step,
+            train_sequence_length=self.shape.rows,
+            debug_summaries=debug_summaries,
+            summarize_grads_and_vars=summarize_grads_and_vars,
+            train_step_counter=train_step_counter,
         )
+        self._observer: StatisticsObserver | None = None
         self._replace_target()
+
+    def _check_network(self) -> None:
+        """Raises ValueError for a network that does not go with scaling or heads."""
+        scaling, of_network = type(self.scaling).__name__, self.network.outputs_per_action
+        if of_network != self.scaling.outputs_per_action:
+            raise ValueError(
+                f"{scaling} needs a network with {self.scaling.outputs_per_action} outputs per action, got one with "
+                f"{of_network}: give it outputs_per_action"
+            )
+        if self.scaling.rewrites_outputs and self.network.heads is None:
+            raise ValueError(
+                f"{scaling} rewrites the network's last layers, and this one has no `heads` with rescale_outputs: take "
+                "networks.RecurrentQNetwork, or scaling='return'"
+            )
+        self._unclipped = next((index for index, (_, clip) in enumerate(self.heads.pairs) if not clip), None)
+        if self.network.reward_input is not None and self._unclipped is None:
+            raise ValueError(
+                'RecurrentQNetwork.reward_input = "rms" takes its statistics from a head of unclipped rewards, and '
+                'Heads.pairs has none. Write (discount, False) for one of them, or leave the input at "clip"'
+            )
+
+    @property
+    def sequence_spec(self) -> Sequence:
+        """Of one row and one window in our own form, without batch and time."""
+        return sequence_spec(self.time_step_spec.observation, self.network.state_spec)
+
+    @property
+    def observers(self) -> list[StatisticsObserver]:
+        """For the `observers` of one driver or `Actor` that collects: keeps the statistics, and chooses heads.
+
+        Raises:
+          ValueError: the scaling keeps what cannot be kept in graphs.
+        """
+        if self.scaling.moments_class is not ReturnMoments:
+            kind = self.scaling.moments_class.__name__
+            raise ValueError(
+                f"{type(self.scaling).__name__} keeps more than an observer can in a graph: call "
+                f"agent.observe({kind}.from_episode(rewards, discounts)) after each episode instead, [T, H] each"
+            )
+        if self._observer is None:
+            self._observer = StatisticsObserver(self.heads, self.observe, self.update_bandit)
+        return [self._observer]
 
     @property
     def acting_variables(self) -> list[tf.Variable]:
@@ -161,12 +260,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
 
     def observe(self, moments: ReturnMoments) -> None:
-        """Statistics of new steps and episodes, see `Scaling.observe`; call before the update that needs them."""
+        """Statistics of new steps and episodes, see `Scaling.observe`; call before the update that needs them.
+
+        For loops of one's own: in TF-Agents' drivers, `observers` call it.
+        """
         self.scaling.observe(moments)
         if self.network.reward_input is None:
             return
         of_steps = moments.count, moments.reward_mean, moments.reward_variance
-        count, mean, variance = (float(of_heads[self._unclipped]) for of_heads in of_steps)
+        count, mean, variance = (of_heads[self._unclipped] for of_heads in of_steps)
         # The network sees rewards as the environment pays them. The target network sees the same: an environment's unit
         # is nothing that targets should lag behind in.
         self.network.reward_input.observe(count, (variance + mean**2) / self.heads.reward_multiplier**2)
@@ -180,57 +282,75 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         def zeros(specs: Any, *outer: int) -> Any:
             return tf.nest.map_structure(lambda spec: tf.zeros((*outer, *spec.shape), spec.dtype), specs)
 
-        spec = self.training_data_spec
+        spec = self.sequence_spec
         steps = zeros(spec.steps._replace(observation=()), batch_size, self.shape.rows)
         sequence = zeros(spec._replace(steps=()), batch_size)._replace(steps=steps)
         size = self.network.features(zeros(spec.steps.observation, 1)).shape[-1]
         features = [tf.zeros((batch_size, rows, size)) for rows in (self._online_rows, self.shape.rows)]
-        arguments = sequence, *features, tf.constant(False)
+        arguments = sequence, None, *features, tf.constant(False)
         # From a graph, as the update calls it: what an eager call compiles serves eager calls only.
         tf.function(lambda: self._compiled_gradients(*arguments), autograph=False)()
 
-    def update_bandit(self, heads: np.ndarray, returns: np.ndarray) -> None:
+    def update_bandit(self, heads: np.ndarray | tf.Tensor, returns: np.ndarray | tf.Tensor) -> None:
         """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""
         self.bandit.update(heads, returns)
-        self.collect_policy.head_probabilities.assign(self.bandit.probabilities)
-        self.policy.act_with(self.bandit.best_head)
+        self.collect_policy.head_probabilities.assign(tf.cast(self.bandit.probabilities, tf.float32))
+        self.policy.act_with(tf.argmax(self.bandit.lower_ends))
 
     def initial_priorities(self, steps: Steps, taken: tf.Tensor, greedy: tf.Tensor) -> tf.Tensor:
         """Priorities of new windows, see `agents.update.first_priorities`; the observation may be None."""
         return first_priorities(steps, taken, greedy, self.scaling, self.heads, self.shape, self._eta)
 
-    def sequence_errors(self, sequence: Sequence) -> TDLoss:
+    def sequence_errors(self, sequence: Sequence, weights: tf.Tensor | None = None) -> TDLoss:
         """Loss and scaled TD errors of the training region of each window; gradients flow into the online network only.
 
         Changes nothing. Before the first update, the scaling has not seen values yet (sigma_v is its default).
         """
-        return self._td_loss(sequence, *self._features(sequence.steps.observation))
+        return self._td_loss(sequence, weights, *self._features(sequence.steps.observation))
 
-    def _loss(self, experience: Sequence, weights: None = None, training: bool = False) -> tf_agent.LossInfo:
-        return self._loss_info(self.sequence_errors(self._unpacked(experience, weights)))
+    def _loss(
+        self, experience: Trajectory | Sequence, weights: tf.Tensor | None = None, training: bool = False
+    ) -> tf_agent.LossInfo:
+        sequence = self.windows(experience)
+        return self._loss_info(self.sequence_errors(sequence, _per_window(weights, sequence)))
 
-    def _train(self, experience: Sequence, weights: None = None) -> tf_agent.LossInfo:
+    def _train(
+        self, experience: Trajectory | Sequence, weights: tf.Tensor | None = None
+    ) -> tf_agent.LossInfo:
         # Ahead of XLA, which would recompile for every number of pieces.
-        experience = self._unpacked(experience, weights)
-        info = self._loss_info(self._compiled_update(experience))
+        sequence = self.windows(experience)
+        weights = _per_window(weights, sequence)
+        with tf.control_dependencies(self._statistics_checked()):
+            result = self._compiled_update(sequence, weights)
+        info = self._loss_info(result)
         # Not before the batch is there: a dataset that ends instead makes no update.
         with tf.control_dependencies([info.loss]):
             self.train_step_counter.assign_add(1)
         tf.cond(self.train_step_counter % self._target_update_period == 0, self._replace_target, lambda: None)
-        if self._summary_interval:
+        if self._summary_interval and self._has_torso:
             due = self.train_step_counter % self._summary_interval == 0
-            observation = experience.steps.observation
+            observation = sequence.steps.observation
             info.extra.scalars.update(torso_activity(self.network, observation, self.shape, due))
+        if self.debug_summaries:
+            self._summarise(info.extra)
         return info
 
-    def _unpacked(self, sequence: Sequence, weights: None) -> Sequence:
-        if weights is not None:
-            raise ValueError(
-                "importance weights come from the sequences' own probabilities; weights must be None"
-            )
-        return unpacked(sequence, self.time_step_spec.observation)
+    def windows(self, experience: Trajectory | Sequence) -> Sequence:
+        """What `train` takes, as windows of our own form; raises ValueError for what does not fit."""
+        return windows_of(experience, self.collect_data_spec, self.shape)
 
-    def _update(self, sequence: Sequence) -> TDLoss:
+    def _statistics_checked(self) -> list[tf.Operation]:
+        """Raises, in a graph when it runs, where the scaling has nothing to scale by."""
+        observed = self.scaling.observed
+        if observed is True:
+            return []
+        if not tf.executing_eagerly():
+            return [tf.debugging.Assert(observed, [_NO_STATISTICS])]
+        if not observed:
+            raise tf.errors.InvalidArgumentError(None, None, _NO_STATISTICS)
+        return []
+
+    def _update(self, sequence: Sequence, weights: tf.Tensor | None) -> TDLoss:
         """One update of the online network."""
         self.scaling.before_update(self.network.heads, self.target_network.heads)
         with tf.GradientTape() as tape:
@@ -238,20 +358,30 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         # What is compiled takes no arguments that it does not use: they would be copied.
         sequence = sequence._replace(steps=sequence.steps._replace(observation=()))
         result, of_features, gradients = self._compiled_gradients(
-            sequence, features, target_features, ~self._initialised
+            sequence, weights, features, target_features, ~self._initialised
         )
         self._initialised.assign(True)
-        of_torso = tape.gradient(features, self.network.torso_variables, of_features)
+        if of_features:
+            gradients = tape.gradient(features, self.network.torso_variables, *of_features) + gradients
         variables = self.network.torso_variables + self.network.variables_behind_torso
-        self._compiled_adam(list(zip(of_torso + gradients, variables, strict=True)))
+        pairs = list(zip(gradients, variables, strict=True))
+        if self._gradient_clipping is not None:
+            pairs = eager_utils.clip_gradient_norms(pairs, self._gradient_clipping)
+        if self.summarize_grads_and_vars:
+            eager_utils.add_variables_summaries(pairs, self.train_step_counter)
+            eager_utils.add_gradients_summaries(pairs, self.train_step_counter)
+        self._compiled_adam(pairs)
         self.scaling.after_update(result.targets, result.outputs, result.mask, self.network.heads)
         return result
 
     def _features(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Both torsos' features of windows, float32 [B, rows, D]: the online network's first.
 
-        These carry the gradient behind the burn-in, and end where `td_loss` asks for no more.
+        These carry the gradient behind the burn-in, and end where `td_loss` asks for no more. Of a network without a
+        torso apart: the observations.
         """
+        if not self._has_torso:
+            return observation, observation
         burn_in = self.shape.burn_in
         features = self.network.features(rows_of(observation, burn_in, self._online_rows), training=True)
         if burn_in:
@@ -260,22 +390,38 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return features, self.target_network.features(observation)
 
     def _gradients(
-        self, sequence: Sequence, features: tf.Tensor, target_features: tf.Tensor, first: tf.Tensor
-    ) -> tuple[TDLoss, tf.Tensor, list[tf.Tensor]]:
-        """The loss, and its gradients in the features and in all variables behind the torso."""
+        self,
+        sequence: Sequence,
+        weights: tf.Tensor | None,
+        features: Any,
+        target_features: Any,
+        first: tf.Tensor,
+    ) -> tuple[TDLoss, list[tf.Tensor], list[tf.Tensor]]:
+        """The loss, and its gradients in the features, if there is a torso, and in all variables behind it."""
+        of_torso = [features] if self._has_torso else []
         with tf.GradientTape() as tape:
-            tape.watch(features)
-            result = self._td_loss(sequence, features, target_features, first)
-        variables = self.network.variables_behind_torso
-        of_features, *gradients = tape.gradient(result.loss, [features, *variables])
-        return result, of_features, gradients
+            tape.watch(of_torso)
+            result = self._td_loss(sequence, weights, features, target_features, first)
+        gradients = tape.gradient(result.loss, of_torso + self.network.variables_behind_torso)
+        return result, gradients[: len(of_torso)], gradients[len(of_torso) :]
 
     def _td_loss(
-        self, sequence: Sequence, features: tf.Tensor, target_features: tf.Tensor, first: Any = None
+        self,
+        sequence: Sequence,
+        weights: tf.Tensor | None,
+        features: Any,
+        target_features: Any,
+        first: Any = None,
     ) -> TDLoss:
         online = _behind_torso(self.network, features, sequence.steps)
         target = _behind_torso(self.target_network, target_features, sequence.steps)
-        options = {"double_q": self._double_q, "eta": self._eta, "beta": self._beta, "first": first}
+        of_draws = importance_weights(sequence.probability, sequence.table_size, self._beta)
+        options = {
+            "double_q": self._double_q,
+            "eta": self._eta,
+            "weights": of_draws if weights is None else of_draws * weights,
+            "first": first,
+        }
         return td_loss(online, target, sequence, self.scaling, self.heads, self.shape, **options)
 
     def _replace_target(self) -> None:
@@ -288,7 +434,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         # Rows behind the burn-in that begin a transition, unpadded: [N, ...], by name or not.
         rows, real = (self.shape.burn_in, self.shape.rows - 1), []
         for sequence in sequences:
-            steps = unpacked(sequence, self.time_step_spec.observation).steps
+            steps = self.windows(sequence).steps
             kept = functools.partial(tf.boolean_mask, mask=tf.transpose(transitions(steps, self.shape)))
             real.append(tf.nest.map_structure(kept, rows_of(steps.observation, *rows)))
         self.network.set_torso_from(tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *real))
@@ -298,6 +444,14 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """Packs an update as TF-Agents wants it."""
         per_head, scalars = batch_means(result)
         return tf_agent.LossInfo(result.loss, LossExtra(result.priorities, per_head, scalars))
+
+    def _summarise(self, extra: LossExtra) -> None:
+        """Writes the means of an update as TF-Agents' agents write theirs: by the writer in force."""
+        for tag, value in extra.scalars.items():
+            tf.summary.scalar(tag, value, self.train_step_counter)
+        for tag, values in extra.per_head.items():
+            for name, value in zip(self.heads.names, tf.unstack(values), strict=True):
+                tf.summary.scalar(f"{tag}/{name}", value, self.train_step_counter)
 
     def state_summaries(self) -> dict[str, tf.Tensor]:
         """State of the agent for TensorBoard, beside the means of a batch: tag -> [H]. Eager, outside of replicas."""
@@ -310,12 +464,28 @@ def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:
     return mirrored and any("CPU" in device for device in strategy.extended.worker_devices)
 
 
-def _behind_torso(network: RecurrentQNetwork, features: tf.Tensor, steps: Steps) -> Network:
+def _per_window(weights: Any, sequence: Sequence) -> tf.Tensor | None:
+    """Weights as float32 [B] or []; raises ValueError for another shape."""
+    if weights is None:
+        return None
+    weights, windows = tf.cast(weights, tf.float32), sequence.probability
+    if weights.shape.rank == 0:
+        return weights
+    wanted = "weights must have shape [B], one number per window"
+    if not weights.shape.is_compatible_with(windows.shape):
+        raise ValueError(f"{wanted}, {windows.shape} here; got {weights.shape}")
+    # What is known only when a graph runs must not spread either.
+    fits = tf.debugging.assert_equal(tf.size(weights), tf.size(windows), wanted)
+    with tf.control_dependencies([] if fits is None else [fits]):
+        return tf.identity(weights)
+
+
+def _behind_torso(network: Any, features: Any, steps: Steps) -> Network:
     """The network from its torso's features [B, rows, D] on, as `td_loss` calls it."""
 
     def outputs(rows: slice, state: State) -> tuple[tf.Tensor, State]:
         columns = steps.previous_action[:, rows], steps.reward[:, rows], steps.step_type[:, rows]
-        return network.behind_torso(features[:, rows], *columns, state)
+        return network.behind_torso(tf.nest.map_structure(lambda x: x[:, rows], features), *columns, state)
 
     return outputs
 

@@ -43,25 +43,25 @@ class HeadBandit(tf.Module):
         self._episodes = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def update(self, heads: Sequence[int] | np.ndarray, returns: Sequence[float] | np.ndarray) -> None:
-        """Adds finished episodes: the head that acted, and the episode's return (float, raw reward units)."""
-        places = (int(self._episodes) + np.arange(len(heads))) % self._window_heads.shape[0]
-        for window, new in ((self._window_heads, heads), (self._window_returns, returns)):
-            values = window.numpy()
-            values[places] = new  # of equal places the last
-            window.assign(values)
-        self._episodes.assign_add(len(heads))
+        """Adds finished episodes: the head that acted, and the episode's return (float, raw reward units). In graphs, too."""
+        window, heads = self._window_heads.shape[0], tf.cast(heads, tf.int64)
+        places = (self._episodes + tf.range(tf.size(heads, tf.int64))) % window
+        places = places[-window:, None]  # of equal places the last
+        self._window_heads.scatter_nd_update(places, heads[-window:])
+        self._window_returns.scatter_nd_update(places, tf.cast(returns, tf.float64)[-window:])
+        self._episodes.assign_add(tf.size(heads, tf.int64))
 
     @property
-    def ratings(self) -> np.ndarray:
+    def ratings(self) -> tf.Tensor:
         """float64 [H], each in (0, 1): near 1 when nearly all of a head's episodes reach the mean."""
         wins, episodes = self._counts()
         return (0.5 + wins) / (1.0 + episodes)
 
     @property
-    def probabilities(self) -> np.ndarray:
+    def probabilities(self) -> tf.Tensor:
         """float64 [H], sums to 1: how likely each head is to act in the next training episode."""
         ratings = self.ratings
-        return ratings / ratings.sum()
+        return ratings / tf.reduce_sum(ratings)
 
     @property
     def best_head(self) -> int:
@@ -70,20 +70,25 @@ class HeadBandit(tf.Module):
         That is the highest lower end of the 95% interval (Wilson 1927) of each head's share of such episodes; of equals
         the first.
         """
-        wins, episodes = self._counts()
-        n, square = np.maximum(episodes, 1), _QUANTILE**2
-        share = wins / n
-        half = _QUANTILE * np.sqrt(share * (1.0 - share) / n + square / (4.0 * n**2))
-        return int(np.argmax((share + square / (2.0 * n) - half) / (1.0 + square / n)))
+        return int(tf.argmax(self.lower_ends))
 
-    def _counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Counts for each head, int64 [H]: episodes in the window that reached its mean return, and all of them."""
-        heads, returns = self._window_heads.numpy(), self._window_returns.numpy()
+    @property
+    def lower_ends(self) -> tf.Tensor:
+        """float64 [H], what `best_head` goes by."""
+        wins, episodes = self._counts()
+        n, square = tf.maximum(episodes, 1.0), _QUANTILE**2
+        share = wins / n
+        half = _QUANTILE * tf.sqrt(share * (1.0 - share) / n + square / (4.0 * n**2))
+        return (share + square / (2.0 * n) - half) / (1.0 + square / n)
+
+    def _counts(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Counts for each head, float64 [H]: episodes in the window that reached its mean return, and all of them."""
+        heads, returns = tf.convert_to_tensor(self._window_heads), tf.convert_to_tensor(self._window_returns)
         seen = heads >= 0
-        heads, returns = heads[seen], returns[seen]
-        good = returns >= returns.mean() if len(returns) else np.zeros(0, bool)
-        wins, episodes = (np.bincount(of, minlength=self.num_heads) for of in (heads[good], heads))
-        return wins, episodes
+        mean = tf.reduce_mean(tf.boolean_mask(returns, seen))
+        of_head = tf.one_hot(heads, self.num_heads, dtype=tf.float64)  # of -1 none
+        good = tf.cast(seen & (returns >= mean), tf.float64)
+        return tf.reduce_sum(of_head * good[:, None], axis=0), tf.reduce_sum(of_head, axis=0)
 
 
 def successive_halving(

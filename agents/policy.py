@@ -5,6 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from tf_agents.networks import network
 from tf_agents.policies import tf_policy
 from tf_agents.specs import tensor_spec
@@ -26,10 +27,12 @@ class PolicyState(NamedTuple):
 
 
 class PolicyInfo(NamedTuple):
-    """Everything that the collector needs beside the action."""
+    """All that learning from a row needs beside its observation: what led to the row, and what the network made of it."""
 
     core_state: tuple  # (h, c), each float32 [N, U], entering this row; zeros on first rows
     previous_action: tf.Tensor  # int32 [N], as the network saw it; -1 on first rows
+    previous_reward: tf.Tensor  # float32 [N], that came with the row; 0 on first rows
+    previous_discount: tf.Tensor  # float32 [N], likewise; 0 on a terminal row, 1 elsewhere
     head: tf.Tensor  # int32 [N]
     epsilon: tf.Tensor  # float32 [N]
     taken_values: tf.Tensor  # float32 [N, H], network units: the action that was taken
@@ -46,7 +49,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
 
     Args:
       time_step_spec: unbatched TF-Agents time step spec; rewards and observations in environment units.
-      action_spec: unbatched, scalar int32 from 0.
+      action_spec: unbatched, scalar whole numbers from 0.
       network: a recurrent Q-network, see `networks.RecurrentQNetwork`.
       num_heads: H.
       seed: of exploration and head choice.
@@ -72,10 +75,19 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
             np.full(num_heads, 1.0 / num_heads), dtype=tf.float32, trainable=False, name="head_probabilities"
         )
         self._generator = tf.random.Generator.from_seed(seed)
+        self._random_state = (
+            self._generator.state
+        )  # a generator is no module: saved policies would miss its variable
         scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
-        info_spec = PolicyInfo(*state_spec, taken_values=per_head, greedy_values=per_head)
+        info_spec = PolicyInfo(
+            *state_spec[:2],
+            *[scalar_float] * 2,
+            *state_spec[2:],
+            taken_values=per_head,
+            greedy_values=per_head,
+        )
         super().__init__(
             time_step_spec,
             action_spec,
@@ -85,50 +97,78 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
             automatic_state_reset=False,
             validate_args=False,
         )
-        self._num_actions = int(action_spec.maximum) + 1
+        self._num_actions = num_actions(action_spec)
 
     @property
     def best_head(self) -> int:
         """Index of the likeliest head; of a policy that evaluates, the one that acts."""
         return int(np.argmax(self.head_probabilities.numpy()))
 
-    def act_with(self, head: int) -> None:
+    def act_with(self, head: int | tf.Tensor) -> None:
         """Lets one head act in all episodes to come."""
-        probabilities = np.eye(self.head_probabilities.shape[0], dtype=np.float32)
-        self.head_probabilities.assign(probabilities[head])
-
-    def _variables(self) -> list[tf.Variable]:
-        return [*self._network.variables, self.head_probabilities]
+        self.head_probabilities.assign(tf.one_hot(head, self.head_probabilities.shape[0]))
 
     def _action(self, time_step: ts.TimeStep, policy_state: PolicyState, seed: Any) -> policy_step.PolicyStep:
         del seed  # The generator holds the only randomness, so that a checkpoint holds all of it.
-        drawn = self._draw_heads(tf.shape(time_step.step_type)[0])
-        return self.action_of(
-            tf.where(time_step.is_first(), drawn, policy_state.head), time_step, policy_state
-        )
+        return self.action_of(self._heads(time_step, policy_state), time_step, policy_state)
 
     def action_of(
         self, head: tf.Tensor, time_step: ts.TimeStep, policy_state: PolicyState
     ) -> policy_step.PolicyStep:
         """Acts as `action` does with these heads, int32 [N], in place of the drawn ones."""
+        values, state, info = self._values(head, time_step, policy_state)
+        greedy = self._greedy(values, head)
+        batch = tf.shape(greedy)[:1]
+        random = self._generator.uniform(batch, 0, self._num_actions, tf.int32)
+        action = tf.where(self._generator.uniform(batch) < state.epsilon, random, greedy)
+        return self._step(action, action, values, state, info)
+
+    def _distribution(self, time_step: ts.TimeStep, policy_state: PolicyState) -> policy_step.PolicyStep:
+        """Of actions, given the head and epsilon of the episode; state and info are those of the greedy action."""
+        head = self._heads(time_step, policy_state)
+        values, state, info = self._values(head, time_step, policy_state)
+        greedy = self._greedy(values, head)
+        epsilon = state.epsilon[:, None]
+        chances = epsilon / self._num_actions + (1.0 - epsilon) * tf.one_hot(greedy, self._num_actions)
+        actions = tfp.distributions.Categorical(probs=chances, dtype=self.action_spec.dtype)
+        return self._step(actions, greedy, values, state, info)
+
+    def _heads(self, time_step: ts.TimeStep, policy_state: PolicyState) -> tf.Tensor:
+        """Which head acts in each environment: drawn on first steps, int32 [N]."""
+        drawn = self._draw_heads(tf.shape(time_step.step_type)[0])
+        return tf.where(time_step.is_first(), drawn, policy_state.head)
+
+    def _values(
+        self, head: tf.Tensor, time_step: ts.TimeStep, policy_state: PolicyState
+    ) -> tuple[tf.Tensor, PolicyState, PolicyInfo]:
+        """Values [N, H, A] of a row; the state behind it and what is told of it, both without the action."""
         first = time_step.is_first()
         batch = tf.shape(first)[0]
-        core_state = tf.nest.map_structure(
-            lambda state: tf.where(first[:, None], tf.zeros_like(state), state), policy_state.core_state
+        core_state = tuple(
+            tf.where(_like(first, state), tf.zeros_like(state), state) for state in policy_state.core_state
         )
         previous_action = tf.where(first, -1, policy_state.previous_action)
         epsilon = tf.where(first, self._draw_epsilons(batch), policy_state.epsilon)
-
-        values, next_core_state = self._network(
-            (time_step.observation, previous_action, time_step.reward), time_step.step_type, core_state
-        )
+        reward = tf.cast(time_step.reward, tf.float32)
+        seen = time_step.observation, previous_action, reward
+        values, next_core_state = self._network(seen, time_step.step_type, core_state)
         values = self._decode(values) if self._decode else values
-        greedy = tf.argmax(tf.gather(values, head, batch_dims=1), axis=-1, output_type=tf.int32)
-        random = self._generator.uniform((batch,), 0, self._num_actions, tf.int32)
-        action = tf.where(self._generator.uniform((batch,)) < epsilon, random, greedy)
+        before = core_state, previous_action, reward, tf.cast(time_step.discount, tf.float32)
+        info = PolicyInfo(*before, head, epsilon, (), tf.reduce_max(values, axis=-1))
+        return values, PolicyState(next_core_state, (), head, epsilon), info
+
+    @staticmethod
+    def _greedy(values: tf.Tensor, head: tf.Tensor) -> tf.Tensor:
+        return tf.argmax(tf.gather(values, head, batch_dims=1), axis=-1, output_type=tf.int32)
+
+    def _step(
+        self, result: Any, action: tf.Tensor, values: tf.Tensor, state: PolicyState, info: PolicyInfo
+    ) -> policy_step.PolicyStep:
+        """The step of an action [N]; `result` is what is handed out for it."""
         taken = tf.gather(values, tf.repeat(action[:, None], values.shape[1], axis=1), axis=2, batch_dims=2)
-        info = PolicyInfo(core_state, previous_action, head, epsilon, taken, tf.reduce_max(values, axis=-1))
-        return policy_step.PolicyStep(action, PolicyState(next_core_state, action, head, epsilon), info)
+        result = tf.cast(result, self.action_spec.dtype) if tf.is_tensor(result) else result
+        info, state = info._replace(taken_values=taken), state._replace(previous_action=action)
+        return policy_step.PolicyStep(result, state, info)
 
     def _draw_heads(self, batch: tf.Tensor) -> tf.Tensor:
         cumulative = tf.cumsum(self.head_probabilities)
@@ -139,3 +179,18 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
     def _draw_epsilons(self, batch: tf.Tensor) -> tf.Tensor:
         drawn = self._generator.uniform((batch,), 0, self._epsilons.shape[0], tf.int32)
         return tf.gather(self._epsilons, drawn)
+
+
+def num_actions(action_spec: tensor_spec.BoundedTensorSpec) -> int:
+    """A, of a scalar that counts actions from 0. Raises ValueError for other actions."""
+    bounded = isinstance(action_spec, tensor_spec.BoundedTensorSpec)
+    if not (
+        bounded and action_spec.shape.rank == 0 and action_spec.dtype.is_integer and action_spec.minimum == 0
+    ):
+        raise ValueError(f"actions must be whole numbers from 0, one for each step; got {action_spec}")
+    return int(action_spec.maximum) + 1
+
+
+def _like(flags: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """[N] -> [N, 1, ...], of the values' rank."""
+    return tf.reshape(flags, [-1, *[1] * (values.shape.rank - 1)])

@@ -17,7 +17,6 @@ from agents.targets import (
     Sequence,
     SequenceShape,
     Steps,
-    importance_weights,
     n_step_targets,
     num_replicas,
     sequence_priorities,
@@ -51,7 +50,7 @@ def td_loss(
     shape: SequenceShape,
     double_q: bool,
     eta: float,
-    beta: float,
+    weights: tf.Tensor,
     first: tf.Tensor | None = None,
 ) -> TDLoss:
     """R2D2's loss (Kapturowski et al. 2019) with many heads and scaled errors; gradients flow into `online` only.
@@ -61,11 +60,11 @@ def td_loss(
     Args:
       online, target: (rows, state) -> what the heads put out for these rows of the windows, [B, rows, H, A] or
         [B, rows, H, A, K], and the state behind them.
-      sequence: the windows; their observations are not used.
+      sequence: the windows; neither their observations nor their probabilities are used.
       scaling, heads, shape: see there.
       double_q: the online network chooses the bootstrap action (van Hasselt 2016).
       eta: weight of the maximum in a window's priority.
-      beta: exponent of the importance weights w.
+      weights: float32 [B], the windows' w.
       first: bool [], whether these are the first windows, from whose values the scaling takes sigma_v. None: nothing is
         changed.
     """
@@ -102,7 +101,6 @@ def td_loss(
 
     # The mean over all steps, padding included: padding then changes nothing, on any replica.
     losses = scaling.losses(errors, targets, raw, context)
-    weights = importance_weights(sequence.probability, sequence.table_size, beta)
     of_steps = tf.reduce_sum(losses, axis=-1) * weights
     loss = tf.reduce_sum(of_steps) / tf.cast(num_replicas() * tf.size(mask), tf.float32)
     priorities = sequence_priorities(errors, mask, eta)
@@ -177,8 +175,12 @@ def first_priorities(
 
 
 def transitions(steps: Steps, shape: SequenceShape) -> tf.Tensor:
-    """Where a row behind the burn-in begins a transition: bool [R, B]."""
-    return tf.transpose(steps.step_type)[shape.burn_in : -1] != StepType.LAST
+    """Where a row behind the burn-in begins a transition: bool [R, B].
+
+    None leads to an episode's first row: not from the last one before it, nor from where an episode was left.
+    """
+    step_type = tf.transpose(steps.step_type)[shape.burn_in :]
+    return (step_type[:-1] != StepType.LAST) & (step_type[1:] != StepType.FIRST)
 
 
 def cut(values: tf.Tensor, keep: tf.Tensor) -> tf.Tensor:

@@ -119,11 +119,11 @@ def agent(
     built = RecurrentMultiHeadAgent(
         work.time_step_spec,
         work.action_spec,
-        Heads({1: ONE_HEAD, 10: TEN_HEADS}[num_heads]),
         network(work, num_heads, compute_dtype, outputs_per_action=scaling(num_heads).outputs_per_action),
-        scaling,
-        work.shape,
-        tf.Variable(0, dtype=tf.int64),
+        heads=Heads({1: ONE_HEAD, 10: TEN_HEADS}[num_heads]),
+        scaling=scaling,
+        shape=work.shape,
+        train_step_counter=tf.Variable(0, dtype=tf.int64),
         **options,
     )
     random = np.random.default_rng(0)

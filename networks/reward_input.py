@@ -39,8 +39,8 @@ class RewardInput(tf.keras.layers.Layer):
         relative = tf.clip_by_value(tf.math.divide_no_nan(rewards, scale), -_LARGEST, _LARGEST)
         return tf.sign(relative) * tf.math.log1p(tf.abs(relative))
 
-    def observe(self, steps: float, mean_square: float) -> None:
-        """Takes in E[R^2] of so many more steps. Eager; outside of replicas."""
-        before, old = self.statistics.numpy()
-        share = steps / max(before + steps, 1.0)
+    def observe(self, steps: float | tf.Tensor, mean_square: float | tf.Tensor) -> None:
+        """Takes in E[R^2] of so many more steps. Outside of replicas."""
+        before, old = tf.unstack(self.statistics)
+        share = steps / tf.maximum(before + steps, 1.0)
         self.statistics.assign([before + steps, old + (mean_square - old) * share])

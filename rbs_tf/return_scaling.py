@@ -124,7 +124,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         columns, keep = self._masked(mask, rewards=rewards, discounts=discounts)
         self._fed_or_warned = True
         nothing = tf.zeros(self.num_heads, tf.float64)
-        self._add(ReturnMoments(*_step_fields(**columns, keep=keep), *[nothing] * 3), **columns)
+        self._add(ReturnMoments(*step_fields(**columns, keep=keep), *[nothing] * 3), **columns)
 
     def update_returns(self, returns: Any, mask: Any = None) -> None:
         """Takes in the returns of steps that `update_state` has seen before; shapes and errors as there."""
@@ -253,7 +253,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         """Merges the moments of the columns, unless these hold what cannot be counted."""
         # The moments come first, so that no replica waits in vain for another one that has raised.
         with tf.control_dependencies([*moments]):
-            checks = [check for name, values in columns.items() for check in _check_finite(name, values)]
+            checks = [check for name, values in columns.items() for check in check_finite(name, values)]
         with self._changes():
             merged = tf.stack([*ReturnMoments.merge(self.moments, moments)])
             with tf.control_dependencies(checks):
@@ -335,10 +335,10 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
         tf.where(keep[..., None], tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
     )
     if tf.executing_eagerly():
-        _check_finite("rewards", rewards, "batch_sigma")
-        _check_finite("discounts", discounts, "batch_sigma")
+        check_finite("rewards", rewards, "batch_sigma")
+        check_finite("discounts", discounts, "batch_sigma")
     returns = _returns(rewards, discounts)
-    moments = ReturnMoments(*_step_fields(rewards, discounts, keep), *_return_fields(returns, keep))
+    moments = ReturnMoments(*step_fields(rewards, discounts, keep), *_return_fields(returns, keep))
     return tf.sqrt(moments.sigma_squared)
 
 
@@ -356,7 +356,7 @@ def _returns(rewards: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
     return sums
 
 
-def _step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
+def step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
     """The first five fields of `ReturnMoments` from [..., H], [..., H] and bool [...]."""
     keep = _rows(keep[..., None])
     steps = tf.stack([_rows(rewards), _rows(discounts)])
@@ -440,7 +440,7 @@ def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
     return shape
 
 
-def _check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:
+def check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:
     """Checks to run before [..., H] values may be relied on; raises with the first culprit."""
     # Not `~(abs(x) < limit)`: TensorFlow rewrites that as `abs(x) >= limit`, which NaN passes.
     culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= LARGEST))

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.moments import ReturnMoments
-from rbs_tf.return_scaling import ReturnScaling, real_tensor
+from rbs_tf.open_episodes import OpenEpisodes
+from rbs_tf.return_scaling import ReturnScaling
 from rbs_tf.returns import LONGEST_EPISODE
 
-_FIRST, _LAST = 0, 2  # TF-Agents' StepType
-_FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
 _RECORDED = (
     "Feed recorded episodes with"
     " scaled_loss.scaling.merge_state(rbs_tf.ReturnMoments.from_episode(rewards, discounts))"
@@ -75,18 +73,9 @@ class ScaledLoss(tf.Module):
             raise ValueError(f"max_report_steps must be at least 1, got {max_report_steps}")
         self._gamma, self._reward_scale_factor = gamma, reward_scale_factor
         self._loss_fn = loss_fn or (lambda errors, zeros: 0.5 * tf.math.squared_difference(errors, zeros))
-        self._max_report_steps = max_report_steps
         self.scaling = ReturnScaling(sigma_v=sigma_v)
         self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
-        # Of each environment's open episode, see `extend_returns`; a checkpoint may hold more or fewer.
-        self._num_envs: int | None = None
-        self._open = tf.Variable(
-            tf.zeros([6, 0], tf.float64),
-            shape=[6, None],
-            trainable=False,
-            name="open_episodes",
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
+        self._episodes = OpenEpisodes(1, "ScaledLoss.observe", _RECORDED, max_report_steps)
 
     @property
     def scale(self) -> tf.Tensor:
@@ -129,53 +118,15 @@ class ScaledLoss(tf.Module):
             call. The statistics stay as they were.
           ValueError: fields of another rank, or of different shapes; complex numbers.
         """
-        fields = {name: getattr(trajectory, name) for name in _FIELDS}
-        tensors = {name: real_tensor(name, value) for name, value in fields.items()}
-        shape = tensors["reward"].shape
-        if shape.rank not in (0, 1) or not all(x.shape.is_compatible_with(shape) for x in tensors.values()):
-            shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in tensors.items())
-            raise ValueError(
-                f"ScaledLoss.observe takes one step of each environment, [B] or [] per field; got {shapes}. {_RECORDED}"
-            )
-        if (num_envs := shape.num_elements()) is not None:
-            if self._num_envs not in (None, num_envs):
-                words = f"the number of environments has changed from {self._num_envs} to {num_envs}"
-                words = f"ScaledLoss.observe: {words}; give each set of environments a ScaledLoss of its own"
-                raise tf.errors.InvalidArgumentError(None, None, words)
-            self._num_envs = num_envs
-        # Stacked, they cannot differ in what is known only when a graph runs.
-        steps = tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in tensors.values()]), [4, -1])
         with self.scaling._changes():
-            self._observe(steps)
+            self._observe(self._episodes.columns(trajectory))
         return None if tf.executing_eagerly() else tf.no_op()
 
     @tf.function(reduce_retracing=True)
-    def _observe(self, steps: tf.Tensor) -> None:
-        step_type, next_step_type, reward, discount = tf.unstack(steps)
-        # From one episode's last step to the next one's first nothing happens.
-        real = step_type != _LAST
-        reward = self._reward_scale_factor * reward
-        discount = self._gamma * discount
-        fresh = tf.zeros([6, tf.shape(reward)[0]], tf.float64)
-        # What a checkpoint of more or fewer environments has left open is cut. A condition would upset replicas.
-        num_envs = tf.shape(reward, tf.int64)[0]
-        # Counted, because TensorFlow takes the shape that is assigned below for the one that is read here.
-        fits = tf.cast(tf.math.count_nonzero(self._open[0] >= 0.0) == num_envs, tf.float64)
-        before = tf.concat([fits * self._open, fresh], axis=1)[:, :num_envs]
-        cut = (1.0 - fits) * tf.reduce_sum(self._open, axis=1)
-        self.scaling.update_state(reward, discount, real)
-        # An episode that was left before its end is cut there, like one that ran out of time.
-        left = (step_type == _FIRST) & (before[0] > 0)
-        after = extend_returns(tf.where(left, fresh, before), reward, discount)
-        after = tf.where(real, after, before)
-        ended = real & ((next_step_type == _LAST) | (after[0] >= self._max_report_steps))
-        finite = tf.reduce_all(tf.math.is_finite(after))
-        complete = tf.where(left, before, fresh) + tf.where(ended, after, fresh)
-        count, total, squares = (cut[row] + tf.reduce_sum(complete[row], keepdims=True) for row in (0, 4, 5))
-        nothing, divisor = tf.zeros(1, tf.float64), tf.maximum(count, 1.0)
-        returns = ReturnMoments(*(nothing,) * 5, count, total / divisor, tf.maximum(squares, 0.0) / divisor)
-        self.scaling.merge_state(returns)
-        self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
+    def _observe(self, columns: tf.Tensor) -> None:
+        step_type, next_step_type, reward, discount = tf.unstack(columns)
+        rewards, discounts = self._reward_scale_factor * reward[:, None], self._gamma * discount[:, None]
+        self.scaling.merge_state(self._episodes.moments(step_type, next_step_type, rewards, discounts))
 
     def _checked(self) -> list[tf.Operation]:
         """Raises, in a graph when it runs, unless a step has been observed."""
@@ -185,25 +136,3 @@ class ScaledLoss(tf.Module):
         if not observed:
             raise tf.errors.InvalidArgumentError(None, None, _NO_STEP)
         return []
-
-
-def extend_returns(episodes: Any, rewards: Any, discounts: Any) -> Any:
-    """The moments of all returns of open episodes, one more step later, without a memory of their steps.
-
-    G_t gains w_t R, where w_t is the product of all discounts since step t. Sums over t follow from sums over t:
-    sum G_t' = sum G_t + R sum w_t, and sum G_t'^2 = sum G_t^2 + 2 R sum w_t G_t + R^2 sum w_t^2.
-
-    Args:
-      episodes: float64 [6, B] tensor: steps, sums of w, w^2, w G, G and G^2 over the steps of each; zeros at its start.
-      rewards, discounts: float64 [B] of the step: R, and gamma or 0 at a terminal one.
-
-    Returns:
-      The same, float64 [6, B], with the step.
-    """
-    steps, w, w2, wg, g, g2 = tf.unstack(episodes)
-    # The step itself joins with w = 1 and G = 0, then its reward reaches all.
-    w, w2 = w + 1.0, w2 + 1.0
-    g2 = g2 + rewards * (2.0 * wg + rewards * w2)
-    wg = wg + rewards * w2
-    g = g + rewards * w
-    return tf.stack([steps + 1.0, discounts * w, discounts**2 * w2, discounts * wg, g, g2])

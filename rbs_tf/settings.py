@@ -93,6 +93,8 @@ class Declared:
 def configurable(name: str | None = None, *, module: str) -> Callable[[Decorated], Decorated]:
     """Checks the annotated parameters of a class or function at every call, and makes them known to gin if it is there.
 
+    A class remembers its name as `known_as`.
+
     Raises:
       ValueError: from what is decorated, on a value that does not fit.
     """
@@ -103,6 +105,7 @@ def configurable(name: str | None = None, *, module: str) -> Callable[[Decorated
         checked: Any = decorated
         if inspect.isclass(decorated):
             checked.__init__ = _checking(checked.__init__, known_as)
+            checked.known_as = known_as
         else:
             checked = _checking(decorated, known_as)
         try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
-import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from agents.commands.loading import add_arguments, find_folder
 from agents.errors import UsageError
 
 if TYPE_CHECKING:
-    import tensorflow as tf
+    from tf_agents.policies import tf_policy
 
     from agents import Agent
 
@@ -23,82 +24,67 @@ DESCRIPTION = "policy.json"
 
 
 def save(agent: Agent, out_dir: str | os.PathLike) -> None:
-    """Writes the SavedModel of a greedy policy, and `policy.json`, which describes it.
+    """Writes the greedy policy by TF-Agents' `PolicySaver`, and `policy.json`, which describes it.
 
-    It has two functions, which are its signatures, too (`act` is "serving_default"):
-
-        initial_state(batch_size: int32 scalar) -> hidden, cell, previous_action
-        act(observation, reward, discount, step_type, hidden, cell, previous_action)
-            -> action int32 [B], values float32 [B, H], hidden, cell, previous_action
-
-    reward, discount float32 [B] and step_type int32 [B] (0 first, 1 mid, 2 last) are those of the time step that the
-    observation belongs to; rewards are the environment's own. On a first step everything but the observation is
-    forgotten. values are each head's highest, see `Agent.reward_values`.
+    What `tf.saved_model.load` gives has `get_initial_state(batch_size)` and `action(time_step, policy_state)`, which
+    returns a `PolicyStep`: `action` [B], the `state` for the next step, and in `info` "values", float32 [B, H], each
+    head's highest, see `Agent.reward_values`. Rewards are the environment's own. On a first step everything but the
+    observation is forgotten.
 
     Args:
       agent: its weights are copied.
       out_dir: a folder that does not exist yet.
     """
-    import tensorflow as tf
+    from tf_agents.policies import policy_saver
 
-    final, module = Path(out_dir), _module(agent)
-    with tempfile.TemporaryDirectory(dir=final.parent, prefix=".exported.") as unfinished:
+    final = Path(out_dir)
+    with tempfile.TemporaryDirectory(dir=final.parent, prefix=".exported.") as unfinished, _no_advice():
         new = Path(unfinished, final.name)
-        signatures = {"serving_default": module.act, "initial_state": module.initial_state}
-        tf.saved_model.save(module, str(new), signatures=signatures)
+        policy_saver.PolicySaver(_policy(agent)).save(str(new))
         (new / DESCRIPTION).write_text(json.dumps(_description(agent), indent=2) + "\n")
         new.rename(final)
 
 
-def _module(agent: Agent) -> tf.Module:
-    """Tracks variables alone: with a network come all of its layers' call functions and their classes."""
+def _policy(agent: Agent) -> tf_policy.TFPolicy:
+    """The agent's greedy policy, which tells of an action only the values, in reward units."""
     import tensorflow as tf
+    from tf_agents.policies import greedy_policy, tf_policy
 
-    network, spec = agent.tf_agent.network, agent.observation_spec
-    units = [part.shape[0] for part in network.state_spec]
+    class Exported(tf_policy.TFPolicy):
+        def __init__(self) -> None:
+            acting = agent.tf_agent.policy
+            values = tf.TensorSpec((len(agent.heads),), tf.float32)
+            specs = acting.time_step_spec, acting.action_spec, acting.policy_state_spec, {"values": values}
+            super().__init__(*specs, clip=False, automatic_state_reset=False)
+            self._greedy, self._units = greedy_policy.GreedyPolicy(acting), agent.tf_agent.scaling
 
-    def act(
-        observation: Any,
-        reward: Any,
-        discount: Any,
-        step_type: Any,
-        hidden: Any,
-        cell: Any,
-        previous_action: Any,
-    ) -> dict[str, tf.Tensor]:
-        del discount  # part of a time step, and of no use for acting
-        first = tf.equal(step_type, 0)
-        reward = tf.where(first, 0.0, reward)
-        previous_action = tf.where(first, -1, previous_action)
-        outputs, (hidden, cell) = network((observation, previous_action, reward), step_type, (hidden, cell))
-        outputs = agent.tf_agent.scaling.decode(outputs)
-        action = tf.argmax(outputs[:, agent.head], axis=-1, output_type=tf.int32)
-        values = agent.reward_values(tf.reduce_max(outputs, axis=-1))
-        return {"action": action, "values": values, "hidden": hidden, "cell": cell, "previous_action": action}
+        def _action(self, time_step: Any, policy_state: Any, seed: Any) -> Any:
+            first = time_step.is_first()
+            time_step = time_step._replace(reward=tf.where(first, 0.0, time_step.reward))
+            step = self._greedy.action(time_step, policy_state)
+            return step._replace(info={"values": agent.reward_values(step.info.greedy_values)})
 
-    def initial_state(batch_size: tf.Tensor) -> dict[str, tf.Tensor]:
-        hidden, cell = (tf.zeros((batch_size, size)) for size in units)
-        return {"hidden": hidden, "cell": cell, "previous_action": tf.fill((batch_size,), -1)}
+        def _distribution(self, time_step: Any, policy_state: Any) -> Any:
+            # It would need TensorFlow Probability to load.
+            raise NotImplementedError("an exported policy acts greedily: call action()")
 
-    def column(name: str, dtype: Any = tf.float32, shape: Sequence[int] = ()) -> tf.TensorSpec:
-        return tf.TensorSpec((None, *shape), dtype, name)
+    return Exported()
 
-    def seen(spec: Any, name: str) -> tf.TensorSpec:
-        return column(re.sub(r"\W", "_", name), spec.dtype, spec.shape)
 
-    parts = spec.items() if isinstance(spec, dict) else ()
-    observation = {part: seen(each, f"observation_{part}") for part, each in parts} or seen(
-        spec, "observation"
-    )
-    signature = [observation, column("reward"), column("discount"), column("step_type", tf.int32)]
-    signature += [column("hidden", shape=units[:1]), column("cell", shape=units[1:])]
-    signature += [column("previous_action", tf.int32)]
-    module = tf.Module()
-    module.act = tf.function(act, input_signature=signature, autograph=False)
-    batch_size = [tf.TensorSpec((), tf.int32, "batch_size")]
-    module.initial_state = tf.function(initial_state, input_signature=batch_size, autograph=False)
-    module.weights = [*network.variables, *agent.tf_agent.scaling.variables]
-    return module
+@contextlib.contextmanager
+def _no_advice() -> Iterator[None]:
+    """Keeps quiet about the distribution that is left out, and what Keras says of its layers."""
+    loggers = [
+        logging.getLogger(name) for name in ("absl", "tensorflow")
+    ]  # their levels change while one saves
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def _description(agent: Agent) -> dict[str, Any]:

@@ -172,8 +172,9 @@ class Collector:
             assert time_step is not None
             action = self._act(tf.nest.map_structure(tf.constant, time_step), self._policy_state)
             info: PolicyInfo = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
-            # The fields of a time step and of `PolicyInfo` are named as the columns.
+            # Columns are named as the fields of a time step and of `PolicyInfo`, which tells rewards and discounts again.
             row = time_step._asdict() | info._asdict()
+            del row["previous_reward"], row["previous_discount"]
             row["observation"] = side_by_side(time_step.observation)
             row["core_state"] = np.concatenate(info.core_state, axis=-1)
             if rows is None or len(rows) != num_steps:

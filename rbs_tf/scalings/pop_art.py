@@ -100,6 +100,8 @@ class PopArt(Scaling):
       first: float64 [H], the unit of min_scale: 1, or the first targets' root mean square, 0 before it.
     """
 
+    rewrites_outputs = True
+
     def __init__(
         self,
         num_heads: int,

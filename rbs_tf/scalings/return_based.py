@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling, batch_sigma
+from rbs_tf.scale import PAPERS_FLOOR
 from rbs_tf.scalings.error import batch_moments, deviation
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.settings import Setting, configurable
@@ -35,6 +36,11 @@ class ReturnBasedScaling(Scaling):
         returns; biases start at 0. A head of rewards far from 0 need not learn its offset.
       half_life: environment steps after which statistics count half; None for all of them alike. What arrives
         together ages together.
+      layer: to be used in place of one of its own: its statistics, and its sigma_v where that is no longer the layer's
+        default, 1e-2. There it was set by the user and stays; a head that has the default gets what is measured.
+
+    Raises:
+      ValueError: a layer of another number of heads.
     """
 
     def __init__(
@@ -44,13 +50,21 @@ class ReturnBasedScaling(Scaling):
         target_network_term: Annotated[bool, Setting()] = False,
         value_bias: Annotated[bool, Setting()] = False,
         half_life: Annotated[float | None, Setting("environment steps", least=1, example=1e6)] = None,
+        layer: ReturnScaling | None = None,
     ):
         super().__init__(num_heads)
-        self.layer = ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
+        if layer is not None and layer.num_heads != num_heads:
+            raise ValueError(
+                f"the ReturnScaling layer has {layer.num_heads} heads and the agent {num_heads}: write "
+                f"ReturnScaling(num_heads={num_heads})"
+            )
+        self._is_users = layer is not None
+        self.layer = layer or ReturnScaling(num_heads=num_heads, sigma_v=sigma_v)
         self._target_network_term, self._half_life = target_network_term, half_life
         # None when off, so that checkpoints hold what is used.
         self.biased = None
         if value_bias:
+            self.rewrites_outputs = True
             self.biased = tf.Variable(tf.zeros(num_heads, tf.bool), trainable=False, name="biased")
 
     def observe(self, moments: ReturnMoments) -> None:
@@ -70,7 +84,10 @@ class ReturnBasedScaling(Scaling):
 
     def initialise(self, values: tf.Tensor, mask: tf.Tensor, first: bool | tf.Tensor = True) -> None:
         spread = deviation(batch_moments(values, mask))
-        self.layer.sigma_v.assign(tf.where(first & (spread > 0.0), spread, self.layer.sigma_v))
+        measured = first & (spread > 0.0)
+        if self._is_users:
+            measured &= self.layer.sigma_v == PAPERS_FLOOR
+        self.layer.sigma_v.assign(tf.where(measured, spread, self.layer.sigma_v))
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         floor = batch_sigma(context.rewards, context.discounts, context.mask)
@@ -90,12 +107,12 @@ class ReturnBasedScaling(Scaling):
             **biased,
         }
 
-    def _fade(self, new_steps: np.ndarray) -> None:
+    def _fade(self, new_steps: np.ndarray | tf.Tensor) -> None:
         """Makes the statistics older by float64 [H] steps: counts and sums shrink, means are what they were."""
         faded = 0.5 ** (new_steps / self._half_life)
         fade = ("count", "reward_m2", "discount_m2", "return_count")
         fades = np.array([[field.name in fade] for field in fields(ReturnMoments)])
-        self.layer.statistics.assign(self.layer.statistics * np.where(fades, faded, 1.0))
+        self.layer.statistics.assign(self.layer.statistics * tf.where(fades, faded, tf.ones_like(faded)))
 
     def _sigma_with_gap(self, context: ErrorContext) -> tf.Tensor:
         """sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)), float64 [H]: all-time moments, the gap of the batch."""

@@ -30,6 +30,8 @@ class ReturnOut(ReturnBasedScaling):
         not vary at all.
     """
 
+    rewrites_outputs = True
+
     def __init__(self, num_heads: int, sigma_v: float = 1e-2):
         # All of them: what gin sets of the paper's scaling would come along.
         super().__init__(num_heads, sigma_v, target_network_term=False, value_bias=False, half_life=None)

@@ -39,8 +39,8 @@ class HeadLayer(Protocol):
 class Scaling(tf.Module):
     """No scaling, and the hooks that a scaling may override.
 
-    The agent calls them in the order below: `observe` eagerly, with all statistics that have arrived, before every
-    update; the others in the update's graph. `rewards` to `losses` may also be called on their own and must change
+    The agent calls them in the order below: `observe` with all statistics that have arrived, before every update, in
+    NumPy or, by `agent.observers`, in a graph; the others in the update's graph. `rewards` to `losses` may also be called on their own and must change
     nothing. State is in `tf.Variable`s, so that checkpoints hold it.
 
     "Network units" are what the heads put out, "reward units" what the environment pays. They differ where a scaling
@@ -57,10 +57,12 @@ class Scaling(tf.Module):
     Attributes:
       outputs_per_action: K.
       moments_class: of what `observe` takes.
+      rewrites_outputs: whether it calls `rescale_outputs`.
     """
 
     outputs_per_action: int = 1
     moments_class: type[ReturnMoments] = ReturnMoments
+    rewrites_outputs: bool = False
 
     def __init__(self, num_heads: int):
         super().__init__(name=type(self).__name__.lower())
@@ -68,6 +70,12 @@ class Scaling(tf.Module):
 
     def observe(self, moments: ReturnMoments) -> None:
         """Takes in statistics of new steps, and of returns once their episode has ended; float64 [H] each."""
+
+    @property
+    def observed(self) -> bool | tf.Tensor:
+        """Whether there are statistics to scale by, bool []; True for a scaling that needs none."""
+        layer = getattr(self, "layer", None)
+        return True if layer is None else layer.moments.count[0] > 0.0
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
         """Before anything is computed: may call `rescale_outputs`, where `observe` has changed the units."""

@@ -110,6 +110,8 @@ class ScriptedPolicy:
         info = PolicyInfo(
             core_state=(rows, -rows),
             previous_action=tf.where(first, -1, previous_action),
+            previous_reward=time_step.reward,
+            previous_discount=time_step.discount,
             head=head,
             epsilon=tf.fill(tf.shape(t), 0.25),
             taken_values=values,

@@ -7,13 +7,16 @@ import pytest
 import tensorflow as tf
 from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import time_step as ts
+from tf_agents.trajectories.trajectory import Trajectory
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
+from agents.policy import PolicyInfo
 from agents.targets import Sequence, SequenceShape, Steps
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
 from rbs_tf.scalings import MomentsWithMaxima, ReturnBasedScaling
+from rbs_tf.scalings.making import make as make_scaling
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
 PAIRS = ((0.0, True), (0.9, False), (1.0, False))
@@ -34,13 +37,20 @@ def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, tra
         post_lstm_units=4,
         head_hidden=3,
         seed=seed,
-        outputs_per_action=scaling(len(pairs)).outputs_per_action,
+        outputs_per_action=make_scaling(scaling, len(pairs)).outputs_per_action,
     )
     if train_step is None:
         train_step = tf.Variable(0, dtype=tf.int64)
     options.setdefault("jit_compile", False)  # compiling takes seconds
     return RecurrentMultiHeadAgent(
-        time_step_spec, action_spec, Heads(pairs), network, scaling, shape, train_step, **options
+        time_step_spec,
+        action_spec,
+        network,
+        heads=Heads(pairs),
+        scaling=scaling,
+        shape=shape,
+        train_step_counter=train_step,
+        **options,
     )
 
 
@@ -80,6 +90,31 @@ def as_sequence(windows):
         tensors["probability"],
         tensors["table_size"],
     )
+
+
+def as_trajectory(windows):
+    """The rows of `as_sequence` as a stock `Trajectory` [B, L]: states of later rows, and what follows the last one, are
+    anything."""
+    rng, batch = np.random.default_rng(7), len(windows["step_type"])
+
+    def following(name):
+        column = windows[name]
+        return np.concatenate(
+            [column[:, 1:], rng.integers(0, ACTIONS, (batch, 1)).astype(column.dtype)], axis=1
+        )
+
+    def states(name):
+        rows = rng.normal(size=(batch, windows["step_type"].shape[1], windows[name].shape[1]))
+        rows[:, 0] = windows[name]
+        return rows.astype(np.float32)
+
+    led_to = windows["previous_action"], windows["reward"], windows["discount"]
+    values = rng.normal(size=(*windows["reward"].shape, len(PAIRS))).astype(np.float32)
+    of_episode = np.zeros_like(windows["step_type"]), np.zeros_like(windows["reward"])
+    info = PolicyInfo((states("h"), states("c")), *led_to, *of_episode, values, values)
+    action, reward, discount = map(following, ("previous_action", "reward", "discount"))
+    of_row = windows["step_type"], windows["observation"], np.maximum(action, 0), info
+    return tf.nest.map_structure(tf.constant, Trajectory(*of_row, following("step_type"), reward, discount))
 
 
 def outputs_of(network, sequence):

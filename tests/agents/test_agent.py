@@ -157,7 +157,9 @@ def test_two_training_steps_equal_numpy(adam_epsilon):
 
 
 def test_a_loss_that_is_only_looked_at_changes_nothing():
-    agent = make_agent()
+    agent, fresh = make_agent(), make_agent()
+    for each in (agent, fresh):
+        each.observe(some_moments())
     first, other = as_sequence(random_windows()), as_sequence(random_windows(seed=9))
     before = [variable.numpy() for variable in agent.variables]
     agent.loss(first)
@@ -165,13 +167,13 @@ def test_a_loss_that_is_only_looked_at_changes_nothing():
     for a, b in zip(before, agent.variables, strict=True):
         np.testing.assert_array_equal(a, b)
     agent.train(other)
-    fresh = make_agent()
     fresh.train(other)
     np.testing.assert_array_equal(agent.scaling.layer.sigma_v, fresh.scaling.layer.sigma_v)
 
 
 def test_sigma_v_is_the_spread_of_each_heads_values_on_the_first_batch():
     agent = make_agent()
+    agent.observe(some_moments())
     windows = random_windows()
     agent.train(as_sequence(windows))
     _, p = parameters(make_agent().network)
@@ -281,6 +283,7 @@ def test_means_for_tensorboard_are_of_real_steps_in_the_units_of_their_update():
 
 def test_the_target_network_is_replaced_every_period():
     agent = make_agent(target_update_period=3)
+    agent.observe(some_moments())
     sequence = as_sequence(random_windows())
     initial = [variable.numpy() for variable in agent.target_network.variables]
     for update in (1, 2, 3):
@@ -331,6 +334,8 @@ def test_compiling_in_part_and_ahead_changes_nothing_and_serves_the_first_update
     agent.compile_ahead(batch_size=4)
     for value, variable in zip(before, agent.variables, strict=True):
         np.testing.assert_array_equal(value, variable)
+    for each in (agent, other):
+        each.observe(some_moments())
     for _ in range(3):
         np.testing.assert_allclose(train(sequence).loss, other.train(sequence).loss, rtol=1e-5)
     assert agent._compiled_gradients.experimental_get_tracing_count() == 1

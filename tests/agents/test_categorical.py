@@ -143,7 +143,9 @@ def test_infinite_logits_in_padding_are_cut_off():
         online = tf.Variable(tf.where(trains, logits, padding))
         with tf.GradientTape() as tape:
             networks = network(online), network(tf.constant(logits))
-            result = td_loss(*networks, sequence, scaling, heads, SHAPE, double_q=False, eta=0.9, beta=0.6)
+            result = td_loss(
+                *networks, sequence, scaling, heads, SHAPE, double_q=False, eta=0.9, weights=tf.ones(4)
+            )
         found.append((tape.gradient(result.loss, online), *result))
     for ours, expected in zip(*reversed(found), strict=True):
         assert np.isfinite(ours).all()
@@ -183,8 +185,8 @@ def test_the_policy_goes_by_decoded_values_and_first_priorities_are_the_learners
 
 def test_a_network_with_other_outputs_is_refused():
     agent = make_agent(scaling=Scaling)
-    parts = agent.time_step_spec, agent.action_spec, agent.heads, agent.network
+    parts = agent.time_step_spec, agent.action_spec, agent.network
     with pytest.raises(
         ValueError, match="TwoHot needs a network with 255 outputs per action, got one with 1"
     ):
-        RecurrentMultiHeadAgent(*parts, TwoHot, SHAPE, tf.Variable(0, dtype=tf.int64))
+        RecurrentMultiHeadAgent(*parts, heads=agent.heads, scaling=TwoHot, shape=SHAPE)

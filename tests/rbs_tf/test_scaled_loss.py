@@ -214,7 +214,7 @@ def test_a_checkpoint_of_any_number_of_environments_cuts_open_episodes_and_goes_
     for resumed in (again, loss):  # in a new process, and in the same
         tf.train.Checkpoint(loss=resumed).read(path).assert_consumed()
         if resumed is loss:
-            resumed._num_envs = None
+            resumed._episodes._num_envs = None
         observe(resumed, *[[*steps(B, A)]] * num_envs)
         cut = (A[0][:2], False), (C[0][:2], False), (C[0][:2], False)
         assert_equal(resumed, expected(0.9, *cut, *[B, A] * num_envs))

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import tensorflow as tf
+from tf_agents.trajectories import time_step as ts
 
 from agents import Agent
 from agents.__main__ import main
@@ -17,26 +18,30 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("rbs_tf", "agents", "networks", "tf_agents", "gin"):
+        if name.split(".")[0] in ("rbs_tf", "agents", "networks", "tf_agents", "tensorflow_probability", "gin"):
             raise ImportError(f"{name} is blocked")
 
 sys.meta_path.insert(0, Blocked())
+import collections
+
 import numpy as np
 import tensorflow as tf
 
+TimeStep = collections.namedtuple("TimeStep", ["step_type", "reward", "discount", "observation"])
 folder, steps = sys.argv[1:]
 policy, steps = tf.saved_model.load(folder), dict(np.load(steps))
-state, played = policy.initial_state(1), []
+state, played = policy.get_initial_state(1), []
 for index in range(len(steps["reward"])):
-    step = policy.act(**{name: column[index : index + 1] for name, column in steps.items()}, **state)
-    state = {name: step[name] for name in state}
-    played.append((step["action"][0], step["values"][0]))
+    step = policy.action(TimeStep(**{name: column[index : index + 1] for name, column in steps.items()}), state)
+    state = step.state
+    played.append((step.action[0], step.info["values"][0]))
 actions, values = zip(*played)
 # The same, served: a batch of all the first steps.
-first = {name: column[steps["step_type"] == 0] for name, column in steps.items()}
-size = tf.constant(len(first["reward"]))
-state = policy.signatures["initial_state"](batch_size=size)
-served = policy.signatures["serving_default"](**{n: tf.constant(c) for n, c in first.items()}, **state)
+first = {f"0/{name}": tf.constant(column[steps["step_type"] == 0]) for name, column in steps.items()}
+size = tf.constant(len(first["0/reward"]))
+state = policy.signatures["get_initial_state"](batch_size=size)
+served = policy.signatures["action"](**first, **{f"1/{name}": part for name, part in state.items()})
+served = {"values": served["info/values"]}
 np.savez("played.npz", actions=actions, values=values, served=served["values"])
 """
 
@@ -69,13 +74,17 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, tmp_path, p
     policy, size = tf.saved_model.load(str(tmp_path / "exported")), 64
     seen = rng.integers(2, size=(size, *moments[0].observation.shape), dtype=np.uint8)
     rewards, steps = np.linspace(-1, 1, size, dtype=np.float32), np.ones(size, np.int32)
-    step = policy.act(seen, rewards, np.ones(size, np.float32), steps, **policy.initial_state(size))
+    time_step = ts.TimeStep(steps, rewards, np.ones(size, np.float32), seen)
+    state = policy.get_initial_state(size)._replace(
+        previous_action=tf.constant(-steps), head=tf.ones(size, tf.int32)
+    )
+    step = policy.action(time_step, state)
     outputs, _ = agent.tf_agent.network((seen, -steps, rewards), steps, ())
     np.testing.assert_allclose(
-        step["values"], agent.reward_values(tf.reduce_max(outputs, -1)), rtol=1e-4, atol=1e-4
+        step.info["values"], agent.reward_values(tf.reduce_max(outputs, -1)), rtol=1e-4, atol=1e-4
     )
     actions = np.argmax(outputs, axis=-1)
-    np.testing.assert_array_equal(step["action"], actions[:, 1])
+    np.testing.assert_array_equal(step.action, actions[:, 1])
     assert np.any(actions[:, 0] != actions[:, 1])
     described = json.loads((tmp_path / "exported" / "policy.json").read_text())
     assert described["heads"] == list(NAMES) and described["acting_head"] == NAMES[agent.head]
@@ -87,9 +96,10 @@ def test_an_exported_policy_of_distributions_says_their_means(tmp_path):
     run = write_slim_run(tmp_path / "run", "train.scaling = @scalings.two_hot", *bindings)
     assert main(["export", str(run), str(tmp_path / "exported")]) == 0
     policy = tf.saved_model.load(str(tmp_path / "exported"))
-    step = policy.act(np.ones((1, 4), np.float32), [0.0], [1.0], [0], **policy.initial_state(1))
-    assert step["action"].shape == (1,)
-    np.testing.assert_array_equal(step["values"], [[0.0, 0.0]])
+    first = ts.restart(np.ones((1, 4), np.float32), batch_size=1)
+    step = policy.action(first, policy.get_initial_state(1))
+    assert step.action.shape == (1,)
+    np.testing.assert_array_equal(step.info["values"], [[0.0, 0.0]])
 
 
 def test_an_export_takes_another_head_and_no_folder_that_exists_and_touches_nothing_beside_it(

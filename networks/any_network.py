@@ -1,0 +1,192 @@
+"""Any recurrent TF-Agents network, in the form in which the agent calls ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tf_agents.networks import network
+from tf_agents.specs import tensor_spec
+
+from networks.recurrent_core import State
+from networks.recurrent_q_network import RecurrentQNetwork
+
+
+class AnyNetwork(tf.Module):
+    """A recurrent `Network` of TF-Agents, such as `QRnnNetwork`, with the interface of `RecurrentQNetwork`.
+
+    Its `input_tensor_spec` says what it sees: the observation, or a tuple of observation, previous action (-1 before
+    the first) and previous reward (as the environment pays it). It has to reset its state before FIRST rows, as
+    TF-Agents' own do. It is called with `training=False`.
+
+    All of it counts as what lies behind the torso: it runs anew for each of the update's stretches of rows.
+
+    Args:
+      q_network: not yet built or built; copied for the target network.
+      observation_spec: of one observation.
+      num_actions: A.
+      num_heads: H.
+      outputs_per_action: K, see `Scaling.outputs_per_action`.
+
+    Raises:
+      TypeError: it is no `Network`.
+      ValueError: it has no state, sees something else, or puts out anything but [H, A], for one head [A], and then [K]
+        for each action.
+    """
+
+    reward_input = None
+    torso_is_centred = False
+    torso_layers: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        q_network: network.Network,
+        observation_spec: Any,
+        num_actions: int,
+        num_heads: int,
+        outputs_per_action: int = 1,
+    ):
+        super().__init__(name="any_network")
+        if not isinstance(q_network, network.Network):
+            raise TypeError(f"q_network must be a tf_agents.networks.Network; got {q_network!r}")
+        if not tf.nest.flatten(q_network.state_spec):
+            raise ValueError(
+                f"q_network {q_network.name} has no state: this agent takes recurrent networks, such as QRnnNetwork"
+            )
+        self._network = q_network
+        self._arguments = observation_spec, num_actions, num_heads, outputs_per_action
+        self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action
+        self.state_spec = tuple(tf.nest.flatten(q_network.state_spec))
+        self._sees_all = self._checked_input(observation_spec)
+        several = outputs_per_action > 1
+        self._shape = (num_heads, num_actions, outputs_per_action)[: 3 if several else 2]
+
+    def _checked_input(self, observation_spec: Any) -> bool:
+        """Says whether the network sees the previous action and reward, too."""
+        sees = self._network.input_tensor_spec
+        if sees is None or _alike(sees, observation_spec):
+            return False
+        if isinstance(sees, tuple) and len(sees) == 3 and _alike(sees[0], observation_spec):
+            return True
+        raise ValueError(
+            f"q_network {self._network.name} sees {sees}; this agent has the observation, {observation_spec}, or the "
+            "tuple (observation, previous action, previous reward)"
+        )
+
+    @property
+    def heads(self) -> Any:
+        """The network's own last layers, if it has `heads` with `rescale_outputs`; else None."""
+        heads = getattr(self._network, "heads", None)
+        return heads if hasattr(heads, "rescale_outputs") else None
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return list(self._network.variables)
+
+    @property
+    def trainable_variables(self) -> list[tf.Variable]:
+        return list(self._network.trainable_variables)
+
+    @property
+    def torso_variables(self) -> list[tf.Variable]:
+        return []
+
+    @property
+    def variables_behind_torso(self) -> list[tf.Variable]:
+        return self.trainable_variables
+
+    def create_variables(self) -> None:
+        """Makes the variables, by a call on zeros. Raises ValueError for outputs of another shape."""
+        observation = tensor_spec.zero_spec_nest(self._arguments[0], outer_dims=(1, 1))
+        outer = tf.zeros((1, 1), tf.int32)
+        state = tuple(tf.zeros((1, *spec.shape), spec.dtype) for spec in self.state_spec)
+        outputs, _ = self._called(observation, outer, tf.zeros((1, 1)), outer, state)
+        found = tuple(outputs.shape[2:])
+        if found not in (self._shape, self._shape[self.num_heads == 1 :]):
+            actions, each = self.num_actions, ", K]" if self.outputs_per_action > 1 else "]"
+            raise ValueError(
+                f"q_network {self._network.name} puts out {[*found]} for a row, and the agent needs {[*self._shape]}: [H, A"
+                f"{each} of {self.num_heads} heads and {actions} actions. A network without an axis of heads has one: "
+                "write for example heads=Heads([(0.99, False)])"
+            )
+
+    def copy(self, name: str) -> AnyNetwork:
+        """Builds one with weights of its own. Raises ValueError if it shares them."""
+        copy = self._network.copy(name=name)
+        copied = AnyNetwork(copy, *self._arguments)
+        copied.create_variables()
+        if {v.ref() for v in self.variables} & {v.ref() for v in copied.variables}:
+            raise ValueError(
+                f"a copy of q_network {self._network.name} shares weights with it, so that the target network would be "
+                "no other: have its layers made in its constructor, not handed to it once they are built"
+            )
+        return copied
+
+    def __call__(
+        self, inputs: tuple, step_type: tf.Tensor | None = None, network_state: State | tuple[()] = ()
+    ) -> tuple[tf.Tensor, State]:
+        """As `RecurrentQNetwork.call`."""
+        return self.behind_torso(*inputs, step_type, network_state)
+
+    def features(self, observation: Any, training: bool = False) -> Any:
+        """The observation itself: there is no torso apart."""
+        return observation
+
+    def behind_torso(
+        self,
+        features: Any,
+        previous_action: tf.Tensor,
+        previous_reward: tf.Tensor,
+        step_type: tf.Tensor | None = None,
+        network_state: State | tuple[()] = (),
+    ) -> tuple[tf.Tensor, State]:
+        """The network on observations [B, ...] or [B, T, ...]: [B, H, A] or [B, T, H, A], or [..., A, K]."""
+        outputs, state = self._called(features, previous_action, previous_reward, step_type, network_state)
+        outer = tf.shape(previous_action)
+        return tf.reshape(outputs, tf.concat([outer, self._shape], axis=0)), state
+
+    def _called(
+        self, observation: Any, action: tf.Tensor, reward: tf.Tensor, step_type: Any, state: tuple
+    ) -> tuple[tf.Tensor, State]:
+        inputs = observation
+        if self._sees_all:
+            _, of_action, of_reward = self._network.input_tensor_spec
+            inputs = observation, tf.cast(action, of_action.dtype), tf.cast(reward, of_reward.dtype)
+        state = tf.nest.pack_sequence_as(self._network.state_spec, state) if state else ()
+        outputs, state = self._network(inputs, step_type=step_type, network_state=state)
+        return tf.cast(outputs, tf.float32), tuple(tf.nest.flatten(state))
+
+
+def adapted(
+    q_network: network.Network,
+    observation_spec: Any,
+    num_actions: int,
+    num_heads: int,
+    outputs_per_action: int,
+) -> Any:
+    """The network as an agent calls it: ours itself, any other as `AnyNetwork`; arguments as there.
+
+    Raises:
+      TypeError, ValueError: as `AnyNetwork`; a `RecurrentQNetwork` of another number of heads or actions.
+    """
+    if not isinstance(q_network, RecurrentQNetwork):
+        return AnyNetwork(q_network, observation_spec, num_actions, num_heads, outputs_per_action)
+    if (q_network.num_heads, q_network.num_actions) != (num_heads, num_actions):
+        raise ValueError(
+            f"q_network has {q_network.num_heads} heads and {q_network.num_actions} actions, and the agent {num_heads} "
+            f"and {num_actions}: write RecurrentQNetwork(..., num_actions={num_actions}, num_heads={num_heads})"
+        )
+    if not _alike(q_network.input_tensor_spec[0], observation_spec):
+        raise ValueError(
+            f"q_network sees observations {q_network.input_tensor_spec[0]}, and the environment has {observation_spec}"
+        )
+    return q_network
+
+
+def _alike(sees: Any, spec: Any) -> bool:
+    try:
+        tf.nest.assert_same_structure(sees, spec)
+    except (TypeError, ValueError):
+        return False
+    pairs = zip(tf.nest.flatten(sees), tf.nest.flatten(spec), strict=True)
+    return all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)

@@ -1,0 +1,148 @@
+"""The returns of episodes that are still open, kept in graphs and without a memory of their steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from rbs_tf.moments import ReturnMoments
+from rbs_tf.return_scaling import check_finite, real_tensor, step_fields
+from rbs_tf.returns import LONGEST_EPISODE
+
+_FIRST, _LAST = 0, 2  # TF-Agents' StepType
+_FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
+
+
+class OpenEpisodes(tf.Module):
+    """Turns the steps of B environments into `ReturnMoments` of H heads, in `tf.function` and eagerly.
+
+    Rewards and discounts count at once, returns when their episode has ended. An episode that is left before its end,
+    because the next step is a first one, is cut there, like one that ran out of time.
+
+    Args:
+      num_heads: H.
+      who: observes, for messages.
+      remedy: what to do instead, for messages.
+      max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
+    """
+
+    def __init__(self, num_heads: int, who: str, remedy: str = "", max_report_steps: int = LONGEST_EPISODE):
+        super().__init__(name="open_episodes")
+        self._num_heads, self._who, self._remedy = num_heads, who, remedy
+        self._max_report_steps = max_report_steps
+        self._num_envs: int | None = None
+        # Of each environment's open episode, see `extend_returns`; a checkpoint may hold more or fewer.
+        self._open = tf.Variable(
+            tf.zeros([6, 0, num_heads], tf.float64),
+            shape=[6, None, num_heads],
+            trainable=False,
+            name="open_episodes",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    def columns(self, trajectory: Any) -> tf.Tensor:
+        """float64 [4, B]: the step types, reward and discount of a `Trajectory`, each [B] or [].
+
+        Raises:
+          ValueError: fields of another rank, or of different shapes; complex numbers.
+          tf.errors.InvalidArgumentError: another B than before.
+        """
+        fields = {name: real_tensor(name, getattr(trajectory, name)) for name in _FIELDS}
+        shape = fields["reward"].shape
+        if shape.rank not in (0, 1) or not all(x.shape.is_compatible_with(shape) for x in fields.values()):
+            shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in fields.items())
+            takes = "takes one step of each environment, [B] or [] per field"
+            raise ValueError(f"{self._who} {takes}; got {shapes}. {self._remedy}")
+        if (num_envs := shape.num_elements()) is not None:
+            if self._num_envs not in (None, num_envs):
+                words = (
+                    f"{self._who}: the number of environments has changed from {self._num_envs} to {num_envs}"
+                )
+                words += f"; one {self._who.partition('.')[0]} is for one set of environments"
+                raise tf.errors.InvalidArgumentError(None, None, words)
+            self._num_envs = num_envs
+        # Stacked, they cannot differ in what is known only when a graph runs.
+        return tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in fields.values()]), [4, -1])
+
+    def moments(
+        self, step_type: tf.Tensor, next_step_type: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor
+    ) -> ReturnMoments:
+        """Takes in a step of every environment; returns what it adds to the statistics.
+
+        Args:
+          step_type, next_step_type: float64 [B]. From a last step to the next first one nothing happens.
+          rewards, discounts: float64 [B, H]; discounts are gamma, or 0 where the episode terminates.
+
+        Returns:
+          moments of tensors, float64 [H]: of the steps, and of the returns of episodes that have ended.
+
+        Raises:
+          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite; nothing has been taken in.
+        """
+        real = (step_type != _LAST)[:, None]
+        rewards, discounts = tf.where(real, rewards, 0.0), tf.where(real, discounts, 0.0)
+        steps = step_fields(rewards, discounts, real[:, 0])
+        with tf.control_dependencies(steps):  # no replica waits in vain for another one that has raised
+            checks = [
+                *check_finite("rewards", rewards, self._who),
+                *check_finite("discounts", discounts, self._who),
+            ]
+        with tf.control_dependencies(checks):
+            steps = [tf.identity(field) for field in steps]
+            # What a checkpoint of more or fewer environments has left open is cut.
+            before, cut = of_environments(self._open, tf.shape(rewards)[0])
+        fresh = tf.zeros_like(before)
+        left = (step_type == _FIRST)[:, None] & (before[0] > 0.0)
+        after = extend_returns(tf.where(left, fresh, before), rewards, discounts)
+        after = tf.where(real, after, before)
+        ended = real & ((next_step_type == _LAST)[:, None] | (after[0] >= self._max_report_steps))
+        finite = tf.reduce_all(tf.math.is_finite(after))
+        complete = tf.where(left, before, fresh) + tf.where(ended, after, fresh)
+        cut = tf.reduce_sum(cut, axis=1)
+        count, total, squares = (cut[row] + tf.reduce_sum(complete[row], axis=0) for row in (0, 4, 5))
+        divisor = tf.maximum(count, 1.0)
+        returns = count, total / divisor, tf.maximum(squares, 0.0) / divisor
+        self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
+        return ReturnMoments(*steps, *returns)
+
+
+def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """What is kept of each environment, or zeros if it is of another number of them.
+
+    Args:
+      kept: float64 [R, N, ...], of N environments; none of row 0 is negative.
+      num_envs: B.
+
+    Returns:
+      float64 [R, B, ...], and what does not fit: [R, N, ...] of zeros if B is N.
+    """
+    # Counted, because TensorFlow takes the shape that is assigned later for the one that is read here. Both ways at
+    # once, because a condition would upset replicas.
+    counts = kept[0] if kept.shape.rank == 2 else tf.reduce_min(kept[0], axis=-1)
+    fits = tf.cast(tf.math.count_nonzero(counts >= 0.0) == tf.cast(num_envs, tf.int64), tf.float64)
+    nothing = tf.zeros([kept.shape[0], num_envs, *kept.shape[2:]], tf.float64)
+    return tf.concat([fits * kept, nothing], axis=1)[:, :num_envs], (1.0 - fits) * kept
+
+
+def extend_returns(episodes: Any, rewards: Any, discounts: Any) -> Any:
+    """The moments of all returns of open episodes, one more step later, without a memory of their steps.
+
+    G_t gains w_t R, where w_t is the product of all discounts since step t. Sums over t follow from sums over t:
+    sum G_t' = sum G_t + R sum w_t, and sum G_t'^2 = sum G_t^2 + 2 R sum w_t G_t + R^2 sum w_t^2.
+
+    Args:
+      episodes: float64 [6, ...] tensor: steps, sums of w, w^2, w G, G and G^2 over the steps of each; zeros at its
+        start.
+      rewards, discounts: float64 [...] of the step: R, and gamma or 0 at a terminal one.
+
+    Returns:
+      The same, float64 [6, ...], with the step.
+    """
+    steps, w, w2, wg, g, g2 = tf.unstack(episodes)
+    # The step itself joins with w = 1 and G = 0, then its reward reaches all.
+    w, w2 = w + 1.0, w2 + 1.0
+    g2 = g2 + rewards * (2.0 * wg + rewards * w2)
+    wg = wg + rewards * w2
+    g = g + rewards * w
+    return tf.stack([steps + 1.0, discounts * w, discounts**2 * w2, discounts * wg, g, g2])

@@ -1,0 +1,208 @@
+"""The statistics that `agent.observers` keep are those of the same episodes, whoever drives."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tf_agents.drivers import dynamic_episode_driver, dynamic_step_driver, py_driver
+from tf_agents.policies import py_tf_eager_policy, random_tf_policy
+from tf_agents.train import actor
+
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings import MaxReward, ReturnBasedScaling, SimbaV2
+from tests.agents.small_agent import make_agent
+from tests.agents.stock import assert_statistics, batch_of, in_tensorflow, statistics_of
+
+
+def returns_of(environments):
+    return sorted(sum(rewards) for each in environments for rewards, _ in each.episodes[: each.ended])
+
+
+def bandits(agent):
+    heads, returns = agent.bandit._window_heads.numpy(), agent.bandit._window_returns.numpy()
+    return sorted(returns[heads >= 0])
+
+
+def check(agent, environments):
+    assert_statistics(agent, statistics_of(agent.heads, environments))
+    np.testing.assert_allclose(bandits(agent), returns_of(environments), rtol=1e-6)
+    for policy in (agent.policy, agent.collect_policy):
+        assert float(tf.reduce_sum(policy.head_probabilities)) == pytest.approx(1.0)
+    np.testing.assert_allclose(agent.collect_policy.head_probabilities, agent.bandit.probabilities, rtol=1e-6)
+    assert int(tf.argmax(agent.policy.head_probabilities)) == agent.bandit.best_head
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_dynamic_step_driver(num_envs):
+    """In its graph, over several runs, each of which goes on where the last one was."""
+    agent, (environments, batch) = make_agent(), batch_of(num_envs)
+    environment = in_tensorflow(batch)
+    driver = dynamic_step_driver.DynamicStepDriver(
+        environment, agent.collect_policy, observers=agent.observers, num_steps=20 * num_envs
+    )
+    time_step, state = environment.reset(), agent.collect_policy.get_initial_state(num_envs)
+    for _ in range(3):
+        time_step, state = driver.run(time_step, state)
+        check(agent, environments)
+
+
+def test_dynamic_episode_driver_leaves_episodes():
+    """Its runs end with one environment's episode, and reset them all."""
+    agent, (environments, batch) = make_agent(), batch_of(2)
+    driver = dynamic_episode_driver.DynamicEpisodeDriver(
+        in_tensorflow(batch), agent.collect_policy, observers=agent.observers, num_episodes=5
+    )
+    for _ in range(3):
+        driver.run()
+    assert_statistics(agent, statistics_of(agent.heads, environments))
+
+
+@pytest.mark.parametrize("num_envs", [None, 1, 3])
+def test_py_driver(num_envs):
+    agent, (environments, environment) = make_agent(), batch_of(num_envs or 1)
+    if num_envs is None:
+        (environment,) = environments
+    policy = py_tf_eager_policy.PyTFEagerPolicy(
+        agent.collect_policy, use_tf_function=True, batch_time_steps=num_envs is None
+    )
+    driver = py_driver.PyDriver(environment, policy, agent.observers, max_steps=50)
+    driver.run(environment.reset(), policy.get_initial_state(num_envs or 1))
+    check(agent, environments)
+
+
+def test_an_actor():
+    agent, (environments, batch) = make_agent(), batch_of(1)
+    (environment,) = environments
+    policy = py_tf_eager_policy.PyTFEagerPolicy(agent.collect_policy, use_tf_function=True)
+    collecting = actor.Actor(
+        environment, policy, agent.train_step_counter, steps_per_run=15, observers=agent.observers
+    )
+    for _ in range(3):
+        collecting.run()
+    check(agent, environments)
+
+
+def test_a_checkpoint_goes_on_with_the_statistics_and_cuts_what_was_open(tmp_path):
+    agent, (environments, batch) = make_agent(), batch_of(2)
+
+    def drive(agent, environment, num_steps):
+        driver = dynamic_step_driver.DynamicStepDriver(
+            environment, agent.collect_policy, observers=agent.observers, num_steps=num_steps
+        )
+        driver.run(environment.reset(), agent.collect_policy.get_initial_state(environment.batch_size))
+
+    drive(agent, in_tensorflow(batch), 25)
+    path = tf.train.Checkpoint(agent=agent).write(str(tmp_path / "checkpoint"))
+    open_steps = [env.episodes[-1] for env in environments if env.ended < len(env.episodes)]
+    assert open_steps
+    for num_envs in (2, 3):
+        again, (others, batch) = make_agent(), batch_of(num_envs, seed=7)
+        status = tf.train.Checkpoint(agent=again).read(path)
+        again.observers  # noqa: B018  makes it
+        status.assert_consumed()
+        drive(again, in_tensorflow(batch), 25)
+        for environment in environments:
+            environment.ended = len(environment.episodes)  # cut where it was left
+        assert_statistics(again, statistics_of(agent.heads, [*environments, *others]))
+
+
+def test_statistics_in_a_graph_are_those_of_a_half_life_and_of_a_rewards_root_mean_square_input():
+    import functools
+
+    import gin
+
+    gin.parse_config("RecurrentQNetwork.reward_input = 'rms'")
+    agent, (environments, batch) = (
+        make_agent(scaling=functools.partial(ReturnBasedScaling, half_life=1e9)),
+        batch_of(2),
+    )
+    environment = in_tensorflow(batch)
+    driver = dynamic_step_driver.DynamicStepDriver(
+        environment, agent.collect_policy, observers=agent.observers, num_steps=40
+    )
+    driver.run()
+    rewards = np.concatenate([rewards for env in environments for rewards, _ in env.episodes])
+    statistics = agent.network.reward_input.statistics
+    np.testing.assert_allclose(statistics, [len(rewards), np.mean(np.square(rewards))], rtol=1e-6)
+    expected = statistics_of(agent.heads, environments)
+    np.testing.assert_allclose(agent.scaling.layer.sigma, expected.sigma, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scaling", [MaxReward, SimbaV2])
+def test_scalings_that_graphs_cannot_feed_are_refused(scaling):
+    agent = make_agent(scaling=scaling)
+    with pytest.raises(ValueError, match=r"agent.observe\(MomentsWithMaxima.from_episode"):
+        agent.observers  # noqa: B018
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_steps_of_two_streams_are_refused(traced):
+    """Two observers of one agent, a driver that drops the state, a policy of another agent: nothing is taken in."""
+    words = "step does not follow.*Give agent.observers to one driver"
+
+    def drive(observers, policy=None, runs=1, num_envs=2):
+        environment = in_tensorflow(batch_of(num_envs)[1])
+        driver = dynamic_step_driver.DynamicStepDriver(
+            environment, policy or agent.collect_policy, observers=observers, num_steps=30
+        )
+        for _ in range(runs):
+            driver.run()
+
+    tf.config.run_functions_eagerly(not traced)
+    try:
+        agent = make_agent(epsilon_greedy=1.0)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+            drive([*agent.observers, *agent.observers])
+        agent = make_agent(epsilon_greedy=1.0)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+            drive(agent.observers, runs=8)
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="number of environments has changed from 2 to 3"
+        ):
+            drive(agent.observers, num_envs=3)
+        random = random_tf_policy.RandomTFPolicy(agent.time_step_spec, agent.action_spec)
+        with pytest.raises(ValueError, match="another policy has acted here"):
+            drive(agent.observers, random)
+        like_ours = random_tf_policy.RandomTFPolicy(
+            agent.time_step_spec, agent.action_spec, info_spec=agent.collect_policy.info_spec
+        )
+        agent = make_agent()
+        with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+            drive(agent.observers, like_ours)
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace():
+    agent, (environments, batch) = make_agent(), batch_of(2)
+    environment = in_tensorflow(batch)
+    seen = []
+    dynamic_step_driver.DynamicStepDriver(
+        environment, agent.collect_policy, observers=[*agent.observers, seen.append], num_steps=1
+    )
+    driver = py_driver.PyDriver(
+        batch_of(2)[1],
+        py_tf_eager_policy.PyTFEagerPolicy(agent.collect_policy, batch_time_steps=False),
+        [seen.append],
+        max_steps=4,
+    )
+    driver.run(driver.env.reset(), driver.policy.get_initial_state(2))
+    (observer,) = agent.observers
+    observer(seen[0])
+    before = agent.scaling.layer.statistics.numpy()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rewards must be finite"):
+        observer(seen[1]._replace(reward=np.array([np.nan, 1.0], np.float32)))
+    np.testing.assert_array_equal(agent.scaling.layer.statistics, before)
+    observer(seen[1])
+    assert agent.scaling.layer.moments.count[0] > before[0, 0]
+
+
+def test_fed_by_hand_it_is_the_same():
+    """`observe` of whole episodes, as loops of one's own do, and the observer's steps."""
+    agent, other, (environments, batch) = make_agent(), make_agent(), batch_of(2)
+    driver = dynamic_step_driver.DynamicStepDriver(
+        in_tensorflow(batch), agent.collect_policy, observers=agent.observers, num_steps=30
+    )
+    driver.run()
+    other.observe(statistics_of(agent.heads, environments))
+    np.testing.assert_allclose(agent.scaling.layer.sigma, other.scaling.layer.sigma, rtol=1e-9)
+    assert isinstance(statistics_of(agent.heads, environments), ReturnMoments)
