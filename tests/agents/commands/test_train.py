@@ -235,7 +235,7 @@ def test_a_signal_that_stopped_the_run_shows_in_the_exit_code(command, capsys):
 def test_the_folder_says_that_a_run_has_finished_until_it_is_started_again(command, tmp_path):
     finished = tmp_path / "elsewhere" / "run" / "finished.json"
     assert command("--root_dir=run", "--updates=7") == 0
-    assert json.loads(finished.read_text()) == {"updates": 7}
+    assert json.loads(finished.read_text()) == {"updates": 7, "head": ""}
 
     def stopped(root_dir):
         assert not finished.exists()
