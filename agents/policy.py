@@ -27,7 +27,7 @@ class PolicyState(NamedTuple):
 
 
 class PolicyInfo(NamedTuple):
-    """All that learning from a row needs beside its observation: what led to the row, and what the network made of it."""
+    """What learning from a row needs beside its observation: what led to it, and what the network made of it."""
 
     core_state: tuple  # (h, c), each float32 [N, U], entering this row; zeros on first rows
     previous_action: tf.Tensor  # int32 [N], as the network saw it; -1 on first rows
@@ -75,13 +75,14 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
             np.full(num_heads, 1.0 / num_heads), dtype=tf.float32, trainable=False, name="head_probabilities"
         )
         self._generator = tf.random.Generator.from_seed(seed)
-        self._random_state = self._generator.state  # a generator is no module: saved policies would miss its variable
+        self._random_state = (
+            self._generator.state
+        )  # a generator is no module: saved policies would miss its variable
         scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
-        info_spec = PolicyInfo(
-            *state_spec[:2], *[scalar_float] * 2, *state_spec[2:], taken_values=per_head, greedy_values=per_head
-        )
+        led_to = network.state_spec, scalar_int, scalar_float, scalar_float
+        info_spec = PolicyInfo(*led_to, scalar_int, scalar_float, per_head, per_head)
         super().__init__(
             time_step_spec,
             action_spec,
@@ -158,7 +159,9 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
 def num_actions(action_spec: tensor_spec.BoundedTensorSpec) -> int:
     """A, of a scalar that counts actions from 0. Raises ValueError for other actions."""
     bounded = isinstance(action_spec, tensor_spec.BoundedTensorSpec)
-    if not (bounded and action_spec.shape.rank == 0 and action_spec.dtype.is_integer and action_spec.minimum == 0):
+    if not (
+        bounded and action_spec.shape.rank == 0 and action_spec.dtype.is_integer and action_spec.minimum == 0
+    ):
         raise ValueError(f"actions must be whole numbers from 0, one for each step; got {action_spec}")
     return int(action_spec.maximum) + 1
 

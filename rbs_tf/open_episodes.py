@@ -56,7 +56,9 @@ class OpenEpisodes(tf.Module):
             raise ValueError(f"{self._who} {takes}; got {shapes}. {self._remedy}")
         if (num_envs := shape.num_elements()) is not None:
             if self._num_envs not in (None, num_envs):
-                words = f"{self._who}: the number of environments has changed from {self._num_envs} to {num_envs}"
+                words = (
+                    f"{self._who}: the number of environments has changed from {self._num_envs} to {num_envs}"
+                )
                 words += f"; one {self._who.partition('.')[0]} is for one set of environments"
                 raise tf.errors.InvalidArgumentError(None, None, words)
             self._num_envs = num_envs
@@ -102,7 +104,8 @@ class OpenEpisodes(tf.Module):
         divisor = tf.maximum(count, 1.0)
         returns = count, total / divisor, tf.maximum(squares, 0.0) / divisor
         self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
-        return ReturnMoments(*steps, *returns)
+        fields = *steps, *returns
+        return ReturnMoments(*fields)
 
 
 def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

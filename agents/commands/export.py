@@ -74,7 +74,9 @@ def _policy(agent: Agent) -> tf_policy.TFPolicy:
 @contextlib.contextmanager
 def _no_advice() -> Iterator[None]:
     """Keeps quiet about the distribution that is left out, and what Keras says of its layers."""
-    loggers = [logging.getLogger(name) for name in ("absl", "tensorflow")]  # their levels change while one saves
+    loggers = [
+        logging.getLogger(name) for name in ("absl", "tensorflow")
+    ]  # their levels change while one saves
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True

@@ -101,9 +101,7 @@ def windows(work: workloads.Work, packed: bool) -> Sequence:
 def update(agent: RecurrentMultiHeadAgent, **options: Any) -> Any:
     """The whole update as one graph, `options` of `tf.function`."""
     run = agent.strategy.run
-    return tf.function(
-        lambda sequence: run(lambda: agent._update(agent.windows(sequence), None)), **options
-    )
+    return tf.function(lambda sequence: run(lambda: agent._update(agent.windows(sequence), None)), **options)
 
 
 def program(

@@ -93,13 +93,17 @@ def as_sequence(windows):
 
 
 def as_trajectory(windows):
-    """The rows of `as_sequence` as a stock `Trajectory` [B, L]: states of later rows, and what follows the last one, are
-    anything."""
+    """The rows of `as_sequence` as a stock `Trajectory`, [B, L].
+
+    The states of later rows, and what follows the last one, are anything.
+    """
     rng, batch = np.random.default_rng(7), len(windows["step_type"])
 
     def following(name):
         column = windows[name]
-        return np.concatenate([column[:, 1:], rng.integers(0, ACTIONS, (batch, 1)).astype(column.dtype)], axis=1)
+        return np.concatenate(
+            [column[:, 1:], rng.integers(0, ACTIONS, (batch, 1)).astype(column.dtype)], axis=1
+        )
 
     def states(name):
         rows = rng.normal(size=(batch, windows["step_type"].shape[1], windows[name].shape[1]))
@@ -112,9 +116,7 @@ def as_trajectory(windows):
     info = PolicyInfo((states("h"), states("c")), *led_to, *of_episode, values, values)
     action, reward, discount = map(following, ("previous_action", "reward", "discount"))
     of_row = windows["step_type"], windows["observation"], np.maximum(action, 0), info
-    return tf.nest.map_structure(
-        tf.constant, Trajectory(*of_row, following("step_type"), reward, discount)
-    )
+    return tf.nest.map_structure(tf.constant, Trajectory(*of_row, following("step_type"), reward, discount))
 
 
 def outputs_of(network, sequence):

@@ -48,7 +48,9 @@ class Remembering(py_environment.PyEnvironment):
         self.ended += ends
         if not ends:
             return ts.transition(self._observation(), reward)
-        return ts.truncation(self._observation(), reward) if cut else ts.termination(self._observation(), reward)
+        return (
+            ts.truncation(self._observation(), reward) if cut else ts.termination(self._observation(), reward)
+        )
 
 
 def batch_of(num_envs, seed=0):

@@ -143,7 +143,9 @@ def test_infinite_logits_in_padding_are_cut_off():
         online = tf.Variable(tf.where(trains, logits, padding))
         with tf.GradientTape() as tape:
             networks = network(online), network(tf.constant(logits))
-            result = td_loss(*networks, sequence, scaling, heads, SHAPE, double_q=False, eta=0.9, weights=tf.ones(4))
+            result = td_loss(
+                *networks, sequence, scaling, heads, SHAPE, double_q=False, eta=0.9, weights=tf.ones(4)
+            )
         found.append((tape.gradient(result.loss, online), *result))
     for ours, expected in zip(*reversed(found), strict=True):
         assert np.isfinite(ours).all()

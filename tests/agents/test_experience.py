@@ -107,7 +107,8 @@ def crossing(first_length, second_length, terminal, rows):
     }
     ints = {"step_type", "previous_action"}
     return {
-        name: values[None].astype(np.int32 if name in ints else np.float32) for name, values in columns.items()
+        name: values[None].astype(np.int32 if name in ints else np.float32)
+        for name, values in columns.items()
     }
 
 
@@ -153,7 +154,10 @@ def test_windows_across_an_episodes_end_give_each_episode_its_own_targets(length
         rows = min(end, shape.length) - start
         if rows > 0:
             for name in ("targets", "values", "errors", "losses", "mask"):
-                found, expected = getattr(whole, name)[start : start + rows, 0], getattr(apart, name)[:rows, index]
+                found, expected = (
+                    getattr(whole, name)[start : start + rows, 0],
+                    getattr(apart, name)[:rows, index],
+                )
                 np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
@@ -187,7 +191,8 @@ def test_what_does_not_fit_is_refused_before_an_update():
     refused(tf.nest.map_structure(lambda x: x[0], experience), r"step_type is int32 \(9,\)")
     refused(experience._replace(policy_info=()), "policy_info has another structure.*collect_policy")
     refused(
-        experience._replace(observation=experience.observation[..., 1:]), r"observation is float32 \(4, 9, 3\)"
+        experience._replace(observation=experience.observation[..., 1:]),
+        r"observation is float32 \(4, 9, 3\)",
     )
     refused(experience._replace(action=tf.cast(experience.action, tf.int64)), "action is int64")
     refused({"experience": 1}, "takes a Trajectory of agent.collect_data_spec, or a Sequence; got dict")
@@ -199,9 +204,7 @@ def test_what_does_not_fit_is_refused_before_an_update():
 
 def test_a_length_that_is_known_only_when_the_graph_runs_is_checked_there():
     agent, experience = one_agent(), as_trajectory(random_windows())
-    any_size = tf.nest.map_structure(
-        lambda x: tf.TensorSpec([None, None, *x.shape[2:]], x.dtype), experience
-    )
+    any_size = tf.nest.map_structure(lambda x: tf.TensorSpec([None, None, *x.shape[2:]], x.dtype), experience)
     train = tf.function(lambda given, weights: agent.train(given, weights=weights)).get_concrete_function(
         any_size, tf.TensorSpec([None], tf.float32)
     )

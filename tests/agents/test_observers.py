@@ -70,7 +70,7 @@ def test_py_driver(num_envs):
 
 
 def test_an_actor():
-    agent, (environments, batch) = make_agent(), batch_of(1)
+    agent, (environments, _) = make_agent(), batch_of(1)
     (environment,) = environments
     policy = py_tf_eager_policy.PyTFEagerPolicy(agent.collect_policy, use_tf_function=True)
     collecting = actor.Actor(
@@ -155,7 +155,9 @@ def test_steps_of_two_streams_are_refused(traced):
         agent = make_agent(epsilon_greedy=1.0)
         with pytest.raises(tf.errors.InvalidArgumentError, match=words):
             drive(agent.observers, runs=8)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="number of environments has changed from 2 to 3"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="number of environments has changed from 2 to 3"
+        ):
             drive(agent.observers, num_envs=3)
         random = random_tf_policy.RandomTFPolicy(agent.time_step_spec, agent.action_spec)
         with pytest.raises(ValueError, match="another policy has acted here"):
@@ -171,12 +173,7 @@ def test_steps_of_two_streams_are_refused(traced):
 
 
 def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace():
-    agent, (environments, batch) = make_agent(), batch_of(2)
-    environment = in_tensorflow(batch)
-    seen = []
-    dynamic_step_driver.DynamicStepDriver(
-        environment, agent.collect_policy, observers=[*agent.observers, seen.append], num_steps=1
-    )
+    agent, seen = make_agent(), []
     driver = py_driver.PyDriver(
         batch_of(2)[1],
         py_tf_eager_policy.PyTFEagerPolicy(agent.collect_policy, batch_time_steps=False),

@@ -45,7 +45,7 @@ def rnn(**options):
 class SeesAll(network.Network):
     """A user's own: three heads, which see the previous action and reward, and one state that is no tuple."""
 
-    def __init__(self, input_tensor_spec, heads=len(PAIRS), name="SeesAll"):
+    def __init__(self, input_tensor_spec, heads=3, name="SeesAll"):
         super().__init__(input_tensor_spec, state_spec=tf.TensorSpec((5,), tf.float32), name=name)
         self._heads = heads
         self._rnn = tf.keras.layers.GRUCell(5)
@@ -69,7 +69,11 @@ def sees_all(**options):
 
 
 def built(q_network, **options):
-    options = {"shape": SHAPE, "heads": ONE_HEAD, "train_step_counter": tf.Variable(0, dtype=tf.int64)} | options
+    options = {
+        "shape": SHAPE,
+        "heads": ONE_HEAD,
+        "train_step_counter": tf.Variable(0, dtype=tf.int64),
+    } | options
     return RecurrentMultiHeadAgent(TIME_STEP, ACTION, q_network, **options)
 
 
@@ -98,7 +102,9 @@ def test_any_recurrent_network_collects_and_trains_through_a_stock_buffer(name, 
     environment = in_tensorflow(batch)
     buffer = tf_uniform_replay_buffer.TFUniformReplayBuffer(agent.collect_data_spec, 2, max_length=200)
     observers = [buffer.add_batch, *agent.observers]
-    driver = dynamic_step_driver.DynamicStepDriver(environment, agent.collect_policy, observers, num_steps=120)
+    driver = dynamic_step_driver.DynamicStepDriver(
+        environment, agent.collect_policy, observers, num_steps=120
+    )
     driver.run(environment.reset(), agent.collect_policy.get_initial_state(2))
     draws = iter(buffer.as_dataset(sample_batch_size=8, num_steps=agent.train_sequence_length))
     train = tf.function(agent.train)
@@ -200,9 +206,13 @@ def test_a_scaling_goes_by_its_name_or_is_none():
     assert type(make_agent(scaling=None).scaling) is Scaling
     with pytest.raises(ValueError, match="there is no scaling 'popart': write one of .*pop_art"):
         make_agent(scaling="popart")
-    with pytest.raises(ValueError, match=r"layer has 10 heads and the agent 3: write ReturnScaling\(num_heads=3\)"):
+    with pytest.raises(
+        ValueError, match=r"layer has 10 heads and the agent 3: write ReturnScaling\(num_heads=3\)"
+    ):
         make_agent(scaling=ReturnScaling(num_heads=10))
-    with pytest.raises(TypeError, match="must be a class of rbs_tf.scalings, a ReturnScaling layer, a name, or None"):
+    with pytest.raises(
+        TypeError, match="must be a class of rbs_tf.scalings, a ReturnScaling layer, a name, or None"
+    ):
         built(rnn(), scaling=3)
 
 

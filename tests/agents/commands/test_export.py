@@ -75,7 +75,9 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, tmp_path, p
     seen = rng.integers(2, size=(size, *moments[0].observation.shape), dtype=np.uint8)
     rewards, steps = np.linspace(-1, 1, size, dtype=np.float32), np.ones(size, np.int32)
     time_step = ts.TimeStep(steps, rewards, np.ones(size, np.float32), seen)
-    state = policy.get_initial_state(size)._replace(previous_action=tf.constant(-steps), head=tf.ones(size, tf.int32))
+    state = policy.get_initial_state(size)._replace(
+        previous_action=tf.constant(-steps), head=tf.ones(size, tf.int32)
+    )
     step = policy.action(time_step, state)
     outputs, _ = agent.tf_agent.network((seen, -steps, rewards), steps, ())
     np.testing.assert_allclose(
