@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -77,7 +77,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       scaling: a class of `rbs_tf.scalings` or another factory called with H, a `ReturnScaling` layer of H heads, a name
         such as "return_out", or None for no scaling. See `rbs_tf.scalings.making`.
       shape: the layout of a window: burn_in + length + n_step rows. None: `SequenceShape()`.
-      epsilon_greedy: how often the collect policy acts at random, or a sequence from which each episode draws it. None:
+      epsilon_greedy: how often the collect policy acts at random, or a tuple from which each episode draws it. None:
         that of `MultiHeadPolicy`.
       bandit_window: episodes that choose the acting head. None: that of `HeadBandit`.
       seed: of exploration and head choice.
@@ -116,7 +116,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         heads: Heads | None = None,
         scaling: Choice = ReturnBasedScaling,
         shape: SequenceShape | None = None,
-        epsilon_greedy: float | Iterable[float] | None = None,
+        epsilon_greedy: float | tuple[float, ...] | None = None,
         bandit_window: int | None = None,
         seed: int = 0,
         learning_rate: Annotated[float, Setting(least=0, most=100, paper="2e-4")] = 2e-4,
@@ -138,8 +138,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         tf.Module.__init__(self, name=name or "recurrent_multi_head_agent")
         if tf.distribute.has_strategy():
             raise ValueError(
-                "build RecurrentMultiHeadAgent outside of strategy.scope() and hand it the strategy: strategy=strategy. "
-                "It makes what trains in the scope, and what acts outside of it"
+                "build RecurrentMultiHeadAgent outside of strategy.scope(), and hand it strategy=strategy: it makes "
+                "what trains in the scope, and what acts outside of it"
             )
         self.strategy = strategy or tf.distribute.get_strategy()
         if jit_compile and _mirrors_cpus(self.strategy):
@@ -191,8 +191,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         acting = time_step_spec, action_spec, self.network, len(self.heads)
         decode, exploring = self.scaling.decode, {}
         if epsilon_greedy is not None:
-            several = isinstance(epsilon_greedy, Iterable)
-            exploring["epsilons"] = tuple(epsilon_greedy) if several else (epsilon_greedy,)
+            exploring["epsilons"] = np.atleast_1d(epsilon_greedy).tolist()
         collect_policy = MultiHeadPolicy(*acting, seed=seed, decode=decode, **exploring)
         policy = MultiHeadPolicy(*acting, seed=seed + 1, epsilons=(evaluation_epsilon,), decode=decode)
         super().__init__(
@@ -282,7 +281,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         def zeros(specs: Any, *outer: int) -> Any:
             return tf.nest.map_structure(lambda spec: tf.zeros((*outer, *spec.shape), spec.dtype), specs)
 
-        spec = self.sequence_spec
+        spec: Any = self.sequence_spec
         steps = zeros(spec.steps._replace(observation=()), batch_size, self.shape.rows)
         sequence = zeros(spec._replace(steps=()), batch_size)._replace(steps=steps)
         size = self.network.features(zeros(spec.steps.observation, 1)).shape[-1]

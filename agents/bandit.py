@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
 import numpy as np
 import tensorflow as tf
@@ -42,8 +42,8 @@ class HeadBandit(tf.Module):
         self._window_returns = tf.Variable(np.zeros(window), dtype=tf.float64, trainable=False)
         self._episodes = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    def update(self, heads: Sequence[int] | np.ndarray, returns: Sequence[float] | np.ndarray) -> None:
-        """Adds finished episodes: the head that acted, and the episode's return (float, raw reward units). In graphs, too."""
+    def update(self, heads: Any, returns: Any) -> None:
+        """Adds finished episodes: the head that acted, and the episode's return (raw reward units). In graphs, too."""
         window, heads = self._window_heads.shape[0], tf.cast(heads, tf.int64)
         places = (self._episodes + tf.range(tf.size(heads, tf.int64))) % window
         places = places[-window:, None]  # of equal places the last

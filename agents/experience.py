@@ -1,4 +1,4 @@
-"""What the agent trains on, in either of its two forms: TF-Agents' `Trajectory`, or the `Sequence` of our own replay."""
+"""What the agent trains on, in either form: TF-Agents' `Trajectory`, or the `Sequence` of our own replay."""
 
 from __future__ import annotations
 

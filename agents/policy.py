@@ -27,7 +27,7 @@ class PolicyState(NamedTuple):
 
 
 class PolicyInfo(NamedTuple):
-    """All that learning from a row needs beside its observation: what led to the row, and what the network made of it."""
+    """What learning from a row needs beside its observation: what led to it, and what the network made of it."""
 
     core_state: tuple  # (h, c), each float32 [N, U], entering this row; zeros on first rows
     previous_action: tf.Tensor  # int32 [N], as the network saw it; -1 on first rows
@@ -81,13 +81,8 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
-        info_spec = PolicyInfo(
-            *state_spec[:2],
-            *[scalar_float] * 2,
-            *state_spec[2:],
-            taken_values=per_head,
-            greedy_values=per_head,
-        )
+        led_to = network.state_spec, scalar_int, scalar_float, scalar_float
+        info_spec = PolicyInfo(*led_to, scalar_int, scalar_float, per_head, per_head)
         super().__init__(
             time_step_spec,
             action_spec,

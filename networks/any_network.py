@@ -105,9 +105,9 @@ class AnyNetwork(tf.Module):
         if found not in (self._shape, self._shape[self.num_heads == 1 :]):
             actions, each = self.num_actions, ", K]" if self.outputs_per_action > 1 else "]"
             raise ValueError(
-                f"q_network {self._network.name} puts out {[*found]} for a row, and the agent needs {[*self._shape]}: [H, A"
-                f"{each} of {self.num_heads} heads and {actions} actions. A network without an axis of heads has one: "
-                "write for example heads=Heads([(0.99, False)])"
+                f"q_network {self._network.name} puts out {[*found]} for a row, and the agent needs {[*self._shape]}: "
+                f"[H, A{each} of {self.num_heads} heads and {actions} actions. A network without an axis of heads has "
+                "one: write for example heads=Heads([(0.99, False)])"
             )
 
     def copy(self, name: str) -> AnyNetwork:
@@ -126,7 +126,8 @@ class AnyNetwork(tf.Module):
         self, inputs: tuple, step_type: tf.Tensor | None = None, network_state: State | tuple[()] = ()
     ) -> tuple[tf.Tensor, State]:
         """As `RecurrentQNetwork.call`."""
-        return self.behind_torso(*inputs, step_type, network_state)
+        observation, previous_action, previous_reward = inputs
+        return self.behind_torso(observation, previous_action, previous_reward, step_type, network_state)
 
     def features(self, observation: Any, training: bool = False) -> Any:
         """The observation itself: there is no torso apart."""

@@ -104,7 +104,8 @@ class OpenEpisodes(tf.Module):
         divisor = tf.maximum(count, 1.0)
         returns = count, total / divisor, tf.maximum(squares, 0.0) / divisor
         self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
-        return ReturnMoments(*steps, *returns)
+        fields = *steps, *returns
+        return ReturnMoments(*fields)
 
 
 def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

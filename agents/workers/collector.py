@@ -172,7 +172,7 @@ class Collector:
             assert time_step is not None
             action = self._act(tf.nest.map_structure(tf.constant, time_step), self._policy_state)
             info: PolicyInfo = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
-            # Columns are named as the fields of a time step and of `PolicyInfo`, which tells rewards and discounts again.
+            # The fields of a time step and of `PolicyInfo` are named as the columns; the latter has some again.
             row = time_step._asdict() | info._asdict()
             del row["previous_reward"], row["previous_discount"]
             row["observation"] = side_by_side(time_step.observation)

@@ -40,8 +40,8 @@ class Scaling(tf.Module):
     """No scaling, and the hooks that a scaling may override.
 
     The agent calls them in the order below: `observe` with all statistics that have arrived, before every update, in
-    NumPy or, by `agent.observers`, in a graph; the others in the update's graph. `rewards` to `losses` may also be called on their own and must change
-    nothing. State is in `tf.Variable`s, so that checkpoints hold it.
+    NumPy or, by `agent.observers`, in a graph; the others in the update's graph. `rewards` to `losses` may also be
+    called on their own and must change nothing. State is in `tf.Variable`s, so that checkpoints hold it.
 
     "Network units" are what the heads put out, "reward units" what the environment pays. They differ where a scaling
     normalises outputs. Categorical scalings have heads of K = `outputs_per_action` logits per action, of which `decode`

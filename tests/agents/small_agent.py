@@ -93,8 +93,10 @@ def as_sequence(windows):
 
 
 def as_trajectory(windows):
-    """The rows of `as_sequence` as a stock `Trajectory` [B, L]: states of later rows, and what follows the last one, are
-    anything."""
+    """The rows of `as_sequence` as a stock `Trajectory`, [B, L].
+
+    The states of later rows, and what follows the last one, are anything.
+    """
     rng, batch = np.random.default_rng(7), len(windows["step_type"])
 
     def following(name):

@@ -70,7 +70,7 @@ def test_py_driver(num_envs):
 
 
 def test_an_actor():
-    agent, (environments, batch) = make_agent(), batch_of(1)
+    agent, (environments, _) = make_agent(), batch_of(1)
     (environment,) = environments
     policy = py_tf_eager_policy.PyTFEagerPolicy(agent.collect_policy, use_tf_function=True)
     collecting = actor.Actor(
@@ -173,12 +173,7 @@ def test_steps_of_two_streams_are_refused(traced):
 
 
 def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace():
-    agent, (environments, batch) = make_agent(), batch_of(2)
-    environment = in_tensorflow(batch)
-    seen = []
-    dynamic_step_driver.DynamicStepDriver(
-        environment, agent.collect_policy, observers=[*agent.observers, seen.append], num_steps=1
-    )
+    agent, seen = make_agent(), []
     driver = py_driver.PyDriver(
         batch_of(2)[1],
         py_tf_eager_policy.PyTFEagerPolicy(agent.collect_policy, batch_time_steps=False),

@@ -45,7 +45,7 @@ def rnn(**options):
 class SeesAll(network.Network):
     """A user's own: three heads, which see the previous action and reward, and one state that is no tuple."""
 
-    def __init__(self, input_tensor_spec, heads=len(PAIRS), name="SeesAll"):
+    def __init__(self, input_tensor_spec, heads=3, name="SeesAll"):
         super().__init__(input_tensor_spec, state_spec=tf.TensorSpec((5,), tf.float32), name=name)
         self._heads = heads
         self._rnn = tf.keras.layers.GRUCell(5)
