@@ -184,6 +184,14 @@ def first_start(root_dir: str | os.PathLike) -> str:
         return lines.readline()
 
 
+def starts(root_dir: str | os.PathLike) -> list[float]:
+    """When the folder's starts were, in their order: seconds since 1970. A clock may have been set back in between."""
+    path = pathlib.Path(root_dir) / _COMMAND
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    said = re.findall(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*)  ", text, re.MULTILINE)
+    return [datetime.datetime.fromisoformat(each).timestamp() for each in said]
+
+
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
     """Returns what `versions` said at the folder's last start, name -> version; nothing without the file."""
     path = pathlib.Path(root_dir) / _VERSIONS
