@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.commands.flags import Parser, a_path, check_output
 from agents.commands.loading import add_arguments, find_folder
-from agents.errors import UsageError
+from agents.errors import UsageError, is_pattern
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,7 +33,8 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
 
     reward, discount float32 [B] and step_type int32 [B] (0 first, 1 mid, 2 last) are those of the time step that the
     observation belongs to; rewards are the environment's own. On a first step everything but the observation is
-    forgotten. values are each head's highest, see `Agent.reward_values`.
+    forgotten. Actions are of the environment's own space, `previous_action` counts from 0. values are each head's
+    highest, see `Agent.reward_values`.
 
     Args:
       agent: its weights are copied.
@@ -74,7 +75,8 @@ def _module(agent: Agent) -> tf.Module:
         outputs = agent.tf_agent.scaling.decode(outputs)
         action = tf.argmax(outputs[:, agent.head], axis=-1, output_type=tf.int32)
         values = agent.reward_values(tf.reduce_max(outputs, axis=-1))
-        return {"action": action, "values": values, "hidden": hidden, "cell": cell, "previous_action": action}
+        own, state = action + agent.first_action, {"hidden": hidden, "cell": cell, "previous_action": action}
+        return {"action": own, "values": values, **state}
 
     def initial_state(batch_size: tf.Tensor) -> dict[str, tf.Tensor]:
         hidden, cell = (tf.zeros((batch_size, size)) for size in units)
@@ -120,6 +122,7 @@ def _description(agent: Agent) -> dict[str, Any]:
         "environment_settings": settings,
         "observation": tf.nest.map_structure(described, spec),
         "num_actions": agent.num_actions,
+        "first_action": agent.first_action,
         "heads": list(heads.names),
         "acting_head": heads.names[agent.head],
         "reward_multiplier": heads.reward_multiplier,
@@ -144,6 +147,9 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"{out_dir} exists already: give a folder that is to be made.")
     if not out_dir.parent.is_dir():
         raise UsageError(f"{out_dir} cannot be made: give one in a folder that exists and is yours.")
+    if is_pattern(out_dir):
+        why = "TensorFlow loads no model from a path with brackets or backslashes"
+        raise UsageError(f"{out_dir} would be of no use: {why}. Give another folder.")
     check_output("OUT_DIR", out_dir)
     from agents import Agent
 
