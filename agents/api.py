@@ -300,7 +300,7 @@ def train(
       how the run ended; `root_dir` is its folder.
 
     Raises:
-      UsageError: what is asked for cannot be done; nothing has started.
+      UsageError: what is asked for cannot be done, or another thread trains; nothing has started.
       RunFolderError, EnvironmentFault, FloatingPointError: what ended the run; each says what to do.
       KeyboardInterrupt: a second interrupt, or one before the run had started.
     """
@@ -320,7 +320,7 @@ def train(
             raised.append(error)
             return False
 
-    with configuration.of_its_own(), contextlib.ExitStack() as this_call:
+    with configuration.of_its_own(training=True), contextlib.ExitStack() as this_call:
         options = command_line.parsed(argv)
         this_call.enter_context(command_line.variables(options))
         if on_evaluation and command_line.is_distributed(options):

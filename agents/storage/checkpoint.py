@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from agents.errors import RunFolderError, is_pattern
-from agents.storage.run_folder import checkpoints, numbered, regular, unused, write
+from agents.storage.run_folder import OF_ANOTHER, checkpoints, numbered, regular, unused, write
 
 _MANIFEST, _EXTRA, _VARIABLES, _REPLAY = "manifest.json", "extra.json", "variables", "replay"
 _UNFINISHED, _REPLACED, _DAMAGED = ".tmp", ".replaced", ".damaged"
@@ -252,8 +252,8 @@ def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> No
     except (AssertionError, ValueError) as error:  # variables are missing, or of other shapes
         (first, *_) = str(error).splitlines() or [""]
         raise RunFolderError(
-            f"The checkpoint {folder} is of another network or a different version of this program: {first}\n"
-            "Go on with that version, or start again in another folder with --root_dir=DIR."
+            f"The checkpoint {folder} {OF_ANOTHER}: {first}\nBring that file or that version back, or train in another "
+            "folder with --root_dir=DIR."
         ) from error
 
 

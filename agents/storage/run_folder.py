@@ -41,6 +41,7 @@ CONFIG, OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt
 NATIVE = "native.log"  # made once the configuration is there
 BEST = "best.npz"
 _FORMAT = "3"  # of what a run goes on with: replay, statistics, checkpoints
+OF_ANOTHER = f"does not fit {CONFIG}, which was edited, or comes from a different version of this program"
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 PROCESSES = "processes.txt"
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"

@@ -2,7 +2,9 @@
 
 import contextlib
 import re
+import shutil
 import signal
+import threading
 
 import gin
 import gymnasium
@@ -110,6 +112,8 @@ def test_no_agent_is_loaded_from_what_is_none(folder, tmp_path, monkeypatch):
         for file in folder.iterdir():
             (write / file.name).write_bytes(file.read_bytes())
         (write / name).write_bytes(b"\xff\x00 = =")
+    edited = shutil.copytree(folder, tmp_path / "edited")
+    (edited / "config.gin").write_text((folder / "config.gin").read_text().replace("CartPole", "Acrobot"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     for arguments, answer in (
@@ -122,6 +126,7 @@ def test_no_agent_is_loaded_from_what_is_none(folder, tmp_path, monkeypatch):
         ((folder, "best", "unclipped"), "Did you mean unclipped_0.99"),
         ((damaged["config.gin"],), "The run cannot be built from"),
         ((damaged["best.npz"],), "best.npz is damaged"),
+        ((edited,), "best.npz does not fit config.gin, which was edited, or"),
     ):
         with pytest.raises(UsageError) as refused:
             Agent.load(*arguments)
@@ -223,6 +228,33 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
         outcome[:] = [error]
         with nothing_left_behind(), pytest.raises(type(error)):
             train(env="CartPole-v1", anew=True)
+
+
+def test_one_thread_trains_at_a_time_and_the_others_are_told_so(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    begun, refused = threading.Event(), []
+
+    def run(root_dir, on_evaluation=None):
+        asked = in_force("train.env")
+        begun.set()
+        other.join(timeout=60)
+        assert in_force("train.env") == asked
+        assert Agent.load(folder).name == "CartPole-v1"  # a callback may
+        return Result(3, 100, 1.5, None)
+
+    def others():
+        begun.wait()
+        for call in (lambda: train(env="CartPole-v1"), lambda: Agent.load(folder)):
+            with pytest.raises(UsageError, match="Another thread of this process is training"):
+                call()
+            refused.append(call)
+
+    monkeypatch.setattr(embedded, "train", run)
+    other = threading.Thread(target=others, daemon=True)
+    other.start()
+    train(env="Acrobot-v1")
+    assert len(refused) == 2
+    assert Agent.load(folder).name == "CartPole-v1"
 
 
 def test_what_cannot_be_trained_is_refused_as_an_exception_and_leaves_nothing_behind(tmp_path, monkeypatch):
