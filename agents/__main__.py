@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from agents.commands.flags import nearest
 from agents.errors import KNOWN, UsageError, brief
+from agents.monitoring.progress import nobody_reads
 from agents.running.startup import check_variables, quiet
 
 COMMANDS = {
@@ -34,8 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         program += f" {name}"
         check_variables()
         quiet()  # before TensorFlow is imported
-        return importlib.import_module(f"agents.commands.{name}").main(arguments)
+        code = importlib.import_module(f"agents.commands.{name}").main(arguments)
+        sys.stdout.flush()
+        return code
     except KNOWN as error:
+        if nobody_reads(error):
+            return 128 + signal.SIGPIPE
         print(f"{program}: {brief(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

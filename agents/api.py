@@ -13,6 +13,8 @@ from typing import Any
 import gin
 import numpy as np
 import tensorflow as tf
+from tf_agents.environments import wrappers
+from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
@@ -42,6 +44,7 @@ class Agent:
 
     Attributes:
       name: of the environment.
+      num_actions, first_action: A and the number of the first one in the environment's own space, 0 nearly everywhere.
       tf_agent: TF-Agents' side of it: network, policy, scaling.
       heads: what each of the H heads learns, `heads.names` for one.
       head: index of the head that acts.
@@ -73,6 +76,7 @@ class Agent:
         environment = self.make_environment()
         with contextlib.closing(environment), self.configured() as settings:
             self.name, self.num_actions = settings.train.env, environment.num_actions
+            self.first_action = _first_action(environment)
             self.observation_spec = environment.observation_spec()
             sizes.check(settings, environment, learns=False)
             self.tf_agent = build.build_agent(settings, environment)
@@ -120,6 +124,8 @@ class Agent:
     ) -> GymnasiumVectorEnvironment:
         """Makes a batch of environments as the run's evaluations have them; close it.
 
+        Its `step` takes what `act` returns: actions of the environment's own space.
+
         Args:
           num_envs: N.
           seed: equal seeds and actions give equal streams.
@@ -129,7 +135,10 @@ class Agent:
           UsageError: it cannot be made.
         """
         with self.configured() as settings:
-            return build.build_eval_environment(settings, num_envs, seed, **options)
+            environment = build.build_eval_environment(settings, num_envs, seed, **options)
+        if (first := _first_action(environment)) == 0:
+            return environment
+        return _CountingFrom(first, environment)  # all else it forwards
 
     def let_act(self, head: str | int) -> None:
         """Lets another head act, from the next episode on.
@@ -175,7 +184,7 @@ class Agent:
           reward: that came with it, the environment's own: a number, or [N]. None: 0. Ignored on a first step.
 
         Returns:
-          the action, counted from 0: an int, or int32 [N].
+          the action, of the environment's own space: an int, or int32 [N]. TF-Agents' side counts from 0.
 
         Raises:
           ValueError: a shape or dtype that does not fit.
@@ -204,7 +213,7 @@ class Agent:
         step = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), self._state)
         self._state, self._first = step.state, np.zeros(size, bool)
         self.values = self.reward_values(step.info.greedy_values).numpy().reshape(*batch, -1)
-        action = step.action.numpy()
+        action = step.action.numpy() + np.int32(self.first_action)
         return action if batch else int(action[0])
 
     def _batched(self, observation: Any) -> tuple[Any, tuple[int, ...]]:
@@ -246,6 +255,28 @@ class Agent:
         return self.tf_agent.scaling.values(outputs) / units
 
 
+class _CountingFrom(wrappers.PyEnvironmentBaseWrapper):
+    """An environment whose actions are those of its own space, where that does not start at 0."""
+
+    def __init__(self, first: int, environment: GymnasiumVectorEnvironment):
+        super().__init__(environment)
+        self._first = first
+
+    def action_spec(self) -> array_spec.BoundedArraySpec:
+        spec = self._env.action_spec()
+        return array_spec.BoundedArraySpec(
+            spec.shape, spec.dtype, self._first, self._first + spec.maximum, spec.name
+        )
+
+    def _step(self, action: np.ndarray) -> ts.TimeStep:
+        return self._env.step(np.asarray(action) - self._first)
+
+
+def _first_action(environment: GymnasiumVectorEnvironment) -> int:
+    space: Any = environment._vector_env.single_action_space
+    return int(space.start)
+
+
 def train(
     config: str | os.PathLike = "quickstart",
     settings: Mapping[str, Any] | None = None,
@@ -270,7 +301,7 @@ def train(
       how the run ended; `root_dir` is its folder.
 
     Raises:
-      UsageError: what is asked for cannot be done; nothing has started.
+      UsageError: what is asked for cannot be done, or another thread trains; nothing has started.
       RunFolderError, EnvironmentFault, FloatingPointError: what ended the run; each says what to do.
       KeyboardInterrupt: a second interrupt, or one before the run had started.
     """
@@ -290,7 +321,7 @@ def train(
             raised.append(error)
             return False
 
-    with configuration.of_its_own(), contextlib.ExitStack() as this_call:
+    with configuration.of_its_own(training=True), contextlib.ExitStack() as this_call:
         options = command_line.parsed(argv)
         this_call.enter_context(command_line.variables(options))
         if on_evaluation and command_line.is_distributed(options):

@@ -65,6 +65,11 @@ def local_path(path: str | os.PathLike) -> str:
     return text
 
 
+def is_pattern(path: str | os.PathLike) -> bool:
+    """Says whether TensorFlow, which takes the path of a checkpoint for a pattern, would look for another one."""
+    return re.search(r"\\|\[.*\]", os.fspath(path), re.S) is not None
+
+
 def without_gin_trail(error: BaseException) -> str:
     """Drops what gin and Keras put around the message: which configurables and layers an exception passed through."""
     message = re.split(r"\n\s+In call to configurable", str(error))[0]

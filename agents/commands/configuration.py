@@ -8,6 +8,7 @@ import inspect
 import io
 import os
 import re
+import threading
 import tokenize
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,8 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
         gin.parse_config_files_and_bindings(
             [str(file) for file in files], list(map(with_names_of_today, bindings))
         )
+        for name, _ in ours():
+            gin.config._REGISTRY.get_match(name)
     except (Exception, SystemExit) as error:  # whatever a module that is imported raises, too
         raise UsageError(of_gin(error, shown(" ".join(bindings)))) from error
     _check_scopes()
@@ -103,9 +106,36 @@ def _not_gin(error: SyntaxError, where: str) -> str:
     return f"This is not gin{where and ': '}{where}\n{message} {_WRITE}"
 
 
+_turn = threading.RLock()  # gin has one configuration for all threads
+_training = False  # what has the turn takes long
+
+
 @contextlib.contextmanager
-def of_its_own() -> Iterator[None]:
-    """Clears gin's configuration, and gives back in the end what it was."""
+def of_its_own(training: bool = False) -> Iterator[None]:
+    """Clears gin's configuration, and gives back in the end what it was. Other threads wait, but not for a training.
+
+    Raises:
+      UsageError: another thread trains.
+    """
+    global _training
+    if not _turn.acquire(blocking=False):
+        if _training:
+            raise UsageError(
+                "Another thread of this process is training, and gin has one configuration per process. Train and load "
+                "agents before it or after it (Optuna: n_jobs=1), or in processes of their own."
+            )
+        _turn.acquire()
+    outer, _training = _training, _training or training
+    try:
+        with _empty():
+            yield
+    finally:
+        _training = outer
+        _turn.release()
+
+
+@contextlib.contextmanager
+def _empty() -> Iterator[None]:
     state = "CONFIG", "IMPORTS", "SINGLETONS", "OPERATIVE_CONFIG", "LOCATION_PREFIXES", "FILE_READERS"
     parts: list[Any] = [getattr(gin.config, f"_{name}") for name in state]
     before, locked = [part.copy() for part in parts], gin.config_is_locked()
@@ -218,6 +248,8 @@ def explained(message: str) -> str:
     if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
         known = inspect.signature(gin.get_configurable(match[1])).parameters
         return f"{message}\n{nearest(match[2], known)}"
+    if match := re.search(r"Ambiguous selector '(\S+)', matches \[(.*)\]", message):
+        return f"{match[1]!r} is {match[2]}. Give yours another name: @gin.configurable('NAME')."
     if match := re.search(r"No configurable matching (?:reference )?'@?([\w.]+)", message):
         registry = gin.config._REGISTRY  # gin has no public list of its configurables
         # TF-Agents registers a hundred of its own, none of which is ever in use.

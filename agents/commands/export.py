@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.commands.flags import Parser, a_path, check_output
 from agents.commands.loading import add_arguments, find_folder
-from agents.errors import UsageError
+from agents.errors import UsageError, is_pattern
 
 if TYPE_CHECKING:
     from tf_agents.policies import tf_policy
@@ -27,7 +27,7 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
     """Writes the greedy policy by TF-Agents' `PolicySaver`, and `policy.json`, which describes it.
 
     What `tf.saved_model.load` gives has `get_initial_state(batch_size)` and `action(time_step, policy_state)`, which
-    returns a `PolicyStep`: `action` [B], the `state` for the next step, and in `info` "values", float32 [B, H], each
+    returns a `PolicyStep`: `action` [B] of the environment's own space, the `state` for the next step, and in `info` "values", float32 [B, H], each
     head's highest, see `Agent.reward_values`. Rewards are the environment's own. On a first step everything but the
     observation is forgotten.
 
@@ -49,12 +49,16 @@ def _policy(agent: Agent) -> tf_policy.TFPolicy:
     """The agent's greedy policy, which tells of an action only the values, in reward units."""
     import tensorflow as tf
     from tf_agents.policies import greedy_policy, tf_policy
+    from tf_agents.specs import tensor_spec
 
     class Exported(tf_policy.TFPolicy):
         def __init__(self) -> None:
             acting = agent.tf_agent.policy
             values = tf.TensorSpec((len(agent.heads),), tf.float32)
-            specs = acting.time_step_spec, acting.action_spec, acting.policy_state_spec, {"values": values}
+            first, counted = agent.first_action, acting.action_spec
+            limits = first, first + agent.num_actions - 1
+            own = tensor_spec.BoundedTensorSpec(counted.shape, counted.dtype, *limits, counted.name)
+            specs = acting.time_step_spec, own, acting.policy_state_spec, {"values": values}
             super().__init__(*specs, clip=False, automatic_state_reset=False)
             self._greedy, self._units = greedy_policy.GreedyPolicy(acting), agent.tf_agent.scaling
 
@@ -62,7 +66,8 @@ def _policy(agent: Agent) -> tf_policy.TFPolicy:
             first = time_step.is_first()
             time_step = time_step._replace(reward=tf.where(first, 0.0, time_step.reward))
             step = self._greedy.action(time_step, policy_state)
-            return step._replace(info={"values": agent.reward_values(step.info.greedy_values)})
+            action = step.action + tf.cast(agent.first_action, step.action.dtype)
+            return step._replace(action=action, info={"values": agent.reward_values(step.info.greedy_values)})
 
         def _distribution(self, time_step: Any, policy_state: Any) -> Any:
             # It would need TensorFlow Probability to load.
@@ -106,6 +111,7 @@ def _description(agent: Agent) -> dict[str, Any]:
         "environment_settings": settings,
         "observation": tf.nest.map_structure(described, spec),
         "num_actions": agent.num_actions,
+        "first_action": agent.first_action,
         "heads": list(heads.names),
         "acting_head": heads.names[agent.head],
         "reward_multiplier": heads.reward_multiplier,
@@ -130,6 +136,9 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(f"{out_dir} exists already: give a folder that is to be made.")
     if not out_dir.parent.is_dir():
         raise UsageError(f"{out_dir} cannot be made: give one in a folder that exists and is yours.")
+    if is_pattern(out_dir):
+        why = "TensorFlow loads no model from a path with brackets or backslashes"
+        raise UsageError(f"{out_dir} would be of no use: {why}. Give another folder.")
     check_output("OUT_DIR", out_dir)
     from agents import Agent
 

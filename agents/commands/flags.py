@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -36,6 +38,9 @@ class Parser(argparse.ArgumentParser):
             if not name.startswith("-"):
                 raise UsageError(f"{name!r} is no flag. {self._stray.format(name)}")
             raise UsageError(f"There is no flag {name}. {nearest(name, self._option_string_actions)}")
+        for argument in sys.argv[1:] if args is None else args:
+            if re.search("[\ud800-\udfff]", argument):
+                raise UsageError(f"{shown(argument)} is no text in UTF-8.")
         for name, value in vars(options).items():
             if value == "":
                 raise UsageError(f"{name} is empty: give a value, or leave it out.")

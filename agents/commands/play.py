@@ -171,6 +171,6 @@ def _summary(ended: Sequence[Moment], game: str | None) -> str:
         low, high = interval(returns)
         episodes = in_words(np.array(returns), np.array([end.step for end in ended]))
         words += f", 95% interval [{low:.6g}, {high:.6g}], {episodes}"
-    if scores.has_score(game):
+    if scores.has_score(game) and not any(end.cut for end in ended):
         words += f"; human-normalised {scores.human_normalised_score(game, mean):.3g}"
     return words

@@ -33,6 +33,7 @@ from agents.errors import (
     without_gin_trail,
 )
 from agents.monitoring import weights_and_biases
+from agents.monitoring.progress import nobody_reads
 from agents.running.startup import VERBOSE, check_variables, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
 from rbs_tf.errors import described, shown
@@ -91,10 +92,11 @@ def main(
         this_call.enter_context(variables(options))
         if options.list_envs:
             _list_environments()
+            sys.stdout.flush()
             return 0
         if options.list_settings:
             _mode(options)  # imports all that has settings
-            print(settings.listed())
+            print(settings.listed(), flush=True)
             return 0
         if options.sweep:
             return _sweep(options, argv, configs)
@@ -191,6 +193,8 @@ def opened(asked: Request, argv: Sequence[str]) -> Iterator[Callable[..., Any]]:
 
 def _failed(error: Exception, started: bool) -> int:
     """Says what went wrong, in a sentence if it is known to happen; returns the exit code."""
+    if nobody_reads(error):
+        return 128 + signal.SIGPIPE
     known = isinstance(error, KNOWN)
     if not known or verbose():
         traceback.print_exception(error)
@@ -452,7 +456,10 @@ def _check_environment(name: str, only_name: bool = False, stores: bool = False,
         except (ValueError, ImportError, EnvironmentFault, gymnasium.error.Error) as error:
             raise UsageError(str(error)) from error
         except (Exception, SystemExit) as error:
-            raise UsageError(f"{shown(name)} cannot be made: {described(error)}") from error
+            bound = [f"{each} = {value!r}" for each, value in configuration.bound() if ".make." in each]
+            why = described(error).split(" In call to configurable")[0]
+            asked_for = f"\nWith {', '.join(bound)}" if bound else ""
+            raise UsageError(f"{shown(name)} cannot be made: {why}{asked_for}") from error
 
 
 def _check_sizes(environment: Any, stores: bool) -> None:

@@ -6,9 +6,9 @@ import collections
 import errno
 import math
 import os
+import select
 import shutil
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
@@ -173,14 +173,30 @@ class Progress:
             _say_nothing_to(self._stream)  # nobody looks on any more, and the run goes on
 
 
-def say_nothing_to_closed(*streams: TextIO) -> None:
-    """Sends to nowhere what is written to terminals that have closed: it would raise, and end a run early."""
-    for stream in streams:
-        try:
-            termios.tcgetattr(stream.fileno())
-        except (termios.error, OSError, ValueError) as error:  # ValueError: a stand-in for a stream
-            if error.args[0] == errno.EIO:
-                _say_nothing_to(stream)
+def say_nothing_to_closed(*streams: TextIO) -> bool:
+    """Sends to nowhere what is written to terminals that have closed and to pipes that nobody reads: it would raise.
+
+    Returns:
+      whether there are any.
+    """
+    closed = [stream for stream in streams if _is_closed(stream)]
+    for stream in closed:
+        _say_nothing_to(stream)
+    return bool(closed)
+
+
+def nobody_reads(error: BaseException) -> bool:
+    """Says whether an error means that whoever read this program's output has gone, as `head` does: it may end."""
+    return isinstance(error, BrokenPipeError) and say_nothing_to_closed(sys.stdout, sys.stderr)
+
+
+def _is_closed(stream: TextIO) -> bool:
+    look = select.poll()
+    try:
+        look.register(stream.fileno(), 0)
+    except (OSError, ValueError):  # a stand-in for a stream
+        return False
+    return any(what & (select.POLLERR | select.POLLHUP) for _, what in look.poll(0))
 
 
 def _say_nothing_to(stream: TextIO) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.errors import RunFolderError
-from agents.storage.run_folder import BEST, regular, replacing, unused
+from agents.storage.run_folder import BEST, OF_ANOTHER, regular, replacing, unused
 from agents.storage.weights import assign, packed
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
     try:
         assign(variables, weights)
     except ValueError as error:
-        raise RunFolderError(f"{path} comes from a different version of this program: {error}") from error
+        raise RunFolderError(f"{path} {OF_ANOTHER}: {error}") from error
     return found
 
 

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from agents.errors import RunFolderError
-from agents.storage.run_folder import checkpoints, numbered, regular, unused, write
+from agents.errors import RunFolderError, is_pattern
+from agents.storage.run_folder import OF_ANOTHER, checkpoints, numbered, regular, unused, write
 
 _MANIFEST, _EXTRA, _VARIABLES, _REPLAY = "manifest.json", "extra.json", "variables", "replay"
 _UNFINISHED, _REPLACED, _DAMAGED = ".tmp", ".replaced", ".damaged"
@@ -248,13 +248,21 @@ def _explained(folder: pathlib.Path) -> Iterator[None]:
 
 def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> None:
     try:
-        checkpoint.read(str(folder / _VARIABLES)).assert_existing_objects_matched()
+        checkpoint.read(f"{_by_a_plain_path(folder)}/{_VARIABLES}").assert_existing_objects_matched()
     except (AssertionError, ValueError) as error:  # variables are missing, or of other shapes
         (first, *_) = str(error).splitlines() or [""]
         raise RunFolderError(
-            f"The checkpoint {folder} is of another network or a different version of this program: {first}\n"
-            "Go on with that version, or start again in another folder with --root_dir=DIR."
+            f"The checkpoint {folder} {OF_ANOTHER}: {first}\nBring that file or that version back, or train in another "
+            "folder with --root_dir=DIR."
         ) from error
+
+
+def _by_a_plain_path(folder: pathlib.Path) -> str:
+    """A path to the same folder that is no pattern, because TensorFlow looks for what matches the path of a checkpoint.
+
+    The descriptor stays open: variables that are created later are read from there.
+    """
+    return f"/proc/self/fd/{os.open(folder, os.O_RDONLY)}" if is_pattern(folder) else str(folder)
 
 
 def _with_suffix(folder: pathlib.Path, suffix: str) -> pathlib.Path:

@@ -42,6 +42,7 @@ CONFIG, OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt
 NATIVE = "native.log"  # made once the configuration is there
 BEST = "best.npz"
 _FORMAT = "4"  # of what a run goes on with: replay, statistics, checkpoints
+OF_ANOTHER = f"does not fit {CONFIG}, which was edited, or comes from a different version of this program"
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 PROCESSES = "processes.txt"
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
@@ -196,6 +197,14 @@ def first_start(root_dir: str | os.PathLike) -> str:
     """The line about the folder's first start: when, and the command. No two runs have the same."""
     with open(regular(pathlib.Path(root_dir) / _COMMAND), errors="replace") as lines:
         return lines.readline()
+
+
+def starts(root_dir: str | os.PathLike) -> list[float]:
+    """When the folder's starts were, in their order: seconds since 1970. A clock may have been set back in between."""
+    path = pathlib.Path(root_dir) / _COMMAND
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    said = re.findall(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*)  ", text, re.MULTILINE)
+    return [datetime.datetime.fromisoformat(each).timestamp() for each in said]
 
 
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:

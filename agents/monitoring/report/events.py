@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +15,23 @@ from agents.tags import OVER_STEPS
 Scalars = Mapping[str, np.ndarray]  # tag -> float64 [N, 2], step and value, in the order of steps
 
 
-def read(folder: str | os.PathLike) -> tuple[Scalars, list[str]]:
+def read(folder: str | os.PathLike, starts: Sequence[float] = ()) -> tuple[Scalars, list[str]]:
     """Reads the event files of a folder, not of its sub-folders; a missing folder is an empty one.
 
     Of a run that was resumed, a later file wins: an earlier one's events after the later one's first step are of
     updates that were made again, and so are those at that step of tags that both have there.
+
+    Args:
+      folder: the run's `train` or `eval`.
+      starts: `run_folder.starts` of the run. Without them files are in the order of the times in their names.
 
     Returns:
       the scalars, and the names of files that end in the middle of a record or cannot be read.
     """
     series: dict[str, list[tuple[int, float]]] = defaultdict(list)
     damaged = []
-    for path in sorted(Path(folder).glob("*.tfevents.*")):  # their names contain the time
+    paths = Path(folder).glob("*.tfevents.*")
+    for path in sorted(paths, key=lambda path: (_start(path, starts), path.name)):  # names contain the time
         found, whole = _load(path)
         first = min((events[0][0] for events in found.values()), default=np.inf)
         for tag, earlier in series.items():
@@ -35,6 +41,13 @@ def read(folder: str | os.PathLike) -> tuple[Scalars, list[str]]:
             series[tag] += events
         damaged += [path.name] * (not whole)
     return {tag: np.array(of, np.float64) for tag, of in series.items() if of}, damaged
+
+
+def _start(path: Path, starts: Sequence[float]) -> int:
+    """Which start of the run wrote a file: the one at the latest time that is not after the file's."""
+    time = re.search(r"\.tfevents\.(\d+)", path.name)
+    earlier = [(start, number) for number, start in enumerate(starts) if time and start <= int(time[1])]
+    return max(earlier, default=(0, -1))[1]
 
 
 def _load(path: Path) -> tuple[dict[str, list[tuple[int, float]]], bool]:

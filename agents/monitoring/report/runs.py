@@ -72,7 +72,8 @@ def read(folder: Path) -> Run:
         raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
     if "train.env" not in configured:
         raise RunFolderError(f"{path.name} does not say train.env")
-    (train, damaged), (evaluation, more) = events.read(folder / TRAIN), events.read(folder / EVALUATION)
+    starts = run_folder.starts(folder)
+    (train, damaged), (evaluation, more) = (events.read(folder / of, starts) for of in (TRAIN, EVALUATION))
     logged = [values[-1, 0] for of in (train, evaluation) for values in of.values()]
     saved = [int(path.name) for path in run_folder.checkpoints(folder)]
     updates = int(max([0, *logged, *saved]))

@@ -2,9 +2,12 @@
 
 import contextlib
 import re
+import shutil
 import signal
+import threading
 
 import gin
+import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -109,6 +112,8 @@ def test_no_agent_is_loaded_from_what_is_none(folder, tmp_path, monkeypatch):
         for file in folder.iterdir():
             (write / file.name).write_bytes(file.read_bytes())
         (write / name).write_bytes(b"\xff\x00 = =")
+    edited = shutil.copytree(folder, tmp_path / "edited")
+    (edited / "config.gin").write_text((folder / "config.gin").read_text().replace("CartPole", "Acrobot"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     for arguments, answer in (
@@ -121,6 +126,7 @@ def test_no_agent_is_loaded_from_what_is_none(folder, tmp_path, monkeypatch):
         ((folder, "best", "unclipped"), "Did you mean unclipped_0.99"),
         ((damaged["config.gin"],), "The run cannot be built from"),
         ((damaged["best.npz"],), "best.npz is damaged"),
+        ((edited,), "best.npz does not fit config.gin, which was edited, or"),
     ):
         with pytest.raises(UsageError) as refused:
             Agent.load(*arguments)
@@ -224,6 +230,33 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
             train(env="CartPole-v1", anew=True)
 
 
+def test_one_thread_trains_at_a_time_and_the_others_are_told_so(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    begun, refused = threading.Event(), []
+
+    def run(root_dir, on_evaluation=None):
+        asked = in_force("train.env")
+        begun.set()
+        other.join(timeout=60)
+        assert in_force("train.env") == asked
+        assert Agent.load(folder).name == "CartPole-v1"  # a callback may
+        return Result(3, 100, 1.5, None)
+
+    def others():
+        begun.wait()
+        for call in (lambda: train(env="CartPole-v1"), lambda: Agent.load(folder)):
+            with pytest.raises(UsageError, match="Another thread of this process is training"):
+                call()
+            refused.append(call)
+
+    monkeypatch.setattr(embedded, "train", run)
+    other = threading.Thread(target=others, daemon=True)
+    other.start()
+    train(env="Acrobot-v1")
+    assert len(refused) == 2
+    assert Agent.load(folder).name == "CartPole-v1"
+
+
 def test_what_cannot_be_trained_is_refused_as_an_exception_and_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments, answer in (
@@ -280,6 +313,52 @@ def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
     save(names["agent"], tmp_path / "exported")
     exec(exported, names)
     assert names["values"].shape == (1, 2) and names["action"].shape == (1,)
+
+
+class From10(gymnasium.Env):
+    """Two steps; actions are 10, 11 and 12, and each is the reward."""
+
+    action_space = gymnasium.spaces.Discrete(3, start=10)
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.made = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.made += 1
+        return np.full(2, 0.5, np.float32), float(action), self.made == 2, False, {}
+
+
+def test_actions_are_of_the_environments_own_space_in_every_loop(tmp_path, capsys):
+    gymnasium.register("From10-v0", From10)
+    try:
+        mlp = "RecurrentQNetwork.torso = @networks.MlpTorso"
+        folder = write_slim_run(tmp_path / "run", "train.env = 'From10-v0'", mlp, "train.updates = 1")
+        agent, environment = Agent.load(folder), From10()
+        observation, reward, ended, told = *environment.reset()[:1], 0.0, False, []
+        while not ended:
+            told.append(agent.act(observation, reward))
+            observation, reward, ended, *_ = environment.step(told[-1])
+        with contextlib.closing(agent.make_environment(2)) as batch:
+            agent.reset()
+            time_step, actions = batch.reset(), []
+            for action in told:
+                actions.append(agent.act(time_step.observation, time_step.reward))
+                time_step = batch.step(actions[-1])
+                assert time_step.reward.tolist() == actions[-1].tolist() == [action] * 2
+            assert batch.action_spec().minimum == 10 and batch.num_actions == 3
+        assert main(["play", str(folder), "--episodes=2"]) == 0
+        assert f"episode 2: return {sum(told)}, 2 steps" in capsys.readouterr().out
+        save(agent, tmp_path / "exported")
+    finally:
+        del gymnasium.registry["From10-v0"]
+    policy = tf.saved_model.load(str(tmp_path / "exported"))
+    inputs = np.zeros((1, 2), np.float32), [0.0], [1.0], [0]
+    step = policy.act(*inputs, **policy.initial_state(1))
+    assert step["action"].numpy() == [told[0]] and step["previous_action"].numpy() == [told[0] - 10]
 
 
 def test_observations_of_several_arrays_are_taken_by_name(tmp_path, capsys):

@@ -114,6 +114,10 @@ def test_an_export_takes_another_head_and_no_folder_that_exists_and_touches_noth
     assert "described in its policy.json" in capsys.readouterr().out
     described = json.loads((exported / "policy.json").read_text())
     assert (described["acting_head"], described["update"]) == (NAMES[0], 30)
-    for out_dir, answer in ((exported, "exists already"), (tmp_path / "none" / "exported", "cannot be made")):
+    for out_dir, answer in (
+        (exported, "exists already"),
+        (tmp_path / "none" / "exported", "cannot be made"),
+        (tmp_path / "a[b]", "loads no model from a path with brackets"),
+    ):
         assert main(["export", str(run.root), str(out_dir)]) == 2
         assert answer in capsys.readouterr().err

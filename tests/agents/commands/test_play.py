@@ -158,7 +158,10 @@ def test_pretrained_weights_play_and_export_by_name_or_are_refused_in_a_sentence
     monkeypatch.setattr(loading, "PRETRAINED", atari)
     name, weights = "--pretrained=small_breakout", atari / "small_breakout" / "best.npz"
     assert main(["play", name, "--episodes=3", "--max_steps=30"]) == 0
-    first, *episodes, _ = capsys.readouterr().out.splitlines()
+    first, *episodes, last = capsys.readouterr().out.splitlines()
+    assert all(line.endswith("cut there") for line in episodes) and "human-normalised" not in last
+    assert main(["play", name, "--episodes=1"]) == 0
+    assert "; human-normalised " in capsys.readouterr().out.splitlines()[-1]
     assert "1.5 per episode in 2 episodes, at update 7" in first and len(episodes) == 3
     assert first.endswith("As in its evaluations, 5% of its actions are random.")
     assert main(["export", name, str(tmp_path / "exported")]) == 0

@@ -1,5 +1,6 @@
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -184,11 +185,27 @@ def test_what_there_is_not_is_refused_and_the_answer_says_what_there_is(command,
         ("--gin_bindings=train.rate = [1, -x.y]", "\n'-x' is no value."),
         ("--gin_bindings=train.rate = 2*3", "train.rate = 2*3\nSomething follows the value. Write"),
         ("--gin_bindings=train.rate = [1,", "train.rate = [1,\nA bracket or a quote is never closed. Write"),
+        ("--cluster=\udcff", "--cluster=\\udcff is no text in UTF-8."),
         ("--gin_bindings=train.env = %gin.REQUIRED", "train.env set to `%gin.REQUIRED`"),
     ):
         said = command.refusal(argument)
         assert answer in said and "<ast." not in said, argument
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_what_keeps_an_environment_from_being_made_is_said_with_its_settings(command):
+    longest = f"environments.make.max_episode_steps = {2**62}"
+    assert f"\nWith {longest}\n" in command.refusal("--config=atari", f"--gin_bindings={longest}")
+
+
+def test_a_module_that_takes_a_name_of_this_program_is_refused(command, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "takes_it.py").write_text("import gin\n\n@gin.configurable\ndef pop_art(): ...")
+    try:
+        said = command.refusal("--gin_bindings=import takes_it")
+    finally:
+        gin.config._REGISTRY.pop("takes_it.pop_art")
+    assert "'pop_art' is 'takes_it.pop_art', 'scalings.pop_art'. Give yours another name" in said
 
 
 def test_what_a_users_module_lacks_is_said_by_its_own_name(command, tmp_path, monkeypatch):
@@ -305,6 +322,15 @@ def test_the_environments_are_listed_by_family(command, capsys):
     out = capsys.readouterr().out
     assert "Atari (57 games):\n  alien, amidar" in out and "minatar/space_invaders" in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_a_reader_that_goes_away_is_no_mistake(tmp_path):
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, str(REPOSITORY / "train.py"), "--list_envs"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=writes, stderr=subprocess.PIPE)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
 WITHOUT_TENSORFLOW = """

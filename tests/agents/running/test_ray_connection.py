@@ -5,6 +5,7 @@ import os
 import platform
 import signal
 import socket
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -107,6 +108,20 @@ def test_a_ray_that_cannot_start_is_a_sentence(stand_in, monkeypatch):
     with pytest.raises(UsageError, match=said) as caught, ray_connection.opened(None, slots=1):
         pass
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_long_temporary_folder_is_refused_with_its_cure_which_is_one(tmp_path):
+    long = tmp_path / ("l" * 90)
+    long.mkdir()
+    program = [
+        sys.executable,
+        "-c",
+        "from agents.running import ray_connection as r; r.opened(None, 1).__enter__()",
+    ]
+    for variables, answer in (({}, "put RAY_TMPDIR=/tmp before the command."), ({"RAY_TMPDIR": "/tmp"}, "")):
+        environment = os.environ | {"TMPDIR": str(long)} | variables
+        done = subprocess.run(program, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+        assert bool(done.returncode) == bool(answer) and answer in done.stderr, done.stderr
 
 
 def test_a_cluster_without_a_token_is_refused_unless_told_otherwise(stand_in, monkeypatch):

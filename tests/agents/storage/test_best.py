@@ -63,5 +63,8 @@ def test_what_cannot_be_written_is_an_error_that_names_the_file_and_keeps_the_ol
         offer(keeper, variables, 20, 9.0)
     assert [path.name for path in tmp_path.iterdir()] == ["best.npz"]
     assert kept(tmp_path, variables).update == 10
-    with pytest.raises(RunFolderError, match=r"best.npz comes from a different version"):
+    with pytest.raises(
+        RunFolderError,
+        match=r"best.npz does not fit config.gin, which was edited, or comes from a different version",
+    ):
         best.load(tmp_path, variables[:1])

@@ -1,6 +1,7 @@
 """Event files written by TensorFlow, whole, resumed and damaged."""
 
-from agents.monitoring.report import events
+from agents.monitoring.report import events, runs
+from tests.agents.monitoring.report import written
 from tests.agents.monitoring.report.written import write_events
 
 LATER = "events.out.tfevents.1700000100.host.2.0.v2"
@@ -29,6 +30,17 @@ def test_a_resumed_run_counts_no_update_twice(tmp_path):
     found = events.read(tmp_path)[0]
     assert found["loss"].tolist() == [[10, 1.0], [20, 2.0], [30, 3.5]]
     assert found["return"].tolist() == [[20, 7.0]]
+
+
+def test_the_second_start_wins_though_the_clock_was_set_back_before_it(tmp_path):
+    run, second = tmp_path / "run", "events.out.tfevents.1700000100.host.2.0.v2"
+    written.write_run(run, updates=0)
+    times = ("2023-11-14T22:29:59+00:00", "2023-11-14T22:14:20+00:00")  # 1700000999, 1700000060
+    (run / "command.txt").write_text("".join(f"{time}  python train.py\n" for time in times))
+    first = "events.out.tfevents.1700001000.host.1.0.v2"
+    write_events(run / "train", {20: {"loss": 2.0}, 30: {"loss": 3.0}, 40: {"loss": 4.0}}, first)
+    write_events(run / "train", {30: {"loss": 3.5}}, second)
+    assert runs.read(run).train["loss"].tolist() == [[20, 2.0], [30, 3.5]]
 
 
 def test_damage_hides_nothing_that_stands_before_it(tmp_path):
