@@ -73,7 +73,8 @@ class Agent:
         self._config = configuration.with_names_of_today((self._folder / CONFIG).read_text(errors="replace"))
         with self.configured():
             declared.check(recorded=True)
-        environment = self.make_environment()
+        with self.configured() as settings:
+            environment = build.build_eval_environment(settings)
         with contextlib.closing(environment), self.configured() as settings:
             self.name, self.num_actions = settings.train.env, environment.num_actions
             self.first_action = _first_action(environment)

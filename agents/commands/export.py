@@ -27,9 +27,9 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
     """Writes the greedy policy by TF-Agents' `PolicySaver`, and `policy.json`, which describes it.
 
     What `tf.saved_model.load` gives has `get_initial_state(batch_size)` and `action(time_step, policy_state)`, which
-    returns a `PolicyStep`: `action` [B] of the environment's own space, the `state` for the next step, and in `info` "values", float32 [B, H], each
-    head's highest, see `Agent.reward_values`. Rewards are the environment's own. On a first step everything but the
-    observation is forgotten.
+    returns a `PolicyStep`: `action` [B] of the environment's own space, the `state` for the next step, and in `info`
+    "values", float32 [B, H], each head's highest, see `Agent.reward_values`. Rewards are the environment's own. On a
+    first step everything but the observation is forgotten.
 
     Args:
       agent: its weights are copied.
@@ -79,9 +79,8 @@ def _policy(agent: Agent) -> tf_policy.TFPolicy:
 @contextlib.contextmanager
 def _no_advice() -> Iterator[None]:
     """Keeps quiet about the distribution that is left out, and what Keras says of its layers."""
-    loggers = [
-        logging.getLogger(name) for name in ("absl", "tensorflow")
-    ]  # their levels change while one saves
+    # Their levels change while one saves.
+    loggers = [logging.getLogger(name) for name in ("absl", "tensorflow")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
