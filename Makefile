@@ -127,6 +127,9 @@ clean: ## Remove .venv and everything else that is built (runs/ stays)
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# `agents` and `networks`, which no wheel holds, are found from any folder, too, after everything that is installed.
+FIND_CLONE = import pathlib, sysconfig; pathlib.Path(sysconfig.get_path("purelib"), "rbs_tf_clone.pth").write_text("$(CURDIR)\n")
+
 $(INSTALLED): requirements.lock requirements-newest.lock pyproject.toml setup.py | $(PY)
 	@case $$($(PY) -c 'import sys; print(sys.version_info[1])') in \
 	  10|11) lock=requirements.lock size='2.9 GB' ;; \
@@ -136,12 +139,14 @@ $(INSTALLED): requirements.lock requirements-newest.lock pyproject.toml setup.py
 	echo "Installing $${lock% *} into $(VENV) ..."; \
 	$(PY) -m pip install -q --disable-pip-version-check -r $$lock && \
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PY) -c '$(FIND_CLONE)'
 	@touch $@
 
 $(NEWEST_INSTALLED): requirements-newest.lock pyproject.toml setup.py | $(NEWEST_VENV)/bin/python
 	@echo "Installing requirements-newest.lock into $(NEWEST_VENV) ..."
 	@$(NEWEST_VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps -r requirements-newest.lock
 	@$(NEWEST_VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(NEWEST_VENV)/bin/python -c '$(FIND_CLONE)'
 	@touch $@
 
 $(DOCS_INSTALLED): docs/requirements.txt | $(DOCS_VENV)/bin/python

@@ -31,6 +31,8 @@ from agents.workers import build, sizes
 from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
+_MADE_BY = "agent.make_environment() makes an environment that gives them."
+
 
 class Agent:
     """Acts as in a run's evaluations: with one head, and a recurrent state that it keeps between steps.
@@ -224,7 +226,7 @@ class Agent:
             return self._batched_array("the observation", observation, spec)
         if not isinstance(observation, Mapping) or observation.keys() != spec.keys():
             raise ValueError(
-                f"{self.name}: the observation is no dictionary of {', '.join(map(repr, spec))}."
+                f"{self.name}: the observation is no dictionary of {', '.join(map(repr, spec))}. {_MADE_BY}"
             )
         found, batches = {}, set()
         for name, part in spec.items():
@@ -243,7 +245,7 @@ class Agent:
             expected = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
             given = f"{array.dtype} {list(array.shape)}"
             raise ValueError(
-                f"{self.name}: {what} is {given}: expected {expected}, or such ones of N, [N, ...]."
+                f"{self.name}: {what} is {given}: expected {expected}, or such ones of N, [N, ...]. {_MADE_BY}"
             )
         return seen.astype(spec.dtype, copy=False).reshape(-1, *spec.shape), array.shape[:outer]
 

@@ -180,7 +180,9 @@ def test_every_page_can_be_reached():
 
 def test_every_public_name_is_on_the_api_page():
     text = (DOCS / "api.md").read_text()
-    assert [name for name in rbs_tf.__all__ if f"\n::: rbs_tf.{name}\n" not in text] == []
+    for package in (rbs_tf, agents):
+        names_ = [f"{package.__name__}.{name}" for name in package.__all__]
+        assert [name for name in names_ if f"\n::: {name}\n" not in text] == []
 
 
 def parsed(text):

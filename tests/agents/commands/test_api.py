@@ -86,7 +86,10 @@ def test_what_does_not_fit_is_refused_in_a_sentence_and_changes_nothing(folder):
     agent.act(two, [0, 1])
     for call, answer in (
         (lambda: agent.act(one), "CartPole-v1: 1 observations follow 2: call reset()"),
-        (lambda: agent.act(np.zeros(3)), r"is float64 \[3\]: expected float32 \[4\], or such ones of N"),
+        (
+            lambda: agent.act(np.zeros(3)),
+            r"is float64 \[3\]: expected float32 \[4\], or such ones of N.* agent.make_environment\(\) makes",
+        ),
         (lambda: agent.act(np.zeros(4, complex)), r"is complex128 \[4\]"),
         (lambda: agent.act(two, 1.0), r"the reward is float64 \[\]: expected numbers, \[2\]"),
         (lambda: agent.act(two, "ab"), r"the reward is <U2 \[\]"),
@@ -295,7 +298,7 @@ def test_an_agent_builds_its_own_environments_whatever_is_configured(folder):
 def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
     """Its `train` asks for what can be asked for; what it would make of it takes minutes."""
     page = (REPOSITORY / "docs" / "playing.md").read_text()
-    played, exported = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    played, batch, exported = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     asked = []
 
     def run(root_dir):
@@ -310,6 +313,8 @@ def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
     names = {"np": np, "tf": tf}
     exec(played, names)
     assert asked == [20, 10] and names["agent"].values.shape == (2,)
+    exec(batch, names)
+    assert names["time_step"].is_last() and names["agent"].values.shape == (1, 2)
     save(names["agent"], tmp_path / "exported")
     exec(exported, names)
     assert names["values"].shape == (1, 2) and names["action"].shape == (1,)
@@ -371,7 +376,7 @@ def test_observations_of_several_arrays_are_taken_by_name(tmp_path, capsys):
     agent.reset()
     assert isinstance(agent.act(one), int)
     for wrong, answer in (
-        (seen[first], "the observation is no dictionary of 'of/body', 'of/phase', 'picture'."),
+        (seen[first], "the observation is no dictionary of 'of/body', 'of/phase', 'picture'. agent.make_env"),
         ({first: one[first]}, "the observation is no dictionary of"),
         ({**one, first: seen[first]}, "are of different numbers of environments"),
         ({**one, first: one[first][:-1]}, rf"observation\['{first}'\] is float64"),

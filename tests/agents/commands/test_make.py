@@ -1,6 +1,7 @@
-"""What `make train` says before it installs."""
+"""What `make train` says before it installs, and what can be imported then."""
 
 import subprocess
+import venv
 
 import pytest
 
@@ -30,3 +31,15 @@ def test_the_first_installation_says_how_much_it_takes_and_no_other_does(tmp_pat
     for said in (make(), make(f"--what-if={REPOSITORY}/requirements.lock", "--what-if=requirements.lock")):
         assert "once" not in said
     assert "Installing" in said  # the lock file has changed
+
+
+def test_the_agent_is_found_from_any_folder(tmp_path):
+    venv.create(tmp_path / "real")
+    real, python = tmp_path / "real/bin/python", tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\n[ "$1" != -c ] || exec {real} "$@"\n')  # no pip, and no train.py
+    python.chmod(0o755)
+    subprocess.run(["make", "train", f"VENV={tmp_path}"], cwd=REPOSITORY, check=True)
+    says = [real, "-c", "import agents, sys; print(agents.__file__, sys.path[-1])"]
+    found = subprocess.run(says, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert found.split() == [str(REPOSITORY / "agents/__init__.py"), str(REPOSITORY)]
