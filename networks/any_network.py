@@ -106,8 +106,8 @@ class AnyNetwork(tf.Module):
             actions, each = self.num_actions, ", K]" if self.outputs_per_action > 1 else "]"
             raise ValueError(
                 f"q_network {self._network.name} puts out {[*found]} for a row, and the agent needs {[*self._shape]}: "
-                f"[H, A{each} of {self.num_heads} heads and {actions} actions. A network without an axis of heads has one: "
-                "write for example heads=Heads([(0.99, False)])"
+                f"[H, A{each} of {self.num_heads} heads and {actions} actions. A network without an axis of heads has "
+                "one: write for example heads=Heads([(0.99, False)])"
             )
 
     def copy(self, name: str) -> AnyNetwork:
