@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "tf_agents.md"
 PROGRAMS = sections(PAGE)
 SHORTEST, PRIORITISED, STOCK = PROGRAMS
 SHORTER = {
-    SHORTEST: ("range(400)", "range(23)"),
+    SHORTEST: ("range(600)", "range(23)"),
     PRIORITISED: ("2000", "20"),
     STOCK: ("range(400)", "range(23)"),
 }

@@ -11,6 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 import tensorflow as tf
+from tf_agents.drivers import dynamic_step_driver
+from tf_agents.utils import common
 
 from agents.commands import configuration
 from agents.replay.replay import LOCAL, REVERB
@@ -20,10 +22,19 @@ from agents.workers import build
 from agents.workers.build import build_strategy
 from agents.workers.learner import Learner
 from agents.workers.settings import Training
-from rbs_tf.scalings import Scaling
+from rbs_tf.scalings import ReturnBasedScaling, Scaling
 from tests.agents.replay.streams import replay_class, rows_of
 from tests.agents.running.test_embedded import REPOSITORY, configured
-from tests.agents.small_agent import PAIRS, SHAPE, as_sequence, make_agent, random_windows, some_moments
+from tests.agents.small_agent import (
+    PAIRS,
+    SHAPE,
+    as_sequence,
+    as_trajectory,
+    make_agent,
+    random_windows,
+    some_moments,
+)
+from tests.agents.stock import batch_of, in_tensorflow
 from tests.rbs_tf.test_distribution import two_cpus
 
 CHOICES = configuration.scalings(REPOSITORY / "configs")
@@ -118,6 +129,48 @@ def compare(strategy, expected, found, part):
 def test_two_replicas_make_the_update_of_one_device(process, name):
     """Without a graph, for tracing it takes three times as long as the updates; a run below makes its own."""
     process(check_updates, name)
+
+
+def check_trajectories():
+    """Stock windows with weights, in a graph, and statistics by observers, which stay outside of the replicas."""
+    strategy = mirrored()
+    one, two = make_agent(), agent_under(strategy, ReturnBasedScaling)
+    weights = np.array([0.5, 2.0, 1.0, 0.25], np.float32)
+    for agent in (one, two):
+        environment = in_tensorflow(batch_of(2)[1])
+        driver = dynamic_step_driver.DynamicStepDriver(
+            environment, agent.collect_policy, agent.observers, num_steps=40
+        )
+        common.function(driver.run)()
+    np.testing.assert_array_equal(one.scaling.layer.statistics, two.scaling.layer.statistics.values[1])
+    assert one.scaling.layer.moments.count[0] >= 40
+
+    @tf.function
+    def train_on_both(windows, weights):
+        return strategy.run(two.train, (windows,), {"weights": weights})
+
+    def share(array):
+        array = tf.convert_to_tensor(array).numpy()
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(np.split(array, 2)[context.replica_id_in_sync_group])
+        )
+
+    for update in range(UPDATES):
+        windows = as_trajectory(random_windows(seed=update))
+        expected = one.train(windows, weights=weights)
+        found = train_on_both(tf.nest.map_structure(share, windows), share(weights))
+        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)
+        np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
+        priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)
+        np.testing.assert_allclose(priorities, expected.extra.priorities, rtol=1e-5)
+        for part in ("network", "scaling", "optimizer"):
+            compare(strategy, getattr(one, part).variables, getattr(two, part).variables, part)
+    with strategy.scope(), pytest.raises(ValueError, match="outside of strategy.scope.., and hand it strategy="):
+        make_agent()
+
+
+def test_two_replicas_train_on_trajectories_as_one_device(process):
+    process(check_trajectories)
 
 
 def check_learner(root_dir, backend):

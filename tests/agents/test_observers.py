@@ -6,6 +6,7 @@ import tensorflow as tf
 from tf_agents.drivers import dynamic_episode_driver, dynamic_step_driver, py_driver
 from tf_agents.policies import py_tf_eager_policy, random_tf_policy
 from tf_agents.train import actor
+from tf_agents.utils import common
 
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import MaxReward, ReturnBasedScaling, SimbaV2
@@ -31,17 +32,18 @@ def check(agent, environments):
     assert int(tf.argmax(agent.policy.head_probabilities)) == agent.bandit.best_head
 
 
-@pytest.mark.parametrize("num_envs", [1, 3])
-def test_dynamic_step_driver(num_envs):
-    """In its graph, over several runs, each of which goes on where the last one was."""
+@pytest.mark.parametrize("num_envs, traced", [(1, True), (3, True), (3, False)])
+def test_dynamic_step_driver(num_envs, traced):
+    """In a graph, as TF-Agents' examples have it, over several runs, each of which goes on where the last one was."""
     agent, (environments, batch) = make_agent(), batch_of(num_envs)
     environment = in_tensorflow(batch)
     driver = dynamic_step_driver.DynamicStepDriver(
         environment, agent.collect_policy, observers=agent.observers, num_steps=20 * num_envs
     )
+    run = common.function(driver.run) if traced else driver.run
     time_step, state = environment.reset(), agent.collect_policy.get_initial_state(num_envs)
     for _ in range(3):
-        time_step, state = driver.run(time_step, state)
+        time_step, state = run(time_step, state)
         check(agent, environments)
 
 
@@ -51,8 +53,9 @@ def test_dynamic_episode_driver_leaves_episodes():
     driver = dynamic_episode_driver.DynamicEpisodeDriver(
         in_tensorflow(batch), agent.collect_policy, observers=agent.observers, num_episodes=5
     )
+    run = common.function(driver.run)
     for _ in range(3):
-        driver.run()
+        run()
     assert_statistics(agent, statistics_of(agent.heads, environments))
 
 
@@ -144,32 +147,29 @@ def test_steps_of_two_streams_are_refused(traced):
         driver = dynamic_step_driver.DynamicStepDriver(
             environment, policy or agent.collect_policy, observers=observers, num_steps=30
         )
+        run = common.function(driver.run) if traced else driver.run
         for _ in range(runs):
-            driver.run()
+            run()
 
-    tf.config.run_functions_eagerly(not traced)
-    try:
-        agent = make_agent(epsilon_greedy=1.0)
-        with pytest.raises(tf.errors.InvalidArgumentError, match=words):
-            drive([*agent.observers, *agent.observers])
-        agent = make_agent(epsilon_greedy=1.0)
-        with pytest.raises(tf.errors.InvalidArgumentError, match=words):
-            drive(agent.observers, runs=8)
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match="number of environments has changed from 2 to 3"
-        ):
-            drive(agent.observers, num_envs=3)
-        random = random_tf_policy.RandomTFPolicy(agent.time_step_spec, agent.action_spec)
-        with pytest.raises(ValueError, match="another policy has acted here"):
-            drive(agent.observers, random)
-        like_ours = random_tf_policy.RandomTFPolicy(
-            agent.time_step_spec, agent.action_spec, info_spec=agent.collect_policy.info_spec
-        )
-        agent = make_agent()
-        with pytest.raises(tf.errors.InvalidArgumentError, match=words):
-            drive(agent.observers, like_ours)
-    finally:
-        tf.config.run_functions_eagerly(False)
+    agent = make_agent(epsilon_greedy=1.0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+        drive([*agent.observers, *agent.observers])
+    agent = make_agent(epsilon_greedy=1.0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+        drive(agent.observers, runs=8)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="number of environments has changed from 2 to 3"
+    ):
+        drive(agent.observers, num_envs=3)
+    random = random_tf_policy.RandomTFPolicy(agent.time_step_spec, agent.action_spec)
+    with pytest.raises(ValueError, match="another policy has acted here"):
+        drive(agent.observers, random)
+    like_ours = random_tf_policy.RandomTFPolicy(
+        agent.time_step_spec, agent.action_spec, info_spec=agent.collect_policy.info_spec
+    )
+    agent = make_agent()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+        drive(agent.observers, like_ours)
 
 
 def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace():
