@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
+from tf_agents.trajectories import time_step as ts
 
 import agents.api
 from agents import Agent, UsageError, train
@@ -361,9 +362,9 @@ def test_actions_are_of_the_environments_own_space_in_every_loop(tmp_path, capsy
     finally:
         del gymnasium.registry["From10-v0"]
     policy = tf.saved_model.load(str(tmp_path / "exported"))
-    inputs = np.zeros((1, 2), np.float32), [0.0], [1.0], [0]
-    step = policy.act(*inputs, **policy.initial_state(1))
-    assert step["action"].numpy() == [told[0]] and step["previous_action"].numpy() == [told[0] - 10]
+    first = ts.restart(tf.zeros((1, 2)), batch_size=1)
+    step = policy.action(first, policy.get_initial_state(batch_size=1))
+    assert step.action.numpy() == [told[0]] and step.state.previous_action.numpy() == [told[0] - 10]
 
 
 def test_observations_of_several_arrays_are_taken_by_name(tmp_path, capsys):
