@@ -2,12 +2,14 @@
 
 import ast
 import email
+import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from importlib.metadata import distribution
+from pathlib import Path
 
 import pytest
 import yaml
@@ -98,6 +100,17 @@ def test_the_wheel_asks_for_numpy_alone_and_for_no_newest_python(wheel):
     # What an index shows leads nowhere within the repository.
     assert re.findall(r"\]\((?!https://)[^)]*\)", fields.get_payload()) == []
     assert not fields.get_payload().startswith("# rbs_tf\n\n![")
+
+
+def test_the_workflow_runs_the_tests_and_the_wheel_without_the_clone(wheel, tmp_path):
+    jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]
+    *_, ci = jobs["tests"]["steps"]
+    *_, install, use = jobs["wheel"]["steps"]
+    assert (ci["run"], install["run"]) == (".ci/run", "python -m pip install dist/*.whl")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment["PYTHONPATH"] = str(wheel)
+    command = {"args": use["run"], "cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    assert f"{wheel}/rbs_tf" in subprocess.run(**command, shell=True, check=True).stdout
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-newest.lock"])
