@@ -5,11 +5,12 @@ import re
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tf_agents.agents.tf_agent import LossInfo
 
-from agents.targets import SequenceShape
+from agents.targets import SequenceShape, unpacked
 from benchmarks import gpu, workloads
 
 TINY = dataclasses.replace(workloads.QUICKSTART, batch=2, shape=SequenceShape(1, 2, 1, 1))
@@ -49,10 +50,12 @@ def test_an_update_is_timed_in_the_type_that_its_row_names(monkeypatch):
 
     monkeypatch.setattr(workloads, "agent", agent)
     monkeypatch.setattr(gpu, "paper", lambda small: TINY)
-    ((what, figure, note),) = gpu.update_rows(True, "bfloat16", False)
-    assert built[0][0] == {"compute_dtype": "bfloat16", "jit_compile": False}
-    assert built[0][1].train_step_counter.numpy() == 1 + gpu.ROUNDS
+    (what, figure, note), *others = gpu.update_rows(True, "bfloat16", False)
+    assert [options for options, _ in built] == [{"compute_dtype": "bfloat16", "jit_compile": False}] * 2
+    rounds = [agent.train_step_counter.numpy() / (1 + gpu.ROUNDS) for _, agent in built]
+    assert rounds == [2, 1]  # of the device's windows and the host's; of packed ones
     assert what == "update, bfloat16, not compiled"
+    assert [row[0].removeprefix(what) for row in others] == [", from the host", ", packed, from the host"]
     median, least, most = map(float, re.match(r"([\d.]+) \[([\d.]+), ([\d.]+)\] ms", figure).groups())
     assert 0 < least <= median <= most
     assert f"{workloads.operations(TINY):.2e} operations" in note
@@ -60,6 +63,15 @@ def test_an_update_is_timed_in_the_type_that_its_row_names(monkeypatch):
     drawing, updating, collecting = gpu.learner_rows(small=True)
     assert drawing[0] == "quickstart: drawing a batch of 8"
     assert float(updating[1].split()[0]) > 0 and float(collecting[1].split()[0]) > 0
+
+
+def test_packed_windows_hold_the_same_frames_in_a_fifth_of_the_pieces():
+    work = dataclasses.replace(TINY, shape=SequenceShape(5, 20, 10, 5))
+    whole, packed = (gpu.windows(work, packed) for packed in (False, True))
+    frames = unpacked(packed, work.observation_spec).steps.observation
+    assert np.array_equal(frames, whole.steps.observation) and frames.numpy().any()
+    pieces, numbers = packed.steps.observation
+    assert 5 * len(pieces) <= tf.size(numbers)
 
 
 @pytest.mark.parametrize(("off", "shown", "kept"), [(5e-6, "5e-06", "yes"), (2e-5, "2e-05", "**no**")])
