@@ -83,9 +83,7 @@ def report(scores: dict[str, float]) -> str:
             for name, (mean, median, iqm) in RUN_AGAIN.items()
         ]
     lines += ["", DIFFERS, "", f"| points | {' | '.join(agents)} |", "|---" * (1 + len(agents)) + "|"]
-    lines += [
-        f"| {game} | {' | '.join(f'{of[game]:,.6g}' for of in agents.values())} |" for game in games
-    ]
+    lines += [f"| {game} | {' | '.join(f'{of[game]:,.6g}' for of in agents.values())} |" for game in games]
     return "\n".join(lines)
 
 

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from agents.commands import sweep
 from benchmarks import atari57
+from rbs_tf.scores import GAMES
+from tests.source_tree import ROOT
 
 
 def test_the_sets_of_games_are_those_that_were_named():
@@ -59,3 +62,20 @@ def test_games_above_are_counted_with_ties_half_and_an_exact_interval():
     np.testing.assert_allclose([low, high], exact, rtol=1e-6)
     assert atari57.above(np.array([0.0, 0.0]))[0] == 1.0
     assert atari57.above(np.array([1.0]))[3] == 1.0 and atari57.above(np.array([-1.0]))[2] == 0.0
+
+
+def test_later_stages_are_the_first_one_with_other_scalings(tmp_path):
+    first, *others = (
+        sweep.read(ROOT / f"benchmarks/sweeps/atari57_{stage}.sweep")
+        for stage in ("heads", "scaled_heads", "one_head", "asterix", "skiing")
+    )
+    assert sorted(first.axes["env"]) == list(GAMES)
+    for other in others:
+        own = {"scaling"} if len(other.axes["env"]) > 1 else {"scaling", "env", "seed"}
+        assert {name for name in first.axes if other.axes[name] != first.axes[name]} <= own
+        assert (other.bindings, other.handling) == (
+            first.bindings,
+            {**first.handling, "minutes": other.handling["minutes"]},
+        )
+        variants = {atari57.name_of(folder)[1] for folder in other.runs(tmp_path)}
+        assert len(variants) == len(other.axes["scaling"])
