@@ -31,7 +31,7 @@ RUN_AGAIN = {
     "SPR": (0.616, 0.396, 0.337),
 }
 DIFFERS = """\
-Ours makes about 2,500 updates of sequences of 20 steps where the others make 100,000 or more of single steps, on one
+Ours makes some 2,300 updates of sequences of 20 steps where the others make 100,000 or more of single steps, on one
 core in minutes; its episodes are cut at 4,500 steps (18,000 frames), theirs at 27,000. One run a game and ten greedy
 episodes: scores of single games say little. The interquartile mean of published scores is one of means of several runs,
 which leaves out fewer good runs than one of all runs does: compare ours with those of Agarwal et al."""

@@ -37,6 +37,8 @@ def test_differences_pair_runs_of_a_game_and_seed_and_average_seeds():
 
     rows = [row("pong", "return", "1", "3"), row("pong", "none", "1", "1"), row("pong", "return", "2", "5")]
     rows += [row("pong", "none", "2", "4"), row("qbert", "return", "1", "7")]
+    nothing_late = row("hero", "return", "1", "") | {"late_sd": "0", "late_episodes": "0"}
+    rows += [nothing_late, row("hero", "none", "1", "7")]
     assert atari57.differences(rows, "return", "none") == {"pong": pytest.approx((2 + 1) / 2)}
 
 
