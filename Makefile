@@ -30,7 +30,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test suite test-full test-newest test-adopting chaos studies bench bench-gpu hosts accelerators rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test suite test-full test-newest test-adopting chaos studies paper bench bench-gpu hosts accelerators rivals-venv rivals docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -68,6 +68,10 @@ studies: $(INSTALLED) ## Draw the paper's toy figures into figures/
 	@for study in intuitions derivation edge_cases noise_amplification human_normalised; do \
 	  $(PY) -m studies.$$study $(ARGS) || exit 1; \
 	done
+
+paper: export TF_CPP_MIN_LOG_LEVEL := 3
+paper: $(INSTALLED) ## Draw the paper's figures from the shipped tables, in a minute, into docs/paper.md and docs/paper/
+	@$(PY) -m benchmarks.paper $(ARGS)
 
 bench: export TF_CPP_MIN_LOG_LEVEL := 3
 bench: $(INSTALLED) ## Measure speed side by side with others, some 20 minutes on an idle core, into docs/performance.md

@@ -225,13 +225,14 @@ def standardised(first: Sequence[float], second: Sequence[float]) -> float:
 def differences(rows: Table, ours: str, theirs: str) -> dict[str, float]:
     """The standardised difference of late training returns in each game that both variants have run in.
 
-    Of several seeds of a game it is the mean.
+    Of several seeds of a game it is the mean. A run whose last fifth saw no episode end has no such return.
     """
     cells = {
         (row["game"], row["variant"], row["seed"]): [
             float(row[of]) for of in ("late", "late_sd", "late_episodes")
         ]
         for row in rows
+        if float(row["late_episodes"])
     }
     found: dict[str, list[float]] = {}
     for (game, variant, seed), numbers in cells.items():

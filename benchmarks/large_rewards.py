@@ -1,4 +1,4 @@
-"""What scaling does where rewards are large, and which learning rates it takes: docs/results/large_rewards.md.
+"""What scaling does where rewards are large, and which learning rates it takes: docs/paper.md.
 
     .venv/bin/python train.py --sweep=benchmarks/sweeps/large_rewards.sweep   # 15 hours of one core; it goes on
     .venv/bin/python -m benchmarks.learning runs/large_rewards --output=docs/results/large_rewards.csv
@@ -21,7 +21,8 @@ from agents.monitoring.figure import new_figure
 from benchmarks.performance import ROOT
 from rbs_tf.scores import human_normalised_score
 
-TABLE, PAGE, FIGURE = (ROOT / f"docs/results/large_rewards.{ending}" for ending in ("csv", "md", "png"))
+TABLE, FIGURE = (ROOT / f"docs/results/large_rewards.{ending}" for ending in ("csv", "png"))
+PAGE = ROOT / "docs/paper.md"
 BEGIN, END = "<!-- tables: written by benchmarks/large_rewards.py -->", "<!-- end of tables -->"
 VARIANTS = {
     "return": "ten heads, return",
@@ -142,7 +143,7 @@ def of_page(path: Path) -> str:
     for measure, name in MEASURES.items():
         if not (scores := read(path, measure)):
             raise SystemExit(f"{path} has no game with all its runs yet")
-        parts += [f"## {name.capitalize()}: {len(scores)} games", "", *tables(scores), ""]
+        parts += [f"#### {name.capitalize()}: {len(scores)} games", "", *tables(scores), ""]
     return "\n".join(parts).rstrip()
 
 

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from agents.commands import sweep
 from benchmarks import atari57
+from rbs_tf.scores import GAMES
+from tests.source_tree import ROOT
 
 
 def test_the_sets_of_games_are_those_that_were_named():
@@ -34,6 +37,8 @@ def test_differences_pair_runs_of_a_game_and_seed_and_average_seeds():
 
     rows = [row("pong", "return", "1", "3"), row("pong", "none", "1", "1"), row("pong", "return", "2", "5")]
     rows += [row("pong", "none", "2", "4"), row("qbert", "return", "1", "7")]
+    nothing_late = row("hero", "return", "1", "") | {"late_sd": "0", "late_episodes": "0"}
+    rows += [nothing_late, row("hero", "none", "1", "7")]
     assert atari57.differences(rows, "return", "none") == {"pong": pytest.approx((2 + 1) / 2)}
 
 
@@ -59,3 +64,20 @@ def test_games_above_are_counted_with_ties_half_and_an_exact_interval():
     np.testing.assert_allclose([low, high], exact, rtol=1e-6)
     assert atari57.above(np.array([0.0, 0.0]))[0] == 1.0
     assert atari57.above(np.array([1.0]))[3] == 1.0 and atari57.above(np.array([-1.0]))[2] == 0.0
+
+
+def test_later_stages_are_the_first_one_with_other_scalings(tmp_path):
+    first, *others = (
+        sweep.read(ROOT / f"benchmarks/sweeps/atari57_{stage}.sweep")
+        for stage in ("heads", "scaled_heads", "one_head", "asterix", "skiing")
+    )
+    assert sorted(first.axes["env"]) == list(GAMES)
+    for other in others:
+        own = {"scaling"} if len(other.axes["env"]) > 1 else {"scaling", "env", "seed"}
+        assert {name for name in first.axes if other.axes[name] != first.axes[name]} <= own
+        assert (other.bindings, other.handling) == (
+            first.bindings,
+            {**first.handling, "minutes": other.handling["minutes"]},
+        )
+        variants = {atari57.name_of(folder)[1] for folder in other.runs(tmp_path)}
+        assert len(variants) == len(other.axes["scaling"])

@@ -59,7 +59,7 @@ def at_equal_rates(measure):
 
 
 def test_what_was_looked_at_afterwards_is_what_the_runs_say():
-    page = words("docs/results/large_rewards.md")
+    page = words("docs/paper.md")
     training, dead = at_equal_rates("discounted"), at_equal_rates("dead_units")
     games = sorted(large_rewards.as_written(large_rewards.TABLE, "discounted"))
     above = (training["return"] > training["none"]).sum(axis=1)
@@ -71,7 +71,6 @@ def test_what_was_looked_at_afterwards_is_what_the_runs_say():
         in page
     )
     assert f"is p {stats.binomtest((above == 3).sum(), len(games)).pvalue:.2f}." in page
-    assert f"in {above.sum()} of 18 pairs" in words("docs/reproducing.md")
 
     share = {name: f"{of.mean():.1%}" for name, of in dead.items()}
     assert f"{share['none']} are dead at the end without scaling and {share['return']} with it" in page
@@ -89,11 +88,11 @@ def test_what_the_page_says_against_its_measure_is_what_the_runs_say():
         f"{below['time_pilot']} of {large_rewards.TRIED.sum()} greedy runs in Time Pilot, {below['asteroids']} in "
         f"Asteroids, {below['riverraid']} in River Raid and {below['yars_revenge']} in Yars' Revenge"
     )
-    assert told in words("docs/results/large_rewards.md")
+    assert told in words("docs/paper.md")
     assert below["pitfall"] == below["centipede"] == 0
     spread = {game: np.nanvar(cells) for game, cells in scores_of.items()}
     share = (spread["time_pilot"] + spread["centipede"]) / sum(spread.values())
-    assert f"have {share:.0%} of the variance" in words("docs/results/large_rewards.md")
+    assert f"have {share:.0%} of the variance" in words("docs/paper.md")
 
 
 def test_which_head_is_better_is_what_both_played():
@@ -101,7 +100,7 @@ def test_which_head_is_better_is_what_both_played():
         more = np.array([float(row["trials"]) - float(row["bandits"]) for row in csv.DictReader(file)])
     low, high = stats.ttest_1samp(more, 0.0).confidence_interval()
     wins, unlike = (more > 0).sum(), (more != 0).sum()
-    page = words("docs/results/large_rewards.md")
+    page = words("docs/paper.md")
     assert f"{more.mean():.3f} [{low:.3f}, {high:.3f}] human-normalised more" in page
     p = stats.binomtest(wins, unlike).pvalue
     assert f"in {wins} of the {unlike} runs where they differ (sign test over runs, p {p:.3f})" in page

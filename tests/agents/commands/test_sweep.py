@@ -104,11 +104,19 @@ def test_the_replays_of_a_sweep_on_a_cluster_are_not_weighed_here(tmp_path, monk
 
 
 def test_every_sweep_that_comes_along_can_run(tmp_path):
-    files = sorted((CONFIGS / "sweeps").glob("*.sweep"))
-    assert files
+    """One run of each scaling that a file names; the files' other runs differ in games, seeds and rates."""
+    files = sorted(
+        [*(CONFIGS / "sweeps").glob("*.sweep"), *(REPOSITORY / "benchmarks/sweeps").glob("*.sweep")]
+    )
+    assert len(files) > 2
     for file in files:
-        runs = [*sweep.read(file).runs(tmp_path).items()][::5]
-        assert len(check_configuration([flags for _, flags in runs], [folder for folder, _ in runs])) > 0
+        scaled = {}
+        for folder, flags in sweep.read(file).runs(tmp_path).items():
+            scaled.setdefault(
+                next((flag for flag in flags if flag.startswith("--scaling=")), ""), (folder, flags)
+            )
+        folders, commands = zip(*scaled.values(), strict=True)
+        assert len(check_configuration(commands, folders)) == len(scaled)
 
 
 def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path):

@@ -1,0 +1,139 @@
+"""Draws the paper's figures from the shipped tables, and writes what they say into docs/paper.md: `make paper`.
+
+    .venv/bin/python -m benchmarks.paper                        # docs/paper.md and docs/paper/*.png, in a minute
+    .venv/bin/python -m benchmarks.paper --run RUN_DIR          # runs/paper/*.png: Figures 1, 5 and 15 with your run
+    .venv/bin/python -m benchmarks.paper --tables FOLDER        # runs/paper/*.png, of whatever runs there are
+
+A figure of games is drawn, and its claim judged, when all runs that it takes are in. The last two leave docs/ as it is;
+their pictures say how many runs they are of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import atari57
+from benchmarks.paper import draw, tables, verdicts
+from benchmarks.paper.claims import FIGURES, HEADS_57, ONE_HEAD_57, SCALED_57, Figure, Runs
+from benchmarks.performance import ROOT
+
+PAGE, PICTURES = ROOT / "docs/paper.md", ROOT / "docs/paper"
+BEGIN, END = "<!-- figures: written by make paper -->", "<!-- end of figures -->"
+YOURS = ("1", "5", "15")
+DPI = 90
+
+
+def written(data: tables.Tables) -> str:
+    """What the tables make of the page: Markdown."""
+    return "\n\n".join(section(entry, data) for entry in FIGURES)
+
+
+def section(entry: Figure, data: tables.Tables) -> str:
+    """A figure's part of the page."""
+    parts = [f"## {entry.title}", f"*The paper:* {entry.claim}"]
+    count, asked = entry.runs.progress(data) if entry.runs else (0, 0)
+    if count < asked:
+        assert entry.runs is not None
+        sweeps = " and ".join(f"`{name}.sweep`" for name in entry.runs.sweeps.split(", "))
+        parts.append(f"**Open:** {count} of {asked} runs of {sweeps} are in.")
+    else:
+        found, why = entry.judge(*_rows(entry.runs, data))
+        parts += [f"![{entry.title}](paper/figure_{entry.name}.png)", f"**{found}:** {why}"]
+    parts += [f"*Ours differs:* {entry.differs}"] if entry.differs else []
+    parts = [textwrap.fill(part, 120, break_long_words=False, break_on_hyphens=False) for part in parts]
+    if entry.name == "4" and count == asked:
+        (of,) = _rows(entry.runs, data)
+        reading = "\n".join(verdicts.first_reading(of))
+        second = "\n".join(verdicts.second_reading(of, tables.HEADS)).rstrip()
+        parts += ["![A bar a game](paper/games.png)", reading, second]
+    return "\n\n".join(parts)
+
+
+def _rows(runs: Runs | None, data: tables.Tables) -> tuple[tables.Tables, ...]:
+    """The arguments of who judges and draws."""
+    return (runs.of(data),) if runs else ()
+
+
+def pictures(data: tables.Tables, folder: Path) -> None:
+    """Draws what is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in FIGURES:
+        path = folder / f"figure_{entry.name}.png"
+        count, asked = entry.runs.progress(data) if entry.runs else (0, 0)
+        if count < asked:
+            path.unlink(missing_ok=True)
+            continue
+        rows = _rows(entry.runs, data)
+        if entry.name in ("3", "15"):  # and what is complete besides
+            rows = (_complete(data),)
+        save(entry.draw(*rows), path)
+        if entry.name == "4":
+            of_games = atari57.differences(verdicts.rows(rows[0].runs), "return", "none")
+            save(draw.bars(of_games), folder / "games.png")
+
+
+def save(drawing: Any, path: Path) -> None:
+    """Writes a PNG of 256 colours, a third of the size; rare ones stay what they are."""
+    from PIL import Image
+
+    with io.BytesIO() as file:
+        drawing.savefig(file, dpi=DPI)
+        picture = Image.open(file).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+        picture.save(path, optimize=True)
+
+
+def _complete(data: tables.Tables) -> tables.Tables:
+    """The rows of the stages that are complete, first seed."""
+    stages = [runs for runs in (HEADS_57, SCALED_57, ONE_HEAD_57) if len(set(runs.progress(data))) == 1]
+    return data.where([name for runs in stages for name in runs.variants], (tables.FIRST,))
+
+
+def drafts(data: tables.Tables, names: Sequence[str], folder: Path) -> None:
+    """Draws figures of games from the runs that there are, and says so in them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in FIGURES:
+        if entry.runs and entry.name in names:
+            rows = data.where(entry.runs.variants, (*entry.runs.seeds, *tables.SEEDS), entry.runs.games)
+            if rows.runs.empty:
+                continue
+            count, asked = entry.runs.progress(data)
+            drawing = entry.draw(rows)
+            drawing.text(
+                0.995, 0.995, f"{count} of {asked} runs", ha="right", va="top", color="tab:gray", size=7
+            )
+            path = folder / f"figure_{entry.name}.png"
+            save(drawing, path)
+            print(path)
+
+
+def main(command_line: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--run", nargs="+", type=Path, default=[], metavar="RUN_DIR", help="runs to draw beside the shipped")
+    add("--tables", type=Path, metavar="FOLDER", help="with other atari57_*.csv than the shipped")
+    add("--output", type=Path, default=Path("runs/paper"), metavar="FOLDER", help="of --run and --tables")
+    options = parser.parse_args(command_line)
+    data = tables.read(options.tables or atari57.RESULTS)
+    for run in options.run:
+        if not (run / "atari57_runs.csv").exists():
+            atari57.write_rows(run)
+        data = tables.added(data, run)
+    if options.run or options.tables:
+        names = YOURS if options.run else [entry.name for entry in FIGURES]
+        return drafts(data, names, options.output)
+    pictures(data, PICTURES)
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{written(data)}\n\n{END}{rest.split(END)[1]}")
+    print(os.path.relpath(PAGE))
+
+
+if __name__ == "__main__":
+    main()

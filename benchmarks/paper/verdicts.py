@@ -1,0 +1,287 @@
+"""What the tables say of each claim: a word, and the numbers that carry it. All intervals are 95% unless said."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from benchmarks import atari57
+from benchmarks.paper import draw
+from benchmarks.paper.tables import (
+    AGGREGATES,
+    FIRST,
+    HEADS,
+    TEN,
+    Tables,
+    bands,
+    decades,
+    head_spans,
+    improvement,
+    losses,
+    narrower,
+    over_seeds,
+    shares,
+    value_errors,
+)
+
+SEEN, NOT, OPPOSITE, OPEN = "Seen", "Not seen", "The opposite is seen", "Open"
+UNSEEN = next(iter(atari57.SETS))  # the 41 games that count first
+Verdict = tuple[str, str]
+
+
+def word(low: float, high: float, wanted: float = 1.0) -> str:
+    """By an interval of something that the claim wants above 0 (`wanted` 1) or below (-1)."""
+    low, high = sorted((wanted * low, wanted * high))
+    return SEEN if low > 0 else OPPOSITE if high < 0 else NOT
+
+
+def interval(mean: float, low: float, high: float) -> str:
+    return f"{mean:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def large(value: float) -> str:
+    """Two digits, no exponent."""
+    return f"{float(f'{value:.2g}'):,g}" if value < 1e6 else f"{value:,.2g}"
+
+
+def rows(table: pd.DataFrame) -> atari57.Table:
+    return table.to_dict("records")
+
+
+def level(tables: Tables) -> float:
+    """Of the first reading's intervals: 99.5% at the first look, 95% when the second seed is there."""
+    return 0.995 if set(tables.runs.seed) == {FIRST} else 0.95
+
+
+def contrast(tables: Tables, ours: str, theirs: str, of: float = 0.95) -> tuple[float, float, float, float]:
+    """Mean standardised difference over the 41 games, its interval and p."""
+    of_games = atari57.differences(rows(tables.runs), ours, theirs)
+    values = np.array([of_games[game] for game in atari57.SETS[UNSEEN] if game in of_games])
+    return atari57.sign_flips(values, of)
+
+
+def figure1(tables: Tables) -> Verdict:
+    spans = [decades(of[10]) for of in draw.statistics(tables, "return").values()]
+    none, ours = (decades(losses(tables.heads, name)) for name in ("none", "return"))
+    return SEEN if spans[0] >= 3 else NOT, (
+        f"at the end of training scores of {tables.curves.game.nunique()} games span {spans[0]:.1f} powers of ten, "
+        f"rewards {spans[1]:.1f}, their density {spans[2]:.1f}, lengths {spans[3]:.1f} (seen from three on for "
+        f"scores); losses over games and heads {none:.1f} without scaling, {ours:.1f} with it."
+    )
+
+
+def figure3(tables: Tables) -> Verdict:
+    parts, words = [], []
+    for ours, theirs, name in (
+        ("one_head_return", "one_head_none", "one head"),
+        ("return", "none", "ten heads"),
+    ):
+        both = [losses(tables.heads, variant).mean(axis=1) for variant in (ours, theirs)]
+        ratio, p = narrower(*(of.to_numpy() for of in both))
+        words.append(NOT if p > 0.05 else SEEN if ratio < 1 else OPPOSITE)
+        spans = " and ".join(f"{decades(of):.1f}" for of in both)
+        parts.append(
+            f"{name}: losses over games span {spans} powers of ten with scaling and without, their logarithms deviate "
+            f"{ratio:.2f} times as much (p {p:.2g})"
+        )
+    others = [name for name in draw.there(tables, draw.LOOKS) if name.startswith("one_head_")]
+    beside = ", ".join(
+        f"{draw.LOOKS[name][0].removeprefix('one head, ')} {decades(losses(tables.heads, name).mean(axis=1)):.1f}"
+        for name in others
+        if name not in HEADS
+    )
+    both_seen = words[0] if len(set(words)) == 1 else NOT
+    return both_seen, f"{'; '.join(parts)}.{f' Other scalings of one head: {beside}.' if beside else ''}"
+
+
+def figure4(tables: Tables) -> Verdict:
+    of, parts, found = level(tables), [], {}
+    for ours, theirs, words in atari57.CONTRASTS:
+        mean, low, high, p = contrast(tables, ours, theirs, of)
+        found[ours, theirs] = word(low, high)
+        parts.append(f"{words}: {interval(mean, low, high)}, p {p:.2g}")
+    decided = found["return", "none"]
+    if decided == NOT and of > 0.95:
+        decided = OPEN
+        parts.append("a second seed is to come before anything is concluded")
+    return decided, (
+        f"mean standardised difference over the {len(atari57.SETS[UNSEEN])} games not seen before "
+        f"({100 * of:g}% intervals): {'; '.join(parts)}. The word is about the first; the paper has the second level, "
+        "the third above 0 and the fourth level."
+    )
+
+
+def figure5(tables: Tables) -> Verdict:
+    ours, theirs = (head_spans(tables.heads, name) for name in ("return", "none"))
+    mean, low, high, p = atari57.sign_flips((ours - theirs).dropna().to_numpy())
+    shown = "{:.2g} [{:.2g}, {:.2g}]".format(*np.exp([mean, low, high]))
+    return word(low, high, -1), (
+        f"losses of ten heads span a factor of {large(np.exp(ours.median()))} with scaling and of "
+        f"{large(np.exp(theirs.median()))} without in the median game; ratio of the two, geometric mean over games: "
+        f"{shown}."
+    )
+
+
+def figure6(tables: Tables) -> Verdict:
+    logs = np.log(value_errors(tables.heads, "return") / value_errors(tables.heads, "none"))
+    mean, low, high, p = atari57.sign_flips(logs.mean(axis=1).dropna().to_numpy())
+    ratio = "{:.3f} [{:.3f}, {:.3f}]".format(*np.exp([mean, low, high]))
+    better = (logs.mean() < 0).sum()
+    near, far = (np.exp(logs[heads].mean().mean()) for heads in (TEN[:2] + TEN[5:7], TEN[2:5] + TEN[7:]))
+    found = word(low, high, -1)
+    counts = ", ".join(
+        f"{head.replace('_', ' ')} {(of < 0).sum() + 0.5 * (of == 0).sum():g} of {of.count()}"
+        for head, of in logs.items()
+    )
+    return found if better == 10 or found != SEEN else NOT, (
+        f"relative RMSE with scaling over that without, geometric mean over heads and games: {ratio}; {near:.3f} for "
+        f"discounts 0 and 0.9, {far:.3f} for the others; smaller on average in {better} of 10 heads (all ten are asked "
+        f"for). Games in which it is smaller: {counts}."
+    )
+
+
+def figure7(tables: Tables) -> Verdict:
+    late = tables.runs.groupby("variant").late
+    without, biased = "one_head_return", "one_head_return_value_bias"
+    low, high = late.min(), late.max()
+    found = SEEN if low[biased] > high[without] else OPPOSITE if high[biased] < low[without] else NOT
+    first = tables.heads[tables.heads.fifth == 1].groupby("variant").unscaled.mean()
+    return found, (
+        f"last fifth, points: {late.mean()[biased]:,.0f} with the bias ({low[biased]:,.0f} to {high[biased]:,.0f}), "
+        f"{late.mean()[without]:,.0f} without ({low[without]:,.0f} to {high[without]:,.0f}); TD errors of the first "
+        f"fifth {first[biased]:,.3g} and {first[without]:,.3g}."
+    )
+
+
+def figure8(tables: Tables) -> Verdict:
+    squares = tables.heads.assign(loss=tables.heads.scaled**2 / 2)
+    sums = squares.groupby(["variant", "seed", "fifth"]).loss.sum().unstack("fifth")
+    factors = sums.max(axis=1) / sums.min(axis=1)
+    ratios = factors["pop_art"] / factors["return"]
+    found = SEEN if (ratios > 1).all() else OPPOSITE if (ratios < 1).all() else NOT
+    shown = {name: ", ".join(f"{of:.2g}" for of in factors[name]) for name in ("pop_art", "return")}
+    return found, (
+        f"between fifths of a run the loss changes by factors of {shown['pop_art']} with pop_art and of "
+        f"{shown['return']} with return (seeds in order)."
+    )
+
+
+def figure9(tables: Tables) -> Verdict:
+    x, y = map(np.concatenate, zip(*(draw.update_sizes(tables, name) for name in HEADS), strict=True))
+    spans, sizes = decades(x), decades(y)
+    return SEEN if spans >= 2 and sizes <= 1 else NOT, (
+        f"losses of {len(draw.ADAM)} games and four variants span {spans:.1f} powers of ten, the updates that Adam "
+        f"makes of them {sizes:.1f} (seen: at least 2 and at most 1)."
+    )
+
+
+def figure11(tables: Tables) -> Verdict:
+    parts, words = [], []
+    for ours, theirs in (("pop_art", "none"), ("return", "pop_art")):
+        mean, low, high, _ = contrast(tables, ours, theirs)
+        words.append(word(low, high))
+        parts.append(f"{ours} less {theirs} {interval(mean, low, high)}")
+    for ours, theirs in (
+        ("return_out", "return"),
+        ("pop_art_first", "pop_art"),
+        ("return_out", "pop_art_first"),
+    ):
+        parts.append(f"{ours} less {theirs} {interval(*contrast(tables, ours, theirs)[:3])}")
+    found = words[0] if len(set(words)) == 1 else NOT
+    return found, f"ten heads, standardised difference over the 41 games: {'; '.join(parts)}."
+
+
+def figure12(tables: Tables) -> Verdict:
+    mean, low, high, _ = contrast(tables, "one_head_clip", "one_head_none")
+    means = draw.final_scores(tables, "late").mean().sort_values(ascending=False)
+    found = word(low, high)
+    order = ", ".join(
+        f"{draw.LOOKS[name][0].removeprefix('one head, ')} {of:.3f}" for name, of in means.items()
+    )
+    return NOT if found == SEEN and means.index[0] != "one_head_clip" else found, (
+        f"one head, clip less none, standardised difference over the 41 games: {interval(mean, low, high)}; "
+        f"human-normalised means over all games: {order}."
+    )
+
+
+def figure13(tables: Tables) -> Verdict:
+    ours, theirs = (shares(tables.heads, name, 5)[TEN[5:]].sum(axis=1) for name in ("return", "none"))
+    mean, low, high, _ = atari57.sign_flips((ours - theirs).dropna().to_numpy())
+    return word(low, high, -1), (
+        f"heads of raw rewards have {ours.mean():.3f} of the loss with scaling, {theirs.mean():.3f} without: "
+        f"{interval(mean, low, high)} (last fifth, mean over games)."
+    )
+
+
+def figure14(tables: Tables) -> Verdict:
+    last = tables.curves[tables.curves.tenth > 8]
+    score, count = over_seeds(last, "return"), over_seeds(last, "rewards")
+    worth = (score / count).where((score > 0) & (count > 0))
+    logs = np.log(worth["one_head_none"] / worth["one_head_clip"]).dropna()
+    mean, low, high, _ = atari57.sign_flips(logs.to_numpy())
+    return word(low, high), (
+        "points per non-zero reward, one head that learns from raw rewards over one that learns from clipped ones: "
+        "{:.2f} [{:.2f}, {:.2f}]".format(*np.exp([mean, low, high]))
+        + f" (geometric mean over {len(logs)} games with scores above 0)."
+    )
+
+
+def figure15(tables: Tables) -> Verdict:
+    of_games = atari57.differences(rows(tables.runs), "return", "none")
+    count, number, low, high = atari57.above(np.array(list(of_games.values())))
+    return word(low - 0.5, high - 0.5), (
+        f"ten heads earn more in training with scaling than without in {count:g} of {number} games, a share of "
+        f"{interval(count / number, low, high)} (seen: above one half; ties count half)."
+    )
+
+
+def first_reading(tables: Tables) -> list[str]:
+    """Markdown: each contrast over each set of games."""
+    of = level(tables)
+    lines = [
+        f"| training score, last fifth | games | mean difference [{100 * of:g}%] | p | above 0 | share [95%] |",
+        "|---" * 6 + "|",
+    ]
+    for ours, theirs, words in atari57.CONTRASTS:
+        of_games = atari57.differences(rows(tables.runs), ours, theirs)
+        for name, games in atari57.SETS.items():
+            values = np.array([of_games[game] for game in games if game in of_games])
+            *mean, p = atari57.sign_flips(values, of)
+            count, number, *share = atari57.above(values)
+            lines.append(
+                f"| {words} | {name} | {interval(*mean)} | {p:.2g} | {count:g} of {number} | "
+                f"{interval(count / number, *share)} |"
+            )
+    silent = tables.runs[tables.runs.late_episodes == 0]
+    if len(silent):
+        of_runs = [
+            f"{draw.named(game)} ({variant})"
+            for game, variant in zip(silent.game, silent.variant, strict=True)
+        ]
+        silence = f"No episode ended in the last fifth, so no difference: {', '.join(of_runs)}."
+        lines += ["", textwrap.fill(silence, 120)]
+    return lines
+
+
+def second_reading(tables: Tables, variants: Sequence[str]) -> list[str]:
+    """Markdown: human-normalised aggregates with bootstrap intervals over games, then probabilities of improvement."""
+    lines = []
+    for column, title in (("late", "training score, last fifth"), ("greedy", "greedy play at the end")):
+        scores = draw.final_scores(tables, column)
+        lines += [
+            f"| {title}, {len(scores)} games | {' | '.join(AGGREGATES)} |",
+            "|---" * (1 + len(AGGREGATES)) + "|",
+        ]
+        for name in variants:
+            cells = " | ".join(interval(*of) for of in bands(scores[name].to_numpy(), 0.95))
+            lines.append(f"| {draw.LOOKS[name][0]} | {cells} |")
+        better = [
+            f"{draw.LOOKS[ours][0]} over {draw.LOOKS[theirs][0]} "
+            + interval(*improvement(scores[ours].to_numpy(), scores[theirs].to_numpy()))
+            for ours, theirs, _ in atari57.CONTRASTS
+        ]
+        lines += ["", textwrap.fill(f"Probability of improvement, {title}: {'; '.join(better)}.", 120), ""]
+    return lines
