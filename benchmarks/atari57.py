@@ -70,8 +70,30 @@ SETS = {
     "all 57": list(GAMES),
 }
 FLIPS = 20_000  # draws of the permutation test
+LEAST = 10  # episodes that a run's late return is a mean of
 
 Table = list[dict[str, str]]
+
+
+def late_returns(folder: Path, total: int) -> np.ndarray:
+    """Training returns that decide: of episodes of the last fifth of `total` steps whose heads look ahead.
+
+    Where fewer than `LEAST` of them have ended there, the last `LEAST` of the run.
+    """
+    steps, returns = [], []
+    with (folder / "train/episodes.csv").open(newline="") as file:
+        for episode in csv.DictReader(file):
+            if not episode["head"].endswith("_0"):  # of discount 0
+                steps.append(int(episode["environment_steps"]))
+                returns.append(float(episode["return"]))
+    late = np.array(returns)[np.array(steps) > 0.8 * total]
+    return late if len(late) >= LEAST else np.array(returns[-LEAST:])
+
+
+def _late(folder: Path, total: int) -> tuple[float, float, int]:
+    """Mean, standard deviation and number of the returns that decide."""
+    late = late_returns(folder, total)
+    return float(late.mean()), float(late.std(ddof=1)), len(late)
 
 
 def of_run(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
@@ -80,17 +102,14 @@ def of_run(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     with (folder / "train/episodes.csv").open(newline="") as file:
         episodes = list(csv.DictReader(file))
     steps = np.array([int(episode["environment_steps"]) for episode in episodes])
-    sees = np.array([not episode["head"].endswith("_0") for episode in episodes])  # looks ahead
     returns, lengths, rewards = (
         np.array([float(episode[column]) for episode in episodes])
         for column in ("return", "steps", "rewards")
     )
     total = max(run.steps or 1, *steps)
-    late = returns[(steps > 0.8 * total) & sees]
-    numbers = late.mean(), late.std(ddof=1) if len(late) > 1 else 0.0, len(late)
     found = {
         "runs": [
-            (run.updates, total, *numbers, *_greedy(folder))
+            (run.updates, total, *_late(folder, total), *_greedy(folder))
             + (dead_units(run), _adam_rms(folder), run.versions["commit"], processor())
         ]
     }
@@ -188,7 +207,10 @@ def _write(path: Path, table: str, rows: Iterable[Sequence[str]]) -> None:
 
 
 def collect(roots: Sequence[Path]) -> None:
-    """Adds the rows of all runs below these folders to docs/results/; a run that is there already is replaced."""
+    """Adds the rows of all runs below these folders to docs/results/; a run that is there already is replaced.
+
+    What decides is counted from the run's episodes: the first runs wrote their rows before `LEAST` was named.
+    """
     for table in COLUMNS:
         path, rows = RESULTS / f"atari57_{table}.csv", dict[tuple[str, ...], list[list[str]]]()
         for each in [path, *(file for root in roots for file in sorted(root.glob(f"*/{path.name}")))]:
@@ -196,6 +218,8 @@ def collect(roots: Sequence[Path]) -> None:
             if each.exists():
                 with each.open(newline="") as file:
                     for row in list(csv.reader(file))[1:]:
+                        if table == "runs" and each != path:
+                            row[5:8] = map(_text, _late(each.parent, int(row[4])))
                         own.setdefault(tuple(row[:3]), []).append(row)
             rows |= own
         _write(path, table, [row for of in sorted(rows) for row in rows[of]])

@@ -81,3 +81,18 @@ def test_later_stages_are_the_first_one_with_other_scalings(tmp_path):
         )
         variants = {atari57.name_of(folder)[1] for folder in other.runs(tmp_path)}
         assert len(variants) == len(other.axes["scaling"])
+
+
+def test_late_returns_are_those_of_heads_that_look_ahead_and_no_fewer_than_ten(tmp_path):
+    (tmp_path / "train").mkdir()
+
+    def written(late):
+        rows = [(1000 * k, "clipped_0.9", k) for k in range(50)] + [(90_000, "unclipped_0", -1e6)]
+        rows += [(81_000 + k, "unclipped_1", 100 + k) for k in range(late)]
+        lines = "".join(f"{steps},{head},0.1,{points},9,1\n" for steps, head, points in rows)
+        header = "environment_steps,head,epsilon,return,steps,rewards\n"
+        (tmp_path / "train/episodes.csv").write_text(header + lines)
+        return atari57.late_returns(tmp_path, 100_000).tolist()
+
+    assert written(12) == list(range(100, 112))
+    assert written(3) == [*range(43, 50), 100, 101, 102], "the last ten of the run"
