@@ -165,7 +165,10 @@ def check_trajectories():
         np.testing.assert_allclose(priorities, expected.extra.priorities, rtol=1e-5)
         for part in ("network", "scaling", "optimizer"):
             compare(strategy, getattr(one, part).variables, getattr(two, part).variables, part)
-    with strategy.scope(), pytest.raises(ValueError, match="outside of strategy.scope.., and hand it strategy="):
+    with (
+        strategy.scope(),
+        pytest.raises(ValueError, match="outside of strategy.scope.., and hand it strategy="),
+    ):
         make_agent()
 
 
