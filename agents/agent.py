@@ -126,7 +126,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         priority_eta: Annotated[float, Setting(least=0, most=1, paper="R2D2: 0.9")] = 0.9,
         importance_exponent: Annotated[float, Setting(least=0, paper="0.6")] = 0.6,
         evaluation_epsilon: Annotated[float, Setting(least=0, most=1)] = 0.0,
-        gradient_clipping: Annotated[float | None, Setting(above=0, example=10.0, paper="none")] = None,
+        gradient_clipping: float | None = None,
         jit_compile: Annotated[bool | None, Setting(example=True)] = None,
         strategy: tf.distribute.Strategy | None = None,
         summary_interval: int = 0,

@@ -75,9 +75,8 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
             np.full(num_heads, 1.0 / num_heads), dtype=tf.float32, trainable=False, name="head_probabilities"
         )
         self._generator = tf.random.Generator.from_seed(seed)
-        self._random_state = (
-            self._generator.state
-        )  # a generator is no module: saved policies would miss its variable
+        # A generator is no module: saved policies would miss its variable.
+        self._random_state = self._generator.state
         scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)

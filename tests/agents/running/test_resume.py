@@ -47,7 +47,9 @@ def go(root, *bindings, interrupt_at=None):
         assert result.updates == (interrupt_at or UPDATES)
         agent = run.agent
         names = [re.sub(r"_\d+", "", variable.name) + str(i) for i, variable in enumerate(agent.variables)]
-        state = {name: variable.numpy() for name, variable in zip(names, agent.variables, strict=True)}
+        # But for generators: a run that is interrupted evaluates more often.
+        named = [pair for pair in zip(names, agent.variables, strict=True) if "StateVar" not in pair[0]]
+        state = {name: variable.numpy() for name, variable in named}
         state |= {f"optimizer{i}": variable.numpy() for i, variable in enumerate(agent.optimizer.variables)}
         state |= {
             "moments": agent.scaling.layer.statistics.numpy(),

@@ -15,7 +15,7 @@ from agents.targets import Steps
 from agents.workers.learner import Learner
 from rbs_tf import ReturnMoments
 from tests.agents.replay.streams import rows_of
-from tests.agents.small_agent import PAIRS, SHAPE, make_agent, random_windows
+from tests.agents.small_agent import PAIRS, SHAPE, make_agent, random_windows, some_moments
 
 H = len(PAIRS)
 
@@ -29,6 +29,7 @@ def test_a_gpu_gets_packed_observations_and_learns_the_same(tmp_path, monkeypatc
     windows, updated, packed = random_windows(), [], []
     for gpus in ([], ["GPU:0"]):
         agent = make_agent()
+        agent.observe(some_moments())
         replay = replay_for(agent, compression=3)
         for index in range(4):
             columns = {name: windows[name][index] for name in Steps._fields}
