@@ -2,7 +2,8 @@
 
     .venv/bin/python train.py --sweep=benchmarks/sweeps/atari57_heads.sweep   # 228 runs; the same command goes on
     .venv/bin/python -m benchmarks.atari57 --collect runs/atari57_heads       # their rows into docs/results/
-    .venv/bin/python -m benchmarks.atari57                                    # the readings
+    .venv/bin/python -m benchmarks.atari57                                    # the first reading, once all are in
+    .venv/bin/python -m benchmarks.atari57 --mark runs/atari57_heads          # on another machine, where the sweep goes on
 
 The sweep calls `python -m benchmarks.atari57 RUN_DIR` for each finished run: its rows go into its folder.
 `runs` has a row a run, `curves` one for each tenth of its steps, `heads` one for each head and fifth of its updates.
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from scipy import stats
 
 from agents.monitoring.report import runs as run_folders
 from agents.monitoring.report.numbers import dead_units
-from agents.storage.run_folder import checkpoints
+from agents.storage.run_folder import FINISHED, checkpoints
 from agents.tags import DEAD, LOSS, SCALED, SIGMA, UNSCALED, VALUE_ERROR
 from benchmarks.performance import ROOT, processor
 from rbs_tf.scores import GAMES
@@ -225,6 +228,17 @@ def collect(roots: Sequence[Path]) -> None:
         _write(path, table, [row for of in sorted(rows) for row in rows[of]])
 
 
+def mark(root: Path) -> None:
+    """Makes a sweep take the runs of the shipped table for finished: folders that say so and hold nothing else."""
+    for row in read("runs"):
+        own = "benchmarks_sweeps_" if row["variant"].startswith("one_head") else ""
+        folder = root / f"atari_100k-{row['game']}-{own}{row['variant']}-seed{row['seed']}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / FINISHED).exists():
+            (folder / FINISHED).write_text(json.dumps({"updates": sys.maxsize}))
+            (folder / "then.done").touch()
+
+
 def read(table: str) -> Table:
     """A shipped table, a dictionary a row; none if there is none yet."""
     path = RESULTS / f"atari57_{table}.csv"
@@ -334,18 +348,29 @@ def main() -> None:
     parser.add_argument(
         "--collect", nargs="+", type=Path, default=[], metavar="ROOT", help="runs' rows into docs/"
     )
+    parser.add_argument(
+        "--mark", type=Path, metavar="ROOT", help="let a sweep there leave out what the table has"
+    )
     parser.add_argument("--level", type=float, default=0.995, help="of the intervals of means (%(default)s)")
     options = parser.parse_args()
     if options.run:
         return write_rows(options.run)
     if options.collect:
         collect(options.collect)
+    if options.mark:
+        mark(options.mark)
     rows = read("runs")
-    print(
-        f"{len(rows)} runs, {len({row['game'] for row in rows})} games",
-        *first_reading(rows, options.level),
-        sep="\n",
-    )
+    complete = [
+        game for game in GAMES if {v for pair in CONTRASTS for v in pair[:2]} <= _variants(rows, game)
+    ]
+    print(f"{len(rows)} runs, {len(complete)} of {len(GAMES)} games have all four variants")
+    # No look in between.
+    if len(complete) == len(GAMES):
+        print(*first_reading(rows, options.level), sep="\n")
+
+
+def _variants(rows: Table, game: str) -> set[str]:
+    return {row["variant"] for row in rows if row["game"] == game}
 
 
 if __name__ == "__main__":

@@ -96,3 +96,15 @@ def test_late_returns_are_those_of_heads_that_look_ahead_and_no_fewer_than_ten(t
 
     assert written(12) == list(range(100, 112))
     assert written(3) == [*range(43, 50), 100, 101, 102], "the last ten of the run"
+
+
+def test_a_sweep_on_another_machine_leaves_out_what_the_table_has(tmp_path, monkeypatch):
+    rows = [{"game": "pong", "variant": name, "seed": "571"} for name in ("none", "one_head_none")]
+    monkeypatch.setattr(atari57, "read", lambda table: rows)
+    atari57.mark(tmp_path)
+    grid = sweep.read(atari57.ROOT / "benchmarks/sweeps/atari57_heads.sweep")
+    runs = grid.runs(tmp_path)
+    done = [folder.name for folder in runs if sweep.finished(folder, 25_000)]
+    names = "atari_100k-pong-none-seed571", "atari_100k-pong-benchmarks_sweeps_one_head_none-seed571"
+    assert len(runs) == 228 and sorted(done) == sorted(names)
+    assert [atari57.name_of(tmp_path / name) for name in names] == [tuple(row.values()) for row in rows]
