@@ -3,7 +3,7 @@
     .venv/bin/python train.py --sweep=benchmarks/sweeps/atari57_heads.sweep   # 228 runs; the same command goes on
     .venv/bin/python -m benchmarks.atari57 --collect runs/atari57_heads       # their rows into docs/results/
     .venv/bin/python -m benchmarks.atari57                                    # the first reading, once all are in
-    .venv/bin/python -m benchmarks.atari57 --mark runs/atari57_heads          # on another machine, where the sweep goes on
+    .venv/bin/python -m benchmarks.atari57 --mark runs/atari57_heads          # on another machine: to go on there
 
 The sweep calls `python -m benchmarks.atari57 RUN_DIR` for each finished run: its rows go into its folder.
 `runs` has a row a run, `curves` one for each tenth of its steps, `heads` one for each head and fifth of its updates.
