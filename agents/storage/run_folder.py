@@ -56,6 +56,7 @@ _FILES = (
     BEST,
     NATIVE,
     FINISHED,
+    "train/episodes.csv",
     "eval/episodes.csv",
     "events.out.tfevents.run",  # TensorBoard's
 )

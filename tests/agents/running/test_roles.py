@@ -85,7 +85,7 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     first, published, saved, evaluated = weights(learner), [], [], []
     evaluate = evaluator._evaluate
     monkeypatch.setattr(
-        evaluator, "_evaluate", lambda rounds: [evaluated.append(evaluator._weights_step), evaluate(rounds)]
+        evaluator, "_evaluate", lambda *asked: [evaluated.append(evaluator._weights_step), evaluate(*asked)]
     )
     publish, save = learner._publisher.publish, learner._learner.save
     monkeypatch.setattr(
