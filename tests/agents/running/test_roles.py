@@ -113,6 +113,10 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     evaluator.finish()
     shown = evaluating.result()
     assert evaluated.count(UPDATES) == 1, "the last weights are evaluated at the end, and not before as well"
+    # The evaluator lets the head act that a trial has found.
+    tried = evaluator._agent.policy.head_probabilities
+    assert tried.numpy().max() == 1.0 and shown["head"] == evaluator._agent.heads.names[int(np.argmax(tried))]
+    tried.assign(learner._learner._agent.policy.head_probabilities)
     assert_same_weights(evaluator, learner)
     assert np.isfinite(shown["eval_return"]) and (cast.root / "best.npz").exists()
 
