@@ -54,7 +54,7 @@ test-full: ## The same with the tests that take minutes or guard something rare;
 # First the package with Keras 3, then what goes through TF-Agents with Keras 2 (tf-keras) and the local replay; what needs
 # Reverb is left out by tests/conftest.py.
 KERAS_3_TESTS := tests/rbs_tf tests/test_adopting.py --ignore=tests/rbs_tf/environments --ignore=tests/rbs_tf/test_scaled_loss_agents.py
-NEWEST_AGENT_TESTS := tests/agents tests/networks tests/rbs_tf/environments tests/rbs_tf/test_scaled_loss_agents.py
+NEWEST_AGENT_TESTS := tests/test_tf_agents.py tests/agents tests/networks tests/rbs_tf/environments tests/rbs_tf/test_scaled_loss_agents.py
 test-newest: $(NEWEST_INSTALLED) ## Test the package and the agent beside the newest TensorFlow, in .venv-newest
 	TF_USE_LEGACY_KERAS=0 $(NEWEST_VENV)/bin/python -m pytest -n $(WORKERS) $(KERAS_3_TESTS) $(ARGS)
 	$(NEWEST_VENV)/bin/python -m pytest -n $(WORKERS) $(NEWEST_AGENT_TESTS) $(ARGS)
