@@ -320,8 +320,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         sequence = self.windows(experience)
         weights = _per_window(weights, sequence)
         with tf.control_dependencies(self._statistics_checked()):
-            result = self._compiled_update(sequence, weights)
-        info = self._loss_info(result)
+            steps = sequence.steps._replace(step_type=tf.identity(sequence.steps.step_type))
+        info = self._loss_info(self._compiled_update(sequence._replace(steps=steps), weights))
         # Not before the batch is there: a dataset that ends instead makes no update.
         with tf.control_dependencies([info.loss]):
             self.train_step_counter.assign_add(1)
@@ -359,7 +359,6 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         result, of_features, gradients = self._compiled_gradients(
             sequence, weights, features, target_features, ~self._initialised
         )
-        self._initialised.assign(True)
         if of_features:
             gradients = tape.gradient(features, self.network.torso_variables, *of_features) + gradients
         variables = self.network.torso_variables + self.network.variables_behind_torso
@@ -369,7 +368,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         if self.summarize_grads_and_vars:
             eager_utils.add_variables_summaries(pairs, self.train_step_counter)
             eager_utils.add_gradients_summaries(pairs, self.train_step_counter)
-        self._compiled_adam(pairs)
+        # Not before the loss is there: what is refused changes nothing.
+        with tf.control_dependencies([result.loss]):
+            self._initialised.assign(True)
+            self._compiled_adam(pairs)
         self.scaling.after_update(result.targets, result.outputs, result.mask, self.network.heads)
         return result
 

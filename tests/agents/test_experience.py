@@ -222,14 +222,15 @@ def test_without_statistics_training_raises_when_it_runs_and_says_what_to_type()
         for experience in (as_sequence(random_windows()), as_trajectory(random_windows())):
             agent = make_agent()
             train = tf.function(agent.train) if traced else agent.train
-            before = [variable.numpy() for variable in agent.network.variables]
+            held = [*agent.variables, *agent.optimizer.variables]
+            before = [variable.numpy() for variable in held]
             if traced:
                 train.get_concrete_function(experience)
             with pytest.raises(tf.errors.InvalidArgumentError, match=r"no step has been.*\*agent.observers"):
                 train(experience)
             assert agent.train_step_counter.numpy() == 0
-            for value, variable in zip(before, agent.network.variables, strict=True):
-                np.testing.assert_array_equal(value, variable)
+            for value, variable in zip(before, held, strict=True):
+                np.testing.assert_array_equal(value, variable, err_msg=variable.name)
             agent.observe(some_moments())
             assert np.isfinite(train(experience).loss)
     make_agent(scaling=None).train(as_sequence(random_windows()))  # nothing is scaled
