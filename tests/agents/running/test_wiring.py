@@ -183,3 +183,16 @@ def test_priorities_in_the_replay_are_the_agents_own_from_the_first_on(backend, 
             np.testing.assert_allclose(found[by_an_update], expected[by_an_update], rtol=1e-3)
             handed_back += int(by_an_update.sum())
     assert handed_back > 0
+
+
+def test_the_head_that_a_trial_finds_acts_and_the_bandits_plays_for_comparison(run, tmp_path, monkeypatch):
+    agent, evaluations = run.agent, run.evaluations
+    agent.policy.act_with(1)
+    monkeypatch.setattr(evaluations.evaluator, "trial", lambda episodes, stopped: (2, episodes))
+    evaluations.run(0, 1, lambda: False, trial_episodes=9)
+    assert agent.policy.best_head == 2
+    played = [line.split(",")[1] for line in (tmp_path / "eval/episodes.csv").read_text().splitlines()[1:]]
+    first, second = agent.heads.names[1:3]
+    assert played == [first] * (len(played) // 2) + [second] * (len(played) // 2)
+    assert f"head {second} (the best of a trial of 9 episodes" in evaluations.last_words
+    assert f"; the bandit's, {first}, earns" in evaluations.last_words
