@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rbs_tf.returns import discounted_returns
     from rbs_tf.scale import Scale
     from rbs_tf.scaled_loss import ScaledLoss
+    from rbs_tf.unit_dense import UnitDense
+    from rbs_tf.units import rescaling
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,8 +27,10 @@ __all__ = [
     "ReturnScaling",
     "Scale",
     "ScaledLoss",
+    "UnitDense",
     "batch_sigma",
     "discounted_returns",
+    "rescaling",
 ]
 
 # No module may be called like one of these names: importing it would put the module in the name's place.
@@ -36,12 +40,17 @@ _MODULES = {
     "ReturnScaling": "rbs_tf.return_scaling",
     "Scale": "rbs_tf.scale",
     "ScaledLoss": "rbs_tf.scaled_loss",
+    "UnitDense": "rbs_tf.unit_dense",
     "batch_sigma": "rbs_tf.return_scaling",
     "discounted_returns": "rbs_tf.returns",
+    "rescaling": "rbs_tf.units",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("torch", "jax"):
+        with needed_by(f"rbs_tf.{name}"):
+            return importlib.import_module(f"rbs_tf.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needed_by(f"rbs_tf.{name}"):
@@ -54,6 +63,7 @@ def _register(_: Any) -> None:
     # Keras on another backend does not bring TensorFlow in, and neither do we.
     if sys.modules.get("tensorflow"):
         importlib.import_module("rbs_tf.return_scaling")
+        importlib.import_module("rbs_tf.unit_dense")
 
 
 # Keras loads saved layers whose class is registered, which importing its module does: here once Keras is imported.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+from collections.abc import Callable
 from typing import Any, SupportsFloat, overload
 
 import gymnasium
@@ -12,7 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
-from rbs_tf.moments import ReturnMoments
+from rbs_tf.moments import ReturnMoments, checked_heads
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, discounted_returns, real_numbers
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ def CollectReturns(
     scaling: Any,
     gamma: ArrayLike,
     *,
+    head: ArrayLike | None = ...,
     report_steps: int = ...,
     max_report_steps: int = ...,
 ) -> CollectEnvReturns: ...
@@ -33,6 +35,7 @@ def CollectReturns(
     scaling: Any,
     gamma: ArrayLike,
     *,
+    head: ArrayLike | None = ...,
     report_steps: int = ...,
     max_report_steps: int = ...,
 ) -> CollectVectorReturns: ...
@@ -41,6 +44,7 @@ def CollectReturns(
     scaling: Any,
     gamma: ArrayLike,
     *,
+    head: ArrayLike | None = None,
     report_steps: int = 100,
     max_report_steps: int = LONGEST_EPISODE,
 ) -> Any:
@@ -63,22 +67,27 @@ def CollectReturns(
       env: the environment; put this wrapper where rewards are those that the agent learns from.
       scaling: the layer, a `Scale`, or any object with their `merge_state`.
       gamma: the discount per step, a number for all heads or one per head, [H]; rewards are the same for all heads.
+      head: the head, or task, that the environment's steps are of; of a vector environment one number, or one per
+        environment. None: every step is of all heads.
       report_steps: steps between two reports within an episode; of a vector environment, its steps.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
 
     Raises:
       TypeError: an env that is none of Gymnasium's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a vector environment that does not tell its autoreset mode, an env that feeds the scaling already. From `step`,
+        a head that is none, a vector environment that does not tell its autoreset mode, an env that feeds the scaling
+        already. From `step`,
         which leaves out what is wrong: a reward that is NaN, infinite or above 1e140; values that are not one per
         environment, in the environments' order; a step after an episode's end that no reset precedes.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
     _check_feeds_once(env, scaling)
     if isinstance(env, gymnasium.Env):
-        return CollectEnvReturns(env, _Feed(1, scaling, gamma, report_steps, max_report_steps))
+        return CollectEnvReturns(env, _Feed(1, scaling, gamma, head, report_steps, max_report_steps))
     if isinstance(env, gymnasium.vector.VectorEnv):
-        return CollectVectorReturns(env, _Feed(env.num_envs, scaling, gamma, report_steps, max_report_steps))
+        return CollectVectorReturns(
+            env, _Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
+        )
     raise TypeError(f"env must be a gymnasium.Env or a gymnasium.vector.VectorEnv; got {env!r}")
 
 
@@ -100,7 +109,13 @@ class _Feed:
     """Feeds a scaling with what N environments that step together show: their open episodes, and steps not reported."""
 
     def __init__(
-        self, num_envs: int, scaling: Any, gamma: ArrayLike, report_steps: int, max_report_steps: int
+        self,
+        num_envs: int,
+        scaling: Any,
+        gamma: ArrayLike,
+        head: ArrayLike | None,
+        report_steps: int,
+        max_report_steps: int,
     ):
         if not callable(getattr(scaling, "merge_state", None)):
             raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
@@ -118,6 +133,12 @@ class _Feed:
                     f" got {report_steps!r} and {max_report_steps!r}"
                 )
         self.scaling, self._gammas = scaling, np.broadcast_to(gammas, heads)
+        self._tasks = None
+        if head is not None:
+            tasks = checked_heads(head, heads)
+            if tasks.shape not in ((), (num_envs,)):
+                raise ValueError(f"head must be one number, or one per environment, {num_envs}; got {head!r}")
+            self._tasks = np.broadcast_to(tasks, num_envs)
         self._max_steps = max_report_steps
         # The open episodes, one per row; grown when one is longer.
         self._rewards = np.zeros((num_envs, min(128, max_report_steps)))
@@ -166,11 +187,16 @@ class _Feed:
         lengths = np.where(which, self._lengths, 0)
         if not lengths.any():
             return
-        rewards = np.concatenate([self._rewards[i, : lengths[i]] for i in np.flatnonzero(lengths)])
-        last = np.zeros(len(rewards), bool)
-        last[np.cumsum(lengths[lengths > 0]) - 1] = True
-        # Cut or ended, nothing follows: a discount of 0 keeps the episodes apart.
-        self._report(ReturnMoments.from_returns(discounted_returns(*self._per_head(rewards, last))))
+
+        def returns(envs: np.ndarray | slice, gammas: np.ndarray) -> ReturnMoments:
+            ends = lengths[envs]
+            within = np.arange(self._rewards.shape[1]) < ends[:, None]
+            rewards, last = self._rewards[envs][within], np.zeros(ends.sum(), bool)
+            last[np.cumsum(ends[ends > 0]) - 1] = True
+            # Cut or ended, nothing follows: a discount of 0 keeps the episodes apart.
+            return ReturnMoments.from_returns(discounted_returns(*_per_head(rewards, last, gammas)))
+
+        self._report(self._of_tasks(returns))
         self._lengths = np.where(which, 0, self._lengths)
 
     def _report(self, returns: ReturnMoments | None = None) -> None:
@@ -189,16 +215,30 @@ class _Feed:
                 os.getpid(),
                 type(self.scaling).__name__,
             )
-        counted = self._new_counted[: self._num_new]
-        rewards, terminal = (new[: self._num_new][counted] for new in (self._new_rewards, self._new_terminal))
-        self._num_new = 0
-        moments = ReturnMoments.from_steps(*self._per_head(rewards, terminal))
+        num_new, self._num_new = self._num_new, 0
+
+        def steps(envs: np.ndarray | slice, gammas: np.ndarray) -> ReturnMoments:
+            counted = self._new_counted[:num_new, envs]
+            rewards, terminal = self._new_rewards[:num_new, envs], self._new_terminal[:num_new, envs]
+            return ReturnMoments.from_steps(*_per_head(rewards[counted], terminal[counted], gammas))
+
+        moments = self._of_tasks(steps)
         self.scaling.merge_state(moments if returns is None else ReturnMoments.merge(moments, returns))
 
-    def _per_head(self, rewards: np.ndarray, terminal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rewards and discounts [T, H] of steps [T]."""
-        rewards = np.repeat(rewards[:, None], len(self._gammas), axis=1)
-        return rewards, np.where(terminal[:, None], 0.0, self._gammas)
+    def _of_tasks(self, moments: Callable[[np.ndarray | slice, np.ndarray], ReturnMoments]) -> ReturnMoments:
+        """All heads' moments, of a function (which environments, discounts [H] of their heads) -> moments."""
+        if self._tasks is None:
+            return moments(slice(None), self._gammas)
+        all_heads = ReturnMoments.empty(len(self._gammas))
+        for task in np.unique(self._tasks):
+            own = moments(self._tasks == task, self._gammas[[task]])
+            all_heads = ReturnMoments.merge(all_heads, own.of_task(task, all_heads.num_heads))
+        return all_heads
+
+
+def _per_head(rewards: np.ndarray, terminal: np.ndarray, gammas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rewards and discounts [T, H] of steps [T]."""
+    return np.repeat(rewards[:, None], len(gammas), axis=1), np.where(terminal[:, None], 0.0, gammas)
 
 
 class CollectEnvReturns(gymnasium.Wrapper):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Array: TypeAlias = np.ndarray | tf.Tensor
 
 
+# Their tensors may have no value yet; what builds moments from them looks after what they hold.
+_TENSORS_OF = ("tensorflow", "keras", "tf_keras", "torch", "jax", "jaxlib", "rbs_tf")
 _NOT_NEGATIVE = ("count", "reward_m2", "discount_m2", "return_count", "return_mean_square")
 
 
@@ -28,8 +30,8 @@ class ReturnMoments:
     one with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge` in any order and
     grouping.
 
-    Every field is float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments`
-    returns.
+    Every field is float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments`, `rbs_tf.torch`
+    and `rbs_tf.jax` return.
 
     Attributes:
       count: steps seen; rewards and discounts share it.
@@ -57,8 +59,7 @@ class ReturnMoments:
 
     def __post_init__(self) -> None:
         for field, given in zip(fields(self), self, strict=True):
-            # A tensor may have no value yet; whoever builds moments from tensors looks after what they hold.
-            if type(given).__module__.partition(".")[0] in ("tensorflow", "keras", "tf_keras"):
+            if type(given).__module__.partition(".")[0] in _TENSORS_OF:
                 continue
             values = real_numbers(field.name, given)
             if values.ndim != 1 or values.shape != np.shape(self.count):
@@ -123,6 +124,54 @@ class ReturnMoments:
         (returns,) = finite_columns(returns=returns)
         count, nothing = np.full(returns.shape[1], len(returns)), np.zeros(returns.shape[1])
         return cls(*(nothing,) * 5, count, _mean(returns), _mean(np.square(returns)))
+
+    @classmethod
+    def from_batch(cls, rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ReturnMoments:
+        """Steps and returns of a sampled batch of sequences, cut where they end and at padding.
+
+        `from_batch(...).sigma` is sigma of the batch alone, sigma_batch of section 3.2, for `Scale(errors,
+        batch_sigma)`. The Keras layer's is `rbs_tf.batch_sigma`.
+
+        Args:
+          rewards, discounts: [T, B, H].
+          mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
+
+        Raises:
+          ValueError: other shapes; a real step's reward or discount that is NaN or infinite.
+        """
+        keep = real_numbers("mask", mask) != 0
+        rewards, discounts = real_numbers("rewards", rewards), real_numbers("discounts", discounts)
+        if not rewards.ndim == discounts.ndim == 3 or {rewards.shape[:2], discounts.shape[:2]} != {
+            keep.shape
+        }:
+            raise ValueError(
+                "from_batch takes rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
+                f"{rewards.shape}, {discounts.shape} and {keep.shape}"
+            )
+        # Sequence by sequence, each of which a discount of 0 ends; so does padding.
+        cut = np.where(keep[..., None], discounts, 0.0)
+        cut[-1:] = 0.0
+        rows, num_heads = np.swapaxes(keep, 0, 1).ravel(), rewards.shape[2]
+
+        def flat(values: np.ndarray) -> np.ndarray:
+            return np.swapaxes(values, 0, 1).reshape(-1, num_heads)
+
+        returns = discounted_returns(flat(np.where(keep[..., None], rewards, 0.0)), flat(cut))
+        return cls.merge(
+            cls.from_steps(flat(rewards)[rows], flat(discounts)[rows]), cls.from_returns(returns[rows])
+        )
+
+    def of_task(self, head: int, num_heads: int) -> ReturnMoments:
+        """These moments, of one head, as those of head number `head` of `num_heads`; the others have seen nothing.
+
+        Raises:
+          ValueError: moments of several heads, a head that is none.
+        """
+        if self.num_heads != 1:
+            raise ValueError(f"of_task is for moments of one head; these are of {self.num_heads}")
+        rows = np.zeros((len(fields(self)), num_heads))
+        rows[:, checked_heads(head, num_heads)] = self.to_array()[:, 0]
+        return ReturnMoments(*rows)
 
     @staticmethod
     def merge(a: ReturnMoments, b: ReturnMoments) -> ReturnMoments:
@@ -190,14 +239,33 @@ class ReturnMoments:
         return self.sigma_squared**0.5
 
     @property
+    def unit(self) -> Array:
+        """The size of values, sqrt(max(E[G^2], E[R^2])), float64 [H]; 0 for a head that has seen no reward but 0."""
+        square = self.reward_variance + self.reward_mean * self.reward_mean
+        return _larger(self.return_mean_square, square) ** 0.5
+
+    @property
     def mean_return(self) -> Array:
         """E[G], float64 [H]: where a value network's bias may start (section 5)."""
         return self.return_mean
 
 
+def checked_heads(head: Any, num_heads: int) -> np.ndarray:
+    """Head numbers as whole numbers, in their shape. Raises ValueError for any that is not in [0, num_heads)."""
+    heads = real_numbers("head", head)
+    if heads.dtype.kind not in "iu" or ((heads < 0) | (heads >= num_heads)).any():
+        raise ValueError(f"head must be whole numbers from 0 to {num_heads - 1}; got {head!r}")
+    return heads
+
+
 def _at_least_one(count: Array) -> Array:
     """max(count, 1), in operators that arrays and tensors share; exact for whole numbers up to 2^52."""
-    return (count + 1.0 + abs(count - 1.0)) / 2.0
+    return _larger(count, 1.0)
+
+
+def _larger(a: Array, b: Array | float) -> Array:
+    """max(a, b), in operators that arrays and tensors share."""
+    return (a + b + abs(a - b)) / 2.0
 
 
 def _mean(columns: np.ndarray) -> np.ndarray:

@@ -82,7 +82,7 @@ class OpenEpisodes(tf.Module):
         """
         real = (step_type != _LAST)[:, None]
         rewards, discounts = tf.where(real, rewards, 0.0), tf.where(real, discounts, 0.0)
-        steps = step_fields(rewards, discounts, real[:, 0])
+        steps = step_fields(rewards, discounts, real)
         with tf.control_dependencies(steps):  # no replica waits in vain for another one that has raised
             checks = [
                 *check_finite("rewards", rewards, self._who),

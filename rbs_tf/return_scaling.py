@@ -44,6 +44,12 @@ class ReturnScaling(tf.keras.layers.Layer):
         scaling.update_returns(returns)              # [T, 10]: once an episode has ended
         loss = 0.5 * tf.square(scaling(td_errors))   # [B, 10]
 
+    One network that learns several tasks has one scale per task, and `head` says whose a step or an error is:
+
+        scaling = ReturnScaling(num_heads=16)                     # of 16 tasks
+        scaling.update_state(rewards, discounts, head=tasks)      # [B] each
+        loss = 0.5 * tf.square(scaling(td_errors, head=tasks))    # [B]
+
     Statistics stay float64 under every dtype policy. Scaled errors come out in the dtype of the errors, but
     at least in float32: half precision spans fewer orders of magnitude than errors do. Every call reads the
     current variables, inside `tf.function`, Keras models and SavedModels as well.
@@ -64,6 +70,8 @@ class ReturnScaling(tf.keras.layers.Layer):
       num_heads: H, the value functions with statistics of their own.
       sigma_v: positive floor of the scale, a number or one per head: the noise of values at initialisation.
         The variable `sigma_v` holds it; assign to that once the noise has been measured.
+      floor_in_units: the floor is sigma_v `unit`, for networks whose last layer is a `UnitDense`. While a head's unit
+        is 0, its errors are divided by their root mean square, or by 1 if all are 0.
       **kwargs: of `tf.keras.layers.Layer`.
 
     Attributes:
@@ -77,7 +85,13 @@ class ReturnScaling(tf.keras.layers.Layer):
       RuntimeError: Keras computes with another backend than TensorFlow.
     """
 
-    def __init__(self, num_heads: int = 1, sigma_v: float | Sequence[float] = PAPERS_FLOOR, **kwargs: Any):
+    def __init__(
+        self,
+        num_heads: int = 1,
+        sigma_v: float | Sequence[float] = PAPERS_FLOOR,
+        floor_in_units: bool = False,
+        **kwargs: Any,
+    ):
         if (backend := tf.keras.backend.backend()) != "tensorflow":
             raise RuntimeError(
                 f"ReturnScaling needs Keras's TensorFlow backend, and Keras runs on {backend!r}: set "
@@ -87,48 +101,39 @@ class ReturnScaling(tf.keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         floor = checked_floor(num_heads, sigma_v)
         self.supports_masking = True
-        self.num_heads = num_heads
+        self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self._initial_sigma_v = floor
         self._home = Home()
         self._fed_or_warned = self._scales = self._judged = False
-        self.statistics = self._float64_weight("statistics", (len(fields(ReturnMoments)), num_heads), 0.0)
-        self.sigma_v = self._float64_weight("sigma_v", (num_heads,), floor)
+        self.statistics = float64_weight(self, "statistics", (len(fields(ReturnMoments)), num_heads), 0.0)
+        self.sigma_v = float64_weight(self, "sigma_v", (num_heads,), floor)
 
-    def _float64_weight(self, name: str, shape: tuple[int, ...], value: float | np.ndarray) -> tf.Variable:
-        # All replicas assign the same, so one of them speaks for the others.
-        if _KERAS_2:
-            one_speaks = tf.VariableAggregation.ONLY_FIRST_REPLICA
-            of_keras: dict[str, Any] = {"experimental_autocast": False, "aggregation": one_speaks}
-        else:
-            of_keras = {"autocast": False, "aggregation": "only_first_replica"}
-        initializer = tf.keras.initializers.Constant(value)
-        return self.add_weight(
-            name=name, shape=shape, dtype="float64", initializer=initializer, trainable=False, **of_keras
-        )
-
-    def update_state(self, rewards: Any, discounts: Any, mask: Any = None) -> None:
+    def update_state(self, rewards: Any, discounts: Any, mask: Any = None, head: Any = None) -> None:
         """Takes in steps as they happen.
 
         Args:
           rewards: [..., H], any dtype; without the last axis, too, when there is one head.
           discounts: [..., H]; what multiplies the future after each step: gamma, or 0 at a terminal step.
           mask: [...], 0 or False for steps that do not count, whatever they hold; None counts all.
+          head: whole numbers, [...] or one: the head, or task, that each step is of. Rewards and discounts have no axis
+            of heads then. None: each step is of all heads.
 
         Raises:
           tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head
             and value; numbers of steps that do not agree, if they are known only when a graph runs. The
             statistics stay as they were. XLA leaves such checks out of what it compiles: there an update that is
-            not finite is dropped without a word, on all replicas, and numbers of steps are not compared.
+            not finite is dropped without a word, on all replicas, and numbers of steps are not compared. Also a head
+            that is none.
           ValueError: shapes that do not fit, complex numbers.
         """
-        columns, keep = self._masked(mask, rewards=rewards, discounts=discounts)
+        columns, keep = self._masked(mask, head, rewards=rewards, discounts=discounts)
         self._fed_or_warned = True
         nothing = tf.zeros(self.num_heads, tf.float64)
         self._add(ReturnMoments(*step_fields(**columns, keep=keep), *[nothing] * 3), **columns)
 
-    def update_returns(self, returns: Any, mask: Any = None) -> None:
+    def update_returns(self, returns: Any, mask: Any = None, head: Any = None) -> None:
         """Takes in the returns of steps that `update_state` has seen before; shapes and errors as there."""
-        columns, keep = self._masked(mask, returns=returns)
+        columns, keep = self._masked(mask, head, returns=returns)
         nothing = tf.zeros(self.num_heads, tf.float64)
         self._add(ReturnMoments(*[nothing] * 5, *_return_fields(**columns, keep=keep)), **columns)
 
@@ -161,6 +166,11 @@ class ReturnScaling(tf.keras.layers.Layer):
         return tf.sqrt(self.moments.sigma_squared)
 
     @property
+    def unit(self) -> tf.Tensor:
+        """The size of values, sqrt(max(E[G^2], E[R^2])), float64 [H]; 0 before the first reward that is not 0."""
+        return self.moments.unit
+
+    @property
     def mean_return(self) -> tf.Tensor:
         """E[G], float64 [H]: where a value network's bias may start (section 5)."""
         return self.moments.mean_return
@@ -172,13 +182,14 @@ class ReturnScaling(tf.keras.layers.Layer):
             td_errors = tf.convert_to_tensor(td_errors)
         return super().__call__(td_errors, *args, **kwargs)
 
-    def call(self, td_errors: Any, batch_sigma: Any = None) -> tf.Tensor:
+    def call(self, td_errors: Any, batch_sigma: Any = None, head: Any = None) -> tf.Tensor:
         """td_errors / max(sigma, sigma_v, batch_sigma).
 
         Args:
-          td_errors: [..., H]; without the last axis, too, when there is one head.
+          td_errors: [..., H]; without the last axis, too, when there is one head or `head` is given.
           batch_sigma: [H], the function `batch_sigma` of the batch that the errors come from; it keeps the first large
             rewards harmless. No gradient flows into it.
+          head: whole numbers, in the errors' shape or one: the head, or task, of each error.
 
         Returns:
           The shape of `td_errors`; float64 for float64 errors, float32 for all others.
@@ -188,7 +199,9 @@ class ReturnScaling(tf.keras.layers.Layer):
         """
         errors = real_tensor("td_errors", td_errors)
         errors = tf.cast(errors, tf.float64 if errors.dtype == tf.float64 else tf.float32)
-        scale = tf.maximum(self.sigma, self.sigma_v)
+        moments = self.moments
+        floor = self.sigma_v * moments.unit if self.floor_in_units else self.sigma_v
+        scale = tf.maximum(moments.sigma, floor)
         self._scales = True
         if batch_sigma is None:
             self._warn_if_empty()
@@ -198,10 +211,20 @@ class ReturnScaling(tf.keras.layers.Layer):
             own = tf.cast(tf.stop_gradient(real_tensor("batch_sigma", batch_sigma)), tf.float64)
             own = tf.reshape(own, [self.num_heads])
             scale = tf.maximum(scale, own)
-        if self.num_heads == 1:
-            scale = tf.reshape(scale, [])
-        else:
+        if self.num_heads > 1 and head is None:
             errors = self._check_heads("td_errors", errors)
+        if self.floor_in_units:
+            several = self.num_heads > 1 and head is None
+            axes = range(errors.shape.rank - 1) if several else None
+            of_errors = tf.sqrt(
+                tf.reduce_mean(tf.square(tf.cast(tf.stop_gradient(errors), tf.float64)), axis=axes)
+            )
+            of_errors = tf.where(of_errors > 0.0, of_errors, 1.0)
+            scale = tf.where(scale > 0.0, scale, of_errors)
+        if head is not None:
+            scale = tf.gather(scale, self._checked_heads(head))
+        elif self.num_heads == 1:
+            scale = tf.reshape(scale, [])
         return errors / tf.cast(scale, errors.dtype)
 
     @tf.autograph.experimental.do_not_convert
@@ -219,7 +242,9 @@ class ReturnScaling(tf.keras.layers.Layer):
         if self._judged or not self._scales or (readable := self._readable()) is None:
             return
         self._judged = can_be_judged(readable[0])
-        if self._judged and (words := words_if_below_floor(f"ReturnScaling '{self.name}'", *readable)):
+        if self._judged and (
+            words := words_if_below_floor(f"ReturnScaling '{self.name}'", *readable, self.floor_in_units)
+        ):
             log.warning("%s", words)
 
     def _readable(self) -> tuple[ReturnMoments, np.ndarray] | None:
@@ -247,7 +272,7 @@ class ReturnScaling(tf.keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor; the variables travel with the weights."""
         own = {"num_heads": self.num_heads, "sigma_v": self._initial_sigma_v.tolist()}
-        return super().get_config() | own
+        return super().get_config() | own | {"floor_in_units": self.floor_in_units}
 
     def _add(self, moments: ReturnMoments, **columns: tf.Tensor) -> None:
         """Merges the moments of the columns, unless these hold what cannot be counted."""
@@ -264,8 +289,10 @@ class ReturnScaling(tf.keras.layers.Layer):
         if tf.executing_eagerly():
             self._judge()
 
-    def _masked(self, mask: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """The columns as float64 [..., H], 0 where masked, and the mask as bool [...]."""
+    def _masked(self, mask: Any, head: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """The columns as float64 [..., H], 0 where masked, and the mask as bool [..., 1], or [..., H] with `head`."""
+        if head is not None:
+            columns = {name: self._of_tasks(name, values) for name, values in columns.items()}
         columns = {name: self._with_heads(name, values) for name, values in columns.items()}
         some = next(iter(columns.values()))
         keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else real_tensor("mask", mask)
@@ -276,8 +303,28 @@ class ReturnScaling(tf.keras.layers.Layer):
             found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise ValueError(f"{_must_agree(shapes)} {found}")
         with tf.control_dependencies(_check_steps("ReturnScaling", columns, keep)):
-            keep = tf.reshape(keep, tf.shape(some)[:-1])
-        return {name: tf.where(keep[..., None], values, 0.0) for name, values in columns.items()}, keep
+            keep = tf.reshape(keep, tf.shape(some)[:-1])[..., None]
+        if head is not None:
+            heads = tf.broadcast_to(self._checked_heads(head), tf.shape(some)[:-1])
+            keep &= tf.one_hot(heads, self.num_heads, True, False)
+        return {name: tf.where(keep, values, 0.0) for name, values in columns.items()}, keep
+
+    def _of_tasks(self, name: str, values: Any) -> tf.Tensor:
+        """[...] -> [..., H], the same for all heads."""
+        tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
+        return tf.repeat(tensor[..., None], self.num_heads, axis=-1)
+
+    def _checked_heads(self, head: Any) -> tf.Tensor:
+        """Numbers of heads, each of which there is. Raises as `update_state` says."""
+        heads = tf.convert_to_tensor(head)
+        if not heads.dtype.is_integer:
+            raise ValueError(
+                f"head must be whole numbers from 0 to {self.num_heads - 1}; got {heads.dtype.name}"
+            )
+        there = tf.reduce_all((heads >= 0) & (heads < self.num_heads))
+        message = [f"ReturnScaling: head must be whole numbers from 0 to {self.num_heads - 1}; got", heads]
+        with tf.control_dependencies([tf.debugging.Assert(there, message)]):
+            return tf.identity(heads)
 
     def _with_heads(self, name: str, values: Any) -> tf.Tensor:
         tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
@@ -294,6 +341,22 @@ class ReturnScaling(tf.keras.layers.Layer):
         # Known only when a graph runs, it must not be 1 there.
         unknown = tensor.shape.rank and tensor.shape[-1] is None
         return tf.ensure_shape(tensor, [*tensor.shape[:-1], self.num_heads]) if unknown else tensor
+
+
+def float64_weight(
+    layer: tf.keras.layers.Layer, name: str, shape: tuple[int, ...], value: float | np.ndarray
+) -> tf.Variable:
+    """A weight of a Keras layer that is not trained, and stays float64 under every policy."""
+    # All replicas assign the same, so one of them speaks for the others.
+    if _KERAS_2:
+        one_speaks = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        of_keras: dict[str, Any] = {"experimental_autocast": False, "aggregation": one_speaks}
+    else:
+        of_keras = {"autocast": False, "aggregation": "only_first_replica"}
+    initializer = tf.keras.initializers.Constant(value)
+    return layer.add_weight(
+        name=name, shape=shape, dtype="float64", initializer=initializer, trainable=False, **of_keras
+    )
 
 
 def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
@@ -338,7 +401,9 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
         check_finite("rewards", rewards, "batch_sigma")
         check_finite("discounts", discounts, "batch_sigma")
     returns = _returns(rewards, discounts)
-    moments = ReturnMoments(*step_fields(rewards, discounts, keep), *_return_fields(returns, keep))
+    moments = ReturnMoments(
+        *step_fields(rewards, discounts, keep[..., None]), *_return_fields(returns, keep[..., None])
+    )
     return tf.sqrt(moments.sigma_squared)
 
 
@@ -357,8 +422,8 @@ def _returns(rewards: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
 
 
 def step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
-    """The first five fields of `ReturnMoments` from [..., H], [..., H] and bool [...]."""
-    keep = _rows(keep[..., None])
+    """The first five fields of `ReturnMoments` from [..., H], [..., H] and bool [..., 1 or H]."""
+    keep = _rows(keep)
     steps = tf.stack([_rows(rewards), _rows(discounts)])
     count, total = _sums(keep, keep * steps)
     mean = total / tf.maximum(count, 1.0)
@@ -367,8 +432,8 @@ def step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> li
 
 
 def _return_fields(returns: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
-    """The last three fields of `ReturnMoments` from [..., H] and bool [...]."""
-    keep, returns = _rows(keep[..., None]), _rows(returns)
+    """The last three fields of `ReturnMoments` from [..., H] and bool [..., 1 or H]."""
+    keep, returns = _rows(keep), _rows(returns)
     count, total, squares = _sums(keep, keep * returns, keep * tf.square(returns))
     divisor = tf.maximum(count, 1.0)
     return [count + tf.zeros_like(total), total / divisor, squares / divisor]

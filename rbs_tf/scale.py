@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rbs_tf.moments import ReturnMoments
+from rbs_tf.moments import ReturnMoments, checked_heads
 from rbs_tf.returns import real_numbers
 
 PAPERS_FLOOR = 1e-2
@@ -23,18 +23,20 @@ log = logging.getLogger(__name__)
 
 
 class Scale:
-    """max(sigma, sigma_v) per head of all that has been merged into it: `ReturnScaling` without TensorFlow.
+    """max(sigma, sigma_v) per head of all that has been merged into it: `ReturnScaling` in NumPy.
 
         scale = rbs_tf.Scale()
         env = rbs_tf.CollectReturns(env, scale, gamma=0.99)
-        loss = (0.5 * ((targets - values) / torch.from_numpy(scale())) ** 2).mean()
+        loss = np.mean(0.5 * np.square(scale(targets - values)))
 
-    Keep it on the host and hand the loss what it returns, as an argument: a jitted function keeps a number that it
-    closes over. It logs what the layer logs. Several threads may feed one `Scale`.
+    Keep it on the host. `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients; a jitted function takes
+    `scale()` as an argument, since it keeps a number that it closes over. It logs what the layer logs. Several threads
+    may feed one `Scale`.
 
     Args:
-      num_heads: H, the value functions with statistics of their own.
+      num_heads: H, the value functions, or tasks, with statistics of their own.
       sigma_v: positive floor of the scale, a number or one per head, see `ReturnScaling`; may be assigned later.
+      floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it (`rbs_tf.rescaling`).
 
     Attributes:
       moments: the `ReturnMoments` of everything so far.
@@ -43,8 +45,10 @@ class Scale:
       ValueError: what the layer refuses.
     """
 
-    def __init__(self, num_heads: int = 1, sigma_v: ArrayLike = PAPERS_FLOOR):
-        self.num_heads = num_heads
+    def __init__(
+        self, num_heads: int = 1, sigma_v: ArrayLike = PAPERS_FLOOR, *, floor_in_units: bool = False
+    ):
+        self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self.sigma_v = sigma_v  # type: ignore[assignment]  # it takes a number, too
         self.moments = ReturnMoments.empty(num_heads)
         self._home = Home()
@@ -69,16 +73,63 @@ class Scale:
         """E[G], float64 [H]: where a value network's bias may start (section 5)."""
         return self.moments.mean_return
 
-    def __call__(self) -> np.ndarray:
-        """What TD errors [..., H] are divided by now: float32 [H]."""
+    @property
+    def unit(self) -> np.ndarray:
+        """The size of values, sqrt(max(E[G^2], E[R^2])), float64 [H]; 0 before the first reward that is not 0."""
+        return self.moments.unit
+
+    def __call__(
+        self,
+        td_errors: ArrayLike | None = None,
+        batch_sigma: ArrayLike | None = None,
+        *,
+        head: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """td_errors / max(sigma, sigma_v, batch_sigma), as the layer; without errors that by which they are divided.
+
+        Args:
+          td_errors: [..., H], or without the last axis when there is one head or `head` is given.
+          batch_sigma: [H], `ReturnMoments.from_batch(...).sigma` of the batch that the errors come from.
+          head: the head, or task, of each error: whole numbers that broadcast to the errors' shape.
+
+        Returns:
+          The shape of `td_errors`, float64 for float64 errors, float32 for all others. Without errors float32 [H].
+
+        Raises:
+          ValueError: errors whose last axis is not the heads', a head that is none.
+          TypeError: tensors of another library, whose gradients would be lost.
+        """
         if not self._fed_or_warned and not self.moments.count.any():
             log.warning("%s", words_if_empty("Scale", self._sigma_v, "merge_state(moments)"))
             self._fed_or_warned = True
         if not self._judged and can_be_judged(self.moments):
             self._judged = True
-            if words := words_if_below_floor("Scale", self.moments, self._sigma_v):
+            if words := words_if_below_floor("Scale", self.moments, self._sigma_v, self.floor_in_units):
                 log.warning("%s", words)
-        return np.maximum(self.sigma, self._sigma_v).astype(np.float32)
+        divisor = np.maximum(self.sigma, self._sigma_v * self.unit if self.floor_in_units else self._sigma_v)
+        if batch_sigma is not None:
+            divisor = np.maximum(divisor, np.reshape(batch_sigma, self.num_heads))
+        if td_errors is None:
+            # 0 only in units of the return, before the first reward that is not 0.
+            return np.where(divisor > 0.0, divisor, 1.0).astype(np.float32)
+        if (library := type(td_errors).__module__.partition(".")[0]) in ("torch", "jax", "jaxlib"):
+            raise TypeError(
+                f"Scale is NumPy and would lose the gradient of errors of {library}: divide by scale(), or take "
+                f"rbs_tf.{library.removesuffix('lib')}"
+            )
+        errors = real_numbers("td_errors", td_errors)
+        errors = errors.astype(np.float64 if errors.dtype == np.float64 else np.float32)
+        if head is None and errors.shape[-1:] != (self.num_heads,) and self.num_heads > 1:
+            raise ValueError(f"td_errors must have shape [..., {self.num_heads}]; got {list(errors.shape)}")
+        if not divisor.all():
+            axes = None if head is not None or self.num_heads == 1 else tuple(range(errors.ndim - 1))
+            of_errors = np.sqrt(np.mean(np.square(errors, dtype=np.float64), axis=axes))
+            divisor = np.where(divisor > 0.0, divisor, np.where(of_errors > 0.0, of_errors, 1.0))
+        if head is not None:
+            divisor = divisor[checked_heads(head, self.num_heads)]
+        elif self.num_heads == 1:
+            divisor = divisor[0]
+        return errors / np.asarray(divisor, errors.dtype)
 
     def merge_state(self, moments: ReturnMoments) -> None:
         """Takes in what has been seen: `CollectReturns` calls it.
@@ -166,25 +217,32 @@ def can_be_judged(moments: ReturnMoments) -> bool:
     return bool(moments.count.min() >= STEPS_TO_JUDGE and moments.return_count.min() > 0)
 
 
-def words_if_below_floor(name: str, moments: ReturnMoments, sigma_v: np.ndarray) -> str:
+def words_if_below_floor(
+    name: str, moments: ReturnMoments, sigma_v: np.ndarray, floor_in_units: bool = False
+) -> str:
     """Names the heads whose scale is a floor that nobody has measured, or is too small for their errors; "" for none.
 
     Where values are still about 0, errors have mean E[R] and variance sigma^2. Their root mean square is a floor of
     the errors' own size, for heads that sigma is blind to.
     """
     first_errors = np.sqrt(moments.sigma_squared + np.square(moments.reward_mean))
-    below = (moments.sigma < sigma_v) & ((sigma_v == PAPERS_FLOOR) | (sigma_v < 0.5 * first_errors))
+    # A head whose rewards are all 0 has no unit, and values of 0.
+    unit = np.where(moments.unit > 0.0, moments.unit, 1.0) if floor_in_units else np.ones_like(sigma_v)
+    floor = sigma_v * unit
+    below = (moments.sigma < floor) & ((sigma_v == PAPERS_FLOOR) | (floor < 0.5 * first_errors))
+    if floor_in_units:
+        below &= moments.unit > 0.0
     if not below.any():
         return ""
-    floors = np.where(below & (first_errors > 0), np.maximum(first_errors, _FLOAT32.tiny), sigma_v)
-    factors = 1.0 / np.maximum(moments.sigma, sigma_v)
+    floors = np.where(below & (first_errors > 0), np.maximum(first_errors / unit, _FLOAT32.tiny), sigma_v)
+    factors = 1.0 / np.maximum(moments.sigma, floor)
     unknown = "; of heads without any reward, the spread of a new network's values"
     unknown = "" if first_errors[below].all() else unknown
     return (
         f"{name}: after {moments.count.min():.0f} steps sigma is below its floor sigma_v for head "
         f"{', '.join(map(str, np.flatnonzero(below)))}: errors are multiplied by {_numbers(factors)}, head by head. "
         "Rewards that hardly vary are invisible to sigma; set the floor to the size of the first errors, sqrt(sigma^2 "
-        f"+ E[R]^2): sigma_v={_numbers(floors)}{unknown}"
+        f"+ E[R]^2){', in units of the return' if floor_in_units else ''}: sigma_v={_numbers(floors)}{unknown}"
     )
 
 

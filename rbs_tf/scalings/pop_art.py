@@ -10,9 +10,8 @@ import tensorflow as tf
 from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.settings import Setting, configurable
-
-# Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
-_SMALLEST_CHANGE = 1e-4
+from rbs_tf.unit_dense import rescaled_in_graph
+from rbs_tf.units import SMALLEST_CHANGE
 
 
 class OutputUnits(tf.Module):
@@ -50,14 +49,11 @@ class OutputUnits(tf.Module):
 
         Args:
           heads: the head layer whose units these are.
-          scale, shift: float64 [H], the wanted ones; scale is positive, but where it was 0, which stays.
+          scale, shift: float64 [H], the wanted ones; a scale of 0 stays, and one that was 0 is taken over.
         """
-        divide = tf.math.divide_no_nan
-        moves = tf.maximum(tf.abs(scale - self.scale), tf.abs(shift - self.shift))
-        changes = divide(moves, self.scale) > _SMALLEST_CHANGE
-        ratio = tf.where(changes, tf.cast(divide(self.scale, scale), tf.float32), 1.0)
-        new_scale = self.scale / tf.cast(ratio, tf.float64)
-        offset = tf.where(changes, tf.cast(divide(self.shift - shift, new_scale), tf.float32), 0.0)
+        ratio, new_scale = rescaled_in_graph(self.scale, scale)
+        move = tf.math.divide_no_nan(self.shift - shift, new_scale)
+        offset = tf.where(tf.abs(move) > SMALLEST_CHANGE, tf.cast(move, tf.float32), 0.0)
         new_shift = self.shift - new_scale * tf.cast(offset, tf.float64)
         heads.rescale_outputs(ratio, offset)
         self.scale.assign(new_scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rbs_tf.return_scaling import ReturnScaling, batch_sigma
+from rbs_tf.return_scaling import batch_sigma
 from rbs_tf.scalings.error import batch_moments
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
@@ -38,12 +38,9 @@ class ReturnOut(ReturnBasedScaling):
         self.online, self.target = (OutputUnits(num_heads, known=False) for _ in range(2))
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
-        wanted = return_unit(self.layer)
-        # Units stay where there is nothing but rewards of 0.
-        wanted = tf.where(wanted > 0.0, wanted, self.online.scale)
-        for units in (self.online, self.target):
-            units.take_over(wanted, tf.zeros_like(wanted))
-        self.online.rewrite(heads, wanted, tf.zeros_like(wanted))
+        unit = self.layer.unit
+        self.target.take_over(unit, tf.zeros_like(unit))
+        self.online.rewrite(heads, unit, tf.zeros_like(unit))
 
     def values(self, outputs: tf.Tensor, target: bool = False) -> tf.Tensor:
         return (self.target if target else self.online).values(outputs)
@@ -55,7 +52,7 @@ class ReturnOut(ReturnBasedScaling):
         _, mean, variance = tf.unstack(batch_moments(context.rewards, context.mask))
         of_batch = tf.sqrt(variance + tf.square(mean))
         scale: tf.Tensor = self.online.scale
-        for known in (return_unit(self.layer), of_batch, 1.0):
+        for known in (self.layer.unit, of_batch, 1.0):
             scale = tf.where(scale > 0.0, scale, known)
         sigma = tf.maximum(self.layer.sigma, tf.maximum(self.layer.sigma_v * scale, sigma_batch))
         scale, sigma = tf.cast(scale, outputs.dtype), tf.cast(sigma, outputs.dtype)
@@ -66,10 +63,3 @@ class ReturnOut(ReturnBasedScaling):
 
     def summaries(self) -> dict[str, tf.Tensor]:
         return super().summaries() | {"output_scale": self.online.scale}
-
-
-def return_unit(layer: ReturnScaling) -> tf.Tensor:
-    """s = sqrt(max(E[G^2], E[R^2])) of all statistics, float64 [H]; 0 for a head that has seen no reward but 0."""
-    moments = layer.moments
-    mean_square_reward = moments.reward_variance + tf.square(moments.reward_mean)
-    return tf.sqrt(tf.maximum(moments.return_mean_square, mean_square_reward))

@@ -1,0 +1,75 @@
+"""A last layer of values in units of the return, in Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from rbs_tf.return_scaling import float64_weight
+from rbs_tf.units import rescaled
+
+
+@tf.keras.utils.register_keras_serializable(package="rbs_tf")
+class UnitDense(tf.keras.layers.Dense):
+    """A `Dense` layer whose outputs are values: unit (inputs kernel + bias), head by head.
+
+        scaling = rbs_tf.ReturnScaling(floor_in_units=True)
+        last = rbs_tf.UnitDense(num_actions)    # of the network, and another one of its target network
+        for layer in (last, target_last):       # before every update
+            layer.to_unit(scaling.unit)
+
+    What the kernel has to learn is of the size of 1, whatever the size of rewards. `to_unit` changes the unit and,
+    where there has been one, the weights with it, so that no value changes. All values are 0 before the first unit.
+
+    Bring the online and the target network to the same unit before every update: copies between them, whole or soft,
+    are right then. The optimizer's slots stay as they are. Weights that another layer shares, weight normalisation and
+    weight decay on this layer are not supported.
+
+    Args:
+      units: outputs: of each head as many, those of the first head first.
+      heads: H, the value functions with units of their own.
+      **kwargs: of `tf.keras.layers.Dense`, but for an activation.
+
+    Attributes:
+      unit: float64 [H] variable, not trained, saved with the weights; 0 at first.
+
+    Raises:
+      ValueError: units that are not as many of each head, an activation.
+    """
+
+    def __init__(self, units: int, heads: int = 1, **kwargs: Any):
+        if kwargs.get("activation") not in (None, "linear"):
+            raise ValueError("UnitDense puts out values, without an activation")
+        super().__init__(units, **kwargs)
+        if heads < 1 or units % heads:
+            raise ValueError(
+                f"units must be as many for each of the heads; got {units} units and {heads} heads"
+            )
+        self.heads = heads
+        self.unit = float64_weight(self, "unit", (heads,), 0.0)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """[..., in] -> values float32 [..., units], float64 in a layer of float64."""
+        outputs = super().call(inputs)
+        outputs = tf.cast(outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32)
+        return outputs * tf.cast(tf.repeat(self.unit, self.units // self.heads), outputs.dtype)
+
+    def to_unit(self, unit: Any) -> None:
+        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Eagerly or in a graph."""
+        if not self.built:
+            raise ValueError("UnitDense has no weights yet: call the network once, or build it")
+        ratio, after = rescaled_in_graph(self.unit, tf.reshape(tf.cast(unit, tf.float64), [self.heads]))
+        for weight in (self.kernel, self.bias) if self.use_bias else (self.kernel,):
+            weight.assign(weight * tf.cast(tf.repeat(ratio, self.units // self.heads), weight.dtype))
+        self.unit.assign(after)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return super().get_config() | {"heads": self.heads}
+
+
+def rescaled_in_graph(old: Any, new: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """`rbs_tf.rescaling` of tensors, float64 [H] each, unchecked: float32 [H] and float64 [H]."""
+    old, new = tf.convert_to_tensor(old), tf.convert_to_tensor(new)
+    return rescaled(old, new, tf.where, lambda x: tf.cast(x, tf.float32), lambda x: tf.cast(x, tf.float64))

@@ -1,0 +1,57 @@
+"""Outputs in units of the return: what the layers of Keras, PyTorch and JAX, and `scalings.return_out`, share.
+
+A network puts out q, and values are Q = unit q, head by head, where unit = sqrt(max(E[G^2], E[R^2])) comes from the
+same statistics as sigma. When the unit changes, last layers are rewritten such that no value does, as in Pop-Art (van
+Hasselt et al. 2016). Learning is then the same, action by action, whatever rewards are multiplied with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rbs_tf.returns import real_numbers
+
+# Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
+SMALLEST_CHANGE = 1e-4
+
+
+def rescaling(old: ArrayLike, new: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """What last layers are multiplied with, so that no value changes when the unit goes from `old` to `new`.
+
+    Args:
+      old: the unit that the layers are in, [H]; 0 where there has been none, and all values are 0.
+      new: the unit wanted, [H]; 0 where no reward but 0 has been seen.
+
+    Returns:
+      The ratio, float32 [H], and the unit after it, float64 [H]. The ratio is 1 where the unit changes by less than
+      1e-4 of itself; from `old` 0, where the unit is taken over as it is; and to `new` 0, where it stays. The unit is
+      what the rounded ratio leads to, old / ratio.
+
+    Raises:
+      ValueError: a unit that is negative, NaN or infinite; different numbers of heads.
+    """
+    units = [np.atleast_1d(real_numbers("a unit", values)).astype(np.float64) for values in (old, new)]
+    if (
+        units[0].shape != units[1].shape
+        or units[0].ndim != 1
+        or not all(np.all((x >= 0) & (x < np.inf)) for x in units)
+    ):
+        raise ValueError(
+            f"units must be finite numbers of at least 0, [H] of H heads each; got {old!r} and {new!r}. A layer of "
+            "several heads says so with heads=H"
+        )
+    return rescaled(units[0], units[1], np.where, np.float32, np.float64)
+
+
+def rescaled(
+    old: Any, new: Any, where: Callable[..., Any], single: Callable[[Any], Any], double: Callable[[Any], Any]
+) -> tuple[Any, Any]:
+    """`rescaling` of arrays [H] of any library, unchecked: its `where`, and what makes its float32 and its float64."""
+    known = old > 0.0
+    changes = known & (new > 0.0) & (abs(new - old) > SMALLEST_CHANGE * old)
+    ratio = single(where(changes, old / where(changes, new, 1.0), 1.0))
+    return ratio, where(known, old / double(ratio), new)
