@@ -1,0 +1,22 @@
+"""The programs of a page of the documentation, for the tests that run them."""
+
+import re
+from types import SimpleNamespace
+
+from tests.test_adopting import BLOCK, ROOT
+
+
+def programs(page: str) -> dict[str, str]:
+    """Heading of the second level -> the code of its blocks, one after the other; "" is what stands before the first."""
+    parts = re.split(r"^## (.*)$", (ROOT / page).read_text(), flags=re.MULTILINE)
+    found = zip(["", *parts[1::2]], parts[::2], strict=True)
+    blocks = {title: re.findall(BLOCK, text, flags=re.MULTILINE | re.DOTALL) for title, text in found}
+    return {title: "\n".join(code) for title, code in blocks.items() if code}
+
+
+def run(page: str, *titles: str) -> SimpleNamespace:
+    """Runs the programs under these headings in one namespace, one after the other; returns its names."""
+    names = {"__name__": "page"}
+    for title in titles:
+        exec(compile(programs(page)[title], f"{page}, {title}", "exec"), names)
+    return SimpleNamespace(**names)
