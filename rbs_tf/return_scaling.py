@@ -171,6 +171,12 @@ class ReturnScaling(tf.keras.layers.Layer):
         return self.moments.unit
 
     @property
+    def scale(self) -> tf.Tensor:
+        """What errors are divided by, max(sigma, sigma_v), float64 [H]; in units of the return 0 before the first."""
+        floor = self.sigma_v * self.unit if self.floor_in_units else self.sigma_v
+        return tf.maximum(self.sigma, floor)
+
+    @property
     def mean_return(self) -> tf.Tensor:
         """E[G], float64 [H]: where a value network's bias may start (section 5)."""
         return self.moments.mean_return
@@ -199,9 +205,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         """
         errors = real_tensor("td_errors", td_errors)
         errors = tf.cast(errors, tf.float64 if errors.dtype == tf.float64 else tf.float32)
-        moments = self.moments
-        floor = self.sigma_v * moments.unit if self.floor_in_units else self.sigma_v
-        scale = tf.maximum(moments.sigma, floor)
+        scale = self.scale
         self._scales = True
         if batch_sigma is None:
             self._warn_if_empty()

@@ -44,7 +44,7 @@ class ScaledLoss(tf.Module):
       loss_fn: elementwise loss of scaled errors, called as TF-Agents does, `loss_fn(errors, zeros)`. None: half their
         square, the paper's. Thresholds are in units of sigma: `common.element_wise_huber_loss` is quadratic up to one
         sigma and linear beyond.
-      sigma_v: floor of the scale, see `ReturnScaling`.
+      sigma_v, floor_in_units: the floor of the scale, see `ReturnScaling`.
       reward_scale_factor: the agent's.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
 
@@ -61,6 +61,7 @@ class ScaledLoss(tf.Module):
         loss_fn: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
         *,
         sigma_v: float = 1e-2,
+        floor_in_units: bool = False,
         reward_scale_factor: float = 1.0,
         max_report_steps: int = LONGEST_EPISODE,
     ):
@@ -73,14 +74,14 @@ class ScaledLoss(tf.Module):
             raise ValueError(f"max_report_steps must be at least 1, got {max_report_steps}")
         self._gamma, self._reward_scale_factor = gamma, reward_scale_factor
         self._loss_fn = loss_fn or (lambda errors, zeros: 0.5 * tf.math.squared_difference(errors, zeros))
-        self.scaling = ReturnScaling(sigma_v=sigma_v)
+        self.scaling = ReturnScaling(sigma_v=sigma_v, floor_in_units=floor_in_units)
         self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
         self._episodes = OpenEpisodes(1, "ScaledLoss.observe", _RECORDED, max_report_steps)
 
     @property
     def scale(self) -> tf.Tensor:
         """Scale that errors are divided by, max(sigma, sigma_v): float64 []; sigma_v before the first step."""
-        return tf.maximum(self.scaling.sigma, self.scaling.sigma_v)[0]
+        return self.scaling.scale[0]
 
     def __call__(self, td_targets: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
         """The loss of each scaled error, in the shape of both arguments.

@@ -59,7 +59,8 @@ class UnitDense(tf.keras.layers.Dense):
         """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Eagerly or in a graph."""
         if not self.built:
             raise ValueError("UnitDense has no weights yet: call the network once, or build it")
-        ratio, after = rescaled_in_graph(self.unit, tf.reshape(tf.cast(unit, tf.float64), [self.heads]))
+        wanted = tf.cast(tf.convert_to_tensor(unit, dtype_hint=tf.float64), tf.float64)
+        ratio, after = rescaled_in_graph(self.unit, tf.reshape(wanted, [self.heads]))
         for weight in (self.kernel, self.bias) if self.use_bias else (self.kernel,):
             weight.assign(weight * tf.cast(tf.repeat(ratio, self.units // self.heads), weight.dtype))
         self.unit.assign(after)

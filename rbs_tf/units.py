@@ -44,7 +44,9 @@ def rescaling(old: ArrayLike, new: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
             f"units must be finite numbers of at least 0, [H] of H heads each; got {old!r} and {new!r}. A layer of "
             "several heads says so with heads=H"
         )
-    return rescaled(units[0], units[1], np.where, np.float32, np.float64)
+    return rescaled(
+        units[0], units[1], np.where, lambda x: x.astype(np.float32), lambda x: x.astype(np.float64)
+    )
 
 
 def rescaled(

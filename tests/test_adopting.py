@@ -29,23 +29,22 @@ def sections(path: Path) -> dict[str, str]:
 
 
 ADOPTING = sections(ROOT / "docs/adopting.md")
-ELSEWHERE = "PyTorch and JAX"  # in an environment of their own: tests/test_adopting_elsewhere.py
 
 
-@pytest.fixture(params=[name for name in ADOPTING if name != ELSEWHERE])
+@pytest.fixture(params=ADOPTING)
 def section(request):
     return request.param
 
 
 def test_all_kinds_of_agents_are_there():
-    assert len(ADOPTING) == 5 and ELSEWHERE in ADOPTING
+    assert len(ADOPTING) == 7
 
 
 def test_the_blocks_of_a_section_run(section, caplog, request):
     tf = pytest.importorskip("tensorflow")
     if "PPO" in section and Version(np.__version__) >= Version("2.4"):
         pytest.skip("TF-Agents 0.19 needs numpy<2.4 for discrete actions, as the page says")
-    if section.startswith("TF-Agents") and hasattr(tf.keras, "ops"):
+    if "tf_agents" in ADOPTING[section] and hasattr(tf.keras, "ops"):
         pytest.importorskip("tf_keras")  # it needs Keras 2, for which it is too late in this process
         again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
         done = subprocess.run(

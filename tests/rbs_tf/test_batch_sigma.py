@@ -37,8 +37,10 @@ def test_it_is_the_formula_over_all_real_steps_whatever_padding_holds(seed, expo
     rewards, discounts, mask = batch(seed)
     found = batch_sigma(rewards, discounts, mask)
     np.testing.assert_allclose(found, in_numpy(rewards, discounts, mask), rtol=1e-12)
+    np.testing.assert_allclose(ReturnMoments.from_batch(rewards, discounts, mask).sigma, found, rtol=1e-12)
     garbage = [np.where(mask[..., None], x, value) for x, value in ((rewards, np.inf), (discounts, np.nan))]
     np.testing.assert_array_equal(batch_sigma(*garbage, mask), found)
+    np.testing.assert_allclose(ReturnMoments.from_batch(*garbage, mask).sigma, found, rtol=1e-12)
     small, factor = rewards.astype(np.float32), 2.0**exponent
     found = batch_sigma(small * np.float32(factor), discounts, mask)
     np.testing.assert_array_equal(found, factor * batch_sigma(small, discounts, mask).numpy())
@@ -101,6 +103,8 @@ def test_shapes_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match=r"batch_sigma takes rewards \[T, B, H\]"):
             batch_sigma(*map(np.ones, shapes))
+        with pytest.raises(ValueError, match=r"must all be \[T\]|from_batch takes rewards \[T, B, H\]"):
+            ReturnMoments.from_batch(*map(np.ones, shapes))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e200])
