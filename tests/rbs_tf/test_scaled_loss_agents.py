@@ -10,12 +10,12 @@ from tf_agents.agents.ppo import ppo_clip_agent
 from tf_agents.agents.sac import sac_agent, tanh_normal_projection_network
 from tf_agents.drivers import dynamic_step_driver, py_driver
 from tf_agents.environments import tf_py_environment, wrappers
-from tf_agents.networks import actor_distribution_network, q_network, value_network
+from tf_agents.networks import actor_distribution_network, q_network, sequential, value_network
 from tf_agents.policies import py_tf_eager_policy
 from tf_agents.replay_buffers import tf_uniform_replay_buffer
 from tf_agents.utils import common
 
-from rbs_tf import ReturnMoments, ScaledLoss, environments
+from rbs_tf import ReturnMoments, ScaledLoss, UnitDense, environments
 
 GAMMA, NUM_ENVS = 0.9, 3
 Adam = tf.keras.optimizers.legacy.Adam
@@ -185,3 +185,61 @@ def test_a_value_loss_is_divided_by_the_square_of_sigma():
 
 def networks(agent):
     return [*agent.actor_net.variables, *agent._value_net.variables]
+
+
+def played(times, updates, in_units=True):
+    """A double DQN's actions, with soft copies, and its values: rewards times `times`, one update a step."""
+    tf.keras.utils.set_random_seed(0)
+    env = tf_py_environment.TFPyEnvironment(environments.make("CartPole-v1", NUM_ENVS, seed=1))
+    last_layers = [UnitDense(2) if in_units else tf.keras.layers.Dense(2) for _ in range(2)]
+    online, target = (
+        sequential.Sequential([tf.keras.layers.Dense(16, "relu"), last], input_spec=env.observation_spec())
+        for last in last_layers
+    )
+    loss = ScaledLoss(gamma=GAMMA, floor_in_units=in_units)
+    agent = dqn_agent.DdqnAgent(
+        env.time_step_spec(),
+        env.action_spec(),
+        online,
+        Adam(1e-3),
+        gamma=GAMMA,
+        target_q_network=target,
+        target_update_tau=0.01,
+        td_errors_loss_fn=loss,
+    )
+    agent.initialize()
+    collected = []
+
+    def collect(trajectory):
+        collected.append(trajectory._replace(reward=times * trajectory.reward))
+        loss.observe(collected[-1])
+
+    policy = py_tf_eager_policy.PyTFEagerPolicy(
+        agent.collect_policy, use_tf_function=True, batch_time_steps=False
+    )
+    driver = py_driver.PyDriver(env.pyenv, policy, [collect], max_steps=NUM_ENVS)
+    train, rng = common.function(agent.train), np.random.default_rng(0)
+    step, state = env.pyenv.reset(), ()
+    for update in range(updates + 10):
+        step, state = driver.run(step, state)
+        if update >= 10:
+            if in_units:
+                for last in last_layers:
+                    last.to_unit(loss.scaling.unit)
+            first = rng.integers(len(collected) - 1)
+            pair = collected[first : first + 2]
+            train(tf.nest.map_structure(lambda *steps: tf.stack(steps, axis=1), *pair))
+    return [each.action.numpy().tolist() for each in collected], online(tf.eye(4))[0]
+
+
+@pytest.mark.parametrize("updates", [150, pytest.param(2000, marks=pytest.mark.slow)])
+def test_a_stock_dqn_chooses_the_same_actions_whatever_rewards_are_multiplied_with(updates):
+    (actions, values), (others, larger) = played(1.0, updates), played(1024.0, updates)
+    assert actions == others
+    np.testing.assert_array_equal(1024.0 * values, larger)
+    assert np.abs(values).mean() > 1.0, "it has learned values"
+
+
+@pytest.mark.slow
+def test_without_units_its_actions_depend_on_the_size_of_rewards():
+    assert played(1.0, 600, in_units=False)[0] != played(1024.0, 600, in_units=False)[0]
