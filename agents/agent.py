@@ -22,8 +22,8 @@ from agents.heads import Heads
 from agents.observers import StatisticsObserver
 from agents.policy import MultiHeadPolicy, num_actions
 from agents.tags import PROBABILITY
-from agents.targets import Sequence, SequenceShape, Steps, importance_weights, rows_of, sequence_spec
-from agents.update import Network, TDLoss, first_priorities, td_loss, transitions
+from agents.targets import Sequence, SequenceShape, Steps, rows_of, sequence_spec, transitions
+from agents.update import LossOptions, Network, TDLoss, first_priorities, td_loss
 from networks.any_network import adapted
 from networks.recurrent_core import State
 from networks.recurrent_q_network import RecurrentQNetwork
@@ -172,7 +172,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self._initialised = tf.Variable(False, trainable=False, name="initialised")
         self._check_network()
         self._target_update_period, self._summary_interval = target_update_period, summary_interval
-        self._double_q, self._eta, self._beta = double_q, priority_eta, importance_exponent
+        self._loss_options = LossOptions(double_q, priority_eta, importance_exponent)
         self._gradient_clipping = gradient_clipping
         # All that `td_loss` asks the online network for.
         self._online_rows = self.shape.rows if double_q else self.shape.burn_in + self.shape.length
@@ -298,7 +298,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def initial_priorities(self, steps: Steps, taken: tf.Tensor, greedy: tf.Tensor) -> tf.Tensor:
         """Priorities of new windows, see `agents.update.first_priorities`; the observation may be None."""
-        return first_priorities(steps, taken, greedy, self.scaling, self.heads, self.shape, self._eta)
+        return first_priorities(
+            steps, taken, greedy, self.scaling, self.heads, self.shape, self._loss_options.eta
+        )
 
     def sequence_errors(self, sequence: Sequence, weights: tf.Tensor | None = None) -> TDLoss:
         """Loss and scaled TD errors of the training region of each window; gradients flow into the online network only.
@@ -416,14 +418,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     ) -> TDLoss:
         online = _behind_torso(self.network, features, sequence.steps)
         target = _behind_torso(self.target_network, target_features, sequence.steps)
-        of_draws = importance_weights(sequence.probability, sequence.table_size, self._beta)
-        options = {
-            "double_q": self._double_q,
-            "eta": self._eta,
-            "weights": of_draws if weights is None else of_draws * weights,
-            "first": first,
-        }
-        return td_loss(online, target, sequence, self.scaling, self.heads, self.shape, **options)
+        how = self.scaling, self.heads, self.shape, self._loss_options
+        return td_loss(online, target, sequence, *how, weights, first)
 
     def _replace_target(self) -> None:
         for variable, source in zip(self.target_network.variables, self.network.variables, strict=True):
@@ -436,7 +432,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         rows, real = (self.shape.burn_in, self.shape.rows - 1), []
         for sequence in sequences:
             steps = self.windows(sequence).steps
-            kept = functools.partial(tf.boolean_mask, mask=tf.transpose(transitions(steps, self.shape)))
+            kept = functools.partial(
+                tf.boolean_mask, mask=tf.transpose(transitions(steps, self.heads, self.shape).mask)
+            )
             real.append(tf.nest.map_structure(kept, rows_of(steps.observation, *rows)))
         self.network.set_torso_from(tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *real))
         self._replace_target()

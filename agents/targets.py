@@ -19,7 +19,9 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tf_agents.trajectories.time_step import StepType
 
+from agents.heads import Heads
 from rbs_tf.settings import Setting, configurable
 
 _LONG, _HALVES = 20_000, 4096  # bytes, see `_padded`
@@ -174,8 +176,38 @@ def _padded(size: int) -> int:
     return size if size < _LONG else -(-size // _HALVES) * _HALVES
 
 
+class Transitions(NamedTuple):
+    """The transitions that begin in the R rows behind the burn-in."""
+
+    actions: tf.Tensor  # int32 [R, B]
+    rewards: tf.Tensor  # [R, B, H]
+    discounts: tf.Tensor  # [R, B, H]
+    mask: tf.Tensor  # bool [R, B]; False where none begins: at an episode's last row, and where one was left
+
+
+def transitions(steps: Steps, heads: Heads, shape: SequenceShape) -> Transitions:
+    """Time-major, from rows [B, L] of windows. An action, its reward and discount arrive with the row they lead to."""
+    actions, rewards, discounts, types = (
+        tf.transpose(x)[shape.burn_in :]
+        for x in (steps.previous_action, steps.reward, steps.discount, steps.step_type)
+    )
+    mask = (types[:-1] != StepType.LAST) & (types[1:] != StepType.FIRST)
+    return Transitions(actions[1:], heads.rewards(rewards[1:]), heads.discounts(discounts[1:]), mask)
+
+
+def zeroed(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """[T or more, B, ...] -> [T, B, ...], 0 where `mask` [T, B] is false: infinities in padding go, too."""
+    values = values[: mask.shape[0]]
+    return tf.where(aligned(mask, values), values, 0.0)
+
+
+def aligned(tensor: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """The tensor with axes of size 1 added behind until it has as many as the values."""
+    return tensor[(..., *[None] * (values.shape.rank - tensor.shape.rank))]
+
+
 def n_step_targets(
-    values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, valid: tf.Tensor, n: int
+    values: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor, mask: tf.Tensor, n: int
 ) -> tf.Tensor:
     """n-step bootstrapped targets, with fewer steps where the episode ends.
 
@@ -188,15 +220,15 @@ def n_step_targets(
       values: float32 [T + 1, B, H], the bootstrap value of every row.
       rewards: float32 [T, B, H], the reward of transition t.
       discounts: float32 [T, B, H], its discount; 0 where the episode terminates.
-      valid: bool [T, B], False where there is no transition: padding, or the final row of an episode.
+      mask: bool [T, B], False where there is no transition: padding, or the final row of an episode.
       n: number of steps, at least 1.
 
     Returns:
-      float32 [T, B, H]; where `valid` is False, the row's own value.
+      float32 [T, B, H]; where `mask` is False, the row's own value.
     """
     bootstrap, target = values[:-1], values
     for _ in range(n):
-        longer = tf.where(valid[..., None], rewards + discounts * target[1:], bootstrap)
+        longer = tf.where(mask[..., None], rewards + discounts * target[1:], bootstrap)
         target = tf.concat([longer, values[-1:]], axis=0)
     return target[:-1]
 

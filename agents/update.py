@@ -10,22 +10,35 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
-from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
 from agents.targets import (
     Sequence,
     SequenceShape,
     Steps,
+    Transitions,
+    aligned,
+    importance_weights,
     n_step_targets,
     num_replicas,
     sequence_priorities,
+    transitions,
+    zeroed,
 )
 from networks.recurrent_core import State
 from networks.recurrent_q_network import swap_batch_and_time
 from rbs_tf.scalings import ErrorContext, Scaling
 
+# (rows, state) -> the heads' outputs for these rows, [B, rows, H, A] or [B, rows, H, A, K], and the state after them.
 Network = Callable[[slice, State], tuple[tf.Tensor, State]]
+
+
+class LossOptions(NamedTuple):
+    """How errors become a loss and priorities."""
+
+    double_q: bool  # the online network chooses the bootstrap action (van Hasselt 2016)
+    eta: float  # weight of the maximum in a window's priority
+    beta: float  # exponent of the importance weights
 
 
 class TDLoss(NamedTuple):
@@ -48,9 +61,8 @@ def td_loss(
     scaling: Scaling,
     heads: Heads,
     shape: SequenceShape,
-    double_q: bool,
-    eta: float,
-    weights: tf.Tensor,
+    options: LossOptions,
+    weights: tf.Tensor | None = None,
     first: tf.Tensor | None = None,
 ) -> TDLoss:
     """R2D2's loss (Kapturowski et al. 2019) with many heads and scaled errors; gradients flow into `online` only.
@@ -58,95 +70,69 @@ def td_loss(
         loss = 1 / (B T) sum_{t, b, h} w_b 1/2 scaled_error^2,   or w_b times what `scaling.losses` has for the square
 
     Args:
-      online, target: (rows, state) -> what the heads put out for these rows of the windows, [B, rows, H, A] or
-        [B, rows, H, A, K], and the state behind them.
-      sequence: the windows; neither their observations nor their probabilities are used.
-      scaling, heads, shape: see there.
-      double_q: the online network chooses the bootstrap action (van Hasselt 2016).
-      eta: weight of the maximum in a window's priority.
-      weights: float32 [B], the windows' w.
-      first: bool [], whether these are the first windows, from whose values the scaling takes sigma_v. None: nothing is
-        changed.
+      sequence: the windows [B, L]; their observations are not used.
+      weights: float32 [B] or [], which multiply the importance weights.
+      first: bool [], whether the scaling takes sigma_v from these windows. None: nothing is changed.
     """
-    steps, burn_in, length = sequence.steps, shape.burn_in, shape.length
-    keep = transitions(steps, shape)[:length]
-    mask = tf.cast(keep, tf.float32)
+    burn_in, length = shape.burn_in, shape.length
+    batch = transitions(sequence.steps, heads, shape)
+    mask = batch.mask[:length]
 
-    # Q-values of both networks, [rows, B, H, A]. Of the burn-in only the recurrent state is kept. The rows behind the
-    # training region are bootstrapped from: only double Q asks the online network there.
+    # Both networks' outputs. Of the burn-in only the state is kept; behind the training region only double Q asks the
+    # online network.
     state = sequence.core_state
-    target_raw, _ = target(slice(None), state)
+    target_q, _ = target(slice(None), state)
     if burn_in:
         _, state = online(slice(burn_in), state)
         state = tf.nest.map_structure(tf.stop_gradient, state)
-    raw, _ = online(slice(burn_in, None if double_q else burn_in + length), state)
-    raw = swap_batch_and_time(raw)
+    raw, _ = online(slice(burn_in, None if options.double_q else burn_in + length), state)
+    raw, target_q = swap_batch_and_time(raw), scaling.decode(swap_batch_and_time(target_q)[burn_in:])
     online_q = tf.stop_gradient(scaling.decode(raw))
-    target_q = scaling.decode(swap_batch_and_time(target_raw)[burn_in:])
 
     # Scaled errors of the actions that were taken, against n-step targets.
-    actions = tf.transpose(steps.previous_action)[burn_in + 1 : burn_in + length + 1]
-    taken = _aligned(tf.one_hot(actions, online_q.shape[-1])[:, :, None], raw)
-    raw = cut(tf.reduce_sum(raw[:length] * taken, axis=3), keep)
-    outputs = cut(scaling.decode(raw), keep)
-    best = tf.argmax(online_q if double_q else target_q, axis=-1)
+    taken = tf.one_hot(batch.actions[:length], online_q.shape[-1])[:, :, None]
+    raw = zeroed(tf.reduce_sum(raw[:length] * aligned(taken, raw), axis=3), mask)
+    outputs = zeroed(scaling.decode(raw), mask)
+    best = tf.argmax(online_q if options.double_q else target_q, axis=-1)
     bootstrap = scaling.values(tf.gather(target_q, best, batch_dims=3), target=True)
-    greedy, target_greedy = (tf.reduce_max(q, axis=-1) for q in (online_q, target_q))
-    target_greedy = scaling.values(target_greedy, target=True)
+    greedy = tf.reduce_max(online_q, axis=-1)
+    target_greedy = scaling.values(tf.reduce_max(target_q, axis=-1), target=True)
     if first is not None:
-        scaling.initialise(greedy[:length], mask, first)
-    errors, targets, context = td_errors(
-        steps, outputs, greedy, target_greedy, bootstrap, scaling, heads, shape
-    )
+        scaling.initialise(greedy[:length], tf.cast(mask, tf.float32), first)
+    errors, targets, context = td_errors(batch, outputs, greedy, target_greedy, bootstrap, scaling, shape)
 
     # The mean over all steps, padding included: padding then changes nothing, on any replica.
     losses = scaling.losses(errors, targets, raw, context)
-    of_steps = tf.reduce_sum(losses, axis=-1) * weights
+    of_draws = importance_weights(sequence.probability, sequence.table_size, options.beta)
+    of_steps = tf.reduce_sum(losses, axis=-1) * (of_draws if weights is None else of_draws * weights)
     loss = tf.reduce_sum(of_steps) / tf.cast(num_replicas() * tf.size(mask), tf.float32)
-    priorities = sequence_priorities(errors, mask, eta)
-    values = cut(scaling.values(outputs), keep)
-    return TDLoss(loss, priorities, losses, errors, targets, values, outputs, mask)
+    priorities = sequence_priorities(errors, context.error_mask, options.eta)
+    values = zeroed(scaling.values(outputs), mask)
+    return TDLoss(loss, priorities, losses, errors, targets, values, outputs, context.error_mask)
 
 
 def td_errors(
-    steps: Steps,
+    batch: Transitions,
     outputs: tf.Tensor,
     greedy: tf.Tensor,
     target_greedy: tf.Tensor,
     bootstrap: tf.Tensor,
     scaling: Scaling,
-    heads: Heads,
     shape: SequenceShape,
 ) -> tuple[tf.Tensor, tf.Tensor, ErrorContext]:
-    """Scaled errors of the actions taken against n-step targets.
+    """Scaled errors [T, B, H] of the actions taken, their n-step targets, and what else the scaling has seen.
 
     Args:
-      steps: rows [B, L] of the windows.
-      outputs: [T, B, H], network units, of the actions taken, 0 where no transition trains; carries the gradient.
-      greedy: [T or more, B, H], network units, each head's highest of the online network.
-      target_greedy: [T or more, B, H], reward units, the same of the target network.
+      outputs: [T, B, H], network units, 0 where no transition trains; carries the gradient.
+      greedy, target_greedy: [T or more, B, H], each network's highest values, in network and in reward units.
       bootstrap: [R + 1, B, H], reward units.
-      scaling, heads, shape: see there.
-
-    Returns:
-      errors [T, B, H]; targets [T, B, H], reward units; and what else the scaling has seen.
     """
-    # The reward and the discount of a transition arrive with the row that it leads to.
-    behind = slice(shape.burn_in + 1, None)
-    rewards = scaling.rewards(heads.rewards(tf.transpose(steps.reward)[behind]))
-    discounts = heads.discounts(tf.transpose(steps.discount)[behind])
-    valid = transitions(steps, shape)
-    keep = valid[: shape.length]
-    targets = n_step_targets(bootstrap, rewards, discounts, valid, shape.n_step)
-    targets = tf.stop_gradient(cut(targets, keep))
-    context = ErrorContext(
-        rewards,
-        discounts,
-        tf.cast(valid, tf.float32),
-        online_values=cut(scaling.values(greedy), keep),
-        target_values=cut(target_greedy, keep),
-    )
-    return cut(scaling.errors(targets, outputs, context), keep), targets, context
+    mask, rewards = batch.mask[: shape.length], scaling.rewards(batch.rewards)
+    targets = n_step_targets(bootstrap, rewards, batch.discounts, batch.mask, shape.n_step)
+    targets = tf.stop_gradient(zeroed(targets, mask))
+    values = zeroed(scaling.values(greedy), mask), zeroed(target_greedy, mask)
+    context = ErrorContext(rewards, batch.discounts, tf.cast(batch.mask, tf.float32), *values)
+    return zeroed(scaling.errors(targets, outputs, context), mask), targets, context
 
 
 def first_priorities(
@@ -162,33 +148,10 @@ def first_priorities(
 
     Args:
       steps: rows [B, L] of the windows; their observations are not used.
-      taken: [B, L, H], network units, value of the action taken at each row.
-      greedy: [B, L, H], network units, each head's highest value at each row.
-      scaling, heads, shape, eta: as for `td_loss`.
+      taken, greedy: [B, L, H], network units, the value of the action taken and each head's highest.
     """
-    keep = transitions(steps, shape)[: shape.length]
+    batch = transitions(steps, heads, shape)
     taken, greedy = (swap_batch_and_time(values)[shape.burn_in :] for values in (taken, greedy))
-    bootstrap = scaling.values(greedy)
-    taken = cut(taken, keep)
-    errors, _, context = td_errors(steps, taken, greedy, bootstrap, bootstrap, scaling, heads, shape)
+    outputs, bootstrap = zeroed(taken, batch.mask[: shape.length]), scaling.values(greedy)
+    errors, _, context = td_errors(batch, outputs, greedy, bootstrap, bootstrap, scaling, shape)
     return sequence_priorities(errors, context.error_mask, eta)
-
-
-def transitions(steps: Steps, shape: SequenceShape) -> tf.Tensor:
-    """Where a row behind the burn-in begins a transition: bool [R, B].
-
-    None leads to an episode's first row: not from the last one before it, nor from where an episode was left.
-    """
-    step_type = tf.transpose(steps.step_type)[shape.burn_in :]
-    return (step_type[:-1] != StepType.LAST) & (step_type[1:] != StepType.FIRST)
-
-
-def cut(values: tf.Tensor, keep: tf.Tensor) -> tf.Tensor:
-    """[T or more, B, ...] -> [T, B, ...], 0 where `keep` [T, B] is false: infinities in padding go, too."""
-    values = values[: keep.shape[0]]
-    return tf.where(_aligned(keep, values), values, 0.0)
-
-
-def _aligned(tensor: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """The tensor with axes of size 1 added behind until it has as many as the values."""
-    return tensor[(..., *[None] * (values.shape.rank - tensor.shape.rank))]

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
-from agents.update import td_loss
+from agents.update import LossOptions, td_loss
 from rbs_tf.scalings import HLGauss, Scaling, TwoHot
 from tests.agents.small_agent import (
     ACTIONS,
@@ -144,7 +144,7 @@ def test_infinite_logits_in_padding_are_cut_off():
         with tf.GradientTape() as tape:
             networks = network(online), network(tf.constant(logits))
             result = td_loss(
-                *networks, sequence, scaling, heads, SHAPE, double_q=False, eta=0.9, weights=tf.ones(4)
+                *networks, sequence, scaling, heads, SHAPE, LossOptions(double_q=False, eta=0.9, beta=0.6)
             )
         found.append((tape.gradient(result.loss, online), *result))
     for ours, expected in zip(*reversed(found), strict=True):
