@@ -9,25 +9,40 @@ stands in its input. Each game has statistics of its own, `ReturnScaling(num_hea
     return_out  the same, and values in units of the game's return: Q = unit[game] q. The last layer is shared by all
                 games, so no weights can be rewritten when a unit changes.
 
-    python -m studies.many_games --arm=return --seed=0            # all games
-    python -m studies.many_games --arm=none --seed=0 --game=pong  # one game by a network of its own
+    python -m studies.many_games            # plays what is missing from the table: 7.5 hours of one core of a Xeon
+    python -m studies.many_games --report   # once all runs are in: readings, and the figure
 
-Each run adds its rows to the table, one a game, and is skipped if they are there.
+Named before the first run:
+
+* Games: the 26 of Atari 100k without the six that pilots played (Bank Heist, Gopher, Hero, Kung Fu Master, Ms Pacman,
+  Up'n Down), without Freeway and Private Eye, where random play hardly finds a reward, and without the last two.
+* Length: 40,000 steps of each game. Own networks of the pilots' games got there, at rate 5e-4, 2.8 (Gopher), 37 (Kung
+  Fu Master), 2.0 (Hero), 1.6 (Bank Heist, Ms Pacman), 1.2 (Up'n Down) and 0.9 times (Star Gunner) as much as a random
+  player.
+* Runs: each arm at rates 2e-4, 5e-4 and 1e-3 with five seeds; each game by a network of its own, arm none, 5e-4, three
+  seeds. Every run counts.
+* Score: the mean return of the episodes that end in the last fifth of a run, in the game's own rewards.
+* Rate: for each game and arm that with the best mean rank over the other 15 games (ranks of the arm's three rates by
+  their mean scores).
+* Readings, with eight games of small sigma and eight of large ones apart (sigma as own networks end with): in how many
+  games an arm's mean is above none's; and how far it falls short of the own network, (own - arm) / (own - random),
+  median over the games in which own is above random. An arm *helps* if it is above none in at least six of eight
+  games of both halves, and *shifts* if only in those of small sigma.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ale_py
 import gymnasium
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 import rbs_tf
@@ -38,7 +53,28 @@ GAMMA = 0.99
 OF_EACH_GAME = 16  # transitions of a batch
 UPDATE_EVERY = 2  # steps of each game
 COPY_EVERY = 500  # updates, online to target network
-FIELDS = ("arm", "seed", "rate", "steps", "own_network", "game", "score", "episodes", "sigma", "unit")
+GAMES = (
+    "alien",
+    "amidar",
+    "assault",
+    "asterix",
+    "battle_zone",
+    "boxing",
+    "breakout",
+    "chopper_command",
+    "crazy_climber",
+    "demon_attack",
+    "frostbite",
+    "jamesbond",
+    "kangaroo",
+    "krull",
+    "pong",
+    "qbert",
+)
+RATES, SEEDS, OWN_SEEDS, OWN_RATE = (2e-4, 5e-4, 1e-3), range(5), range(3), 5e-4
+STEPS = 40_000  # of each game
+TABLE, FIGURE = Path("docs/results/many_games.csv"), Path("docs/images/many_games.png")
+FIELDS = ("arm", "seed", "rate", "own_network", "game", "score", "episodes", "sigma", "unit")
 
 gymnasium.register_envs(ale_py)
 
@@ -163,29 +199,118 @@ def play(games: Sequence[str], arm: str, rate: float, steps: int, seed: int) -> 
     ]
 
 
+class Run(NamedTuple):
+    """One run: of all games, or of one by a network of its own."""
+
+    arm: str
+    seed: int
+    rate: float
+    own_network: bool
+    games: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """How the table names it, but for the game."""
+        return tuple(map(str, self[:4]))
+
+
+def all_runs() -> list[Run]:
+    """Every run of the study, seed by seed."""
+    joint = [Run(arm, seed, rate, False, GAMES) for seed in SEEDS for rate in RATES for arm in ARMS]
+    return joint + [Run("none", seed, OWN_RATE, True, (game,)) for seed in OWN_SEEDS for game in GAMES]
+
+
+def read(table: Path) -> pd.DataFrame:
+    """The table's rows; none if there is no file."""
+    return pd.read_csv(table) if table.exists() else pd.DataFrame(columns=FIELDS)
+
+
+def missing(rows: pd.DataFrame) -> list[Run]:
+    """The runs that have no row yet."""
+    done = {(*map(str, row[:4]), row[4]) for row in rows[list(FIELDS)].itertuples(index=False)}
+    return [run for run in all_runs() if (*run.key, run.games[0]) not in done]
+
+
+def play_missing(table: Path, steps: int = STEPS) -> None:
+    """Plays what the table lacks, and adds a row a game as each run ends."""
+    for number, run in enumerate(runs := missing(read(table)), start=1):
+        whose = run.games[0] if run.own_network else f"{len(GAMES)} games"
+        print(
+            f"Run {number} of {len(runs)}: {run.arm}, {whose}, rate {run.rate:g}, seed {run.seed}",
+            file=sys.stderr,
+        )
+        found = play(run.games, run.arm, run.rate, steps, run.seed)
+        new = pd.DataFrame([run._asdict() | row for row in found])[list(FIELDS)]
+        new.to_csv(table, mode="a", header=not table.exists(), index=False)
+
+
+def scores_at_chosen_rates(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean score of each game (rows) under each arm (columns), at the rate that ranks best over the other games."""
+    joint = rows[~rows.own_network].groupby(["arm", "rate", "game"]).score.mean().unstack("game")
+    found = {}
+    for arm, of_rates in joint.groupby("arm"):
+        ranks = of_rates.rank(ascending=False)
+        best = {game: ranks.drop(columns=game).mean(axis=1).idxmin() for game in ranks}
+        found[arm] = pd.Series({game: of_rates.loc[rate, game] for game, rate in best.items()})
+    return pd.DataFrame(found)
+
+
+def readings(rows: pd.DataFrame) -> pd.DataFrame:
+    """For each arm and half of the games: games above none, of how many, and how far below own networks."""
+    found, own = scores_at_chosen_rates(rows), rows[rows.own_network].groupby("game")
+    best, sigma = own.score.mean(), own.sigma.mean()
+    random = pd.Series(scores.RANDOM)[best.index]
+    shortfall = found.rsub(best, axis=0).div(best - random, axis=0)[best > random]
+    order = sigma.sort_values().index
+    halves = {"small sigma": order[: len(order) // 2], "large sigma": order[len(order) // 2 :]}
+    return pd.DataFrame(
+        [
+            {
+                "arm": arm,
+                "games": name,
+                "above none": int((found[arm] > found["none"])[half].sum()),
+                "of": len(half),
+                "short of own network": shortfall[arm].reindex(half).median(),
+            }
+            for arm in found
+            for name, half in halves.items()
+        ]
+    )
+
+
+def draw(rows: pd.DataFrame, path: Path) -> None:
+    """A point a game: how far each arm is above none, in shares of what the own network is above random."""
+    from matplotlib import pyplot
+
+    found, own = scores_at_chosen_rates(rows), rows[rows.own_network].groupby("game")
+    best, sigma = own.score.mean(), own.sigma.mean()
+    span = (best - pd.Series(scores.RANDOM)[best.index]).where(lambda above: above > 0.0)
+    arms = [arm for arm in ARMS if arm != "none"]
+    _, axes = pyplot.subplots(1, len(arms), figsize=(10, 3.2), sharey=True, layout="constrained")
+    for axis, arm in zip(axes, arms, strict=True):
+        axis.axhline(0.0, color="0.7", linewidth=1)
+        axis.scatter(sigma, (found[arm] - found["none"]) / span, s=18)
+        axis.set(xscale="log", title=arm, xlabel="sigma of the game")
+    axes[0].set_ylabel("above none, of (own - random)")
+    pyplot.savefig(path, dpi=150)
+    pyplot.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--arm", choices=ARMS, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rate", type=float, default=5e-4)
-    parser.add_argument("--steps", type=int, default=40_000, help="of each game")
-    parser.add_argument("--games", nargs="+", default=["pong"], choices=scores.GAMES)
-    parser.add_argument("--table", type=Path, default=Path("figures/many_games.csv"))
+    parser.add_argument("--report", action="store_true", help="print the readings and draw the figure")
+    parser.add_argument("--table", type=Path, default=TABLE)
     given = parser.parse_args()
-    own = len(given.games) == 1
-    run = {"arm": given.arm, "seed": given.seed, "rate": given.rate, "steps": given.steps, "own_network": own}
-    rows = list(csv.DictReader(given.table.open())) if given.table.exists() else []
-    if any(row["game"] in given.games and all(row[k] == str(v) for k, v in run.items()) for row in rows):
-        return
-    found = play(given.games, given.arm, given.rate, given.steps, given.seed)
-    given.table.parent.mkdir(parents=True, exist_ok=True)
-    with given.table.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if not rows:
-            writer.writeheader()
-        writer.writerows([run | row for row in found])
+    if not given.report:
+        return play_missing(given.table)
+    if left := missing(rows := read(given.table)):
+        sys.exit(
+            f"{len(left)} of {len(all_runs())} runs are missing: python -m studies.many_games plays them"
+        )
+    print(readings(rows).round(2).to_string(index=False))
+    draw(rows, FIGURE)
 
 
 if __name__ == "__main__":
