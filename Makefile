@@ -100,7 +100,7 @@ rivals: $(RIVALS_INSTALLED) ## Train Stable-Baselines3 on two Atari games, four 
 
 # Without tests/conftest.py, which is about TensorFlow.
 test-adopting: $(RIVALS_INSTALLED) ## Run what the documentation shows for PyTorch and JAX, some minutes on one core
-	$(RIVALS_VENV)/bin/python -m pytest --noconftest tests/test_adopting_elsewhere.py $(ARGS)
+	$(RIVALS_VENV)/bin/python -m pytest --noconftest tests/elsewhere $(ARGS)
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(DOCS_INSTALLED) ## Build the documentation into site/, strictly; it needs no TensorFlow
