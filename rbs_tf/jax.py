@@ -1,0 +1,293 @@
+"""Return-based scaling as pure functions of JAX, for agents whose whole loop is compiled.
+
+    state = rbs_tf.jax.init(num_envs)
+    state = rbs_tf.jax.observe(state, rewards, discounts, ended)      # every step, in `lax.scan`
+    errors = rbs_tf.jax.scaled(state, targets - values)               # in the loss
+
+Everything but `moments` and `init` runs inside `jit`, `vmap`, `scan`, `shard_map` and `pmap`. The state is a pytree:
+pickle and Orbax save it like any other.
+
+With `jax_enable_x64` all of it is float64. Without, statistics are pairs of float32 (`rbs_tf.pair`). Over two million
+steps of rewards 1e4 +- 1 their sigma and unit are off float64's by a relative 1e-12 and less, where plain sums of
+float32 stand still. Float32 bounds the size: returns from about 1e-15 to 1e15.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from rbs_tf.batch import sigma_of_batch
+from rbs_tf.moments import ReturnMoments
+from rbs_tf.pair import Pair
+from rbs_tf.returns import LONGEST_EPISODE, extended
+from rbs_tf.scale import PAPERS_FLOOR
+from rbs_tf.units import rescaled
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(ReturnMoments))
+
+
+def _unflattened(_: None, children: Any) -> ReturnMoments:
+    moments = object.__new__(ReturnMoments)  # unchecked: leaves may be anything that stands for an array
+    moments.__dict__.update(zip(_FIELDS, children, strict=True))
+    return moments
+
+
+jax.tree_util.register_pytree_with_keys(
+    ReturnMoments,
+    lambda moments: ([(jax.tree_util.GetAttrKey(n), getattr(moments, n)) for n in _FIELDS], None),
+    _unflattened,
+    lambda moments: ([*moments], None),
+)
+
+
+class State(NamedTuple):
+    """Statistics of H heads, and the open episodes of N environments.
+
+    Over devices, the statistics are the same on each and the environments are divided: `State(P(), P("devices"))` is
+    its specification for `shard_map`.
+
+    Attributes:
+      moments: all-time `ReturnMoments`, [H] each: a `Pair`, or float64.
+      episodes: six of [N, H] each, see `rbs_tf.returns.extended`.
+    """
+
+    moments: ReturnMoments
+    episodes: tuple[Any, ...]
+
+
+def init(num_envs: int, num_heads: int = 1) -> State:
+    """The state before the first step of N environments, for H heads or tasks."""
+
+    def zeros(*shape: int) -> Any:
+        high, low = jnp.zeros(shape), jnp.zeros(shape)  # one buffer each, as may be donated
+        return Pair(high, low) if high.dtype == jnp.float32 else high
+
+    episodes = tuple(zeros(num_envs, num_heads) for _ in range(6))
+    return State(ReturnMoments(*(zeros(num_heads) for _ in _FIELDS)), episodes)
+
+
+def observe(
+    state: State,
+    rewards: ArrayLike,
+    discounts: ArrayLike,
+    ended: ArrayLike,
+    *,
+    head: ArrayLike | None = None,
+    axis_name: Hashable | None = None,
+    max_report_steps: int = LONGEST_EPISODE,
+) -> State:
+    """Takes in a step of every environment: rewards and discounts at once, returns when their episode has ended.
+
+    A step of an environment that is NaN or infinite, or whose return float32 cannot hold, is left out as if it had not
+    been, for the heads that it concerns; an episode that it ends has ended. Likewise all steps of one call that would
+    take a head's statistics out of float32. So the statistics never hold NaN nor infinity.
+
+    Args:
+      state: of N environments and H heads.
+      rewards: [N] or [N, H].
+      discounts: [N] or [N, H]: gamma, and 0 at a terminal step.
+      ended: bool [N], the episode's last step, terminal or cut. With environments that reset by themselves this is of
+        the step that has ended it, not of the one after the reset.
+      head: int [N], the one head, or task, that each environment feeds; all without. One that is none feeds nothing.
+      axis_name: of `pmap`, `shard_map` or `vmap`, or several: the step's statistics are those of all devices.
+      max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
+
+    Raises:
+      ValueError: shapes that do not broadcast to [N, H].
+    """
+    number = Pair.of if isinstance(state.moments.count, Pair) else functools.partial(jnp.asarray, dtype=float)
+    num_envs, num_heads = state.episodes[0].shape
+    given = [jax.lax.stop_gradient(jnp.asarray(x, jnp.zeros(()).dtype)) for x in (rewards, discounts)]
+    given = [jnp.broadcast_to(x[:, None] if x.ndim == 1 else x, (num_envs, num_heads)) for x in given]
+    keep = jnp.isfinite(given[0]) & jnp.isfinite(given[1])
+    if head is not None:
+        keep &= jnp.asarray(head)[:, None] == jnp.arange(num_heads)
+    reward, discount = (number(jnp.where(keep, x, 0.0)) for x in given)
+    after = extended(state.episodes, reward, discount)
+    keep &= jnp.isfinite(functools.reduce(operator.add, map(_plain, after)))
+    after = _where(keep, after, state.episodes)
+    closed = jnp.asarray(ended, bool)[:, None] | (_plain(after[0]) >= max_report_steps)
+
+    nothing = number(jnp.zeros((num_envs, num_heads)))
+    of_steps = [_where(keep, x, nothing) for x in (number(jnp.ones_like(given[0])), reward, discount)]
+    of_returns = [_where(closed, x, nothing) for x in (after[0], *after[4:])]
+    count, *steps, return_count, returns, squares = _totals([*of_steps, *of_returns], axis_name)
+    # What has been seen at least once has a mean; centred sums come second, as squares of large means would cancel.
+    one = number(1.0)
+    divisor, return_divisor = (_where(_plain(x) > 0.0, x, one) for x in (count, return_count))
+    means = [x / divisor for x in steps]
+    deviations = [x - mean for x, mean in zip((reward, discount), means, strict=True)]
+    reward_m2, discount_m2 = _totals([_where(keep, x * x, nothing) for x in deviations], axis_name)
+    seen = ReturnMoments(
+        *(count, means[0], reward_m2, means[1], discount_m2),
+        *(return_count, returns / return_divisor, squares / return_divisor),
+    )
+    return State(_merged(state.moments, seen), _where(closed, (nothing,) * 6, after))
+
+
+def merge(state: State, other: State | ReturnMoments) -> State:
+    """The state with what another one has seen, or `ReturnMoments` of NumPy: of another host, or of recorded episodes.
+
+    Open episodes stay those of `state`. What float32 does not hold is left out, head by head, as in `observe`.
+    """
+    moments = _moments(other)
+    if isinstance(moments.count, np.ndarray):
+        single = jax.tree.leaves(state.moments)[0].dtype
+        high = [np.asarray(x, single) for x in moments]
+        low = [np.asarray(x - y, single) for x, y in zip(moments, high, strict=True)]
+        pairs = [Pair(*map(jnp.asarray, both)) for both in zip(high, low, strict=True)]
+        is_pair = isinstance(state.moments.count, Pair)
+        moments = ReturnMoments(*(pairs if is_pair else (pair.high for pair in pairs)))
+    return state._replace(moments=_merged(state.moments, moments))
+
+
+def moments(state: State) -> ReturnMoments:
+    """The statistics in NumPy, float64 [H] each, for `rbs_tf.Scale`, files and other hosts. Not inside `jit`."""
+    return ReturnMoments(*(np.sum([np.asarray(y, float) for y in jax.tree.leaves(x)], 0) for x in state.moments))
+
+
+def sigma(state: State | ReturnMoments) -> jax.Array:
+    """sqrt(V[R] + V[gamma] E[G^2]), float32 (or 64) [H], without a floor; 0 before the first step."""
+    return _plain(_moments(state).sigma)
+
+
+def unit(state: State | ReturnMoments) -> jax.Array:
+    """The size of values, sqrt(max(E[G^2], E[R^2])), float32 (or 64) [H]; 0 before the first reward that is not 0."""
+    return _plain(_moments(state).unit)
+
+
+def scale(
+    state: State | ReturnMoments,
+    sigma_v: ArrayLike = PAPERS_FLOOR,
+    batch_sigma: ArrayLike | None = None,
+    *,
+    floor_in_units: bool = False,
+) -> jax.Array:
+    """What errors are divided by, max(sigma, sigma_v, batch_sigma), float32 (or 64) [H]; see `rbs_tf.Scale`.
+
+    Args:
+      sigma_v: positive floor, a number or [H].
+      batch_sigma: [H], of the batch that the errors come from. NaN counts as none.
+      floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it. 1 where that is 0.
+    """
+    found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
+    return jnp.where(found > 0.0, found, 1.0)
+
+
+def scaled(
+    state: State | ReturnMoments,
+    errors: ArrayLike,
+    sigma_v: ArrayLike = PAPERS_FLOOR,
+    batch_sigma: ArrayLike | None = None,
+    *,
+    floor_in_units: bool = False,
+    head: ArrayLike | None = None,
+) -> jax.Array:
+    """TD errors over their `scale`; gradients flow through the errors only.
+
+    Args:
+      errors: [..., H], or without the last axis when there is one head or `head` is given.
+      sigma_v, batch_sigma, floor_in_units: of `scale`. Where that has no scale yet, it is the errors' root mean square.
+      head: the head, or task, of each error: whole numbers that broadcast to the errors' shape.
+
+    Returns:
+      The shape of the errors, float64 for float64 errors, float32 for all others.
+
+    Raises:
+      ValueError: errors whose last axis is not the heads'.
+    """
+    errors = jnp.asarray(errors)
+    errors = errors.astype(jnp.float64 if errors.dtype == jnp.float64 else jnp.float32)
+    found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
+    if head is None and found.size > 1 and errors.shape[-1:] != found.shape:
+        raise ValueError(f"errors must have shape [..., {found.size}]; got {errors.shape}")
+    axes = None if head is not None or found.size == 1 else tuple(range(errors.ndim - 1))
+    of_errors = jnp.sqrt(jnp.mean(jnp.square(jax.lax.stop_gradient(errors)), axes))
+    divisor = jnp.where(found > 0.0, found, jnp.where(of_errors > 0.0, of_errors, 1.0))
+    divisor = divisor[jnp.asarray(head)] if head is not None else divisor[0] if found.size == 1 else divisor
+    return errors / divisor.astype(errors.dtype)
+
+
+def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> jax.Array:
+    """sigma of a sampled batch alone, float32 (or 64) [H], a floor for its errors; see `rbs_tf.batch_sigma`.
+
+    Args:
+      rewards, discounts: [T, B, H].
+      mask: [T, B], 1 for real steps, 0 for padding; steps that are NaN or infinite count as padding.
+
+    Raises:
+      ValueError: other shapes.
+    """
+    dtype = jnp.zeros(()).dtype
+    rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, dtype)) for x in (rewards, discounts))
+    mask = jnp.asarray(mask) != 0
+    if mask.shape == rewards.shape[:2]:
+        mask &= jnp.isfinite(rewards + discounts).all(-1)
+    return sigma_of_batch(jnp, rewards, discounts, mask)
+
+
+def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]:
+    """A last layer in another unit, such that no value changes: values are unit times outputs, head by head.
+
+    Args:
+      layer: its parameters, of the online or the target network, a pytree. The last axis of each is its outputs: of
+        each head as many, those of the first head first.
+      old: [H], the unit that the layer is in; 0 where there has been none, which takes over the new one as it is.
+      new: [H], `unit(state)`.
+
+    Returns:
+      The layer and the unit that it is in then, which is old where the change is below 1e-4; see `rbs_tf.rescaling`.
+    """
+    ratio, after = rescaled(old, new, jnp.where, lambda x: x.astype(jnp.float32), lambda x: x.astype(old.dtype))
+    return jax.tree.map(lambda x: x * jnp.repeat(ratio, x.shape[-1] // ratio.size).astype(x.dtype), layer), after
+
+
+def _moments(state: State | ReturnMoments) -> ReturnMoments:
+    return state.moments if isinstance(state, State) else state
+
+
+def _plain(x: Any) -> jax.Array:
+    return x.high + x.low if isinstance(x, Pair) else x
+
+
+def _where(condition: jax.Array, yes: Any, no: Any) -> Any:
+    return jax.tree.map(functools.partial(jnp.where, condition), yes, no)
+
+
+def _totals(columns: list[Any], axis_name: Any) -> list[Any]:
+    """[N, H] each -> [H] each, over the environments of all devices."""
+
+    def summed(stacked: Any, axis: int) -> Any:
+        zeros = jax.tree.map(lambda x: jnp.zeros((), x.dtype), stacked)
+        return jax.lax.reduce(stacked, zeros, operator.add, (axis,))
+
+    sums = summed(jax.tree.map(lambda *x: jnp.stack(x), *columns), 1)
+    if axis_name is not None:
+        # psum would add the pairs' parts. It only brings each device's to all others, and all add them alike.
+        mine = (jnp.arange(jax.lax.psum(1, axis_name)) == jax.lax.axis_index(axis_name))[:, None, None]
+        sums = summed(jax.tree.map(lambda x: jax.lax.psum(jnp.where(mine, x, 0.0), axis_name), sums), 0)
+    return [jax.tree.map(operator.itemgetter(row), sums) for row in range(len(columns))]
+
+
+def _merged(a: ReturnMoments, b: ReturnMoments) -> ReturnMoments:
+    """Both, or `a` for heads that these would take out of their dtype."""
+    both = ReturnMoments.merge(a, b)
+    held = jnp.isfinite(functools.reduce(operator.add, map(_plain, [*both, both.sigma, both.unit])))
+    return _where(held, both, a)
+
+
+def _divisor(state: Any, sigma_v: ArrayLike, batch_sigma: ArrayLike | None, floor_in_units: bool) -> jax.Array:
+    """max(sigma, sigma_v, batch_sigma), [H]; 0 only in units of the return, before the first reward that is not 0."""
+    found = jnp.maximum(sigma(state), unit(state) * sigma_v if floor_in_units else jnp.asarray(sigma_v))
+    if batch_sigma is not None:
+        found = jnp.fmax(found, jnp.reshape(batch_sigma, found.shape))
+    return jax.lax.stop_gradient(found)
