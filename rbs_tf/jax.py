@@ -7,9 +7,8 @@
 Everything but `moments` and `init` runs inside `jit`, `vmap`, `scan`, `shard_map` and `pmap`. The state is a pytree:
 pickle and Orbax save it like any other.
 
-With `jax_enable_x64` all of it is float64. Without, statistics are pairs of float32 (`rbs_tf.pair`). Over two million
-steps of rewards 1e4 +- 1 their sigma and unit are off float64's by a relative 1e-12 and less, where plain sums of
-float32 stand still. Float32 bounds the size: returns from about 1e-15 to 1e15.
+With `jax_enable_x64` all of it is float64. Without, statistics are pairs of float32 (`rbs_tf.pair`) and rewards may be
+of 1e-10 to 1e10.
 """
 
 from __future__ import annotations
@@ -28,10 +27,13 @@ from jax.typing import ArrayLike
 from rbs_tf.batch import sigma_of_batch
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.pair import Pair
-from rbs_tf.returns import LONGEST_EPISODE, extended
+from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
 from rbs_tf.scale import PAPERS_FLOOR
 from rbs_tf.units import rescaled
 
+# Larger rewards and discounts count as infinite, and larger sums over an episode. Those of 100,000 episodes of
+# LONGEST_EPISODE at once fit.
+_LIMITS = {"float32": (1e10, 1e33), "float64": (LARGEST, 1e300)}
 _FIELDS = tuple(field.name for field in dataclasses.fields(ReturnMoments))
 
 
@@ -87,9 +89,9 @@ def observe(
 ) -> State:
     """Takes in a step of every environment: rewards and discounts at once, returns when their episode has ended.
 
-    A step of an environment that is NaN or infinite, or whose return float32 cannot hold, is left out as if it had not
-    been, for the heads that it concerns; an episode that it ends has ended. Likewise all steps of one call that would
-    take a head's statistics out of float32. So the statistics never hold NaN nor infinity.
+    A step that is NaN or infinite, or larger than 1e10 (in float64 1e140), or that would take an episode's sums out of
+    float32, is left out for the heads that it concerns, as if it had not been; an episode that it ends has ended. So the
+    statistics never hold NaN nor infinity.
 
     Args:
       state: of N environments and H heads.
@@ -108,12 +110,13 @@ def observe(
     num_envs, num_heads = state.episodes[0].shape
     given = [jax.lax.stop_gradient(jnp.asarray(x, jnp.zeros(()).dtype)) for x in (rewards, discounts)]
     given = [jnp.broadcast_to(x[:, None] if x.ndim == 1 else x, (num_envs, num_heads)) for x in given]
-    keep = jnp.isfinite(given[0]) & jnp.isfinite(given[1])
+    largest, largest_sum = _LIMITS[given[0].dtype.name]
+    keep = (jnp.abs(given[0]) <= largest) & (jnp.abs(given[1]) <= largest)
     if head is not None:
         keep &= jnp.asarray(head)[:, None] == jnp.arange(num_heads)
     reward, discount = (number(jnp.where(keep, x, 0.0)) for x in given)
     after = extended(state.episodes, reward, discount)
-    keep &= jnp.isfinite(functools.reduce(operator.add, map(_plain, after)))
+    keep &= functools.reduce(jnp.maximum, map(jnp.abs, jax.tree.leaves(after))) <= largest_sum
     after = _where(keep, after, state.episodes)
     closed = jnp.asarray(ended, bool)[:, None] | (_plain(after[0]) >= max_report_steps)
 
@@ -131,38 +134,45 @@ def observe(
         *(count, means[0], reward_m2, means[1], discount_m2),
         *(return_count, returns / return_divisor, squares / return_divisor),
     )
-    return State(_merged(state.moments, seen), _where(closed, (nothing,) * 6, after))
+    return State(ReturnMoments.merge(state.moments, seen), _where(closed, (nothing,) * 6, after))
 
 
 def merge(state: State, other: State | ReturnMoments) -> State:
     """The state with what another one has seen, or `ReturnMoments` of NumPy: of another host, or of recorded episodes.
 
-    Open episodes stay those of `state`. What float32 does not hold is left out, head by head, as in `observe`.
+    Open episodes stay those of `state`.
+
+    Raises:
+      ValueError: moments of NumPy that float32 does not hold; another number of heads.
     """
     moments = _moments(other)
     if isinstance(moments.count, np.ndarray):
-        single = jax.tree.leaves(state.moments)[0].dtype
-        high = [np.asarray(x, single) for x in moments]
-        low = [np.asarray(x - y, single) for x, y in zip(moments, high, strict=True)]
+        dtype = jax.tree.leaves(state.moments)[0].dtype
+        high = [x.astype(dtype) for x in moments]
+        if not np.isfinite(high).all():
+            raise ValueError(f"{dtype} does not hold these moments: {moments}")
+        low = [(x - y).astype(dtype) for x, y in zip(moments, high, strict=True)]
         pairs = [Pair(*map(jnp.asarray, both)) for both in zip(high, low, strict=True)]
         is_pair = isinstance(state.moments.count, Pair)
         moments = ReturnMoments(*(pairs if is_pair else (pair.high for pair in pairs)))
-    return state._replace(moments=_merged(state.moments, moments))
+    return state._replace(moments=ReturnMoments.merge(state.moments, moments))
 
 
 def moments(state: State) -> ReturnMoments:
     """The statistics in NumPy, float64 [H] each, for `rbs_tf.Scale`, files and other hosts. Not inside `jit`."""
-    return ReturnMoments(*(np.sum([np.asarray(y, float) for y in jax.tree.leaves(x)], 0) for x in state.moments))
+    return ReturnMoments(
+        *(np.sum([np.asarray(y, float) for y in jax.tree.leaves(x)], 0) for x in state.moments)
+    )
 
 
 def sigma(state: State | ReturnMoments) -> jax.Array:
     """sqrt(V[R] + V[gamma] E[G^2]), float32 (or 64) [H], without a floor; 0 before the first step."""
-    return _plain(_moments(state).sigma)
+    return _plain_moments(state).sigma
 
 
 def unit(state: State | ReturnMoments) -> jax.Array:
     """The size of values, sqrt(max(E[G^2], E[R^2])), float32 (or 64) [H]; 0 before the first reward that is not 0."""
-    return _plain(_moments(state).unit)
+    return _plain_moments(state).unit
 
 
 def scale(
@@ -247,12 +257,20 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]
     Returns:
       The layer and the unit that it is in then, which is old where the change is below 1e-4; see `rbs_tf.rescaling`.
     """
-    ratio, after = rescaled(old, new, jnp.where, lambda x: x.astype(jnp.float32), lambda x: x.astype(old.dtype))
-    return jax.tree.map(lambda x: x * jnp.repeat(ratio, x.shape[-1] // ratio.size).astype(x.dtype), layer), after
+    ratio, after = rescaled(
+        old, new, jnp.where, lambda x: x.astype(jnp.float32), lambda x: x.astype(old.dtype)
+    )
+    return jax.tree.map(
+        lambda x: x * jnp.repeat(ratio, x.shape[-1] // ratio.size).astype(x.dtype), layer
+    ), after
 
 
 def _moments(state: State | ReturnMoments) -> ReturnMoments:
     return state.moments if isinstance(state, State) else state
+
+
+def _plain_moments(state: State | ReturnMoments) -> ReturnMoments:
+    return ReturnMoments(*map(_plain, _moments(state)))
 
 
 def _plain(x: Any) -> jax.Array:
@@ -278,14 +296,9 @@ def _totals(columns: list[Any], axis_name: Any) -> list[Any]:
     return [jax.tree.map(operator.itemgetter(row), sums) for row in range(len(columns))]
 
 
-def _merged(a: ReturnMoments, b: ReturnMoments) -> ReturnMoments:
-    """Both, or `a` for heads that these would take out of their dtype."""
-    both = ReturnMoments.merge(a, b)
-    held = jnp.isfinite(functools.reduce(operator.add, map(_plain, [*both, both.sigma, both.unit])))
-    return _where(held, both, a)
-
-
-def _divisor(state: Any, sigma_v: ArrayLike, batch_sigma: ArrayLike | None, floor_in_units: bool) -> jax.Array:
+def _divisor(
+    state: Any, sigma_v: ArrayLike, batch_sigma: ArrayLike | None, floor_in_units: bool
+) -> jax.Array:
     """max(sigma, sigma_v, batch_sigma), [H]; 0 only in units of the return, before the first reward that is not 0."""
     found = jnp.maximum(sigma(state), unit(state) * sigma_v if floor_in_units else jnp.asarray(sigma_v))
     if batch_sigma is not None:
