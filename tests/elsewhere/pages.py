@@ -7,7 +7,7 @@ from tests.test_adopting import BLOCK, ROOT
 
 
 def programs(page: str) -> dict[str, str]:
-    """Heading of the second level -> the code of its blocks, one after the other; "" is what stands before the first."""
+    """Heading of the second level -> the code of its blocks, joined; "" is what stands before the first."""
     parts = re.split(r"^## (.*)$", (ROOT / page).read_text(), flags=re.MULTILINE)
     found = zip(["", *parts[1::2]], parts[::2], strict=True)
     blocks = {title: re.findall(BLOCK, text, flags=re.MULTILINE | re.DOTALL) for title, text in found}
