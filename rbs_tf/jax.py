@@ -4,11 +4,9 @@
     state = rbs_tf.jax.observe(state, rewards, discounts, ended)      # every step, in `lax.scan`
     errors = rbs_tf.jax.scaled(state, targets - values)               # in the loss
 
-Everything but `moments` and `init` runs inside `jit`, `vmap`, `scan`, `shard_map` and `pmap`. The state is a pytree:
-pickle and Orbax save it like any other.
-
-With `jax_enable_x64` all of it is float64. Without, statistics are pairs of float32 (`rbs_tf.pair`) and rewards may be
-of 1e-10 to 1e10.
+All but `init` and `moments` runs inside `jit`, `vmap`, `scan`, `shard_map` and `pmap`. The state is a pytree, which
+pickle and Orbax save. With `jax_enable_x64` it is float64. Without, it is pairs of float32 (`rbs_tf.pair`), and rewards
+may be of 1e-10 to 1e10.
 """
 
 from __future__ import annotations
@@ -31,9 +29,8 @@ from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
 from rbs_tf.scale import PAPERS_FLOOR
 from rbs_tf.units import rescaled
 
-# Larger rewards and discounts count as infinite, and larger sums over an episode. Those of 100,000 episodes of
-# LONGEST_EPISODE at once fit.
-_LIMITS = {"float32": (1e10, 1e33), "float64": (LARGEST, 1e300)}
+# The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
+_OF_PAIRS, _OF_FLOAT64 = (1e10, 1e33), (LARGEST, 1e300)
 _FIELDS = tuple(field.name for field in dataclasses.fields(ReturnMoments))
 
 
@@ -43,19 +40,16 @@ def _unflattened(_: None, children: Any) -> ReturnMoments:
     return moments
 
 
+_KEYS = [jax.tree_util.GetAttrKey(name) for name in _FIELDS]
 jax.tree_util.register_pytree_with_keys(
-    ReturnMoments,
-    lambda moments: ([(jax.tree_util.GetAttrKey(n), getattr(moments, n)) for n in _FIELDS], None),
-    _unflattened,
-    lambda moments: ([*moments], None),
+    ReturnMoments, lambda x: ([*zip(_KEYS, x, strict=True)], None), _unflattened, lambda x: ([*x], None)
 )
 
 
 class State(NamedTuple):
     """Statistics of H heads, and the open episodes of N environments.
 
-    Over devices, the statistics are the same on each and the environments are divided: `State(P(), P("devices"))` is
-    its specification for `shard_map`.
+    Over devices, the statistics are the same on each, and the environments are divided: `State(P(), P("devices"))`.
 
     Attributes:
       moments: all-time `ReturnMoments`, [H] each: a `Pair`, or float64.
@@ -70,7 +64,7 @@ def init(num_envs: int, num_heads: int = 1) -> State:
     """The state before the first step of N environments, for H heads or tasks."""
 
     def zeros(*shape: int) -> Any:
-        high, low = jnp.zeros(shape), jnp.zeros(shape)  # one buffer each, as may be donated
+        high, low = jnp.zeros(shape), jnp.zeros(shape)  # a buffer each: they may be donated
         return Pair(high, low) if high.dtype == jnp.float32 else high
 
     episodes = tuple(zeros(num_envs, num_heads) for _ in range(6))
@@ -89,28 +83,25 @@ def observe(
 ) -> State:
     """Takes in a step of every environment: rewards and discounts at once, returns when their episode has ended.
 
-    A step that is NaN or infinite, or larger than 1e10 (in float64 1e140), or that would take an episode's sums out of
-    float32, is left out for the heads that it concerns, as if it had not been; an episode that it ends has ended. So the
-    statistics never hold NaN nor infinity.
+    A step that is NaN, infinite or larger than 1e10 (1e140 in float64), or that takes an episode's sums out of float32,
+    is left out for the heads that it concerns; an episode that it ends has ended. So statistics are always finite.
 
     Args:
-      state: of N environments and H heads.
       rewards: [N] or [N, H].
       discounts: [N] or [N, H]: gamma, and 0 at a terminal step.
-      ended: bool [N], the episode's last step, terminal or cut. With environments that reset by themselves this is of
-        the step that has ended it, not of the one after the reset.
-      head: int [N], the one head, or task, that each environment feeds; all without. One that is none feeds nothing.
+      ended: bool [N], the episode's last step, terminal or cut: of the step before a reset, not after.
+      head: int [N], the head, or task, that each environment feeds; without, all.
       axis_name: of `pmap`, `shard_map` or `vmap`, or several: the step's statistics are those of all devices.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
 
     Raises:
       ValueError: shapes that do not broadcast to [N, H].
     """
-    number = Pair.of if isinstance(state.moments.count, Pair) else functools.partial(jnp.asarray, dtype=float)
+    pairs = isinstance(state.moments.count, Pair)
+    number, (largest, largest_sum) = (Pair.of, _OF_PAIRS) if pairs else (jnp.asarray, _OF_FLOAT64)
     num_envs, num_heads = state.episodes[0].shape
-    given = [jax.lax.stop_gradient(jnp.asarray(x, jnp.zeros(()).dtype)) for x in (rewards, discounts)]
+    given = [jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts)]
     given = [jnp.broadcast_to(x[:, None] if x.ndim == 1 else x, (num_envs, num_heads)) for x in given]
-    largest, largest_sum = _LIMITS[given[0].dtype.name]
     keep = (jnp.abs(given[0]) <= largest) & (jnp.abs(given[1]) <= largest)
     if head is not None:
         keep &= jnp.asarray(head)[:, None] == jnp.arange(num_heads)
@@ -120,93 +111,72 @@ def observe(
     after = _where(keep, after, state.episodes)
     closed = jnp.asarray(ended, bool)[:, None] | (_plain(after[0]) >= max_report_steps)
 
-    nothing = number(jnp.zeros((num_envs, num_heads)))
-    of_steps = [_where(keep, x, nothing) for x in (number(jnp.ones_like(given[0])), reward, discount)]
+    nothing, one = number(jnp.zeros_like(given[0])), number(jnp.ones_like(given[0]))
+    of_steps = [_where(keep, x, nothing) for x in (one, reward, discount)]
     of_returns = [_where(closed, x, nothing) for x in (after[0], *after[4:])]
     count, *steps, return_count, returns, squares = _totals([*of_steps, *of_returns], axis_name)
-    # What has been seen at least once has a mean; centred sums come second, as squares of large means would cancel.
-    one = number(1.0)
-    divisor, return_divisor = (_where(_plain(x) > 0.0, x, one) for x in (count, return_count))
+    # Centred sums come second, as squares of large means would cancel.
+    divisor, return_divisor = (_where(_plain(x) > 0.0, x, number(1.0)) for x in (count, return_count))
     means = [x / divisor for x in steps]
     deviations = [x - mean for x, mean in zip((reward, discount), means, strict=True)]
     reward_m2, discount_m2 = _totals([_where(keep, x * x, nothing) for x in deviations], axis_name)
-    seen = ReturnMoments(
-        *(count, means[0], reward_m2, means[1], discount_m2),
-        *(return_count, returns / return_divisor, squares / return_divisor),
-    )
+    of_returns = [return_count, returns / return_divisor, squares / return_divisor]
+    seen = ReturnMoments(count, means[0], reward_m2, means[1], discount_m2, *of_returns)
     return State(ReturnMoments.merge(state.moments, seen), _where(closed, (nothing,) * 6, after))
 
 
 def merge(state: State, other: State | ReturnMoments) -> State:
-    """The state with what another one has seen, or `ReturnMoments` of NumPy: of another host, or of recorded episodes.
+    """The state with what another has seen, or a NumPy `ReturnMoments`: of another host, or of recorded episodes.
 
-    Open episodes stay those of `state`.
-
-    Raises:
-      ValueError: moments of NumPy that float32 does not hold; another number of heads.
+    Open episodes stay those of `state`. Raises ValueError for another number of heads, and for moments of NumPy that
+    float32 does not hold.
     """
     moments = _moments(other)
     if isinstance(moments.count, np.ndarray):
-        dtype = jax.tree.leaves(state.moments)[0].dtype
-        high = [x.astype(dtype) for x in moments]
-        if not np.isfinite(high).all():
-            raise ValueError(f"{dtype} does not hold these moments: {moments}")
-        low = [(x - y).astype(dtype) for x, y in zip(moments, high, strict=True)]
-        pairs = [Pair(*map(jnp.asarray, both)) for both in zip(high, low, strict=True)]
-        is_pair = isinstance(state.moments.count, Pair)
-        moments = ReturnMoments(*(pairs if is_pair else (pair.high for pair in pairs)))
+        number = Pair.of_float64 if isinstance(state.moments.count, Pair) else jnp.asarray
+        moments = ReturnMoments(*map(number, moments))
     return state._replace(moments=ReturnMoments.merge(state.moments, moments))
 
 
 def moments(state: State) -> ReturnMoments:
     """The statistics in NumPy, float64 [H] each, for `rbs_tf.Scale`, files and other hosts. Not inside `jit`."""
-    return ReturnMoments(
-        *(np.sum([np.asarray(y, float) for y in jax.tree.leaves(x)], 0) for x in state.moments)
-    )
+    return ReturnMoments(*(x.float64() if isinstance(x, Pair) else np.asarray(x) for x in state.moments))
 
 
 def sigma(state: State | ReturnMoments) -> jax.Array:
     """sqrt(V[R] + V[gamma] E[G^2]), float32 (or 64) [H], without a floor; 0 before the first step."""
-    return _plain_moments(state).sigma
+    return ReturnMoments(*map(_plain, _moments(state))).sigma
 
 
 def unit(state: State | ReturnMoments) -> jax.Array:
     """The size of values, sqrt(max(E[G^2], E[R^2])), float32 (or 64) [H]; 0 before the first reward that is not 0."""
-    return _plain_moments(state).unit
+    return ReturnMoments(*map(_plain, _moments(state))).unit
 
 
-def scale(
-    state: State | ReturnMoments,
-    sigma_v: ArrayLike = PAPERS_FLOOR,
-    batch_sigma: ArrayLike | None = None,
-    *,
-    floor_in_units: bool = False,
-) -> jax.Array:
+def scale(state: State | ReturnMoments, *floors: Any, **more_floors: Any) -> jax.Array:
     """What errors are divided by, max(sigma, sigma_v, batch_sigma), float32 (or 64) [H]; see `rbs_tf.Scale`.
 
     Args:
-      sigma_v: positive floor, a number or [H].
-      batch_sigma: [H], of the batch that the errors come from. NaN counts as none.
-      floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it. 1 where that is 0.
+      sigma_v: positive floor, a number or [H]; 1e-2.
+      batch_sigma: [H], of the batch that the errors come from; None. Where it is NaN, it does not count.
+      floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it; 1 where that is 0.
     """
-    found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
+    found = _divisor(state, *floors, **more_floors)
     return jnp.where(found > 0.0, found, 1.0)
 
 
 def scaled(
     state: State | ReturnMoments,
     errors: ArrayLike,
-    sigma_v: ArrayLike = PAPERS_FLOOR,
-    batch_sigma: ArrayLike | None = None,
-    *,
-    floor_in_units: bool = False,
+    *floors: Any,
     head: ArrayLike | None = None,
+    **more_floors: Any,
 ) -> jax.Array:
-    """TD errors over their `scale`; gradients flow through the errors only.
+    """TD errors over their `scale`, or their root mean square where it has none yet. No gradient flows through that.
 
     Args:
       errors: [..., H], or without the last axis when there is one head or `head` is given.
-      sigma_v, batch_sigma, floor_in_units: of `scale`. Where that has no scale yet, it is the errors' root mean square.
+      *floors, **more_floors: sigma_v, batch_sigma, floor_in_units of `scale`.
       head: the head, or task, of each error: whole numbers that broadcast to the errors' shape.
 
     Returns:
@@ -217,7 +187,7 @@ def scaled(
     """
     errors = jnp.asarray(errors)
     errors = errors.astype(jnp.float64 if errors.dtype == jnp.float64 else jnp.float32)
-    found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
+    found = _divisor(state, *floors, **more_floors)
     if head is None and found.size > 1 and errors.shape[-1:] != found.shape:
         raise ValueError(f"errors must have shape [..., {found.size}]; got {errors.shape}")
     axes = None if head is not None or found.size == 1 else tuple(range(errors.ndim - 1))
@@ -228,21 +198,14 @@ def scaled(
 
 
 def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> jax.Array:
-    """sigma of a sampled batch alone, float32 (or 64) [H], a floor for its errors; see `rbs_tf.batch_sigma`.
+    """sigma of a sampled batch, float32 (or 64) [H], a floor for its errors; see `rbs_tf.batch_sigma`.
 
     Args:
       rewards, discounts: [T, B, H].
-      mask: [T, B], 1 for real steps, 0 for padding; steps that are NaN or infinite count as padding.
-
-    Raises:
-      ValueError: other shapes.
+      mask: [T, B], 1 for real steps, 0 for padding. Raises ValueError for other shapes.
     """
-    dtype = jnp.zeros(()).dtype
-    rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, dtype)) for x in (rewards, discounts))
-    mask = jnp.asarray(mask) != 0
-    if mask.shape == rewards.shape[:2]:
-        mask &= jnp.isfinite(rewards + discounts).all(-1)
-    return sigma_of_batch(jnp, rewards, discounts, mask)
+    rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
+    return sigma_of_batch(jnp, rewards, discounts, jnp.asarray(mask))
 
 
 def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]:
@@ -251,15 +214,13 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]
     Args:
       layer: its parameters, of the online or the target network, a pytree. The last axis of each is its outputs: of
         each head as many, those of the first head first.
-      old: [H], the unit that the layer is in; 0 where there has been none, which takes over the new one as it is.
+      old: [H], the unit that the layer is in; 0 at first, from where the new one is taken as it is.
       new: [H], `unit(state)`.
 
     Returns:
-      The layer and the unit that it is in then, which is old where the change is below 1e-4; see `rbs_tf.rescaling`.
+      The layer and the unit that it is in then: old where the change is below 1e-4; see `rbs_tf.rescaling`.
     """
-    ratio, after = rescaled(
-        old, new, jnp.where, lambda x: x.astype(jnp.float32), lambda x: x.astype(old.dtype)
-    )
+    ratio, after = rescaled(old, new, jnp.where, jnp.float32, lambda x: x.astype(old.dtype))
     return jax.tree.map(
         lambda x: x * jnp.repeat(ratio, x.shape[-1] // ratio.size).astype(x.dtype), layer
     ), after
@@ -267,10 +228,6 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]
 
 def _moments(state: State | ReturnMoments) -> ReturnMoments:
     return state.moments if isinstance(state, State) else state
-
-
-def _plain_moments(state: State | ReturnMoments) -> ReturnMoments:
-    return ReturnMoments(*map(_plain, _moments(state)))
 
 
 def _plain(x: Any) -> jax.Array:
@@ -281,7 +238,7 @@ def _where(condition: jax.Array, yes: Any, no: Any) -> Any:
     return jax.tree.map(functools.partial(jnp.where, condition), yes, no)
 
 
-def _totals(columns: list[Any], axis_name: Any) -> list[Any]:
+def _totals(columns: list[Any], axis_name: Hashable | None) -> list[Any]:
     """[N, H] each -> [H] each, over the environments of all devices."""
 
     def summed(stacked: Any, axis: int) -> Any:
@@ -290,16 +247,19 @@ def _totals(columns: list[Any], axis_name: Any) -> list[Any]:
 
     sums = summed(jax.tree.map(lambda *x: jnp.stack(x), *columns), 1)
     if axis_name is not None:
-        # psum would add the pairs' parts. It only brings each device's to all others, and all add them alike.
+        # psum would round sums of pairs. It only brings each device's to all others, where they are added alike.
         mine = (jnp.arange(jax.lax.psum(1, axis_name)) == jax.lax.axis_index(axis_name))[:, None, None]
         sums = summed(jax.tree.map(lambda x: jax.lax.psum(jnp.where(mine, x, 0.0), axis_name), sums), 0)
     return [jax.tree.map(operator.itemgetter(row), sums) for row in range(len(columns))]
 
 
 def _divisor(
-    state: Any, sigma_v: ArrayLike, batch_sigma: ArrayLike | None, floor_in_units: bool
+    state: State | ReturnMoments,
+    sigma_v: ArrayLike = PAPERS_FLOOR,
+    batch_sigma: ArrayLike | None = None,
+    floor_in_units: bool = False,
 ) -> jax.Array:
-    """max(sigma, sigma_v, batch_sigma), [H]; 0 only in units of the return, before the first reward that is not 0."""
+    """`scale`, but 0 where nothing has been seen in units of the return."""
     found = jnp.maximum(sigma(state), unit(state) * sigma_v if floor_in_units else jnp.asarray(sigma_v))
     if batch_sigma is not None:
         found = jnp.fmax(found, jnp.reshape(batch_sigma, found.shape))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 @jax.tree_util.register_dataclass
@@ -32,6 +33,18 @@ class Pair:
             return value
         high = jnp.asarray(value, jnp.float32)
         return cls(high, jnp.zeros_like(high))
+
+    @classmethod
+    def of_float64(cls, values: np.ndarray) -> Pair:
+        """Of numbers of NumPy. Raises ValueError for one that is too large for float32."""
+        high = values.astype(np.float32)
+        if not np.isfinite(high).all():
+            raise ValueError(f"float32 does not hold {values}")
+        return cls(jnp.asarray(high), jnp.asarray((values - high).astype(np.float32)))
+
+    def float64(self) -> np.ndarray:
+        """To NumPy."""
+        return np.asarray(self.high, np.float64) + np.asarray(self.low, np.float64)
 
     @property
     def shape(self) -> tuple[int, ...]:
