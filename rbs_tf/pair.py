@@ -37,7 +37,8 @@ class Pair:
     @classmethod
     def of_float64(cls, values: np.ndarray) -> Pair:
         """Of numbers of NumPy. Raises ValueError for one that is too large for float32."""
-        high = values.astype(np.float32)
+        with np.errstate(over="ignore"):
+            high = values.astype(np.float32)
         if not np.isfinite(high).all():
             raise ValueError(f"float32 does not hold {values}")
         return cls(jnp.asarray(high), jnp.asarray((values - high).astype(np.float32)))
