@@ -1,4 +1,4 @@
-"""rbs_tf.jax: the statistics of a NumPy replay, wherever JAX runs them, and learning that is free of the rewards' size."""
+"""rbs_tf.jax and docs/jax.md: statistics of a NumPy replay, wherever JAX runs; actions free of the rewards' size."""
 
 import os
 
@@ -6,7 +6,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 
 import functools
 import pickle
-from types import SimpleNamespace
+import sys
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 import rbs_tf  # noqa: E402
 from rbs_tf import ReturnMoments  # noqa: E402
 from rbs_tf.pair import Pair  # noqa: E402
+from tests.elsewhere import pages  # noqa: E402
 from tests.elsewhere.vectors import BY_NAME, TOLERANCE  # noqa: E402
 
 GAMMAS = np.array([0.9, 0.997])
@@ -388,3 +389,73 @@ def test_the_same_actions_whatever_rewards_are_multiplied_with():
     assert reward > 0.1 and len(np.unique(once)) == ACTIONS  # seven steps to 1 from every start
     (once, _), (times, _) = (found[False](factor) for factor in (1.0, 1024.0))
     assert (once != times).mean() > 0.05
+
+
+PAGE = "docs/jax.md"
+
+
+@pytest.fixture(scope="module")
+def page():
+    """The page's programs, run; and how often the first one asked for the scale."""
+    asked, original = [], rbs_tf.Scale.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rbs_tf.Scale, "__call__", lambda scale: asked.append(1) or original(scale))
+        names = pages.run(PAGE, *pages.programs(PAGE))
+    names.asked = len(asked)
+    return names
+
+
+def steps_balanced(failed):
+    """In the last sixth; 22 at random."""
+    late = np.asarray(failed)[-len(failed) // 6 :]
+    return late.size / max(late.sum(), 1)
+
+
+def test_the_pages_agents_learn_without_tensorflow(page):
+    assert np.mean(page.returns[-20:]) > 60
+    assert page.asked == 9500  # every update reads the current scale
+    assert steps_balanced(page.failed) > 60
+    assert "tensorflow" not in sys.modules
+
+
+def test_without_the_marked_lines_only_errors_are_scaled(page):
+    code = pages.programs(PAGE)["The whole loop compiled"]
+    lines = [line for line in code.splitlines() if not line.endswith("  # units")]
+    assert len(code.splitlines()) - len(lines) == 4
+    names = {**vars(page)}
+    exec(compile("\n".join(lines), PAGE, "exec"), names)
+    assert steps_balanced(names["failed"]) > 60
+    np.testing.assert_array_equal(names["agent"][2], np.ones(2))
+
+
+def test_the_pages_agent_in_units_takes_the_same_actions_whatever_the_rewards_size(page):
+    train = jax.jit(functools.partial(page.train, steps=2000))
+    (_, (once, _)), (_, (times, _)) = (train(jax.random.PRNGKey(1), factor) for factor in (1.0, 1024.0))
+    np.testing.assert_array_equal(once, times)
+
+
+def test_the_pages_loss_is_free_of_the_scale_of_every_head(page):
+    """One head's values and scale times 1024: the same loss and gradient. (Rewards are 0: all heads have the same.)"""
+    rng = np.random.default_rng(0)
+    observations, following = rng.normal(size=(2, 8, 4)).astype(np.float32)
+    rewards, discounts = (
+        rng.normal(size=8).astype(np.float32),
+        rng.uniform(0.5, 1.0, (8, 2)).astype(np.float32),
+    )
+
+    def loss_and_gradient(times, rewards):
+        batch = observations, np.arange(8) % 2, rewards, discounts, following
+        return jax.value_and_grad(page.td_loss)(page.online, page.target, times, 3.0 * times, *batch)
+
+    ones, both, first = np.float32([[1.0, 1.0], [1024.0, 1024.0], [1024.0, 1.0]])
+    for plain, larger in (
+        ((ones, rewards), (both, 1024 * rewards)),
+        ((ones, 0 * rewards), (first, 0 * rewards)),
+    ):
+        (loss, gradient), (larger_loss, larger_gradient) = (
+            loss_and_gradient(*plain),
+            loss_and_gradient(*larger),
+        )
+        assert loss == larger_loss > 0.0
+        np.testing.assert_array_equal(gradient[0][0], larger_gradient[0][0])
+        assert np.abs(gradient[0][0]).max() > 0
