@@ -131,7 +131,7 @@ def merge(state: State, other: State | ReturnMoments) -> State:
     Open episodes stay those of `state`. Raises ValueError for another number of heads, and for moments of NumPy that
     float32 does not hold.
     """
-    moments = _moments(other)
+    moments = other.moments if isinstance(other, State) else other
     if isinstance(moments.count, np.ndarray):
         number = Pair.of_float64 if isinstance(state.moments.count, Pair) else jnp.asarray
         moments = ReturnMoments(*map(number, moments))
@@ -143,17 +143,17 @@ def moments(state: State) -> ReturnMoments:
     return ReturnMoments(*(x.float64() if isinstance(x, Pair) else np.asarray(x) for x in state.moments))
 
 
-def sigma(state: State | ReturnMoments) -> jax.Array:
+def sigma(state: State) -> jax.Array:
     """sqrt(V[R] + V[gamma] E[G^2]), float32 (or 64) [H], without a floor; 0 before the first step."""
-    return ReturnMoments(*map(_plain, _moments(state))).sigma
+    return ReturnMoments(*map(_plain, state.moments)).sigma
 
 
-def unit(state: State | ReturnMoments) -> jax.Array:
+def unit(state: State) -> jax.Array:
     """The size of values, sqrt(max(E[G^2], E[R^2])), float32 (or 64) [H]; 0 before the first reward that is not 0."""
-    return ReturnMoments(*map(_plain, _moments(state))).unit
+    return ReturnMoments(*map(_plain, state.moments)).unit
 
 
-def scale(state: State | ReturnMoments, *floors: Any, **more_floors: Any) -> jax.Array:
+def scale(state: State, *floors: Any, **named: Any) -> jax.Array:
     """What errors are divided by, max(sigma, sigma_v, batch_sigma), float32 (or 64) [H]; see `rbs_tf.Scale`.
 
     Args:
@@ -161,33 +161,24 @@ def scale(state: State | ReturnMoments, *floors: Any, **more_floors: Any) -> jax
       batch_sigma: [H], of the batch that the errors come from; None. Where it is NaN, it does not count.
       floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it; 1 where that is 0.
     """
-    found = _divisor(state, *floors, **more_floors)
+    found = _divisor(state, *floors, **named)
     return jnp.where(found > 0.0, found, 1.0)
 
 
-def scaled(
-    state: State | ReturnMoments,
-    errors: ArrayLike,
-    *floors: Any,
-    head: ArrayLike | None = None,
-    **more_floors: Any,
-) -> jax.Array:
+def scaled(state: State, errors: ArrayLike, *floors: Any, head: Any = None, **named: Any) -> jax.Array:
     """TD errors over their `scale`, or their root mean square where it has none yet. No gradient flows through that.
 
     Args:
       errors: [..., H], or without the last axis when there is one head or `head` is given.
-      *floors, **more_floors: sigma_v, batch_sigma, floor_in_units of `scale`.
+      *floors, **named: sigma_v, batch_sigma, floor_in_units of `scale`.
       head: the head, or task, of each error: whole numbers that broadcast to the errors' shape.
 
     Returns:
-      The shape of the errors, float64 for float64 errors, float32 for all others.
-
-    Raises:
-      ValueError: errors whose last axis is not the heads'.
+      The shape of the errors, float64 for float64 errors, float32 for all others. Raises ValueError for other heads'.
     """
     errors = jnp.asarray(errors)
     errors = errors.astype(jnp.float64 if errors.dtype == jnp.float64 else jnp.float32)
-    found = _divisor(state, *floors, **more_floors)
+    found = _divisor(state, *floors, **named)
     if head is None and found.size > 1 and errors.shape[-1:] != found.shape:
         raise ValueError(f"errors must have shape [..., {found.size}]; got {errors.shape}")
     axes = None if head is not None or found.size == 1 else tuple(range(errors.ndim - 1))
@@ -204,8 +195,8 @@ def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ja
       rewards, discounts: [T, B, H].
       mask: [T, B], 1 for real steps, 0 for padding. Raises ValueError for other shapes.
     """
-    rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
-    return sigma_of_batch(jnp, rewards, discounts, jnp.asarray(mask))
+    steps = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
+    return sigma_of_batch(jnp, *steps, jnp.asarray(mask))
 
 
 def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]:
@@ -221,13 +212,8 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]
       The layer and the unit that it is in then: old where the change is below 1e-4; see `rbs_tf.rescaling`.
     """
     ratio, after = rescaled(old, new, jnp.where, jnp.float32, lambda x: x.astype(old.dtype))
-    return jax.tree.map(
-        lambda x: x * jnp.repeat(ratio, x.shape[-1] // ratio.size).astype(x.dtype), layer
-    ), after
-
-
-def _moments(state: State | ReturnMoments) -> ReturnMoments:
-    return state.moments if isinstance(state, State) else state
+    layer = jax.tree.map(lambda x: x * jnp.repeat(ratio, x.shape[-1] // ratio.size).astype(x.dtype), layer)
+    return layer, after
 
 
 def _plain(x: Any) -> jax.Array:
@@ -254,10 +240,7 @@ def _totals(columns: list[Any], axis_name: Hashable | None) -> list[Any]:
 
 
 def _divisor(
-    state: State | ReturnMoments,
-    sigma_v: ArrayLike = PAPERS_FLOOR,
-    batch_sigma: ArrayLike | None = None,
-    floor_in_units: bool = False,
+    state: State, sigma_v: Any = PAPERS_FLOOR, batch_sigma: Any = None, floor_in_units: bool = False
 ) -> jax.Array:
     """`scale`, but 0 where nothing has been seen in units of the return."""
     found = jnp.maximum(sigma(state), unit(state) * sigma_v if floor_in_units else jnp.asarray(sigma_v))
