@@ -195,8 +195,8 @@ def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ja
       rewards, discounts: [T, B, H].
       mask: [T, B], 1 for real steps, 0 for padding. Raises ValueError for other shapes.
     """
-    steps = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
-    return sigma_of_batch(jnp, *steps, jnp.asarray(mask))
+    rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
+    return sigma_of_batch(jnp, rewards, discounts, jnp.asarray(mask))
 
 
 def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]:
