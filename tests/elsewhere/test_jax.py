@@ -180,7 +180,7 @@ def test_what_is_not_finite_leaves_no_trace():
     rewards, discounts, ended = stream(3)
     broken_rewards, broken_discounts = rewards.copy(), discounts.copy()
     keep = np.random.default_rng(0).uniform(size=rewards.shape) < 0.9
-    bad = np.resize([np.nan, np.inf, -np.inf, 3e38], rewards.shape).astype(np.float32)
+    bad = np.resize([np.nan, np.inf, -np.inf, 3e38, 1e12], rewards.shape).astype(np.float32)
     broken_rewards[:, ::2] = np.where(keep, rewards, bad)[:, ::2]
     broken_discounts[:, 1::2] = np.where(keep, discounts, bad)[:, 1::2]
     found = rbs_tf.jax.moments(played(init(), broken_rewards, broken_discounts, ended))
@@ -255,11 +255,15 @@ def test_no_gradient_flows_through_the_scale():
     def loss(errors, times):
         rewards, discounts, ended = of_row(stream(9), 0)
         now = rbs_tf.jax.observe(state, times * rewards, discounts, ended)
-        of_batch = rbs_tf.jax.batch_sigma(times * rewards[None], discounts[None], np.ones((1, 4)))
-        return rbs_tf.jax.scaled(now, errors, 1e-2, of_batch).sum()
+        return rbs_tf.jax.scaled(now, errors, 1e-2, 1e3 * times * jnp.ones(2)).sum()
 
     errors, times = jax.grad(loss, argnums=(0, 1))(jnp.ones(2), 1.0)
     assert (errors > 0.0).all() and times == 0.0
+    rewards, discounts, _ = stream(9)
+    of_batch = jax.grad(
+        lambda times: rbs_tf.jax.batch_sigma(times * rewards, discounts, np.ones((60, 4))).sum()
+    )
+    assert of_batch(1.0) == 0.0
     # Nothing is known of the scale: the errors' root mean square.
     first = functools.partial(rbs_tf.jax.scaled, init(), floor_in_units=True)
     np.testing.assert_array_equal(first(jnp.array([[3.0, 0.0], [-3.0, 0.0]])), [[1.0, 0.0], [-1.0, 0.0]])
