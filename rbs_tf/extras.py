@@ -12,6 +12,7 @@ _OF_PACKAGE = {
     "ale_py": "atari",
     "minatar": "minatar",
     "bsuite": "bsuite",
+    "jax": "jax",
 }
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import check_finite, real_tensor, step_fields
-from rbs_tf.returns import LONGEST_EPISODE
+from rbs_tf.returns import LONGEST_EPISODE, extended
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
@@ -32,7 +32,7 @@ class OpenEpisodes(tf.Module):
         self._num_heads, self._who, self._remedy = num_heads, who, remedy
         self._max_report_steps = max_report_steps
         self._num_envs: int | None = None
-        # Of each environment's open episode, see `extend_returns`; a checkpoint may hold more or fewer.
+        # Of each environment's open episode, see `extended`; a checkpoint may hold more or fewer.
         self._open = tf.Variable(
             tf.zeros([6, 0, num_heads], tf.float64),
             shape=[6, None, num_heads],
@@ -94,7 +94,7 @@ class OpenEpisodes(tf.Module):
             before, cut = of_environments(self._open, tf.shape(rewards)[0])
         fresh = tf.zeros_like(before)
         left = (step_type == _FIRST)[:, None] & (before[0] > 0.0)
-        after = extend_returns(tf.where(left, fresh, before), rewards, discounts)
+        after = tf.stack(extended(tf.unstack(tf.where(left, fresh, before)), rewards, discounts))
         after = tf.where(real, after, before)
         ended = real & ((next_step_type == _LAST)[:, None] | (after[0] >= self._max_report_steps))
         finite = tf.reduce_all(tf.math.is_finite(after))
@@ -124,26 +124,3 @@ def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, 
     fits = tf.cast(tf.math.count_nonzero(counts >= 0.0) == tf.cast(num_envs, tf.int64), tf.float64)
     nothing = tf.zeros([kept.shape[0], num_envs, *kept.shape[2:]], tf.float64)
     return tf.concat([fits * kept, nothing], axis=1)[:, :num_envs], (1.0 - fits) * kept
-
-
-def extend_returns(episodes: Any, rewards: Any, discounts: Any) -> Any:
-    """The moments of all returns of open episodes, one more step later, without a memory of their steps.
-
-    G_t gains w_t R, where w_t is the product of all discounts since step t. Sums over t follow from sums over t:
-    sum G_t' = sum G_t + R sum w_t, and sum G_t'^2 = sum G_t^2 + 2 R sum w_t G_t + R^2 sum w_t^2.
-
-    Args:
-      episodes: float64 [6, ...] tensor: steps, sums of w, w^2, w G, G and G^2 over the steps of each; zeros at its
-        start.
-      rewards, discounts: float64 [...] of the step: R, and gamma or 0 at a terminal one.
-
-    Returns:
-      The same, float64 [6, ...], with the step.
-    """
-    steps, w, w2, wg, g, g2 = tf.unstack(episodes)
-    # The step itself joins with w = 1 and G = 0, then its reward reaches all.
-    w, w2 = w + 1.0, w2 + 1.0
-    g2 = g2 + rewards * (2.0 * wg + rewards * w2)
-    wg = wg + rewards * w2
-    g = g + rewards * w
-    return tf.stack([steps + 1.0, discounts * w, discounts**2 * w2, discounts * wg, g, g2])

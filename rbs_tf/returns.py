@@ -49,6 +49,29 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
     return sums.reshape(shape)
 
 
+def extended(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:
+    """The moments of all returns of open episodes, one more step later, without a memory of their steps.
+
+    G_t gains w_t R, where w_t is the product of all discounts since step t. Sums over t follow from sums over t:
+    sum G_t' = sum G_t + R sum w_t, and sum G_t'^2 = sum G_t^2 + 2 R sum w_t G_t + R^2 sum w_t^2.
+
+    Args:
+      episodes: six arrays or tensors [...] of any library: steps, sums of w, w^2, w G, G and G^2 over the steps of
+        each; zeros at its start.
+      rewards, discounts: [...] of the step: R, and gamma or 0 at a terminal one.
+
+    Returns:
+      The same six, with the step.
+    """
+    steps, w, w2, wg, g, g2 = episodes
+    # The step itself joins with w = 1 and G = 0, then its reward reaches all.
+    w, w2 = w + 1.0, w2 + 1.0
+    g2 = g2 + rewards * (wg + wg + rewards * w2)
+    wg = wg + rewards * w2
+    g = g + rewards * w
+    return steps + 1.0, discounts * w, discounts * discounts * w2, discounts * wg, g, g2
+
+
 def unmasked(name: str, values: Any) -> None:
     """Raises ValueError for one of NumPy's masked arrays: what is read of it has no mask."""
     if np.ma.isMaskedArray(values):

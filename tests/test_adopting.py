@@ -67,6 +67,7 @@ ALONE = ["README.md", "docs/package.md", "docs/saving.md"]
 PLACES = {
     "docs/adopting.md": "tests/test_adopting.py",
     "docs/configs.md": "tests/test_docs.py",
+    "docs/jax.md": "tests/elsewhere/test_jax.py",
     "docs/playing.md": "tests/agents/commands/test_api.py",
     "docs/tf_agents.md": "tests/test_tf_agents.py",
 }

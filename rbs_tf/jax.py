@@ -1,0 +1,249 @@
+"""Return-based scaling as pure functions of JAX, for agents whose whole loop is compiled.
+
+    state = rbs_tf.jax.init(num_envs)
+    state = rbs_tf.jax.observe(state, rewards, discounts, ended)      # every step, in `lax.scan`
+    errors = rbs_tf.jax.scaled(state, targets - values)               # in the loss
+
+All but `init` and `moments` runs inside `jit`, `vmap`, `scan`, `shard_map` and `pmap`. The state is a pytree, which
+pickle and Orbax save. With `jax_enable_x64` it is float64. Without, it is pairs of float32 (`rbs_tf.pair`), and rewards
+may be of 1e-10 to 1e10.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from rbs_tf.batch import sigma_of_batch
+from rbs_tf.moments import ReturnMoments
+from rbs_tf.pair import Pair
+from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
+from rbs_tf.scale import PAPERS_FLOOR
+from rbs_tf.units import rescaled
+
+# The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
+_OF_PAIRS, _OF_FLOAT64 = (1e10, 1e33), (LARGEST, 1e300)
+_FIELDS = tuple(field.name for field in dataclasses.fields(ReturnMoments))
+
+
+def _unflattened(_: None, children: Any) -> ReturnMoments:
+    moments = object.__new__(ReturnMoments)  # unchecked: leaves may be anything that stands for an array
+    moments.__dict__.update(zip(_FIELDS, children, strict=True))
+    return moments
+
+
+_KEYS = [jax.tree_util.GetAttrKey(name) for name in _FIELDS]
+jax.tree_util.register_pytree_with_keys(
+    ReturnMoments, lambda x: ([*zip(_KEYS, x, strict=True)], None), _unflattened, lambda x: ([*x], None)
+)
+
+
+class State(NamedTuple):
+    """Statistics of H heads, and the open episodes of N environments.
+
+    Over devices, the statistics are the same on each, and the environments are divided: `State(P(), P("devices"))`.
+
+    Attributes:
+      moments: all-time `ReturnMoments`, [H] each: a `Pair`, or float64.
+      episodes: six of [N, H] each, see `rbs_tf.returns.extended`.
+    """
+
+    moments: ReturnMoments
+    episodes: tuple[Any, ...]
+
+
+def init(num_envs: int, num_heads: int = 1) -> State:
+    """The state before the first step of N environments, for H heads or tasks."""
+
+    def zeros(*shape: int) -> Any:
+        high, low = jnp.zeros(shape), jnp.zeros(shape)  # a buffer each: they may be donated
+        return Pair(high, low) if high.dtype == jnp.float32 else high
+
+    episodes = tuple(zeros(num_envs, num_heads) for _ in range(6))
+    return State(ReturnMoments(*(zeros(num_heads) for _ in _FIELDS)), episodes)
+
+
+def observe(
+    state: State,
+    rewards: ArrayLike,
+    discounts: ArrayLike,
+    ended: ArrayLike,
+    *,
+    head: ArrayLike | None = None,
+    axis_name: Hashable | None = None,
+    max_report_steps: int = LONGEST_EPISODE,
+) -> State:
+    """Takes in a step of every environment: rewards and discounts at once, returns when their episode has ended.
+
+    A step that is NaN, infinite or larger than 1e10 (1e140 in float64), or that takes an episode's sums out of float32,
+    is left out for the heads that it concerns; an episode that it ends has ended. So statistics are always finite.
+
+    Args:
+      rewards: [N] or [N, H].
+      discounts: [N] or [N, H]: gamma, and 0 at a terminal step.
+      ended: bool [N], the episode's last step, terminal or cut: of the step before a reset, not after.
+      head: int [N], the head, or task, that each environment feeds; without, all.
+      axis_name: of `pmap`, `shard_map` or `vmap`, or several: the step's statistics are those of all devices.
+      max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
+
+    Raises:
+      ValueError: shapes that do not broadcast to [N, H].
+    """
+    pairs = isinstance(state.moments.count, Pair)
+    number, (largest, largest_sum) = (Pair.of, _OF_PAIRS) if pairs else (jnp.asarray, _OF_FLOAT64)
+    num_envs, num_heads = state.episodes[0].shape
+    given = [jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts)]
+    given = [jnp.broadcast_to(x[:, None] if x.ndim == 1 else x, (num_envs, num_heads)) for x in given]
+    keep = (jnp.abs(given[0]) <= largest) & (jnp.abs(given[1]) <= largest)
+    if head is not None:
+        keep &= jnp.asarray(head)[:, None] == jnp.arange(num_heads)
+    reward, discount = (number(jnp.where(keep, x, 0.0)) for x in given)
+    after = extended(state.episodes, reward, discount)
+    keep &= functools.reduce(jnp.maximum, map(jnp.abs, jax.tree.leaves(after))) <= largest_sum
+    after = _where(keep, after, state.episodes)
+    closed = jnp.asarray(ended, bool)[:, None] | (_plain(after[0]) >= max_report_steps)
+
+    nothing, one = number(jnp.zeros_like(given[0])), number(jnp.ones_like(given[0]))
+    of_steps = [_where(keep, x, nothing) for x in (one, reward, discount)]
+    of_returns = [_where(closed, x, nothing) for x in (after[0], *after[4:])]
+    count, *steps, return_count, returns, squares = _totals([*of_steps, *of_returns], axis_name)
+    # Centred sums come second, as squares of large means would cancel.
+    divisor, return_divisor = (_where(_plain(x) > 0.0, x, number(1.0)) for x in (count, return_count))
+    means = [x / divisor for x in steps]
+    deviations = [x - mean for x, mean in zip((reward, discount), means, strict=True)]
+    reward_m2, discount_m2 = _totals([_where(keep, x * x, nothing) for x in deviations], axis_name)
+    of_returns = [return_count, returns / return_divisor, squares / return_divisor]
+    seen = ReturnMoments(count, means[0], reward_m2, means[1], discount_m2, *of_returns)
+    return State(ReturnMoments.merge(state.moments, seen), _where(closed, (nothing,) * 6, after))
+
+
+def merge(state: State, other: State | ReturnMoments) -> State:
+    """The state with what another has seen, or a NumPy `ReturnMoments`: of another host, or of recorded episodes.
+
+    Open episodes stay those of `state`. Raises ValueError for another number of heads, and for moments of NumPy that
+    float32 does not hold.
+    """
+    moments = other.moments if isinstance(other, State) else other
+    if isinstance(moments.count, np.ndarray):
+        number = Pair.of_float64 if isinstance(state.moments.count, Pair) else jnp.asarray
+        moments = ReturnMoments(*map(number, moments))
+    return state._replace(moments=ReturnMoments.merge(state.moments, moments))
+
+
+def moments(state: State) -> ReturnMoments:
+    """The statistics in NumPy, float64 [H] each, for `rbs_tf.Scale`, files and other hosts. Not inside `jit`."""
+    return ReturnMoments(*(x.float64() if isinstance(x, Pair) else np.asarray(x) for x in state.moments))
+
+
+def sigma(state: State) -> jax.Array:
+    """sqrt(V[R] + V[gamma] E[G^2]), float32 (or 64) [H], without a floor; 0 before the first step."""
+    return ReturnMoments(*map(_plain, state.moments)).sigma
+
+
+def unit(state: State) -> jax.Array:
+    """The size of values, sqrt(max(E[G^2], E[R^2])), float32 (or 64) [H]; 0 before the first reward that is not 0."""
+    return ReturnMoments(*map(_plain, state.moments)).unit
+
+
+def scale(state: State, *floors: Any, **named: Any) -> jax.Array:
+    """What errors are divided by, max(sigma, sigma_v, batch_sigma), float32 (or 64) [H]; see `rbs_tf.Scale`.
+
+    Args:
+      sigma_v: positive floor, a number or [H]; 1e-2.
+      batch_sigma: [H], of the batch that the errors come from; None. Where it is NaN, it does not count.
+      floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it; 1 where that is 0.
+    """
+    found = _divisor(state, *floors, **named)
+    return jnp.where(found > 0.0, found, 1.0)
+
+
+def scaled(state: State, errors: ArrayLike, *floors: Any, head: Any = None, **named: Any) -> jax.Array:
+    """TD errors over their `scale`, or their root mean square where it has none yet. No gradient flows through that.
+
+    Args:
+      errors: [..., H], or without the last axis when there is one head or `head` is given.
+      *floors, **named: sigma_v, batch_sigma, floor_in_units of `scale`.
+      head: the head, or task, of each error: whole numbers that broadcast to the errors' shape.
+
+    Returns:
+      The shape of the errors, float64 for float64 errors, float32 for all others. Raises ValueError for other heads'.
+    """
+    errors = jnp.asarray(errors)
+    errors = errors.astype(jnp.float64 if errors.dtype == jnp.float64 else jnp.float32)
+    found = _divisor(state, *floors, **named)
+    if head is None and found.size > 1 and errors.shape[-1:] != found.shape:
+        raise ValueError(f"errors must have shape [..., {found.size}]; got {errors.shape}")
+    axes = None if head is not None or found.size == 1 else tuple(range(errors.ndim - 1))
+    of_errors = jnp.sqrt(jnp.mean(jnp.square(jax.lax.stop_gradient(errors)), axes))
+    divisor = jnp.where(found > 0.0, found, jnp.where(of_errors > 0.0, of_errors, 1.0))
+    divisor = divisor[jnp.asarray(head)] if head is not None else divisor[0] if found.size == 1 else divisor
+    return errors / divisor.astype(errors.dtype)
+
+
+def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> jax.Array:
+    """sigma of a sampled batch, float32 (or 64) [H], a floor for its errors; see `rbs_tf.batch_sigma`.
+
+    Args:
+      rewards, discounts: [T, B, H].
+      mask: [T, B], 1 for real steps, 0 for padding. Raises ValueError for other shapes.
+    """
+    rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
+    return sigma_of_batch(jnp, rewards, discounts, jnp.asarray(mask))
+
+
+def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]:
+    """A last layer in another unit, such that no value changes: values are unit times outputs, head by head.
+
+    Args:
+      layer: its parameters, of the online or the target network, a pytree. The last axis of each is its outputs: of
+        each head as many, those of the first head first.
+      old: [H], the unit that the layer is in; 0 at first, from where the new one is taken as it is.
+      new: [H], `unit(state)`.
+
+    Returns:
+      The layer and the unit that it is in then: old where the change is below 1e-4; see `rbs_tf.rescaling`.
+    """
+    ratio, after = rescaled(old, new, jnp.where, jnp.float32, lambda x: x.astype(old.dtype))
+    layer = jax.tree.map(lambda x: x * jnp.repeat(ratio, x.shape[-1] // ratio.size).astype(x.dtype), layer)
+    return layer, after
+
+
+def _plain(x: Any) -> jax.Array:
+    return x.high + x.low if isinstance(x, Pair) else x
+
+
+def _where(condition: jax.Array, yes: Any, no: Any) -> Any:
+    return jax.tree.map(functools.partial(jnp.where, condition), yes, no)
+
+
+def _totals(columns: list[Any], axis_name: Hashable | None) -> list[Any]:
+    """[N, H] each -> [H] each, over the environments of all devices."""
+
+    def summed(stacked: Any, axis: int) -> Any:
+        zeros = jax.tree.map(lambda x: jnp.zeros((), x.dtype), stacked)
+        return jax.lax.reduce(stacked, zeros, operator.add, (axis,))
+
+    sums = summed(jax.tree.map(lambda *x: jnp.stack(x), *columns), 1)
+    if axis_name is not None:
+        # psum would round sums of pairs. It only brings each device's to all others, where they are added alike.
+        mine = (jnp.arange(jax.lax.psum(1, axis_name)) == jax.lax.axis_index(axis_name))[:, None, None]
+        sums = summed(jax.tree.map(lambda x: jax.lax.psum(jnp.where(mine, x, 0.0), axis_name), sums), 0)
+    return [jax.tree.map(operator.itemgetter(row), sums) for row in range(len(columns))]
+
+
+def _divisor(
+    state: State, sigma_v: Any = PAPERS_FLOOR, batch_sigma: Any = None, floor_in_units: bool = False
+) -> jax.Array:
+    """`scale`, but 0 where nothing has been seen in units of the return."""
+    found = jnp.maximum(sigma(state), unit(state) * sigma_v if floor_in_units else jnp.asarray(sigma_v))
+    if batch_sigma is not None:
+        found = jnp.fmax(found, jnp.reshape(batch_sigma, found.shape))
+    return jax.lax.stop_gradient(found)

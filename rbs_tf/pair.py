@@ -1,0 +1,108 @@
+"""Numbers of twice the digits of float32, for statistics that are kept on devices without float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Arrays of numbers high + low, each float32, low at most half a last digit of high: 47 bits (Dekker 1971).
+
+    A pytree with the operators that `ReturnMoments.merge` and `rbs_tf.returns.extended` are written in. A sum of pairs
+    goes on growing where one of float32 stands still. Powers of two are exact factors. Where high leaves float32, low
+    may be NaN.
+
+    Compilers may contract a * b + c to one rounding, or divide with less than full precision. Nothing here depends on
+    it: products whose rounding would matter are of 12 bits times 12 bits, and quotients are corrected by what they
+    leave over. Compilers may not reorder sums, and XLA does not.
+    """
+
+    high: jax.Array
+    low: jax.Array
+
+    @classmethod
+    def of(cls, value: Pair | jax.Array | float) -> Pair:
+        """The pair of a number of float32, or of one that is a pair already."""
+        if isinstance(value, Pair):
+            return value
+        high = jnp.asarray(value, jnp.float32)
+        return cls(high, jnp.zeros_like(high))
+
+    @classmethod
+    def of_float64(cls, values: np.ndarray) -> Pair:
+        """Of numbers of NumPy. Raises ValueError for one that is too large for float32."""
+        with np.errstate(over="ignore"):
+            high = values.astype(np.float32)
+        if not np.isfinite(high).all():
+            raise ValueError(f"float32 does not hold {values}")
+        return cls(jnp.asarray(high), jnp.asarray((values - high).astype(np.float32)))
+
+    def float64(self) -> np.ndarray:
+        """To NumPy."""
+        return np.asarray(self.high, np.float64) + np.asarray(self.low, np.float64)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of both arrays."""
+        return self.high.shape
+
+    def __add__(self, other: Pair | float) -> Pair:
+        """Right to 46 bits of the larger of both, not of a difference."""
+        other = Pair.of(other)
+        high, rest = _sum(self.high, other.high)
+        return Pair(*_sum_by_size(high, rest + (self.low + other.low)))
+
+    def __neg__(self) -> Pair:
+        return Pair(-self.high, -self.low)
+
+    def __sub__(self, other: Pair | float) -> Pair:
+        return self + -Pair.of(other)
+
+    def __mul__(self, other: Pair) -> Pair:
+        high, low = _product(self.high, other.high)
+        return Pair(*_sum_by_size(high, low + (self.high * other.low + self.low * other.high)))
+
+    def __truediv__(self, other: Pair | float) -> Pair:
+        if not isinstance(other, Pair):  # a power of two
+            return Pair(self.high / other, self.low / other)
+        quotient = self.high / other.high
+        high, low = _product(quotient, other.high)
+        rest = (self.high - high) - low + (self.low - quotient * other.low)
+        return Pair(*_sum_by_size(quotient, rest / other.high))
+
+    def __abs__(self) -> Pair:
+        sign = jnp.where(self.high < 0.0, -1.0, 1.0).astype(jnp.float32)
+        return Pair(sign * self.high, sign * self.low)
+
+
+def _sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """a + b in float32, and exactly what that has lost (Knuth)."""
+    total = a + b
+    of_b = total - a
+    return total, (a - (total - of_b)) + (b - of_b)
+
+
+def _sum_by_size(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same where a is at least as large as b."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def _product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """About a b in float32, and what that has lost, from four products without any rounding."""
+    (a, a_rest), (b, b_rest) = _halves(a), _halves(b)
+    high, low = _sum_by_size(a * b, a * b_rest)
+    high, lower = _sum_by_size(high, a_rest * b)
+    return high, low + lower + a_rest * b_rest
+
+
+def _halves(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The first 12 bits of a number, and the others."""
+    first = jax.lax.reduce_precision(a, exponent_bits=8, mantissa_bits=11)
+    return first, a - first

@@ -1,0 +1,465 @@
+"""rbs_tf.jax and docs/jax.md: statistics of a NumPy replay, wherever JAX runs; actions free of the rewards' size."""
+
+import os
+
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+
+import functools
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax", reason="make test-adopting runs these in .venv-rivals")
+optax = pytest.importorskip("optax")
+import jax.numpy as jnp  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+
+import rbs_tf  # noqa: E402
+from rbs_tf import ReturnMoments  # noqa: E402
+from rbs_tf.pair import Pair  # noqa: E402
+from tests.elsewhere import pages  # noqa: E402
+from tests.elsewhere.vectors import BY_NAME, TOLERANCE  # noqa: E402
+
+GAMMAS = np.array([0.9, 0.997])
+PAIRS = 1e-11  # relative; measured: 2e-12
+
+
+@pytest.fixture(params=["pairs", "float64"])
+def tolerance(request):
+    """In both arithmetics: how far moments may be off, relatively."""
+    with jax.enable_x64(request.param == "float64"):
+        yield TOLERANCE if request.param == "float64" else PAIRS
+
+
+def stream(seed, steps=60, num_envs=4, offset=0.0):
+    """Rewards and discounts [T, N, H] that float32 holds, ended [T, N]: half of the episodes' ends are terminal."""
+    rng = np.random.default_rng(seed)
+    rewards = rng.normal(offset, 1.0, (steps, num_envs, len(GAMMAS))).astype(np.float32)
+    ended, cut = rng.uniform(size=(2, steps, num_envs)) < [[[0.1]], [[0.5]]]
+    terminal = ended & ~cut
+    discounts = np.where(terminal[..., None], 0.0, GAMMAS).astype(np.float32)
+    return rewards, discounts, ended
+
+
+def replay(rewards, discounts, ended):
+    """The same in NumPy, environment by environment; the last episode is still open."""
+    total = ReturnMoments.empty(rewards.shape[-1])
+    for env in range(ended.shape[1]):
+        of_env = rewards[:, env], discounts[:, env]
+        total = ReturnMoments.merge(total, ReturnMoments.from_steps(*of_env))
+        closed = ended[:, env].nonzero()[0].max(initial=-1) + 1
+        inside = np.where(ended[:closed, env, None], 0.0, of_env[1][:closed])
+        returns = rbs_tf.discounted_returns(of_env[0][:closed], inside)
+        total = ReturnMoments.merge(total, ReturnMoments.from_returns(returns))
+    return total
+
+
+@functools.partial(jax.jit, static_argnames=("axis_name", "max_report_steps"))
+def played(state, rewards, discounts, ended, head=None, axis_name=None, max_report_steps=27_000):
+    def step(state, now):
+        how = {"head": head, "axis_name": axis_name, "max_report_steps": max_report_steps}
+        return rbs_tf.jax.observe(state, *now, **how), None
+
+    return jax.lax.scan(step, state, (rewards, discounts, ended))[0]
+
+
+def init(num_envs=4):
+    return rbs_tf.jax.init(num_envs, len(GAMMAS))
+
+
+def assert_same(found, expected, rtol):
+    found = rbs_tf.jax.moments(found) if isinstance(found, rbs_tf.jax.State) else found
+    np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=rtol)
+
+
+def of_row(tree, row):
+    return jax.tree.map(lambda x: x[row], tree)
+
+
+def test_statistics_are_those_of_a_replay(tolerance):
+    for seed in range(5):
+        steps = stream(seed)
+        state = played(init(), *steps)
+        expected = replay(*steps)
+        assert_same(state, expected, tolerance)
+        of_results = max(tolerance, 5e-7) if tolerance == PAIRS else tolerance
+        np.testing.assert_allclose(rbs_tf.jax.sigma(state), expected.sigma, rtol=of_results)
+        np.testing.assert_allclose(rbs_tf.jax.unit(state), expected.unit, rtol=of_results)
+
+
+def test_over_seeds_and_devices_they_are_the_same(tolerance):
+    """vmap of two seeds; and pmap and shard_map of halves of the environments, whose statistics are those of all."""
+    rewards, discounts, ended = stream(1, num_envs=8)
+    halves = [np.stack(np.split(x, 2, axis=1)) for x in (rewards, discounts, ended)]
+    states = jax.tree.map(lambda x: jnp.stack([x, x]), init())
+    alone = [played(init(), *of_row(halves, row)) for row in (0, 1)]
+    seeds = jax.jit(jax.vmap(lambda state, *steps: played(state, *steps)))(states, *halves)
+    for row in (0, 1):
+        assert_same(of_row(seeds, row), rbs_tf.jax.moments(alone[row]), tolerance)
+
+    expected = replay(rewards, discounts, ended)
+    devices = jax.pmap(functools.partial(played, axis_name="i"), axis_name="i")(states, *halves)
+    for leaf in jax.tree.leaves(devices.moments):
+        np.testing.assert_array_equal(leaf[0], leaf[1])
+    assert_same(of_row(devices, 0), expected, tolerance)
+
+    of_state, of_steps = rbs_tf.jax.State(P(), P("i")), P(None, "i")
+    sharded = jax.shard_map(
+        functools.partial(played, axis_name="i"),
+        mesh=jax.sharding.Mesh(jax.devices(), ("i",)),
+        in_specs=(of_state, of_steps, of_steps, of_steps),
+        out_specs=of_state,
+    )
+    assert_same(jax.jit(sharded)(init(8), rewards, discounts, ended), expected, tolerance)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_vectors(name):
+    vector = BY_NAME[name]
+    with jax.enable_x64(True):
+        # Steps that are NaN are left out: all vectors are of one length, and few functions are compiled.
+        rewards, discounts = np.full((2, 100, 1, vector.num_heads), np.nan)
+        ended, end = np.zeros((100, 1), bool), 0
+        for episode in vector.episodes:
+            start, end = end, end + len(episode[0])
+            rewards[start:end, 0], discounts[start:end, 0] = episode
+            ended[end - 1] = True
+        state = played(rbs_tf.jax.init(1, vector.num_heads), rewards, discounts, ended)
+        floors = {"sigma_v": vector.sigma_v, "floor_in_units": vector.in_units}
+        of_batch = rbs_tf.jax.batch_sigma(*vector.batch)
+        with_batch = rbs_tf.jax.scaled(state, vector.errors, batch_sigma=of_batch, **floors)
+        by_task = rbs_tf.jax.scaled(state, vector.errors[:, 0], head=vector.tasks, **floors)
+        found = {
+            "sigma": rbs_tf.jax.sigma(state),
+            "unit": rbs_tf.jax.unit(state),
+            "batch_sigma": of_batch,
+            "scaled": rbs_tf.jax.scaled(state, vector.errors, **floors),
+            "scaled_with_batch": with_batch,
+            "scaled_by_task": by_task,
+        }
+    for key, values in found.items():
+        np.testing.assert_allclose(values, getattr(vector, key), rtol=TOLERANCE, err_msg=key)
+        assert values.dtype == np.float64
+
+
+def long_stream(steps=2**17, num_envs=8):
+    """A million steps of rewards of 1e4 +- 1, in episodes of about 100."""
+    rewards, _, _ = stream(0, steps, num_envs, offset=1e4)
+    ended = np.random.default_rng(1).uniform(size=rewards.shape[:2]) < 0.01
+    return rewards, np.where(ended[..., None], 0.0, GAMMAS).astype(np.float32), ended
+
+
+def test_a_million_steps_of_large_rewards_in_pairs_of_float32():
+    steps = long_stream()
+    expected = replay(*steps)
+    found = rbs_tf.jax.moments(played(init(8), *steps))
+    print("relative errors:", np.abs(found.to_array() / expected.to_array() - 1.0).max(axis=1))
+    assert_same(found, expected, PAIRS)
+    # In plain float32, which a state may hold as well, it is ten million times as far off.
+    single = played(jax.tree.map(lambda x: x.high, init(8), is_leaf=lambda x: isinstance(x, Pair)), *steps)
+    wrong = np.abs(single.moments.reward_m2 / expected.reward_m2 - 1.0)
+    assert wrong.min() > 1e-5
+
+
+def test_counts_that_float32_does_not_hold():
+    before = ReturnMoments.from_array(
+        replay(*stream(0)).to_array() * np.float64([[2.0**32 + 1], *[[1.0]] * 7])
+    )
+    steps = stream(2)
+    state = played(rbs_tf.jax.merge(init(), before), *steps)
+    expected = ReturnMoments.merge(before, replay(*steps))
+    found = rbs_tf.jax.moments(state)
+    np.testing.assert_array_equal(found.count, expected.count)
+    assert_same(found, expected, PAIRS)
+
+
+def test_what_is_not_finite_leaves_no_trace():
+    """A step is dropped, for its head; what it ends has ended."""
+    rewards, discounts, ended = stream(3)
+    broken_rewards, broken_discounts = rewards.copy(), discounts.copy()
+    keep = np.random.default_rng(0).uniform(size=rewards.shape) < 0.9
+    bad = np.resize([np.nan, np.inf, -np.inf, 3e38, 1e12], rewards.shape).astype(np.float32)
+    broken_rewards[:, ::2] = np.where(keep, rewards, bad)[:, ::2]
+    broken_discounts[:, 1::2] = np.where(keep, discounts, bad)[:, 1::2]
+    found = rbs_tf.jax.moments(played(init(), broken_rewards, broken_discounts, ended))
+    expected = []
+    for head in range(len(GAMMAS)):
+        total = ReturnMoments.empty(1)
+        for env in range(4):
+            edges = [0, *(np.flatnonzero(ended[:, env]) + 1), len(ended)]
+            for start, end in zip(edges, edges[1:], strict=False):
+                rows = np.flatnonzero(keep[start:end, env, head]) + start
+                of_rows = rewards[rows, env, head], discounts[rows, env, head]
+                whole = end != len(ended) or ended[-1, env]
+                take = ReturnMoments.from_episode if whole else ReturnMoments.from_steps
+                total = ReturnMoments.merge(total, take(*of_rows))
+        expected.append(total.to_array()[:, 0])
+    np.testing.assert_allclose(found.to_array(), np.stack(expected, axis=1), rtol=PAIRS)
+    huge = np.full_like(rewards, 9e9)
+    states = [
+        played(init(), huge, np.full_like(discounts, 2.0), ended),
+        played(init(), huge, discounts, ended),
+    ]
+    for state in states:
+        assert np.isfinite(rbs_tf.jax.sigma(state)).all() and np.isfinite(rbs_tf.jax.unit(state)).all()
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
+        assert np.isfinite(rbs_tf.jax.scaled(state, np.ones(2), batch_sigma=np.full(2, np.nan))).all()
+
+
+def test_a_task_feeds_its_head_only():
+    rewards, discounts, ended = stream(4)
+    tasks = np.array([0, 1, 1, 0])
+    found = rbs_tf.jax.moments(played(init(), rewards, discounts, ended, tasks))
+    for task in (0, 1):
+        expected = replay(*(x[:, tasks == task] for x in (rewards, discounts, ended)))
+        np.testing.assert_allclose(found.to_array()[:, task], expected.to_array()[:, task], rtol=PAIRS)
+
+
+def test_an_episode_that_never_ends_is_reported():
+    rewards, discounts, ended = stream(5, steps=60)
+    discounts, ended = np.full_like(discounts, 0.5), np.zeros_like(ended)
+    found = rbs_tf.jax.moments(played(init(), rewards, discounts, ended, max_report_steps=20))
+    ended[19::20] = True
+    assert_same(found, replay(rewards, discounts, ended), PAIRS)
+
+
+def test_hosts_and_files():
+    left, right = (played(init(), *stream(seed)) for seed in (6, 7))
+    moments = [rbs_tf.jax.moments(state) for state in (left, right)]
+    both = ReturnMoments.merge(*moments)
+    assert_same(rbs_tf.jax.merge(left, right), both, PAIRS)
+    assert_same(rbs_tf.jax.merge(left, moments[1]), both, PAIRS)
+    assert_same(rbs_tf.jax.merge(init(), moments[0]), moments[0], PAIRS)
+    kept = pickle.loads(pickle.dumps(left))
+    for read, written in zip(jax.tree.leaves(kept), jax.tree.leaves(left), strict=True):
+        np.testing.assert_array_equal(read, written)
+    scale = rbs_tf.Scale(num_heads=2)
+    scale.merge_state(moments[0])
+    np.testing.assert_allclose(scale(), rbs_tf.jax.scale(left), rtol=1e-6)
+    with pytest.raises(ValueError, match="float32 does not hold"):
+        rbs_tf.jax.merge(left, ReturnMoments.from_episode([[1e50, 1.0]], [[0.9, 0.9]]))
+    with pytest.raises(ValueError, match="equally many heads"):
+        rbs_tf.jax.merge(left, ReturnMoments.empty(3))
+
+
+def test_a_state_may_be_donated():
+    update = jax.jit(rbs_tf.jax.observe, donate_argnums=0)
+    update(init(), *of_row(stream(0), 0))
+
+
+def test_no_gradient_flows_through_the_scale():
+    state = played(init(), *stream(8))
+
+    def loss(errors, times):
+        rewards, discounts, ended = of_row(stream(9), 0)
+        now = rbs_tf.jax.observe(state, times * rewards, discounts, ended)
+        return rbs_tf.jax.scaled(now, errors, 1e-2, 1e3 * times * jnp.ones(2)).sum()
+
+    errors, times = jax.grad(loss, argnums=(0, 1))(jnp.ones(2), 1.0)
+    assert (errors > 0.0).all() and times == 0.0
+    rewards, discounts, _ = stream(9)
+    of_batch = jax.grad(
+        lambda times: rbs_tf.jax.batch_sigma(times * rewards, discounts, np.ones((60, 4))).sum()
+    )
+    assert of_batch(1.0) == 0.0
+    # Nothing is known of the scale: the errors' root mean square.
+    first = functools.partial(rbs_tf.jax.scaled, init(), floor_in_units=True)
+    np.testing.assert_array_equal(first(jnp.array([[3.0, 0.0], [-3.0, 0.0]])), [[1.0, 0.0], [-1.0, 0.0]])
+    np.testing.assert_array_equal(
+        jax.grad(lambda x: first(x).sum())(2.0 * jnp.ones((4, 2))), 0.5 * np.ones((4, 2))
+    )
+    with pytest.raises(ValueError, match=r"\[..., 2\]"):
+        rbs_tf.jax.scaled(state, np.ones(3))
+
+
+@pytest.mark.parametrize("operation", ["__add__", "__sub__", "__mul__", "__truediv__"])
+@pytest.mark.parametrize("how", [jax.jit, lambda function: function])
+def test_pairs_hold_twice_the_digits(operation, how):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 10_000)) * 10.0 ** rng.uniform(-6, 6, (2, 10_000))
+    pairs = Pair.of_float64(a), Pair.of_float64(b)
+    function = how(lambda a, b: getattr(a, operation)(b))
+    a, b = (np.longdouble(pair.float64()) for pair in pairs)
+    expected = getattr(a, operation)(b)
+    of_sums = np.maximum(abs(a), abs(b)) if operation in ("__add__", "__sub__") else abs(expected)
+    assert (abs(function(*pairs).float64() - expected) / of_sums).max() < 2.0**-45
+    # And powers of two are exact factors, to the last bit.
+    larger = jax.tree.map(lambda x: 1024.0 * x, pairs)
+    factor = {"__mul__": 2.0**20, "__truediv__": 1.0}.get(operation, 1024.0)
+    for once, times in zip(
+        jax.tree.leaves(function(*pairs)), jax.tree.leaves(function(*larger)), strict=True
+    ):
+        np.testing.assert_array_equal(times, factor * once)
+
+
+def test_layers_go_from_unit_to_unit_without_changing_a_value():
+    rng = np.random.default_rng(0)
+    layer = {"kernel": rng.normal(size=(5, 6)).astype(np.float32), "bias": np.ones(6, np.float32)}
+    to_unit = jax.jit(rbs_tf.jax.to_unit)
+
+    def values(layer, unit):
+        return np.repeat(unit, 3) * (np.arange(5.0) @ np.float64(layer["kernel"]) + layer["bias"])
+
+    first, unit = to_unit(layer, jnp.zeros(2), jnp.array([3.0, 0.0]))
+    np.testing.assert_array_equal(first["kernel"], layer["kernel"])
+    np.testing.assert_array_equal(unit, np.float32([3.0, 0.0]))
+    second, after = to_unit(layer, jnp.array([3.0, 7.0]), jnp.array([1.1e6, 7.0005]))
+    np.testing.assert_allclose(after, [1.1e6, 7.0], rtol=1e-6)
+    np.testing.assert_allclose(
+        values(second, np.float64(after)), values(layer, np.array([3.0, 7.0])), rtol=1e-6
+    )
+    kept, after = to_unit(layer, jnp.array([3.0, 7.0]), jnp.zeros(2))
+    np.testing.assert_array_equal(after, np.float32([3.0, 7.0]))
+    np.testing.assert_array_equal(kept["bias"], layer["bias"])
+
+
+# A DQN of two heads on a chain of eight places, all of it in one scan.
+PLACES, ENVS, ACTIONS = 8, 4, 2
+
+
+def learned(times, units, updates=2000):
+    """The actions [updates, ENVS], and E[R] of the second half, in the rewards' own size."""
+    gammas = jnp.array([0.5, 0.95])
+    optimizer = optax.adam(3e-3)
+    keys = jax.random.split(jax.random.PRNGKey(0), 2)
+    online = {
+        "torso": 0.5 * jax.random.normal(keys[0], (PLACES, 32)),
+        "last": {
+            "kernel": 0.2 * jax.random.normal(keys[1], (32, 2 * ACTIONS)),
+            "bias": jnp.zeros(2 * ACTIONS),
+        },
+    }
+
+    def values(network, unit, places):
+        torso = jnp.tanh(network["torso"][places])
+        outputs = torso @ network["last"]["kernel"] + network["last"]["bias"]
+        return outputs.reshape(*places.shape, 2, ACTIONS) * unit[:, None]
+
+    def loss(online, target, unit, stats, place, action, reward, discount, following):
+        best = values(online, unit, following)[:, 1].argmax(-1)[:, None, None]
+        bootstrap = jnp.take_along_axis(values(target, unit, following), best, -1)[..., 0]
+        taken = jnp.take_along_axis(values(online, unit, place), action[:, None, None], -1)[..., 0]
+        errors = jax.lax.stop_gradient(reward[:, None] + discount * bootstrap) - taken
+        if units:
+            errors = rbs_tf.jax.scaled(stats, errors, floor_in_units=True)
+        return 0.5 * jnp.square(errors).sum(-1).mean()
+
+    def step(carry, now):
+        index, key = now
+        online, target, unit, slots, stats, place, age, replay = carry
+        explores, draws, picks = jax.random.split(key, 3)
+        greedy = values(online, unit, place)[:, 1].argmax(-1)
+        drawn = jax.random.randint(draws, (2, ENVS), 0, 10)
+        action = jnp.where(drawn[0] < 2, drawn[1] % ACTIONS, greedy)
+        following = jnp.clip(place + 2 * action - 1, 0, PLACES - 1)
+        won = following == PLACES - 1
+        reward = times * (won + 0.05 * (following == 0))
+        ended = won | (age >= 30)
+        discount = jnp.where(won[:, None], 0.0, gammas)
+        stats = rbs_tf.jax.observe(stats, reward, discount, ended)
+        row = place, action, reward, discount, following
+        replay = jax.tree.map(lambda kept, new: kept.at[index % 500].set(new), replay, row)
+        if units:
+            after = rbs_tf.jax.unit(stats)
+            target["last"], _ = rbs_tf.jax.to_unit(target["last"], unit, after)
+            online["last"], unit = rbs_tf.jax.to_unit(online["last"], unit, after)
+        at = jax.random.randint(picks, (2, 32), 0, jnp.array([[jnp.minimum(index + 1, 500)], [ENVS]]))
+        batch = jax.tree.map(lambda kept: kept[at[0], at[1]], replay)
+        gradients = jax.grad(loss)(online, target, unit, stats, *batch)
+        change, slots = optimizer.update(gradients, slots)
+        online = optax.apply_updates(online, change)
+        target = jax.tree.map(lambda new, old: jnp.where(index % 50 == 0, new, old), online, target)
+        place, age = jnp.where(ended, 1, following), jnp.where(ended, 0, age + 1)
+        return (online, target, unit, slots, stats, place, age, replay), (action, reward)
+
+    empty = jnp.zeros((500, ENVS))
+    whole = empty.astype(jnp.int32)
+    replay = whole, whole, empty, jnp.zeros((500, ENVS, 2)), whole
+    start = jnp.ones(ENVS, jnp.int32)
+    unit = jnp.zeros(2) if units else jnp.ones(2)
+    carry = online, online, unit, optimizer.init(online), rbs_tf.jax.init(ENVS, 2), start, 0 * start, replay
+    inputs = jnp.arange(updates), jax.random.split(jax.random.PRNGKey(1), updates)
+    _, (actions, rewards) = jax.lax.scan(step, carry, inputs)
+    return actions, rewards[updates // 2 :].mean() / times
+
+
+def test_the_same_actions_whatever_rewards_are_multiplied_with():
+    """2,000 updates in units of the return; without, the actions are others."""
+    found = {units: jax.jit(functools.partial(learned, units=units)) for units in (True, False)}
+    (once, reward), (times, _) = (found[True](factor) for factor in (1.0, 1024.0))
+    np.testing.assert_array_equal(once, times)
+    assert reward > 0.1 and len(np.unique(once)) == ACTIONS  # seven steps to 1 from every start
+    (once, _), (times, _) = (found[False](factor) for factor in (1.0, 1024.0))
+    assert (once != times).mean() > 0.05
+
+
+PAGE = "docs/jax.md"
+
+
+@pytest.fixture(scope="module")
+def page():
+    """The page's programs, run; and how often the first one asked for the scale."""
+    asked, original = [], rbs_tf.Scale.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rbs_tf.Scale, "__call__", lambda scale: asked.append(1) or original(scale))
+        names = pages.run(PAGE, *pages.programs(PAGE))
+    names.asked = len(asked)
+    return names
+
+
+def steps_balanced(failed):
+    """In the last sixth; 22 at random."""
+    late = np.asarray(failed)[-len(failed) // 6 :]
+    return late.size / max(late.sum(), 1)
+
+
+def test_the_pages_agents_learn_without_tensorflow(page):
+    assert np.mean(page.returns[-20:]) > 60
+    assert page.asked == 9500  # every update reads the current scale
+    assert steps_balanced(page.failed) > 60
+    assert "tensorflow" not in sys.modules
+
+
+def test_without_the_marked_lines_only_errors_are_scaled(page):
+    code = pages.programs(PAGE)["The whole loop compiled"]
+    lines = [line for line in code.splitlines() if not line.endswith("  # units")]
+    assert len(code.splitlines()) - len(lines) == 4
+    names = {**vars(page)}
+    exec(compile("\n".join(lines), PAGE, "exec"), names)
+    assert steps_balanced(names["failed"]) > 60
+    np.testing.assert_array_equal(names["agent"][2], np.ones(2))
+
+
+def test_the_pages_agent_in_units_takes_the_same_actions_whatever_the_rewards_size(page):
+    train = jax.jit(functools.partial(page.train, steps=2000))
+    (_, (once, _)), (_, (times, _)) = (train(jax.random.PRNGKey(1), factor) for factor in (1.0, 1024.0))
+    np.testing.assert_array_equal(once, times)
+
+
+def test_the_pages_loss_is_free_of_the_scale_of_every_head(page):
+    """One head's values and scale times 1024: the same loss and gradient. (Rewards are 0: all heads have the same.)"""
+    rng = np.random.default_rng(0)
+    observations, following = rng.normal(size=(2, 8, 4)).astype(np.float32)
+    rewards, discounts = (
+        rng.normal(size=8).astype(np.float32),
+        rng.uniform(0.5, 1.0, (8, 2)).astype(np.float32),
+    )
+
+    def loss_and_gradient(times, rewards):
+        batch = observations, np.arange(8) % 2, rewards, discounts, following
+        return jax.value_and_grad(page.td_loss)(page.online, page.target, times, 3.0 * times, *batch)
+
+    ones, both, first = np.float32([[1.0, 1.0], [1024.0, 1024.0], [1024.0, 1.0]])
+    for plain, larger in (
+        ((ones, rewards), (both, 1024 * rewards)),
+        ((ones, 0 * rewards), (first, 0 * rewards)),
+    ):
+        (loss, gradient), (larger_loss, larger_gradient) = (
+            loss_and_gradient(*plain),
+            loss_and_gradient(*larger),
+        )
+        assert loss == larger_loss > 0.0
+        np.testing.assert_array_equal(gradient[0][0], larger_gradient[0][0])
+        assert np.abs(gradient[0][0]).max() > 0
