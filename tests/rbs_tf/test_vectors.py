@@ -1,0 +1,57 @@
+"""The NumPy scale and the Keras layer against the vectors that also hold PyTorch's and JAX's to the method."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rbs_tf
+from tests.elsewhere.vectors import BY_NAME, TOLERANCE, VECTORS
+
+
+@pytest.fixture(params=BY_NAME)
+def vector(request):
+    return BY_NAME[request.param]
+
+
+@pytest.mark.parametrize("kind", [rbs_tf.Scale, rbs_tf.ReturnScaling])
+def test_statistics_and_scaled_errors(kind, vector):
+    scale = kind(vector.num_heads, vector.sigma_v, floor_in_units=vector.in_units)
+    for episode in vector.episodes:
+        scale.merge_state(rbs_tf.ReturnMoments.from_episode(*episode))
+    found = {
+        "sigma": scale.sigma,
+        "unit": scale.unit,
+        "scaled": scale(vector.errors),
+        "scaled_with_batch": scale(vector.errors, vector.batch_sigma),
+        "scaled_by_task": scale(vector.errors[:, 0], head=vector.tasks),
+    }
+    for name, values in found.items():
+        np.testing.assert_allclose(values, getattr(vector, name), rtol=TOLERANCE, err_msg=name)
+        assert np.asarray(values).dtype == np.float64
+
+
+def test_batch_sigma(vector):
+    expected = vector.batch_sigma
+    rewards, discounts, mask = vector.batch
+    numpy = rbs_tf.ReturnMoments.from_batch(rewards, discounts, mask).sigma
+    np.testing.assert_allclose(numpy, expected, rtol=TOLERANCE)
+    np.testing.assert_allclose(rbs_tf.batch_sigma(rewards, discounts, mask), expected, rtol=TOLERANCE)
+
+
+def test_the_layer_fed_step_by_step(vector):
+    if not vector.episodes:
+        return
+    layer = rbs_tf.ReturnScaling(vector.num_heads, vector.sigma_v, floor_in_units=vector.in_units)
+    for rewards, discounts in vector.episodes:
+        layer.update_state(rewards, discounts)
+        layer.update_returns(rbs_tf.discounted_returns(rewards, discounts))
+    np.testing.assert_allclose(layer.sigma, vector.sigma, rtol=TOLERANCE)
+    tf.debugging.assert_type(layer(vector.errors), tf.float64)
+    np.testing.assert_allclose(layer(vector.errors), vector.scaled, rtol=TOLERANCE)
+
+
+def test_the_vectors_are_no_trifles():
+    """Some have no statistics at all; every other one scales by sigma, a floor, or the errors themselves."""
+    assert len(BY_NAME) == len(VECTORS) == 16
+    by_sigma = sum((v.sigma > v.sigma_v * (v.unit if v.in_units else 1.0)).any() for v in VECTORS)
+    assert by_sigma >= 9 and sum(not v.unit.any() for v in VECTORS) == 3
