@@ -182,9 +182,9 @@ class ScaledErrors(_Float64Buffers):
         return self._scale._home  # which `CollectReturns` asks for
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "sigma_v" and name in self._buffers:
-            self._scale.sigma_v = value.cpu().numpy() if isinstance(value, torch.Tensor) else value
-            self._show()
+        if name in ("statistics", "sigma_v") and name in self._buffers:
+            self._buffers[name].copy_(torch.as_tensor(value, dtype=torch.float64, device="cpu"))
+            self._restore()
         else:
             super().__setattr__(name, value)
 
@@ -193,7 +193,7 @@ class ScaledErrors(_Float64Buffers):
         scale = self._scale
         floor = scale.sigma_v * scale.unit if self.floor_in_units else scale.sigma_v
         self.statistics.copy_(torch.from_numpy(scale.moments.to_array()))
-        self._buffers["sigma_v"].copy_(torch.from_numpy(scale.sigma_v.copy()))
+        self.sigma_v.copy_(torch.from_numpy(scale.sigma_v.copy()))
         self._floored.copy_(torch.from_numpy(np.maximum(scale.sigma, floor)))
         if scale.moments.count.any():
             scale()  # says once which floor fits
@@ -201,9 +201,6 @@ class ScaledErrors(_Float64Buffers):
     def _restore(self, _: Any = None) -> None:
         """Makes the scale on the host what the buffers are, once a state has been loaded."""
         with self._home.lock:
-            # `load_state_dict(assign=True)` leaves tensors of another's here, of any dtype and place.
-            place = _with_float64(self._floored.device)
-            self.statistics = self.statistics.detach().to(place, torch.float64, copy=True)
             state = {"moments": self.statistics.cpu().numpy(), "sigma_v": self.sigma_v.cpu().numpy()}
             try:
                 self._scale.load_state_dict(state)
