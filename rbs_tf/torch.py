@@ -18,12 +18,12 @@ from torch import nn
 
 from rbs_tf.batch import sigma_of_batch
 from rbs_tf.moments import ReturnMoments, checked_heads
-from rbs_tf.scale import PAPERS_FLOOR, Home, Scale
+from rbs_tf.scale import PAPERS_FLOOR, Scale
 from rbs_tf.units import rescaled
 
 
 class _Float64Buffers(nn.Module):
-    """Buffers that stay float64 whatever a network is cast to, and on the host beside devices without float64."""
+    """Its buffers stay float64 whatever a network is cast to, and on the host beside devices without float64."""
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> _Float64Buffers:
         own, self._buffers = self._buffers, {}
@@ -39,61 +39,47 @@ class _Float64Buffers(nn.Module):
 class ScaledErrors(_Float64Buffers):
     """Divides TD errors by max(sigma, sigma_v, batch_sigma): `ReturnScaling` for PyTorch.
 
-    `CollectReturns` feeds it, or `merge_state`; both take place on the host, in a `rbs_tf.Scale`. Its log warnings are
-    that one's. The module's buffers follow the statistics: `state_dict` holds these, and a compiled loss reads the
-    current ones without recompiling. Casts of the module (`half`, `bfloat16`, `to`) leave them float64.
+    `CollectReturns` feeds it, or `merge_state`: a `rbs_tf.Scale` on the host, whose log warnings it has. Its buffers
+    follow: `state_dict` holds the statistics, and a compiled loss reads the current ones without recompiling. Casts of
+    the module (`half`, `bfloat16`, `to`) leave them float64.
 
     In several processes (`torch.distributed`) each one feeds its own environments, and all call `sync` before an
     update: until then `merge_state` only gathers. Then all have the same statistics, bit by bit.
 
     Args:
       num_heads: H, the value functions, or tasks, with statistics of their own.
-      sigma_v: positive floor of the scale, a number or one per head, see `ReturnScaling`. To change it, assign.
+      sigma_v: positive floor of the scale, a number or one per head. Assign to change it.
       floor_in_units: the floor is sigma_v `unit`, for networks whose last layer is a `UnitLinear`. While a head's unit
         is 0, its errors are divided by their root mean square, or by 1 if all are 0.
 
     Attributes:
-      statistics: float64 [8, H] buffer, the rows of `ReturnMoments.to_array`. Read it only.
-      sigma_v: float64 [H] buffer, in the `state_dict`, too.
-
-    Raises:
-      ValueError: what `Scale` refuses.
+      statistics: float64 [8, H] buffer, the rows of `ReturnMoments.to_array`; `sigma_v`: float64 [H] buffer.
     """
-
-    statistics: torch.Tensor
-    sigma_v: torch.Tensor
-    _floored: torch.Tensor
 
     def __init__(self, num_heads: int = 1, sigma_v: ArrayLike = PAPERS_FLOOR, floor_in_units: bool = False):
         super().__init__()
         self._scale = Scale(num_heads, sigma_v, floor_in_units=floor_in_units)
         self._pending = ReturnMoments.empty(num_heads)
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
-        for name, shape in ("statistics", (8, num_heads)), ("sigma_v", num_heads), ("_floored", num_heads):
-            values = torch.zeros(shape, dtype=torch.float64, device="cpu")
-            self.register_buffer(name, values, persistent=name != "_floored")
+        self.register_buffer("statistics", _zeros(8, num_heads))
+        self.register_buffer("sigma_v", _zeros(num_heads))
+        self.register_buffer("_floored", _zeros(num_heads), persistent=False)  # max(sigma, floor)
         self._show()
         self.register_load_state_dict_post_hook(ScaledErrors._restore)
 
     def forward(
         self, errors: torch.Tensor, batch_sigma: torch.Tensor | None = None, head: Any = None
     ) -> torch.Tensor:
-        """errors / max(sigma, sigma_v, batch_sigma). Gradients flow through the errors only.
+        """errors / max(sigma, sigma_v, batch_sigma): float64 for float64 errors, float32 for all others.
 
         Args:
           errors: [..., H]; without the last axis, too, when there is one head or `head` is given.
-          batch_sigma: [H], the function `batch_sigma` of the batch that the errors come from.
+          batch_sigma: [H], the function `batch_sigma` of the errors' batch. No gradient flows into it.
           head: whole numbers, in the errors' shape or one: the head, or task, of each error.
 
-        Returns:
-          The shape of `errors`, on their device; float64 for float64 errors, float32 for all others.
-
         Raises:
-          ValueError: errors whose last axis is not the heads', complex ones, a head that is none (not checked on other
-            devices than the CPU, nor in compiled code).
+          ValueError: errors of another shape; eagerly and on the CPU, a head that is none.
         """
-        if errors.is_complex():
-            raise ValueError(f"errors must be real numbers; got {errors.dtype}")
         several = self.num_heads > 1 and head is None
         if several and errors.shape[-1:] != (self.num_heads,):
             raise ValueError(f"errors must have shape [..., {self.num_heads}]; got {list(errors.shape)}")
@@ -102,7 +88,7 @@ class ScaledErrors(_Float64Buffers):
                 self._scale()  # warns once
             if head is not None and torch.as_tensor(head).device.type == "cpu":
                 checked_heads(np.asarray(head), self.num_heads)
-        errors = errors.to(_at_least_single(errors))
+        errors = _at_least_single(errors)
         divisor = _like(errors, self._floored)
         if batch_sigma is not None:
             divisor = torch.maximum(divisor, _like(errors, batch_sigma.detach()).reshape(self.num_heads))
@@ -118,11 +104,7 @@ class ScaledErrors(_Float64Buffers):
         return errors / divisor
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Takes in what has been seen, at the next `sync` where there are several processes. `CollectReturns` calls it.
-
-        Raises:
-          ValueError: moments of another number of heads, or so large that their sum would not be finite.
-        """
+        """Takes in what has been seen, in a process group at the next `sync`; `Scale.merge_state`."""
         with self._home.lock:
             if dist.is_available() and dist.is_initialized():
                 self._pending = ReturnMoments.merge(self._pending, moments)
@@ -137,15 +119,13 @@ class ScaledErrors(_Float64Buffers):
         """
         if not (dist.is_available() and dist.is_initialized()):
             return
-        # What DDP has broadcast, from a process that loaded a checkpoint, say, is only in the buffers.
-        self._restore()
-        device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
         with self._home.lock:
-            own, self._pending = self._pending, ReturnMoments.empty(self.num_heads)
-        rows = torch.from_numpy(own.to_array()).to(device)
-        gathered = [torch.empty_like(rows) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(gathered, rows, group=group)
-        with self._home.lock:
+            self._restore()  # DDP broadcasts buffers, as when one process has loaded a checkpoint
+            rows = torch.from_numpy(self._pending.to_array())
+            rows = rows.to("cuda" if dist.get_backend(group) == "nccl" else "cpu")
+            gathered = [torch.empty_like(rows) for _ in range(dist.get_world_size(group))]
+            dist.all_gather(gathered, rows, group=group)
+            self._pending = ReturnMoments.empty(self.num_heads)
             for of_rank in gathered:
                 self._scale.merge_state(ReturnMoments.from_array(of_rank.cpu().numpy()))
             self._show()
@@ -157,29 +137,11 @@ class ScaledErrors(_Float64Buffers):
             self._scale.reset_state()
             self._show()
 
-    @property
-    def moments(self) -> ReturnMoments:
-        """The statistics as they are now; each field a float64 [H] tensor."""
-        return ReturnMoments(*self.statistics.clone())
-
-    @property
-    def sigma(self) -> torch.Tensor:
-        """sqrt(V[R] + V[gamma] E[G^2]), float64 [H], without a floor; 0 before the first step."""
-        return self.moments.sigma
-
-    @property
-    def unit(self) -> torch.Tensor:
-        """The size of values, sqrt(max(E[G^2], E[R^2])), float64 [H]; 0 before the first reward that is not 0."""
-        return self.moments.unit
-
-    @property
-    def mean_return(self) -> torch.Tensor:
-        """E[G], float64 [H]: where a value network's bias may start (section 5)."""
-        return self.moments.mean_return
-
-    @property
-    def _home(self) -> Home:
-        return self._scale._home  # which `CollectReturns` asks for
+    moments = property(lambda self: ReturnMoments(*self.statistics.clone()), doc="Of float64 [H] tensors.")
+    sigma = property(lambda self: self.moments.sigma, doc="float64 [H], without a floor; 0 at first.")
+    unit = property(lambda self: self.moments.unit, doc="float64 [H], the size of values; 0 at first.")
+    mean_return = property(lambda self: self.moments.mean_return, doc="float64 [H], E[G].")
+    _home = property(lambda self: self._scale._home, doc="What `CollectReturns` asks for.")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("statistics", "sigma_v") and name in self._buffers:
@@ -216,90 +178,56 @@ class UnitLinear(_Float64Buffers, nn.Linear):
         for layer in (last, target_last):      # before every update
             layer.to_unit_(scaled.unit)
 
-    What W has to learn is of the size of 1, whatever the size of rewards. `to_unit_` changes the unit and, where there
-    has been one, weights and biases with it, so that no value changes. All values are 0 before the first unit.
-
-    Bring the online and the target network to the same unit before every update: copies between them, whole or soft,
-    are right then. The optimizer's slots stay as they are. Weights that another layer shares, weight normalisation and
-    weight decay on this layer are not supported.
+    What W learns is of the size of 1, whatever the size of rewards. All values are 0 before the first unit. Bring the
+    online and the target network to the same unit before every update: copies between them, whole or soft, are right
+    then. Shared weights, weight normalisation and weight decay on this layer are not supported.
 
     Args:
-      in_features, out_features, bias, device, dtype: of `torch.nn.Linear`; of each head as many outputs, those of the
-        first head first.
-      heads: H, the value functions with units of their own.
-
-    Attributes:
-      unit: float64 [H] buffer, in the `state_dict`; 0 at first.
-
-    Raises:
-      ValueError: outputs that are not as many of each head.
+      in_features, out_features, **options: of `torch.nn.Linear`. Each head has as many outputs, the first head's first.
+      heads: H, the value functions with units of their own: the buffer `unit`, float64 [H], in the `state_dict`.
     """
 
-    unit: torch.Tensor
-
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        heads: int = 1,
-        bias: bool = True,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
-    ):
-        super().__init__(in_features, out_features, bias, device, dtype)
+    def __init__(self, in_features: int, out_features: int, heads: int = 1, **options: Any):
+        super().__init__(in_features, out_features, **options)
         if heads < 1 or out_features % heads:
-            outputs = f"{out_features} outputs and {heads} heads"
-            raise ValueError(f"out_features must be as many for each of the heads; got {outputs}")
+            raise ValueError(f"{heads} heads of as many outputs each do not make {out_features} out_features")
         self.heads = heads
-        place = _with_float64(self.weight.device)
-        self.register_buffer("unit", torch.zeros(heads, dtype=torch.float64, device=place))
+        self.register_buffer("unit", _zeros(heads).to(_with_float64(self.weight.device)))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[..., in] -> values [..., out], float64 in a layer of float64 and float32 in all others."""
-        outputs = super().forward(input)
-        outputs = outputs.to(_at_least_single(outputs))
-        return outputs * self._of_rows(_like(outputs, self.unit))
+        outputs = _at_least_single(super().forward(input))
+        return outputs * _like(outputs, self.unit).repeat_interleave(self.out_features // self.heads)
 
     @torch.no_grad()
     def to_unit_(self, unit: ArrayLike | torch.Tensor) -> None:
-        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Raises ValueError for others."""
-        new = torch.as_tensor(unit, dtype=torch.float64, device=self.unit.device)
-        if new.numel() != self.heads:
+        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay as they are."""
+        new = torch.as_tensor(unit, dtype=torch.float64, device=self.unit.device).reshape(-1)
+        if len(new) != self.heads:
             raise ValueError(f"unit must be [{self.heads}], one number per head; got {list(new.shape)}")
-        ratio, after = rescaled(
-            self.unit, new.reshape(-1), torch.where, lambda x: x.float(), lambda x: x.double()
-        )
-        rows = self._of_rows(_like(self.weight, ratio))
-        self.weight.mul_(rows[:, None])
-        if self.bias is not None:
-            self.bias.mul_(rows)
+        ratio, after = rescaled(self.unit, new, torch.where, torch.Tensor.float, torch.Tensor.double)
+        rows = ratio.repeat_interleave(self.out_features // self.heads).to(self.weight.device)
+        for weight in self.parameters():
+            weight.mul_(rows[:, None] if weight.ndim == 2 else rows)
         self.unit.copy_(after)
-
-    def extra_repr(self) -> str:
-        """As `Linear`'s, with the heads."""
-        return f"{super().extra_repr()}, heads={self.heads}"
-
-    def _of_rows(self, of_heads: torch.Tensor) -> torch.Tensor:
-        """[H] -> [out]"""
-        return of_heads.repeat_interleave(self.out_features // self.heads)
 
 
 def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """sigma of a sampled batch alone (section 3.2), for `ScaledErrors` with the batch's errors; `rbs_tf.batch_sigma`.
+    """sigma of a sampled batch (section 3.2), for `ScaledErrors` with the batch's errors; see `rbs_tf.batch_sigma`.
 
     Args:
       rewards, discounts: [T, B, H].
       mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
 
     Returns:
-      float64 [H], on the rewards' device if that has float64; 0 for a batch without real steps. No gradient flows
-      through it. NaN or infinity of a real step comes out again.
-
-    Raises:
-      ValueError: shapes that do not fit.
+      float64 [H], without gradient; 0 for a batch without real steps, NaN where a real step is.
     """
     rewards, discounts = _double(rewards), _double(discounts)
     return sigma_of_batch(torch, rewards, discounts, mask.to(rewards.device))
+
+
+def _zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.float64, device="cpu")
 
 
 def _with_float64(device: torch.device) -> torch.device:
@@ -312,10 +240,10 @@ def _double(values: torch.Tensor) -> torch.Tensor:
     return values.detach().to(_with_float64(values.device)).double()
 
 
-def _at_least_single(values: torch.Tensor) -> torch.dtype:
-    return torch.float64 if values.dtype == torch.float64 else torch.float32
+def _at_least_single(values: torch.Tensor) -> torch.Tensor:
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def _like(values: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """The numbers in the dtype of values and on their device; cast first, as a device may have no float64."""
-    return numbers.to(values.dtype).to(values.device)
+    """A copy, as the numbers may change before the backward pass; cast first, as a device may have no float64."""
+    return numbers.to(values.dtype, copy=True).to(values.device)

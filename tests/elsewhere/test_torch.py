@@ -63,7 +63,11 @@ def test_it_computes_what_the_layer_does(name):
 
 
 def test_errors_keep_their_dtype_but_for_half_precision(scaled):
-    for given, expected in (torch.float64,) * 2, (torch.bfloat16, torch.float32), (torch.int32, torch.float32):
+    for given, expected in (
+        (torch.float64,) * 2,
+        (torch.bfloat16, torch.float32),
+        (torch.int32, torch.float32),
+    ):
         assert scaled(torch.ones(3, 2, dtype=given)).dtype == expected
 
 
@@ -72,6 +76,15 @@ def test_gradients_flow_through_errors_only(scaled):
     scaled(errors, own).sum().backward()
     assert own.grad is None
     torch.testing.assert_close(errors.grad, torch.full([3, 2], 1e-3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_statistics_may_change_between_forward_and_backward(dtype):
+    scaled, errors = ScaledErrors(), torch.ones(3, requires_grad=True, dtype=dtype)
+    loss = scaled(errors).sum()
+    scaled.merge_state(rbs_tf.ReturnMoments.from_episode([1.0, 9.0], [0.9, 0.0]))
+    loss.backward()
+    assert errors.grad.tolist() == pytest.approx([100.0] * 3)
 
 
 def test_tasks_are_chosen_by_number_or_one_for_all(scaled):
@@ -88,8 +101,6 @@ def test_what_does_not_fit_is_refused(scaled):
     for errors in (torch.ones(3), torch.ones(()), torch.ones(2, 3)):
         with pytest.raises(ValueError, match=r"\[..., 2\]"):
             scaled(errors)
-    with pytest.raises(ValueError, match="real numbers"):
-        scaled(torch.ones(3, 2, dtype=torch.complex64))
     with pytest.raises(ValueError, match="equally many heads"):
         scaled.merge_state(rbs_tf.ReturnMoments.empty(3))
     with pytest.raises(ValueError, match="batch_sigma takes"):
@@ -194,7 +205,7 @@ def test_a_device_without_float64_gets_single_precision(scaled, monkeypatch):
     assert (made.device.type, made.dtype, made.shape) == ("meta", torch.float32, (3, 2))
 
 
-@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_a_compiled_loss_reads_the_current_numbers_without_recompiling(backend):
     torch._dynamo.reset()
     from torch._dynamo import testing
@@ -286,7 +297,9 @@ def test_values_do_not_change_with_the_unit():
     last.to_unit_([2.0, 0.0])
     weight = last.weight.detach().clone()
     values = last(inputs)
-    torch.testing.assert_close(values, torch.tensor([2.0, 2.0, 0.0, 0.0]) * nn.functional.linear(inputs, weight, last.bias))
+    torch.testing.assert_close(
+        values, torch.tensor([2.0, 2.0, 0.0, 0.0]) * nn.functional.linear(inputs, weight, last.bias)
+    )
     assert not values[:, 2:].any()
     ratio, after = rbs_tf.rescaling(last.unit, [3.0, 4.0])
     last.to_unit_(torch.tensor([3.0, 4.0]))
@@ -297,7 +310,7 @@ def test_values_do_not_change_with_the_unit():
     assert last.unit.tolist() == after.tolist()
     with pytest.raises(ValueError, match="one number per head"):
         last.to_unit_([1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="as many for each of the heads"):
+    with pytest.raises(ValueError, match="2 heads of as many outputs"):
         UnitLinear(3, 5, heads=2)
 
 
@@ -314,7 +327,9 @@ def actions_under(times, tau, updates=2000):
     rng = np.random.default_rng(0)
     gammas = torch.tensor([0.5, 0.9])
     scaled = ScaledErrors(2, floor_in_units=True)
-    online, target = (nn.Sequential(nn.Linear(4, 16), nn.ReLU(), UnitLinear(16, 6, heads=2)) for _ in range(2))
+    online, target = (
+        nn.Sequential(nn.Linear(4, 16), nn.ReLU(), UnitLinear(16, 6, heads=2)) for _ in range(2)
+    )
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.Adam(online.parameters(), 1e-3)
     actions, replay, rewards = [], [], []
