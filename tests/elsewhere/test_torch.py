@@ -383,3 +383,61 @@ def test_actions_are_the_same_whatever_rewards_are_multiplied_with(tau):
     np.testing.assert_array_equal(actions, larger_actions)
     np.testing.assert_array_equal(1024.0 * values, larger_values)
     assert np.bincount(actions[-500:], minlength=3).min() > 50 and np.abs(values).max() > 0.5
+
+
+# docs/pytorch.md.
+
+PAGE = "docs/pytorch.md"
+LOOP, UNITS, STABLE_BASELINES = "Two lines", "Outputs in units of the return", "Stable-Baselines3: DQN"
+
+
+@pytest.fixture(scope="module")
+def loop():
+    return pages.run(PAGE, LOOP, UNITS)
+
+
+@pytest.fixture(scope="module")
+def stable_baselines():
+    pytest.importorskip("stable_baselines3")
+    return pages.run(PAGE, STABLE_BASELINES)
+
+
+def test_no_program_is_left_out():
+    assert [*pages.programs(PAGE)] == [LOOP, UNITS, STABLE_BASELINES]
+
+
+def test_all_programs_learn_without_tensorflow(loop, stable_baselines):
+    """A policy that plays at random balances for 22 steps."""
+    assert np.mean(loop.lengths[-20:]) > 60
+    assert np.mean(loop.lengths_in_units[-20:]) > 60
+    assert stable_baselines.mean_return > 60
+    assert "tensorflow" not in sys.modules
+
+
+def test_the_pages_state_holds_the_statistics(loop):
+    assert 9000 < loop.state["2.statistics"][0].item() <= 10_000  # steps; the last ones are still to be reported
+    assert loop.scaled.unit.item() > 1000.0 and loop.online[-1].unit == loop.target[-1].unit > 1000.0
+
+
+def test_the_pages_loss_is_free_of_the_rewards_scale(loop):
+    rng = np.random.default_rng(0)
+    observations = rng.normal(size=(2, 8, 4)).astype(np.float32)
+    rewards, discounts = rng.normal(size=(2, 8)).astype(np.float32)
+    found = []
+    for times in (1.0, 1024.0):
+        for layers in (loop.online, loop.target):
+            layers[-1].unit.fill_(3.0 * times)
+        loop.scaled.reset_state()
+        loop.scaled.merge_state(rbs_tf.ReturnMoments.from_episode([times, 2.0 * times], [0.9, 0.0]))
+        batch = tensors(observations[0], np.arange(8) % 2, times * rewards, discounts, observations[1])
+        loss = loop.td_loss(*batch)
+        found.append((loss.item(), torch.autograd.grad(loss, loop.online[0].weight)[0]))
+    (loss, gradient), (larger_loss, larger_gradient) = found
+    assert loss == larger_loss > 0.0
+    assert torch.equal(gradient, larger_gradient) and gradient.abs().max() > 0.0
+
+
+def test_stable_baselines_keeps_the_statistics_with_the_model(stable_baselines, tmp_path):
+    stable_baselines.model.save(tmp_path / "model.zip")
+    loaded, kept = stable_baselines.ScaledDQN.load(tmp_path / "model.zip").scaled, stable_baselines.scaled
+    assert torch.equal(loaded.statistics, kept.statistics) and loaded(torch.ones(1)) == kept(torch.ones(1)) < 1.0
