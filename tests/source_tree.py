@@ -30,6 +30,9 @@ def repository_files() -> set[str]:
         return {str(name) for name in names if not any(p.startswith(".") or p in skipped for p in name.parts)}
 
 
+ELSEWHERE = {"jax", "torch"}  # for `rbs_tf.jax` and `rbs_tf.torch`, in an environment of their own
+
+
 def imported_modules(files: Iterable[str]) -> set[str]:
     """Top-level names of all that the files import, wherever in them."""
     names = set()
@@ -43,9 +46,9 @@ def imported_modules(files: Iterable[str]) -> set[str]:
 
 
 def imported_distributions(files: Iterable[str]) -> set[str]:
-    """What pip calls the packages from elsewhere that the files import; all of them must be installed."""
+    """What pip calls the packages from elsewhere that the files import; all but `ELSEWHERE` must be installed."""
     own = {path.name for path in ROOT.iterdir() if path.is_dir()} | {path.stem for path in ROOT.glob("*.py")}
-    modules = imported_modules(files) - sys.stdlib_module_names - own
+    modules = imported_modules(files) - sys.stdlib_module_names - own - ELSEWHERE
     providers = defaultdict(set)
     for distribution in distributions():
         for module in {file.parts[0].removesuffix(".py") for file in distribution.files or ()} & modules:
