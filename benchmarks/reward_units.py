@@ -1,11 +1,11 @@
 """Does a DQN in PyTorch learn whatever the size of rewards? CartPole, rewards times 0.001, 1 and 1000.
 
-    taskset -c 0 .venv-rivals/bin/python -m benchmarks.reward_units           # about MINUTES minutes of one core
+    taskset -c 0 .venv-rivals/bin/python -m benchmarks.reward_units           # 16 minutes of one shared core
     .venv-rivals/bin/python -m benchmarks.reward_units --table                # prints the table of what has been run
 
-The agent: two heads of discounts 0.9 and 0.99 on one torso of two layers of 64, the second of which acts; 1,500 steps of 8
-environments with one update each after 60 steps of random actions, batches of 64, Adam 1e-3, half squared errors summed
-over heads, a target copied every 100 updates, exploration from 1 to 0.05 over the first 500 steps.
+The agent: two heads of discounts 0.9 and 0.99 on one torso of two layers of 64, the second of which acts; 1,500 steps
+of 8 environments with one update each after 60 steps of random actions, batches of 64, Adam 1e-3, half squared errors
+summed over heads, a target copied every 100 updates, exploration from 1 to 0.05 over the first 500 steps.
 
 Arms: errors as they are; errors divided by sigma (`ScaledErrors`); the same with outputs in units of the return
 (`UnitLinear`); and, to see whether it matters, that with Adam's slots rewritten with the weights. The absolute floor of

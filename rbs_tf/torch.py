@@ -25,6 +25,8 @@ from rbs_tf.units import rescaled
 class _Float64Buffers(nn.Module):
     """Its buffers stay float64 whatever a network is cast to, and on the host beside devices without float64."""
 
+    _buffers: dict[str, Any]
+
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> _Float64Buffers:
         own, self._buffers = self._buffers, {}
         try:
@@ -201,7 +203,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
 
     @torch.no_grad()
     def to_unit_(self, unit: ArrayLike | torch.Tensor) -> None:
-        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay as they are."""
+        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay."""
         new = torch.as_tensor(unit, dtype=torch.float64, device=self.unit.device).reshape(-1)
         if len(new) != self.heads:
             raise ValueError(f"unit must be [{self.heads}], one number per head; got {list(new.shape)}")

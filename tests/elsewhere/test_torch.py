@@ -4,7 +4,6 @@ import copy
 import pickle
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
