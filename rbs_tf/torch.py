@@ -25,10 +25,8 @@ from rbs_tf.units import rescaled
 class _Float64Buffers(nn.Module):
     """Its buffers stay float64 whatever a network is cast to, and on the host beside devices without float64."""
 
-    _buffers: dict[str, Any]
-
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> _Float64Buffers:
-        own, self._buffers = self._buffers, {}
+        own, self._buffers = self._buffers, {}  # type: ignore[has-type]
         try:
             super()._apply(fn, recurse)
         finally:

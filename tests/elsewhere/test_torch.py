@@ -250,16 +250,18 @@ model.forward = lambda x: model["scaled"](1.0 - model["last"](x))
 if not rank:  # loads alone; the other one gets it from DDP
     model.load_state_dict(torch.load(f"{place}/state.pt"))
 parallel = nn.parallel.DistributedDataParallel(model)
-scaled = model["scaled"]
+scaled, synced = model["scaled"], []
 for update, episode in enumerate(episodes_of(rank)):
     before = scaled.statistics.clone()
     scaled.merge_state(rbs_tf.ReturnMoments.from_episode(*episode))
     assert torch.equal(scaled.statistics, before)
     scaled.sync()
+    synced.append(scaled.statistics.clone())  # before DDP hands round the first rank's
     model["last"].to_unit_(scaled.unit)
     parallel(torch.full((4, 3), 1.0 + rank)).square().mean().backward()
 scaled.sync()
-torch.save(model.state_dict() | {"grad": model["last"].weight.grad}, f"{place}/{rank}.pt")
+own = {"grad": model["last"].weight.grad, "synced": torch.stack(synced)}
+torch.save(model.state_dict() | own, f"{place}/{rank}.pt")
 dist.destroy_process_group()
 """
 
@@ -279,7 +281,9 @@ def test_processes_share_their_statistics(tmp_path):
     ranks = [subprocess.Popen([*command, str(rank), str(tmp_path)], cwd=ROOT) for rank in range(2)]
     assert [process.wait(100) for process in ranks] == [0, 0]
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
-    assert all(torch.equal(values, second[key]) for key, values in first.items())
+    assert (
+        all(torch.equal(values, second[key]) for key, values in first.items()) and len(first["synced"]) == 5
+    )
     for episode in [*episodes_of(0), *episodes_of(1)]:
         single["scaled"].merge_state(rbs_tf.ReturnMoments.from_episode(*episode))
     statistics = first["scaled.statistics"]
@@ -414,7 +418,9 @@ def test_all_programs_learn_without_tensorflow(loop, stable_baselines):
 
 
 def test_the_pages_state_holds_the_statistics(loop):
-    assert 9000 < loop.state["2.statistics"][0].item() <= 10_000  # steps; the last ones are still to be reported
+    assert (
+        9000 < loop.state["2.statistics"][0].item() <= 10_000
+    )  # steps; the last ones are still to be reported
     assert loop.scaled.unit.item() > 1000.0 and loop.online[-1].unit == loop.target[-1].unit > 1000.0
 
 
@@ -439,4 +445,6 @@ def test_the_pages_loss_is_free_of_the_rewards_scale(loop):
 def test_stable_baselines_keeps_the_statistics_with_the_model(stable_baselines, tmp_path):
     stable_baselines.model.save(tmp_path / "model.zip")
     loaded, kept = stable_baselines.ScaledDQN.load(tmp_path / "model.zip").scaled, stable_baselines.scaled
-    assert torch.equal(loaded.statistics, kept.statistics) and loaded(torch.ones(1)) == kept(torch.ones(1)) < 1.0
+    assert (
+        torch.equal(loaded.statistics, kept.statistics) and loaded(torch.ones(1)) == kept(torch.ones(1)) < 1.0
+    )
