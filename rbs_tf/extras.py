@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 _OF_PACKAGE = {
     "tensorflow": "tensorflow",
+    "torch": "torch",
     "gymnasium": "gymnasium",
     "tf_agents": "tf-agents",
     "ale_py": "atari",

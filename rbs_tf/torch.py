@@ -1,0 +1,249 @@
+"""Return-based scaling for PyTorch: scaled errors, and last layers whose outputs are in units of the return.
+
+scaled = rbs_tf.torch.ScaledErrors()
+env = rbs_tf.CollectReturns(env, scaled, gamma=0.99)
+loss = 0.5 * scaled(targets - values).square().mean()    # was: (targets - values)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import ArrayLike
+from torch import nn
+
+from rbs_tf.batch import sigma_of_batch
+from rbs_tf.moments import ReturnMoments, checked_heads
+from rbs_tf.scale import PAPERS_FLOOR, Scale
+from rbs_tf.units import rescaled
+
+
+class _Float64Buffers(nn.Module):
+    """Its buffers stay float64 whatever a network is cast to, and on the host beside devices without float64."""
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> _Float64Buffers:
+        own, self._buffers = self._buffers, {}  # type: ignore[has-type]
+        try:
+            super()._apply(fn, recurse)
+        finally:
+            self._buffers = own
+        for name, values in own.items():
+            own[name] = values.to(_with_float64(fn(torch.empty(0, device=values.device)).device))
+        return self
+
+
+class ScaledErrors(_Float64Buffers):
+    """Divides TD errors by max(sigma, sigma_v, batch_sigma): `ReturnScaling` for PyTorch.
+
+    `CollectReturns` feeds it, or `merge_state`: a `rbs_tf.Scale` on the host, whose log warnings it has. Its buffers
+    follow: `state_dict` holds the statistics, and a compiled loss reads the current ones without recompiling. Casts of
+    the module (`half`, `bfloat16`, `to`) leave them float64.
+
+    In several processes (`torch.distributed`) each one feeds its own environments, and all call `sync` before an
+    update: until then `merge_state` only gathers. Then all have the same statistics, bit by bit.
+
+    Args:
+      num_heads: H, the value functions, or tasks, with statistics of their own.
+      sigma_v: positive floor of the scale, a number or one per head. Assign to change it.
+      floor_in_units: the floor is sigma_v `unit`, for networks whose last layer is a `UnitLinear`. While a head's unit
+        is 0, its errors are divided by their root mean square, or by 1 if all are 0.
+
+    Attributes:
+      statistics: float64 [8, H] buffer, the rows of `ReturnMoments.to_array`; `sigma_v`: float64 [H] buffer.
+    """
+
+    def __init__(self, num_heads: int = 1, sigma_v: ArrayLike = PAPERS_FLOOR, floor_in_units: bool = False):
+        super().__init__()
+        self._scale = Scale(num_heads, sigma_v, floor_in_units=floor_in_units)
+        self._pending = ReturnMoments.empty(num_heads)
+        self.num_heads, self.floor_in_units = num_heads, floor_in_units
+        self.register_buffer("statistics", _zeros(8, num_heads))
+        self.register_buffer("sigma_v", _zeros(num_heads))
+        self.register_buffer("_floored", _zeros(num_heads), persistent=False)  # max(sigma, floor)
+        self._show()
+        self.register_load_state_dict_post_hook(ScaledErrors._restore)
+
+    def forward(
+        self, errors: torch.Tensor, batch_sigma: torch.Tensor | None = None, head: Any = None
+    ) -> torch.Tensor:
+        """errors / max(sigma, sigma_v, batch_sigma): float64 for float64 errors, float32 for all others.
+
+        Args:
+          errors: [..., H]; without the last axis, too, when there is one head or `head` is given.
+          batch_sigma: [H], the function `batch_sigma` of the errors' batch. No gradient flows into it.
+          head: whole numbers, in the errors' shape or one: the head, or task, of each error.
+
+        Raises:
+          ValueError: errors of another shape; eagerly and on the CPU, a head that is none.
+        """
+        several = self.num_heads > 1 and head is None
+        if several and errors.shape[-1:] != (self.num_heads,):
+            raise ValueError(f"errors must have shape [..., {self.num_heads}]; got {list(errors.shape)}")
+        if not torch.compiler.is_compiling():
+            if not self._scale.moments.count.any():
+                self._scale()  # warns once
+            if head is not None and torch.as_tensor(head).device.type == "cpu":
+                checked_heads(np.asarray(head), self.num_heads)
+        errors = _at_least_single(errors)
+        divisor = _like(errors, self._floored)
+        if batch_sigma is not None:
+            divisor = torch.maximum(divisor, _like(errors, batch_sigma.detach()).reshape(self.num_heads))
+        if self.floor_in_units:
+            squares = _double(errors).square()
+            of_errors = (squares.reshape(-1, self.num_heads).mean(0) if several else squares.mean()).sqrt()
+            of_errors = _like(errors, torch.where(of_errors > 0.0, of_errors, 1.0))
+            divisor = torch.where(divisor > 0.0, divisor, of_errors)
+        if head is not None:
+            divisor = divisor[torch.as_tensor(head, device=errors.device).long()]
+        elif self.num_heads == 1:
+            divisor = divisor[0]
+        return errors / divisor
+
+    def merge_state(self, moments: ReturnMoments) -> None:
+        """Takes in what has been seen, in a process group at the next `sync`; `Scale.merge_state`."""
+        with self._home.lock:
+            if dist.is_available() and dist.is_initialized():
+                self._pending = ReturnMoments.merge(self._pending, moments)
+            else:
+                self._scale.merge_state(moments)
+                self._show()
+
+    def sync(self, group: dist.ProcessGroup | None = None) -> None:
+        """Takes in what all processes have been fed since the last `sync`, in the order of their ranks.
+
+        Every process of the group calls it, before its update and before saving. Without processes it does nothing.
+        """
+        if not (dist.is_available() and dist.is_initialized()):
+            return
+        with self._home.lock:
+            self._restore()  # DDP broadcasts buffers, as when one process has loaded a checkpoint
+            rows = torch.from_numpy(self._pending.to_array())
+            rows = rows.to("cuda" if dist.get_backend(group) == "nccl" else "cpu")
+            gathered = [torch.empty_like(rows) for _ in range(dist.get_world_size(group))]
+            dist.all_gather(gathered, rows, group=group)
+            self._pending = ReturnMoments.empty(self.num_heads)
+            for of_rank in gathered:
+                self._scale.merge_state(ReturnMoments.from_array(of_rank.cpu().numpy()))
+            self._show()
+
+    def reset_state(self) -> None:
+        """Forgets all statistics, those to be synced included; `sigma_v` stays."""
+        with self._home.lock:
+            self._pending = ReturnMoments.empty(self.num_heads)
+            self._scale.reset_state()
+            self._show()
+
+    moments = property(lambda self: ReturnMoments(*self.statistics.clone()), doc="Of float64 [H] tensors.")
+    sigma = property(lambda self: self.moments.sigma, doc="float64 [H], without a floor; 0 at first.")
+    unit = property(lambda self: self.moments.unit, doc="float64 [H], the size of values; 0 at first.")
+    mean_return = property(lambda self: self.moments.mean_return, doc="float64 [H], E[G].")
+    _home = property(lambda self: self._scale._home, doc="What `CollectReturns` asks for.")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("statistics", "sigma_v") and name in self._buffers:
+            self._buffers[name].copy_(torch.as_tensor(value, dtype=torch.float64, device="cpu"))
+            self._restore()
+        else:
+            super().__setattr__(name, value)
+
+    def _show(self) -> None:
+        """Makes the buffers what the scale on the host is."""
+        scale = self._scale
+        floor = scale.sigma_v * scale.unit if self.floor_in_units else scale.sigma_v
+        self.statistics.copy_(torch.from_numpy(scale.moments.to_array()))
+        self.sigma_v.copy_(torch.from_numpy(scale.sigma_v.copy()))
+        self._floored.copy_(torch.from_numpy(np.maximum(scale.sigma, floor)))
+        if scale.moments.count.any():
+            scale()  # says once which floor fits
+
+    def _restore(self, _: Any = None) -> None:
+        """Makes the scale on the host what the buffers are, once a state has been loaded."""
+        with self._home.lock:
+            state = {"moments": self.statistics.cpu().numpy(), "sigma_v": self.sigma_v.cpu().numpy()}
+            try:
+                self._scale.load_state_dict(state)
+            finally:
+                self._show()
+
+
+class UnitLinear(_Float64Buffers, nn.Linear):
+    """A `Linear` layer whose outputs are values: unit (W x + b), head by head.
+
+        scaled = ScaledErrors(floor_in_units=True)
+        last = UnitLinear(64, num_actions)     # of the network, and another one of its target network
+        for layer in (last, target_last):      # before every update
+            layer.to_unit_(scaled.unit)
+
+    What W learns is of the size of 1, whatever the size of rewards. All values are 0 before the first unit. Bring the
+    online and the target network to the same unit before every update: copies between them, whole or soft, are right
+    then. Shared weights, weight normalisation and weight decay on this layer are not supported.
+
+    Args:
+      in_features, out_features, **options: of `torch.nn.Linear`. Each head has as many outputs, the first head's first.
+      heads: H, the value functions with units of their own: the buffer `unit`, float64 [H], in the `state_dict`.
+    """
+
+    def __init__(self, in_features: int, out_features: int, heads: int = 1, **options: Any):
+        super().__init__(in_features, out_features, **options)
+        if heads < 1 or out_features % heads:
+            raise ValueError(f"{heads} heads of as many outputs each do not make {out_features} out_features")
+        self.heads = heads
+        self.register_buffer("unit", _zeros(heads).to(_with_float64(self.weight.device)))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """[..., in] -> values [..., out], float64 in a layer of float64 and float32 in all others."""
+        outputs = _at_least_single(super().forward(input))
+        return outputs * _like(outputs, self.unit).repeat_interleave(self.out_features // self.heads)
+
+    @torch.no_grad()
+    def to_unit_(self, unit: ArrayLike | torch.Tensor) -> None:
+        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay."""
+        new = torch.as_tensor(unit, dtype=torch.float64, device=self.unit.device).reshape(-1)
+        if len(new) != self.heads:
+            raise ValueError(f"unit must be [{self.heads}], one number per head; got {list(new.shape)}")
+        ratio, after = rescaled(self.unit, new, torch.where, torch.Tensor.float, torch.Tensor.double)
+        rows = ratio.repeat_interleave(self.out_features // self.heads).to(self.weight.device)
+        for weight in self.parameters():
+            weight.mul_(rows[:, None] if weight.ndim == 2 else rows)
+        self.unit.copy_(after)
+
+
+def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """sigma of a sampled batch (section 3.2), for `ScaledErrors` with the batch's errors; see `rbs_tf.batch_sigma`.
+
+    Args:
+      rewards, discounts: [T, B, H].
+      mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
+
+    Returns:
+      float64 [H], without gradient; 0 for a batch without real steps, NaN where a real step is.
+    """
+    rewards, discounts = _double(rewards), _double(discounts)
+    return sigma_of_batch(torch, rewards, discounts, mask.to(rewards.device))
+
+
+def _zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.float64, device="cpu")
+
+
+def _with_float64(device: torch.device) -> torch.device:
+    """The device itself, or the host where the device has no float64, or no values at all."""
+    return torch.device("cpu") if device.type in ("mps", "meta") else device
+
+
+def _double(values: torch.Tensor) -> torch.Tensor:
+    """float64, without gradient."""
+    return values.detach().to(_with_float64(values.device)).double()
+
+
+def _at_least_single(values: torch.Tensor) -> torch.Tensor:
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def _like(values: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """A copy, as the numbers may change before the backward pass; cast first, as a device may have no float64."""
+    return numbers.to(values.dtype, copy=True).to(values.device)

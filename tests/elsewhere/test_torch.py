@@ -1,0 +1,450 @@
+"""rbs_tf.torch: what it shares with the layer, what PyTorch does to modules, and that agents with it learn."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import rbs_tf
+from tests.elsewhere import pages
+from tests.elsewhere.vectors import BY_NAME, TOLERANCE
+from tests.test_adopting import ROOT
+
+torch = pytest.importorskip("torch", reason="make test-adopting runs this in .venv-rivals")
+nn = torch.nn
+ScaledErrors, UnitLinear = rbs_tf.torch.ScaledErrors, rbs_tf.torch.UnitLinear
+
+EPISODE = rbs_tf.ReturnMoments.from_episode([[1.0, -1.0], [3.0, 100.0]], [[0.9, 0.9], [0.0, 0.0]])
+LARGER = rbs_tf.ReturnMoments.from_episode([[1e3, 1e3], [3.0, 100.0]], [[0.9, 0.9], [0.0, 0.0]])
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def scaled():
+    module = ScaledErrors(2)
+    module.merge_state(EPISODE)
+    return module
+
+
+def tensors(*arrays):
+    return [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
+
+
+# What it computes.
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_it_computes_what_the_layer_does(name):
+    vector = BY_NAME[name]
+    scaled = ScaledErrors(vector.num_heads, vector.sigma_v, floor_in_units=vector.in_units)
+    for episode in vector.episodes:
+        scaled.merge_state(rbs_tf.ReturnMoments.from_episode(*episode))
+    errors, tasks, own = tensors(vector.errors, vector.tasks, vector.batch_sigma)
+    found = {
+        "sigma": scaled.sigma,
+        "unit": scaled.unit,
+        "batch_sigma": rbs_tf.torch.batch_sigma(*tensors(*vector.batch)),
+        "scaled": scaled(errors),
+        "scaled_with_batch": scaled(errors, own),
+        "scaled_by_task": scaled(errors[:, 0], head=tasks),
+    }
+    for key, values in found.items():
+        np.testing.assert_allclose(values, getattr(vector, key), rtol=TOLERANCE, err_msg=key)
+        assert values.dtype == torch.float64
+
+
+def test_errors_keep_their_dtype_but_for_half_precision(scaled):
+    for given, expected in (
+        (torch.float64,) * 2,
+        (torch.bfloat16, torch.float32),
+        (torch.int32, torch.float32),
+    ):
+        assert scaled(torch.ones(3, 2, dtype=given)).dtype == expected
+
+
+def test_gradients_flow_through_errors_only(scaled):
+    errors, own = torch.ones(3, 2, requires_grad=True), torch.full([2], 1e3, requires_grad=True)
+    scaled(errors, own).sum().backward()
+    assert own.grad is None
+    torch.testing.assert_close(errors.grad, torch.full([3, 2], 1e-3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_statistics_may_change_between_forward_and_backward(dtype):
+    scaled, errors = ScaledErrors(), torch.ones(3, requires_grad=True, dtype=dtype)
+    loss = scaled(errors).sum()
+    scaled.merge_state(rbs_tf.ReturnMoments.from_episode([1.0, 9.0], [0.9, 0.0]))
+    loss.backward()
+    assert errors.grad.tolist() == pytest.approx([100.0] * 3)
+
+
+def test_tasks_are_chosen_by_number_or_one_for_all(scaled):
+    errors = torch.ones(3, dtype=torch.float64)
+    expected = 1.0 / scaled.sigma
+    torch.testing.assert_close(scaled(errors, head=1), expected[1].expand(3))
+    torch.testing.assert_close(scaled(errors, head=torch.tensor([1, 0, 1])), expected[[1, 0, 1]])
+    for head in (2, -1, torch.tensor([0, 1, -1]), 0.5):
+        with pytest.raises(ValueError, match="head must be whole numbers from 0 to 1"):
+            scaled(errors, head=head)
+
+
+def test_what_does_not_fit_is_refused(scaled):
+    for errors in (torch.ones(3), torch.ones(()), torch.ones(2, 3)):
+        with pytest.raises(ValueError, match=r"\[..., 2\]"):
+            scaled(errors)
+    with pytest.raises(ValueError, match="equally many heads"):
+        scaled.merge_state(rbs_tf.ReturnMoments.empty(3))
+    with pytest.raises(ValueError, match="batch_sigma takes"):
+        rbs_tf.torch.batch_sigma(torch.ones(3, 2), torch.ones(3, 2), torch.ones(3, 2))
+
+
+def test_the_log_says_what_scale_says(caplog):
+    scaled = ScaledErrors()
+    scaled(torch.ones(3))
+    scaled(torch.ones(3))
+    assert [record.message for record in caplog.records] == [
+        "Scale has not seen any step yet: its floor sigma_v multiplies errors by up to 100. Call "
+        "merge_state(moments), before the errors; CollectReturns does, in the process that scales"
+    ]
+    caplog.clear()
+    scaled.merge_state(rbs_tf.ReturnMoments.from_episode(np.full(1000, 1e-3), np.zeros(1000)))
+    scaled.merge_state(rbs_tf.ReturnMoments.from_episode([1e-3], [0.0]))
+    assert len(caplog.records) == 1 and "below its floor sigma_v" in caplog.text
+
+
+def test_the_floor_is_assigned_and_what_was_seen_can_be_forgotten(scaled):
+    scaled.sigma_v = [1e3, 1e-3]
+    assert scaled(torch.ones(2)).tolist() == pytest.approx([1e-3, 1.0 / scaled.sigma[1].item()])
+    scaled.sigma_v = torch.tensor(2.0)
+    scaled.reset_state()
+    assert not scaled.statistics.any() and scaled(torch.ones(2)).tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="sigma_v must be a positive number"):
+        scaled.sigma_v = 0.0
+
+
+# What PyTorch does to modules.
+
+
+def same(a, b):
+    """Whether two modules scale alike and go on alike."""
+    for _ in range(2):
+        if not torch.equal(a.statistics, b.statistics) or not torch.equal(a(torch.ones(2)), b(torch.ones(2))):
+            return False
+        a.merge_state(LARGER)
+        b.merge_state(LARGER)
+    return True
+
+
+def test_the_statistics_are_saved_and_loaded(scaled, tmp_path):
+    scaled.sigma_v = [0.1, 0.2]
+    agent = nn.ModuleDict({"network": UnitLinear(3, 4, heads=2), "scaled": scaled})
+    agent["network"].to_unit_(scaled.unit)
+    torch.save(agent.state_dict(), tmp_path / "agent.pt")
+    state = torch.load(tmp_path / "agent.pt", weights_only=True)
+    assert {*state} == {f"network.{x}" for x in ("weight", "bias", "unit")} | {
+        "scaled.statistics",
+        "scaled.sigma_v",
+    }
+    for assign in (False, True):
+        kept = copy.deepcopy(state)
+        restored = nn.ModuleDict({"network": UnitLinear(3, 4, heads=2), "scaled": ScaledErrors(2)})
+        restored.load_state_dict(state, assign=assign)
+        assert torch.equal(restored["network"].unit, scaled.unit)
+        assert same(restored["scaled"], copy.deepcopy(scaled))
+        assert torch.equal(state["scaled.statistics"], kept["scaled.statistics"])  # it is nobody else's
+
+
+def test_a_state_that_is_none_changes_nothing(scaled):
+    before = copy.deepcopy(scaled)
+    with pytest.raises(ValueError, match="must be finite"):
+        scaled.load_state_dict(scaled.state_dict() | {"statistics": torch.full((8, 2), torch.nan)})
+    assert same(scaled, before)
+
+
+def test_copies_and_pickles_go_their_own_way(scaled):
+    for another in (copy.deepcopy(scaled), pickle.loads(pickle.dumps(scaled))):
+        before = scaled.statistics.clone()
+        another.merge_state(LARGER)
+        assert torch.equal(scaled.statistics, before) and not torch.equal(another.statistics, before)
+        another = copy.deepcopy(scaled)
+        another.load_state_dict(scaled.state_dict())  # its own hook
+        assert same(another, copy.deepcopy(scaled))
+
+
+def test_casts_leave_statistics_and_units_alone(scaled):
+    before = copy.deepcopy(scaled)
+    model = nn.ModuleDict({"last": UnitLinear(3, 4, heads=2), "scaled": scaled})
+    model["last"].to_unit_(scaled.unit)
+    unit = model["last"].unit.clone()
+    for cast in (
+        model.half,
+        model.bfloat16,
+        model.float,
+        lambda: model.to("cpu", torch.float16),
+        lambda: model.to("meta"),  # as MPS, a device that cannot hold them
+        lambda: model.to_empty(device="cpu"),
+    ):
+        cast()
+        assert all(values.dtype == torch.float64 for values in model.buffers())
+    assert model["last"].weight.dtype == torch.float16
+    assert torch.equal(model["last"].unit, unit) and same(scaled, before)
+
+
+def test_a_device_without_float64_gets_single_precision(scaled, monkeypatch):
+    """Nothing is cast on the device; a meta tensor stands for it, whose shapes are all there is."""
+    made = scaled(torch.ones(3, 2, device="meta"), torch.ones(2, dtype=torch.float64))
+    assert (made.device.type, made.dtype, made.shape) == ("meta", torch.float32, (3, 2))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_compiled_loss_reads_the_current_numbers_without_recompiling(backend):
+    torch._dynamo.reset()
+    from torch._dynamo import testing
+
+    counter = testing.CompileCounterWithBackend(backend)
+    scaled, last = ScaledErrors(2, floor_in_units=True), UnitLinear(3, 4, heads=2)
+    rng = np.random.default_rng(0)
+    observations = torch.from_numpy(rng.normal(size=(5, 3)).astype(np.float32))
+    rewards, discounts, mask = tensors(*(rng.uniform(size=(4, 5, n)) for n in (2, 2)), np.ones((4, 5)))
+
+    def loss(observations, rewards):
+        values = last(observations).reshape(5, 2, 2)
+        own = rbs_tf.torch.batch_sigma(rewards, discounts, mask)
+        errors = scaled(rewards[0] - values.amax(-1), own)
+        return (errors + scaled(errors[..., 0], head=torch.tensor([0, 1, 1, 0, 1]))[:, None]).square().mean()
+
+    compiled = torch.compile(loss, backend=counter, fullgraph=True)
+    found = []
+    for times in (1.0, 30.0, 1e3, 1e6):
+        scaled.merge_state(rbs_tf.ReturnMoments.from_array(EPISODE.to_array() * times))
+        last.to_unit_(scaled.unit)
+        made = compiled(observations, times * rewards)
+        torch.testing.assert_close(made, loss(observations, times * rewards))
+        made.backward()
+        found.append(made.item())
+    assert counter.frame_count == 1
+    assert len({*found}) == 4 and last.weight.grad.abs().max() > 0.0
+
+
+# Several processes.
+
+RANK = """
+import sys
+import numpy as np, torch, torch.distributed as dist
+import rbs_tf
+from torch import nn
+from tests.elsewhere.test_torch import episodes_of
+
+rank, place = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=2)
+model = nn.ModuleDict({"last": rbs_tf.torch.UnitLinear(3, 2), "scaled": rbs_tf.torch.ScaledErrors()})
+model.forward = lambda x: model["scaled"](1.0 - model["last"](x))
+if not rank:  # loads alone; the other one gets it from DDP
+    model.load_state_dict(torch.load(f"{place}/state.pt"))
+parallel = nn.parallel.DistributedDataParallel(model)
+scaled, synced = model["scaled"], []
+for update, episode in enumerate(episodes_of(rank)):
+    before = scaled.statistics.clone()
+    scaled.merge_state(rbs_tf.ReturnMoments.from_episode(*episode))
+    assert torch.equal(scaled.statistics, before)
+    scaled.sync()
+    synced.append(scaled.statistics.clone())  # before DDP hands round the first rank's
+    model["last"].to_unit_(scaled.unit)
+    parallel(torch.full((4, 3), 1.0 + rank)).square().mean().backward()
+scaled.sync()
+own = {"grad": model["last"].weight.grad, "synced": torch.stack(synced)}
+torch.save(model.state_dict() | own, f"{place}/{rank}.pt")
+dist.destroy_process_group()
+"""
+
+
+def episodes_of(rank):
+    """Five episodes of that process."""
+    rng = np.random.default_rng(rank)
+    return [(rng.normal(5.0, 10.0**rank, length), np.full(length, 0.9)) for length in rng.integers(1, 20, 5)]
+
+
+def test_processes_share_their_statistics(tmp_path):
+    """Two gloo processes: bit-equal, and what one process makes of both streams."""
+    single = nn.ModuleDict({"last": UnitLinear(3, 2), "scaled": ScaledErrors()})
+    single["scaled"].merge_state(rbs_tf.ReturnMoments.from_episode([7.0], [0.0]))
+    torch.save(single.state_dict(), tmp_path / "state.pt")
+    command = [sys.executable, "-c", RANK]
+    ranks = [subprocess.Popen([*command, str(rank), str(tmp_path)], cwd=ROOT) for rank in range(2)]
+    assert [process.wait(100) for process in ranks] == [0, 0]
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert (
+        all(torch.equal(values, second[key]) for key, values in first.items()) and len(first["synced"]) == 5
+    )
+    for episode in [*episodes_of(0), *episodes_of(1)]:
+        single["scaled"].merge_state(rbs_tf.ReturnMoments.from_episode(*episode))
+    statistics = first["scaled.statistics"]
+    torch.testing.assert_close(statistics, single["scaled"].statistics, rtol=1e-12, atol=0.0)
+    assert first["grad"].abs().max() > 0.0 and first["last.unit"] > 0.0
+
+
+# Outputs in units.
+
+
+def test_values_do_not_change_with_the_unit():
+    last, inputs = UnitLinear(3, 4, heads=2), torch.randn(5, 3)
+    assert not last(inputs).any()  # no unit yet
+    last.to_unit_([2.0, 0.0])
+    weight = last.weight.detach().clone()
+    values = last(inputs)
+    torch.testing.assert_close(
+        values, torch.tensor([2.0, 2.0, 0.0, 0.0]) * nn.functional.linear(inputs, weight, last.bias)
+    )
+    assert not values[:, 2:].any()
+    ratio, after = rbs_tf.rescaling(last.unit, [3.0, 4.0])
+    last.to_unit_(torch.tensor([3.0, 4.0]))
+    torch.testing.assert_close(last(inputs)[:, :2], values[:, :2])
+    assert last.unit.tolist() == after.tolist() and ratio[1] == 1.0
+    assert torch.equal(last.weight[2:], weight[2:]) and not torch.equal(last.weight[:2], weight[:2])
+    last.to_unit_([0.0, 4.0002])
+    assert last.unit.tolist() == after.tolist()
+    with pytest.raises(ValueError, match="one number per head"):
+        last.to_unit_([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="2 heads of as many outputs"):
+        UnitLinear(3, 5, heads=2)
+
+
+def test_values_of_half_precision_come_out_in_single():
+    last = UnitLinear(3, 2, dtype=torch.bfloat16)
+    last.to_unit_(1e30)
+    assert last(torch.ones(3, dtype=torch.bfloat16)).dtype == torch.float32
+    assert UnitLinear(3, 2, bias=False, dtype=torch.float64)(torch.ones(3).double()).dtype == torch.float64
+
+
+def actions_under(times, tau, updates=2000):
+    """Actions of a two-head DQN whose rewards are multiplied with `times`, the second head acting; and its values."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    gammas = torch.tensor([0.5, 0.9])
+    scaled = ScaledErrors(2, floor_in_units=True)
+    online, target = (
+        nn.Sequential(nn.Linear(4, 16), nn.ReLU(), UnitLinear(16, 6, heads=2)) for _ in range(2)
+    )
+    target.load_state_dict(online.state_dict())
+    optimizer = torch.optim.Adam(online.parameters(), 1e-3)
+    actions, replay, rewards = [], [], []
+    observation = rng.normal(size=4).astype(np.float32)
+    for update in range(updates):
+        with torch.no_grad():
+            action = int(online(torch.from_numpy(observation))[3:].argmax())
+        if rng.random() < 0.2:
+            action = int(rng.integers(3))
+        actions.append(action)
+        following = rng.normal(size=4).astype(np.float32)
+        reward, ends = np.float32(times * (observation[action] + 0.5)), rng.random() < 0.1
+        replay.append((observation, action, reward, np.float32(not ends), following))
+        rewards.append(reward)
+        observation = following
+        if ends:
+            discounts = np.tile(gammas.numpy(), (len(rewards), 1))
+            discounts[-1] = 0.0
+            both = np.repeat(np.array(rewards)[:, None], 2, axis=1)
+            scaled.merge_state(rbs_tf.ReturnMoments.from_episode(both, discounts))
+            rewards = []
+        drawn = [replay[i] for i in rng.integers(len(replay), size=16)]
+        observations, taken, given, goes_on, next_observations = map(
+            torch.as_tensor, map(np.stack, zip(*drawn, strict=True))
+        )
+        for network in (online, target):
+            network[-1].to_unit_(scaled.unit)
+        with torch.no_grad():
+            following_values = target(next_observations).reshape(16, 2, 3)
+            best = following_values[:, 1].argmax(-1)
+            bootstrap = following_values[torch.arange(16), :, best]
+            targets = given[:, None] + goes_on[:, None] * gammas * bootstrap
+        values = online(observations).reshape(16, 2, 3)[torch.arange(16), :, taken]
+        optimizer.zero_grad()
+        (0.5 * scaled(targets - values).square()).sum(-1).mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            if tau == 1.0 and update % 50 == 0:
+                target.load_state_dict(online.state_dict())
+            elif tau < 1.0:
+                for of_target, of_online in zip(target.parameters(), online.parameters(), strict=True):
+                    of_target.lerp_(of_online, tau)
+    return np.array(actions), online(observations).detach().numpy()
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.02], ids=["hard", "soft"])
+def test_actions_are_the_same_whatever_rewards_are_multiplied_with(tau):
+    """1024 is a power of two: nothing is rounded. Values are 1024 times as large to the last bit."""
+    actions, values = actions_under(1.0, tau)
+    larger_actions, larger_values = actions_under(1024.0, tau)
+    np.testing.assert_array_equal(actions, larger_actions)
+    np.testing.assert_array_equal(1024.0 * values, larger_values)
+    assert np.bincount(actions[-500:], minlength=3).min() > 50 and np.abs(values).max() > 0.5
+
+
+# docs/pytorch.md.
+
+PAGE = "docs/pytorch.md"
+LOOP, UNITS, STABLE_BASELINES = "Two lines", "Outputs in units of the return", "Stable-Baselines3: DQN"
+
+
+@pytest.fixture(scope="module")
+def loop():
+    return pages.run(PAGE, LOOP, UNITS)
+
+
+@pytest.fixture(scope="module")
+def stable_baselines():
+    pytest.importorskip("stable_baselines3")
+    return pages.run(PAGE, STABLE_BASELINES)
+
+
+def test_no_program_is_left_out():
+    assert [*pages.programs(PAGE)] == [LOOP, UNITS, STABLE_BASELINES]
+
+
+def test_all_programs_learn_without_tensorflow(loop, stable_baselines):
+    """A policy that plays at random balances for 22 steps."""
+    assert np.mean(loop.lengths[-20:]) > 60
+    assert np.mean(loop.lengths_in_units[-20:]) > 60
+    assert stable_baselines.mean_return > 60
+    assert "tensorflow" not in sys.modules
+
+
+def test_the_pages_state_holds_the_statistics(loop):
+    assert (
+        9000 < loop.state["2.statistics"][0].item() <= 10_000
+    )  # steps; the last ones are still to be reported
+    assert loop.scaled.unit.item() > 1000.0 and loop.online[-1].unit == loop.target[-1].unit > 1000.0
+
+
+def test_the_pages_loss_is_free_of_the_rewards_scale(loop):
+    rng = np.random.default_rng(0)
+    observations = rng.normal(size=(2, 8, 4)).astype(np.float32)
+    rewards, discounts = rng.normal(size=(2, 8)).astype(np.float32)
+    found = []
+    for times in (1.0, 1024.0):
+        for layers in (loop.online, loop.target):
+            layers[-1].unit.fill_(3.0 * times)
+        loop.scaled.reset_state()
+        loop.scaled.merge_state(rbs_tf.ReturnMoments.from_episode([times, 2.0 * times], [0.9, 0.0]))
+        batch = tensors(observations[0], np.arange(8) % 2, times * rewards, discounts, observations[1])
+        loss = loop.td_loss(*batch)
+        found.append((loss.item(), torch.autograd.grad(loss, loop.online[0].weight)[0]))
+    (loss, gradient), (larger_loss, larger_gradient) = found
+    assert loss == larger_loss > 0.0
+    assert torch.equal(gradient, larger_gradient) and gradient.abs().max() > 0.0
+
+
+def test_stable_baselines_keeps_the_statistics_with_the_model(stable_baselines, tmp_path):
+    stable_baselines.model.save(tmp_path / "model.zip")
+    loaded, kept = stable_baselines.ScaledDQN.load(tmp_path / "model.zip").scaled, stable_baselines.scaled
+    assert (
+        torch.equal(loaded.statistics, kept.statistics) and loaded(torch.ones(1)) == kept(torch.ones(1)) < 1.0
+    )
