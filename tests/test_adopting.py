@@ -68,6 +68,8 @@ PLACES = {
     "docs/adopting.md": "tests/test_adopting.py",
     "docs/configs.md": "tests/test_docs.py",
     "docs/jax.md": "tests/elsewhere/test_jax.py",
+    "docs/actor_critics.md": "tests/elsewhere/test_actor_critics.py",
+    "docs/pytorch.md": "tests/elsewhere/test_torch.py",
     "docs/playing.md": "tests/agents/commands/test_api.py",
     "docs/tf_agents.md": "tests/test_tf_agents.py",
 }
