@@ -1,7 +1,8 @@
 """PPO with return-based scaling and without, rewards times 0.001, 1 and 1000: docs/actor_critics.md.
 
     make rivals-venv
-    .venv-rivals/bin/python -m benchmarks.ppo_scales          # under two hours of one core; it goes on
+    .venv-rivals/bin/python -m benchmarks.ppo_scales --rates  # a quarter of an hour of one core; it goes on
+    .venv-rivals/bin/python -m benchmarks.ppo_scales          # two hours
     .venv-rivals/bin/python -m benchmarks.ppo_scales --table  # Markdown, for the page
 
 Rules, written before the first run that counts:
@@ -49,7 +50,6 @@ ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs/results/ppo_scales.csv"
 RATES_TABLE = ROOT / "docs/results/ppo_scales_rates.csv"
 ENVIRONMENTS = {"CartPole-v1": (8, 102_400), "LunarLander-v3": (16, 409_600)}  # how many, steps in all
-RATES = {"CartPole-v1": 1e-3, "LunarLander-v3": 1e-3}
 RATES_TRIED, RATE_SEEDS = (2.5e-4, 1e-3, 2.5e-3, 5e-3), (100, 101, 102)
 ARMS = ("plain", "sigma", "sigma_unit", "unit", "normalised")
 OURS, IN_UNITS = ARMS[1:4], ARMS[2:4]
@@ -87,7 +87,7 @@ class Agent(nn.Module):
         gain = float(np.sqrt(2))
         self.torso = nn.Sequential(layer(inputs, 64, gain), nn.Tanh(), layer(64, 64, gain), nn.Tanh())
         self.actor, self.critic = layer(64, actions, 0.01), layer(64, 1, 1.0)
-        self.unit = 1.0
+        self.unit = 1.0  # 0 before the first one: all values are 0
 
     def forward(self, observations: torch.Tensor) -> tuple[torch.distributions.Categorical, torch.Tensor]:
         features = self.torso(observations)
@@ -271,6 +271,18 @@ def scores(rows: list[dict[str, str]]) -> dict[tuple[str, str, float], np.ndarra
     }
 
 
+def best_rates(rows: list[dict[str, str]]) -> dict[str, float]:
+    """Environment -> the rate at which `plain` earns most. Raises SystemExit while runs of `--rates` are missing."""
+    found: dict[str, dict[float, list[float]]] = {name: {} for name in ENVIRONMENTS}
+    for row in rows:
+        found[row["environment"]].setdefault(float(row["rate"]), []).append(float(row["score"]))
+    whole = [len(RATE_SEEDS)] * len(RATES_TRIED)
+    if any([len(scores) for scores in of_rates.values()] != whole for of_rates in found.values()):
+        raise SystemExit(f"{RATES_TABLE} is not complete: make its runs with --rates first")
+    means = {name: {rate: np.mean(of[rate]) for rate in of} for name, of in found.items()}
+    return {name: max(of, key=of.__getitem__) for name, of in means.items()}
+
+
 def of_mean(values: np.ndarray) -> np.ndarray:
     """Mean and Student's 95% interval, float64 [3]."""
     reach = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
@@ -336,9 +348,10 @@ def main() -> None:
         tried = itertools.product(ENVIRONMENTS, RATES_TRIED, RATE_SEEDS)
         make(RATES_TABLE, [(name, "plain", 1.0, seed, rate) for name, rate, seed in tried])
         return
+    rates = best_rates(read(RATES_TABLE))
     # Seed by seed, so that what is there at any time compares all arms.
     order = itertools.product(ENVIRONMENTS, SEEDS, TIMES, ARMS)
-    make(TABLE, [(name, arm, times, seed, RATES[name]) for name, seed, times, arm in order])
+    make(TABLE, [(name, arm, times, seed, rates[name]) for name, seed, times, arm in order])
 
 
 if __name__ == "__main__":
