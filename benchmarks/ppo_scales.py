@@ -3,7 +3,7 @@
     make rivals-venv
     .venv-rivals/bin/python -m benchmarks.ppo_scales --rates  # a quarter of an hour of one core; it goes on
     .venv-rivals/bin/python -m benchmarks.ppo_scales          # two hours
-    .venv-rivals/bin/python -m benchmarks.ppo_scales --table  # Markdown, for the page
+    .venv-rivals/bin/python -m benchmarks.ppo_scales --table  # writes the page's table
 
 Rules, written before the first run that counts:
 
@@ -49,6 +49,8 @@ import rbs_tf
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs/results/ppo_scales.csv"
 RATES_TABLE = ROOT / "docs/results/ppo_scales_rates.csv"
+PAGE = ROOT / "docs/actor_critics.md"
+BEGIN, END = "<!-- table: written by benchmarks/ppo_scales.py -->", "<!-- end of table -->"
 ENVIRONMENTS = {"CartPole-v1": (8, 102_400), "LunarLander-v3": (16, 409_600)}  # how many, steps in all
 RATES_TRIED, RATE_SEEDS = (2.5e-4, 1e-3, 2.5e-3, 5e-3), (100, 101, 102)
 ARMS = ("plain", "sigma", "sigma_unit", "unit", "normalised")
@@ -277,7 +279,7 @@ def best_rates(rows: list[dict[str, str]]) -> dict[str, float]:
     for row in rows:
         found[row["environment"]].setdefault(float(row["rate"]), []).append(float(row["score"]))
     whole = [len(RATE_SEEDS)] * len(RATES_TRIED)
-    if any([len(scores) for scores in of_rates.values()] != whole for of_rates in found.values()):
+    if any([len(of_rate) for of_rate in of_rates.values()] != whole for of_rates in found.values()):
         raise SystemExit(f"{RATES_TABLE} is not complete: make its runs with --rates first")
     means = {name: {rate: np.mean(of[rate]) for rate in of} for name, of in found.items()}
     return {name: max(of, key=of.__getitem__) for name, of in means.items()}
@@ -337,11 +339,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--table", action="store_true", help="print the page's table instead of making runs")
+    parser.add_argument("--table", action="store_true", help="write the page's table instead of making runs")
     parser.add_argument("--rates", action="store_true", help="make the runs that chose the rates instead")
     options = parser.parse_args()
     if options.table:
-        print("\n".join(table(read(TABLE))))
+        before, rest = PAGE.read_text().split(BEGIN)
+        written = "\n".join(table(read(TABLE)))
+        PAGE.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{rest.split(END)[1]}")
         return
     torch.set_num_threads(1)
     if options.rates:

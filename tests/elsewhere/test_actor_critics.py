@@ -10,6 +10,15 @@ pytest.importorskip("stable_baselines3", reason="make test-adopting runs these i
 
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
 
+from benchmarks import ppo_scales, vec_normalize
+from tests.elsewhere import pages
+from tests.test_adopting import ROOT
+
+PAGE = "docs/actor_critics.md"
+PPO, SB3 = "PPO in a single file", "Stable-Baselines3: PPO"
+SAC, STREAM = "SAC, DDPG and TD3", "Streaming, n-step, lambda-returns, categories"
+TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
+
 # Rewards of each episode in turn, and whether its last step is terminal or a time-out; float32 holds the rewards.
 EPISODES = (([1.0, 5.0, -2.0], True), ([3.0], True), (list(range(7)), False), ([0.5, 0.25], False))
 
@@ -107,3 +116,165 @@ def test_environments_of_a_vec_env_may_be_tasks():
     for _ in range(6):
         envs.step(np.zeros(3, int))
     assert scale.moments.count.tolist() == [6, 12]
+
+
+def test_no_program_of_the_page_is_left_out():
+    assert [*pages.programs(PAGE)] == [PPO, SB3, SAC, STREAM]
+
+
+@pytest.fixture(scope="module")
+def ppo():
+    return pages.run(PAGE, PPO)
+
+
+@pytest.fixture(scope="module")
+def sb3():
+    return pages.run(PAGE, SB3)
+
+
+@pytest.fixture(scope="module")
+def sac():
+    return pages.run(PAGE, SAC)
+
+
+def test_ppo_in_a_single_file_learns(ppo):
+    """A policy that plays at random balances for 22 steps."""
+    assert np.mean(ppo.lengths[:3]) < 40.0 < 80.0 < np.median(ppo.lengths[-8:])
+    assert 40 * 128 * 8 - 8 * 100 < ppo.scaled.moments.count <= 40 * 128 * 8  # in portions of 100 steps
+    assert {"3.statistics", "3.sigma_v"} <= {*ppo.agent.state_dict()}
+
+
+def episode(times):
+    return ReturnMoments.from_episode(times * np.array([0.0, 3.0, -1.0]), [0.99, 0.99, 0.0])
+
+
+def test_ppos_gradients_are_free_of_the_rewards_scale(ppo):
+    torch, rng = ppo.torch, np.random.default_rng(0)
+    kept, found = {name: values.clone() for name, values in ppo.agent.state_dict().items()}, []
+    seen, log_probs, advantages, returns = (
+        torch.from_numpy(rng.normal(size=shape).astype(np.float32)) for shape in ((32, 4), 32, 32, 32)
+    )
+    for times in (1.0, TIMES):
+        ppo.scaled.reset_state()
+        ppo.scaled.merge_state(episode(times))
+        with torch.no_grad():
+            for values in ppo.critic.parameters():
+                values *= times
+        actions = torch.arange(32) % 2
+        losses = ppo.losses(seen, actions, log_probs, times * advantages, times * returns)
+        gradients = [torch.autograd.grad(loss, ppo.torso[0].weight, retain_graph=True)[0] for loss in losses]
+        found.append((losses[1], gradients))
+    ppo.agent.load_state_dict(kept)
+    (loss, gradients), (larger_loss, larger_gradients) = found
+    assert loss == larger_loss > 0.0
+    assert torch.equal(gradients[1], larger_gradients[1]) and gradients[1].abs().max() > 0.0
+    # Advantages are normalised with an epsilon of 1e-8.
+    torch.testing.assert_close(gradients[0], larger_gradients[0], rtol=1e-4, atol=1e-6)
+
+
+def test_stable_baselines_coefficient_is_the_division_of_errors(sb3):
+    import torch
+
+    model, scale = sb3.model, sb3.scale
+    assert 4096 - 8 * 100 < scale.moments.count <= 4096  # in portions of 100 steps
+    assert model.vf_coef == 0.5 / scale()[0] ** 2 and scale()[0] > 1.0
+    model.n_epochs, model.batch_size, model.max_grad_norm = 1, 1024, 1e9
+    policy = model.policy
+    (batch,) = model.rollout_buffer.get(1024)
+    values, log_probs, _ = policy.evaluate_actions(batch.observations, batch.actions.long().flatten())
+    advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
+    ratio = (log_probs - batch.old_log_prob).exp()
+    loss = -torch.min(advantages * ratio, advantages * ratio.clamp(0.8, 1.2)).mean()
+    scaled = (batch.returns - values.flatten()) / float(scale()[0])
+    ours = torch.autograd.grad(loss + 0.5 * scaled.square().mean(), [*policy.parameters()])
+    model.train()
+    for gradient, values in zip(ours, policy.parameters(), strict=True):
+        torch.testing.assert_close(gradient, values.grad, rtol=1e-3, atol=1e-6)
+        assert gradient.abs().max() > 1e-4
+
+
+def test_sacs_critics_learn_the_same_whatever_rewards_are_multiplied_with(sac):
+    """Their values are in units of the return: nothing but rewards and the temperature is multiplied here."""
+    torch, rng = sac.torch, np.random.default_rng(0)
+    start, found = {name: values.clone() for name, values in sac.critics.state_dict().items()}, []
+    shapes = (16, 3), (16, 1), 16, 16, (16, 3), (16, 1), 16
+    batch = [torch.from_numpy(rng.normal(size=shape).astype(np.float32)) for shape in shapes]
+    for times in (1.0, TIMES):
+        sac.critics.load_state_dict(start)
+        sac.targets.load_state_dict(start)
+        sac.scaled.reset_state()
+        sac.scaled.merge_state(episode(times))
+        sac.to_unit()
+        scaled = [*batch[:2], times * batch[2], *batch[3:]]
+        loss = sac.critic_loss(*scaled, 0.2 * times)
+        actors = sac.actor_loss(*scaled[:2], scaled[6], 0.2 * times)
+        found.append((loss, torch.autograd.grad(loss, [*sac.critics.parameters()]), actors / times))
+    (loss, gradients, actors), (larger_loss, larger_gradients, larger_actors) = found
+    assert loss == larger_loss > 0.0 and actors == larger_actors != 0.0
+    for one, other in zip(gradients, larger_gradients, strict=True):
+        assert torch.equal(one, other)
+    assert gradients[0].abs().max() > 0.0
+
+
+def test_streaming_reads_the_scale_before_the_step():
+    stream = pages.run(PAGE, STREAM)
+    assert stream.scale.moments.count == 200
+    assert stream.divisor > 1.0 and abs(stream.error.item()) < stream.divisor
+    code = pages.programs(PAGE)[STREAM]
+    assert code.index("scale()") < code.index("env.step(")
+
+
+def test_the_pages_table_is_what_its_runs_say():
+    text = (ROOT / PAGE).read_text()
+    written = text.split(ppo_scales.BEGIN)[1].split(ppo_scales.END)[0].strip()
+    assert written == "\n".join(ppo_scales.table(ppo_scales.read(ppo_scales.TABLE)))
+    rates = ppo_scales.best_rates(ppo_scales.read(ppo_scales.RATES_TABLE))
+    assert {(row["environment"], float(row["rate"])) for row in ppo_scales.read(ppo_scales.TABLE)} <= {
+        *rates.items()
+    }
+
+
+@pytest.mark.parametrize("arm", ppo_scales.ARMS)
+def test_the_studys_runs_give_a_row_each(arm):
+    row = ppo_scales.train("CartPole-v1", arm, 1000.0, 0, 1e-3, steps=2048)
+    assert tuple(row) == ppo_scales.COLUMNS and 10.0 < float(row["score"]) < 60.0
+
+
+def test_the_studys_values_in_units_learn_the_same_whatever_rewards_are_multiplied_with():
+    runs = [ppo_scales.train("CartPole-v1", "unit", times, 0, 1e-3, steps=4096) for times in (1.0, TIMES)]
+    assert runs[0]["score"] == runs[1]["score"] and runs[0]["gradient_norm"] == runs[1]["gradient_norm"]
+    assert float(runs[1]["unit"]) == pytest.approx(TIMES * float(runs[0]["unit"]), rel=1e-3)
+
+
+def test_the_figures_divisors_are_those_of_vec_normalize_and_normalize_reward():
+    rewards, ends = (part[:600] for part in vec_normalize.stream())
+
+    class Stream(Script):
+        def __init__(self):
+            self._now = 0
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            self._now += 1
+            return (
+                np.zeros(1, np.float32),
+                rewards[self._now - 1] + 1e-3,
+                bool(ends[self._now - 1]),
+                False,
+                {},
+            )
+
+    stable_baselines = VecNormalize(DummyVecEnv([Stream]), norm_obs=False)
+    stable_baselines.reset()
+    wrapped = gymnasium.wrappers.NormalizeReward(Stream())
+    found = []
+    for _ in rewards:
+        normalised = stable_baselines.step(np.zeros(1, int))[1][0], wrapped.step(0)[1]
+        found.append((np.sqrt(stable_baselines.ret_rms.var + 1e-8), np.sqrt(wrapped.return_rms.var + 1e-8)))
+        assert np.isfinite(normalised).all()
+    for column, first in ((0, False), (1, True)):
+        ours = vec_normalize.divisors(rewards + 1e-3, ends, forgets_first=first)
+        np.testing.assert_allclose(np.array(found)[:, column], ours, rtol=1e-4)
+    assert not np.allclose(*np.array(found).T, rtol=1e-4)
