@@ -312,7 +312,7 @@ def table(rows: list[dict[str, str]]) -> list[str]:
     cells = scores(rows)
     sizes = " | ".join(f"times {times:g}" for times in TIMES)
     lines = []
-    for name in ENVIRONMENTS:
+    for name in dict.fromkeys(environment for environment, *_ in cells):
         lines += [f"| {name} | {sizes} |", "|---" * (1 + len(TIMES)) + "|"]
         for arm in ARMS:
             texts = [
