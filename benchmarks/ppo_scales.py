@@ -305,21 +305,19 @@ def shown(found: np.ndarray, digits: int = 0) -> str:
 
 
 def table(rows: list[dict[str, str]]) -> list[str]:
-    """Markdown: every arm's mean score in each cell, then differences to `plain` and `normalised`.
+    """Markdown: every arm's mean score in each cell, differences to `plain` and `normalised`, gradients, the verdicts.
 
-    Bold is what the rules call help or harm.
+    Bold is what the rules call help or harm. Empty cells lack runs.
     """
-    cells = scores(rows)
+    cells, seen, lines = scores(rows), {arm: [] for arm in OURS}, []
     sizes = " | ".join(f"times {times:g}" for times in TIMES)
-    lines = []
     for name in dict.fromkeys(environment for environment, *_ in cells):
         lines += [f"| {name} | {sizes} |", "|---" * (1 + len(TIMES)) + "|"]
         for arm in ARMS:
-            texts = [
-                shown(of_mean(cells[name, arm, times])) if (name, arm, times) in cells else ""
-                for times in TIMES
+            means = [
+                of_mean(cells[name, arm, times]) if (name, arm, times) in cells else None for times in TIMES
             ]
-            lines.append(f"| `{arm}` | {' | '.join(texts)} |")
+            lines.append(f"| `{arm}` | {' | '.join('' if mean is None else shown(mean) for mean in means)} |")
         for ours, theirs in itertools.product(OURS, ("plain", "normalised")):
             texts = []
             for times in TIMES:
@@ -328,11 +326,41 @@ def table(rows: list[dict[str, str]]) -> list[str]:
                     texts.append("")
                     continue
                 found = of_difference(*pair)
-                seen = theirs == "plain" and (found[1] > 0 or found[2] < 0)
-                texts.append(f"**{shown(found)}**" if seen else shown(found))
+                sign = int(found[1] > 0) - int(found[2] < 0)
+                if theirs == "plain":
+                    seen[ours].append((name, times, sign))
+                texts.append(f"**{shown(found)}**" if sign and theirs == "plain" else shown(found))
             lines.append(f"| `{ours}` less `{theirs}` | {' | '.join(texts)} |")
+        for arm in ARMS:
+            lines.append(f"| `{arm}`: norm, value's part | {' | '.join(gradients(rows, name, arm))} |")
         lines.append("")
-    return lines[:-1]
+    for arm, signs in seen.items():
+        if len(signs) == len(ENVIRONMENTS) * len(TIMES):
+            lines.append(verdict(arm, signs))
+    return lines if lines and lines[-1] else lines[:-1]
+
+
+def gradients(rows: list[dict[str, str]], name: str, arm: str) -> list[str]:
+    """For each size of rewards the median over runs of the gradient's norm, and of the value loss's part in it."""
+    texts = []
+    for times in TIMES:
+        of_cell = [
+            (float(row["gradient_norm"]), float(row["value_share"]))
+            for row in rows
+            if (row["environment"], row["arm"], float(row["times"])) == (name, arm, times)
+        ]
+        texts.append(
+            "{:.2g}, {:.0%}".format(*np.median(of_cell, axis=0)) if len(of_cell) == len(SEEDS) else ""
+        )
+    return texts
+
+
+def verdict(arm: str, signs: list[tuple[str, float, int]]) -> str:
+    """The rules' last word on an arm: of each cell (environment, times, +1 helps, -1 harms, 0 neither)."""
+    helps, harms = (sum(found == sign for *_, found in signs) for sign in (1, -1))
+    at_1000 = all(found == 1 for _, times, found in signs if times == TIMES[-1])
+    word = "recommended" if at_1000 and not harms else "not recommended"
+    return f"* `{arm}` helps in {helps} of {len(signs)} cells and harms in {harms}: {word} by the rules."
 
 
 def main() -> None:

@@ -72,9 +72,7 @@ def train(arm: str, times: float, seed: int) -> np.ndarray:
         if step < RANDOM_STEPS:
             continue
         drawn = [replay[i] for i in rng.integers(len(replay), size=BATCH)]
-        now, taken, given, goes_on, then = (
-            torch.from_numpy(np.stack(x)) for x in zip(*drawn, strict=True)
-        )
+        now, taken, given, goes_on, then = (torch.from_numpy(np.stack(x)) for x in zip(*drawn, strict=True))
         if in_units:
             before = online[-2].unit.clone()
             for network in (online, target):

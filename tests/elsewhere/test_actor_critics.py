@@ -1,5 +1,7 @@
 """docs/actor_critics.md's programs run as they stand; Stable-Baselines3's vector environments feed what they play."""
 
+import itertools
+
 import gymnasium
 import numpy as np
 import pytest
@@ -235,6 +237,34 @@ def test_the_pages_table_is_what_its_runs_say():
     assert {(row["environment"], float(row["rate"])) for row in ppo_scales.read(ppo_scales.TABLE)} <= {
         *rates.items()
     }
+
+
+def made_up(score):
+    """A table of scores, score(arm, times) give or take the seed."""
+    cells = itertools.product(ppo_scales.ENVIRONMENTS, ppo_scales.ARMS, ppo_scales.TIMES, ppo_scales.SEEDS)
+    return [
+        dict.fromkeys(ppo_scales.COLUMNS, "0.5")
+        | {"environment": name, "arm": arm, "times": f"{times:g}", "seed": str(seed)}
+        | {"score": str(score(arm, times) + seed)}
+        for name, arm, times, seed in cells
+    ]
+
+
+def test_the_rules_recommend_what_helps_where_rewards_are_large_and_harms_nowhere():
+    def score(arm, times):
+        large = 50 * (arm in ppo_scales.OURS and times == 1000.0)
+        return 100 + large - 50 * (arm == "unit" and times == 1.0)
+
+    lines = ppo_scales.table(made_up(score))
+    assert "| `sigma` less `plain` | 0 [-2, 2] | 0 [-2, 2] | **50 [48, 52]** |" in lines
+    assert "| `sigma` less `normalised` | 0 [-2, 2] | 0 [-2, 2] | 50 [48, 52] |" in lines
+    assert "| `plain`: norm, value's part | 0.5, 50% | 0.5, 50% | 0.5, 50% |" in lines
+    assert lines[-3:] == [
+        "* `sigma` helps in 2 of 6 cells and harms in 0: recommended by the rules.",
+        "* `sigma_unit` helps in 2 of 6 cells and harms in 0: recommended by the rules.",
+        "* `unit` helps in 2 of 6 cells and harms in 2: not recommended by the rules.",
+    ]
+    assert ppo_scales.table([]) == []
 
 
 @pytest.mark.parametrize("arm", ppo_scales.ARMS)
