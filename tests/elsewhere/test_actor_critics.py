@@ -174,6 +174,29 @@ def test_ppos_gradients_are_free_of_the_rewards_scale(ppo):
     torch.testing.assert_close(gradients[0], larger_gradients[0], rtol=1e-4, atol=1e-6)
 
 
+def test_ppo_in_units_plays_the_same_whatever_rewards_are_multiplied_with():
+    """What the page says under its program; eight rollouts."""
+    code, times = (
+        pages.programs(PAGE)[PPO],
+        "gymnasium.wrappers.vector.TransformReward(envs, lambda r: r * times)",
+    )
+    for before, after in (
+        ("nn.Linear(64, 1)", "rbs_tf.torch.UnitLinear(64, 1)"),
+        ("scaled(returns - values)", "((returns - values) / scaled.unit.float())"),
+        ("    for _ in range(4):", "    critic.to_unit_(scaled.unit)\n    for _ in range(4):"),
+        ("CollectReturns(envs", f"CollectReturns({times}"),
+        ("range(40)", "range(8)"),
+    ):
+        assert code.count(before) == 1
+        code = code.replace(before, after)
+    runs = [{"__name__": "page", "times": times} for times in (1.0, TIMES)]
+    for names in runs:
+        exec(code, names)
+    assert runs[0]["lengths"] == runs[1]["lengths"]
+    assert runs[1]["scaled"].unit == TIMES * runs[0]["scaled"].unit > 10.0 * TIMES
+    assert runs[0]["batch"][1].equal(runs[1]["batch"][1])  # the actions
+
+
 def test_stable_baselines_coefficient_is_the_division_of_errors(sb3):
     import torch
 
