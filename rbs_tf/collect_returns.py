@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, SupportsFloat, overload
 
@@ -39,6 +40,16 @@ def CollectReturns(
     report_steps: int = ...,
     max_report_steps: int = ...,
 ) -> CollectVectorReturns: ...
+@overload
+def CollectReturns(
+    env: Any,
+    scaling: Any,
+    gamma: ArrayLike,
+    *,
+    head: ArrayLike | None = ...,
+    report_steps: int = ...,
+    max_report_steps: int = ...,
+) -> Any: ...
 def CollectReturns(
     env: Any,
     scaling: Any,
@@ -57,6 +68,7 @@ def CollectReturns(
     The wrapper of an `Env` is a `gymnasium.Wrapper`. That of a `VectorEnv` is a `gymnasium.vector.VectorWrapper`, which
     keeps every environment's episode apart and works in all of Gymnasium's autoreset modes. A step that only resets an
     environment which has ended does not count; below an `Env`'s wrapper, `gymnasium.wrappers.Autoreset` may do that.
+    A Stable-Baselines3 `VecEnv` gets a `VecEnvWrapper`; it tells time-outs by `infos[i]["TimeLimit.truncated"]`.
 
     Statistics arrive in portions: rewards and discounts of the first `report_steps` steps at once, later ones every
     `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut returns
@@ -73,7 +85,7 @@ def CollectReturns(
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
 
     Raises:
-      TypeError: an env that is none of Gymnasium's, a scaling that takes no moments.
+      TypeError: an env that is neither Gymnasium's nor Stable-Baselines3's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
         a head that is none, a vector environment that does not tell its autoreset mode, an env that feeds the scaling
         already. From `step`,
@@ -84,18 +96,32 @@ def CollectReturns(
     _check_feeds_once(env, scaling)
     if isinstance(env, gymnasium.Env):
         return CollectEnvReturns(env, _Feed(1, scaling, gamma, head, report_steps, max_report_steps))
-    if isinstance(env, gymnasium.vector.VectorEnv):
-        return CollectVectorReturns(
-            env, _Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
+    of_vector = isinstance(env, gymnasium.vector.VectorEnv)
+    if not of_vector and not _is_vec_env(env):
+        raise TypeError(
+            "env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv;"
+            f" got {env!r}"
         )
-    raise TypeError(f"env must be a gymnasium.Env or a gymnasium.vector.VectorEnv; got {env!r}")
+    feed = _Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
+    if of_vector:
+        return CollectVectorReturns(env, feed)
+    from rbs_tf.sb3 import CollectVecEnvReturns
+
+    return CollectVecEnvReturns(env, feed)
+
+
+def _is_vec_env(env: Any) -> bool:
+    """Says whether it is a `VecEnv` of Stable-Baselines3, which then has been imported: this does not."""
+    base = sys.modules.get("stable_baselines3.common.vec_env")
+    return base is not None and isinstance(env, base.VecEnv)
 
 
 def _check_feeds_once(env: Any, scaling: Any) -> None:
     """Raises ValueError if the environment, as far as it shows what is in it, feeds the scaling already."""
     within = [env]
     for each in within:  # which grows
-        if isinstance(each, CollectEnvReturns | CollectVectorReturns) and each._feed.scaling is scaling:
+        feed = vars(each).get("_feed") if hasattr(each, "__dict__") else None
+        if isinstance(feed, _Feed) and feed.scaling is scaling:
             raise ValueError(
                 "env has a CollectReturns in it that feeds the same scaling: every step would count twice. Wrap it once"
             )
@@ -103,6 +129,8 @@ def _check_feeds_once(env: Any, scaling: Any) -> None:
             within.append(each.env)
         elif isinstance(each, gymnasium.vector.SyncVectorEnv):
             within += each.envs
+        elif _is_vec_env(each):  # SubprocVecEnv shows nothing
+            within += [vars(each)["venv"]] if "venv" in vars(each) else vars(each).get("envs", [])
 
 
 class _Feed:

@@ -1,0 +1,390 @@
+"""PPO with return-based scaling and without, rewards times 0.001, 1 and 1000: docs/actor_critics.md.
+
+    make rivals-venv
+    .venv-rivals/bin/python -m benchmarks.ppo_scales --rates  # a quarter of an hour of one core; it goes on
+    .venv-rivals/bin/python -m benchmarks.ppo_scales          # two hours
+    .venv-rivals/bin/python -m benchmarks.ppo_scales --table  # writes the page's table
+
+Rules, written before the first run that counts:
+
+* PPO with GAE in the form that people copy: one torso of two layers of 64 tanh units for actor and critic, orthogonal
+  weights, Adam (epsilon 1e-5, its rate annealed to 0), advantages normalised per minibatch, ratio clipped at 0.2,
+  entropy 0.01, value loss 0.5 * 0.5 * error^2, gradients clipped to a norm of 0.5, discount 0.99, lambda 0.95, 4 epochs
+  of 4 minibatches, 128 steps a rollout. Values are not clipped: a bound in the rewards' units would only hurt `plain`.
+  A time-out ends an episode as a death does, as in most copies.
+* CartPole-v1: 8 environments, 102,400 steps. LunarLander-v3: 16 environments, 409,600 steps. The rate is the one of
+  2.5e-4, 1e-3, 2.5e-3 and 5e-3 at which `plain` earns most with rewards times 1, three runs of other seeds (100 to
+  102): the rival's best. `--rates` shows these runs. Every arm and every size of rewards takes it.
+* Arms: `plain`; `sigma`, value errors divided by `rbs_tf.Scale(floor_in_units=True)`; `sigma_unit`, the same with
+  values in units of the return (`rbs_tf.rescaling`); `unit`, values in that unit and errors divided by it, too, since
+  errors of lambda-returns are larger than those of one step, which sigma is of; `normalised`, Stable-Baselines3's
+  reward normalisation: rewards over the running standard deviation of discounted sums, clipped at 10.
+* Seeds 0 to 4. Score: mean return of the last 50 episodes in training, in the environment's own units.
+* Intervals are 95%, Student's t: of a mean over five seeds, and Welch's of a difference of two means.
+* `sigma`, `sigma_unit` or `unit` helps in a cell (environment, size of rewards) if the interval of its difference to
+  `plain` is above 0, and harms if it is below. It is recommended for PPO if it helps at times 1000 in both environments
+  and harms in none of the six cells. The same difference to `normalised` is shown and decides nothing.
+
+One row a run in docs/results/ppo_scales.csv, beside the score the median norm of gradients before clipping, and the
+median share of it that is the value loss's. Runs that are in the table are skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from scipy import stats
+from torch import nn
+
+import rbs_tf
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "docs/results/ppo_scales.csv"
+RATES_TABLE = ROOT / "docs/results/ppo_scales_rates.csv"
+PAGE = ROOT / "docs/actor_critics.md"
+BEGIN, END = "<!-- table: written by benchmarks/ppo_scales.py -->", "<!-- end of table -->"
+ENVIRONMENTS = {"CartPole-v1": (8, 102_400), "LunarLander-v3": (16, 409_600)}  # how many, steps in all
+RATES_TRIED, RATE_SEEDS = (2.5e-4, 1e-3, 2.5e-3, 5e-3), (100, 101, 102)
+ARMS = ("plain", "sigma", "sigma_unit", "unit", "normalised")
+OURS, IN_UNITS = ARMS[1:4], ARMS[2:4]
+TIMES = (0.001, 1.0, 1000.0)
+SEEDS = range(5)
+GAMMA, LAMBDA, ROLLOUT, EPOCHS, MINIBATCHES, LAST = 0.99, 0.95, 128, 4, 4, 50
+COLUMNS = (
+    "environment",
+    "arm",
+    "times",
+    "seed",
+    "rate",
+    "score",
+    "gradient_norm",
+    "value_share",
+    "sigma",
+    "unit",
+    "seconds",
+)
+
+
+def layer(inputs: int, outputs: int, gain: float) -> nn.Linear:
+    """A linear layer with orthogonal weights and biases of 0."""
+    linear = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(linear.weight, gain)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+class Agent(nn.Module):
+    """Actor and critic on one torso; the critic puts out values in units of `unit`."""
+
+    def __init__(self, inputs: int, actions: int):
+        super().__init__()
+        gain = float(np.sqrt(2))
+        self.torso = nn.Sequential(layer(inputs, 64, gain), nn.Tanh(), layer(64, 64, gain), nn.Tanh())
+        self.actor, self.critic = layer(64, actions, 0.01), layer(64, 1, 1.0)
+        self.unit = 1.0  # 0 before the first one: all values are 0
+
+    def forward(self, observations: torch.Tensor) -> tuple[torch.distributions.Categorical, torch.Tensor]:
+        features = self.torso(observations)
+        policy = torch.distributions.Categorical(logits=self.actor(features), validate_args=False)
+        return policy, self.unit * self.critic(features)[..., 0]
+
+    @torch.no_grad()
+    def to_unit(self, unit: np.ndarray) -> None:
+        """Goes to another unit without a change of any value; the first, from 0, is taken as it is."""
+        ratio, reached = rbs_tf.rescaling([self.unit], unit)
+        self.critic.weight.mul_(float(ratio[0]))
+        self.critic.bias.mul_(float(ratio[0]))
+        self.unit = float(reached[0])
+
+
+class NormalisedRewards:
+    """Stable-Baselines3's `VecNormalize(norm_obs=False)`, its formula and its running statistics."""
+
+    def __init__(self, num_envs: int):
+        from stable_baselines3.common.running_mean_std import RunningMeanStd
+
+        self.statistics, self.sums = RunningMeanStd(shape=()), np.zeros(num_envs)
+
+    def __call__(self, rewards: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        self.sums = self.sums * GAMMA + rewards
+        self.statistics.update(self.sums)
+        self.sums[ends] = 0.0
+        return np.clip(rewards / np.sqrt(self.statistics.var + 1e-8), -10.0, 10.0)
+
+
+def advantages_of(
+    rewards: torch.Tensor, ends: torch.Tensor, values: torch.Tensor, last_value: torch.Tensor
+) -> torch.Tensor:
+    """Generalised advantages [T, N]; `ends[t]`: the episode ended with step t."""
+    found = torch.zeros_like(rewards)
+    following, after = torch.zeros_like(last_value), last_value
+    for t in reversed(range(len(rewards))):
+        goes_on = 1.0 - ends[t]
+        error = rewards[t] + GAMMA * goes_on * after - values[t]
+        following = found[t] = error + GAMMA * LAMBDA * goes_on * following
+        after = values[t]
+    return found
+
+
+def losses_of(
+    agent: Agent,
+    observations: torch.Tensor,
+    actions: torch.Tensor,
+    log_probs: torch.Tensor,
+    advantages: torch.Tensor,
+    targets: torch.Tensor,
+    divisor: float,  # of value errors
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The actor's loss with its entropy term, and the critic's with its coefficient, of a minibatch [B]."""
+    policy, values = agent(observations)
+    ratio = (policy.log_prob(actions) - log_probs).exp()
+    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    actor = -torch.min(advantages * ratio, advantages * ratio.clamp(0.8, 1.2)).mean()
+    value = 0.5 * torch.square((targets - values) / divisor).mean()
+    return actor - 0.01 * policy.entropy().mean(), 0.5 * value
+
+
+def value_share(agent: Agent, losses: tuple[torch.Tensor, torch.Tensor]) -> float:
+    """The value loss's part of the torso's two squared gradients, in [0, 1]."""
+    torso = [*agent.torso.parameters()]
+    squares = [
+        sum(
+            float(gradient.square().sum()) for gradient in torch.autograd.grad(loss, torso, retain_graph=True)
+        )
+        for loss in losses
+    ]
+    return squares[1] / max(sum(squares), 1e-30)
+
+
+def train(
+    name: str, arm: str, times: float, seed: int, rate: float, steps: int | None = None
+) -> dict[str, Any]:
+    """One run; returns its row of the table."""
+    started = time.perf_counter()
+    torch.manual_seed(seed)
+    num_envs, planned = ENVIRONMENTS[name]
+    same_step = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
+    envs = gymnasium.make_vec(name, num_envs, vectorization_mode="sync", vector_kwargs=same_step)
+    scale = rbs_tf.Scale(floor_in_units=True)
+    envs = gymnasium.wrappers.vector.TransformReward(envs, lambda rewards: rewards * times)
+    envs = rbs_tf.CollectReturns(envs, scale, GAMMA)
+    normalised = NormalisedRewards(num_envs) if arm == "normalised" else None
+    agent = Agent(envs.single_observation_space.shape[0], int(envs.single_action_space.n))
+    if arm in IN_UNITS:
+        agent.unit = 0.0
+    optimizer = torch.optim.Adam(agent.parameters(), rate, eps=1e-5)
+    shape = (ROLLOUT, num_envs)
+    observations = torch.zeros(*shape, *envs.single_observation_space.shape)
+    actions = torch.zeros(shape, dtype=torch.int64)
+    log_probs, rewards, ends, values = torch.zeros(4, *shape)
+    returns, sums, norms, shares = [], np.zeros(num_envs), [], []
+    rollouts = (steps or planned) // (ROLLOUT * num_envs)
+
+    following = torch.as_tensor(envs.reset(seed=seed)[0])
+    for rollout in range(rollouts):
+        optimizer.param_groups[0]["lr"] = rate * (1.0 - rollout / rollouts)
+        for t in range(ROLLOUT):
+            observations[t] = following
+            with torch.no_grad():
+                policy, values[t] = agent(following)
+                actions[t] = policy.sample()
+                log_probs[t] = policy.log_prob(actions[t])
+            following, reward, terminated, truncated, _ = envs.step(actions[t].numpy())
+            following, over = torch.as_tensor(following), terminated | truncated
+            sums += reward / times
+            returns += sums[over].tolist()
+            sums[over] = 0.0
+            rewards[t] = torch.as_tensor(reward if normalised is None else normalised(reward, over))
+            ends[t] = torch.as_tensor(over)
+        if arm in IN_UNITS:
+            agent.to_unit(scale.unit)
+        with torch.no_grad():
+            advantages = advantages_of(rewards, ends, values, agent(following)[1])
+        targets = advantages + values
+        divisor = {"sigma": scale()[0], "sigma_unit": scale()[0], "unit": agent.unit}.get(arm, 1.0)
+        batch = [part.flatten(0, 1) for part in (observations, actions, log_probs, advantages, targets)]
+        for _ in range(EPOCHS):
+            for rows in torch.randperm(len(batch[0])).chunk(MINIBATCHES):
+                losses = losses_of(agent, *(part[rows] for part in batch), float(divisor))
+                optimizer.zero_grad()
+                sum(losses).backward()
+                norms.append(nn.utils.clip_grad_norm_(agent.parameters(), 0.5).item())
+                optimizer.step()
+        shares.append(value_share(agent, losses_of(agent, *(part[rows] for part in batch), float(divisor))))
+    envs.close()
+    return {
+        "environment": name,
+        "arm": arm,
+        "times": f"{times:g}",
+        "seed": seed,
+        "rate": f"{rate:g}",
+        "score": f"{np.mean(returns[-LAST:]):.2f}",
+        "gradient_norm": f"{np.median(norms):.3g}",
+        "value_share": f"{np.median(shares):.3g}",
+        "sigma": f"{scale.sigma[0]:.4g}",
+        "unit": f"{scale.unit[0]:.4g}",
+        "seconds": f"{time.perf_counter() - started:.0f}",
+    }
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The table's rows; none if there is no table yet."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def make(path: Path, runs: list[tuple[str, str, float, int, float]]) -> None:
+    """Makes the runs (environment, arm, times, seed, rate) that the table lacks."""
+    keys = ("environment", "arm", "times", "seed", "rate")
+    there = {tuple(row[key] for key in keys) for row in read(path)}
+    for name, arm, times, seed, rate in runs:
+        if (name, arm, f"{times:g}", str(seed), f"{rate:g}") in there:
+            continue
+        row = train(name, arm, times, seed, rate)
+        is_new = not path.exists()
+        with path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            if is_new:
+                writer.writeheader()
+            writer.writerow(row)
+        print(*row.values(), flush=True)
+
+
+def scores(rows: list[dict[str, str]]) -> dict[tuple[str, str, float], np.ndarray]:
+    """(environment, arm, times) -> scores of its seeds, in the seeds' order, of cells that are complete."""
+    found: dict[tuple[str, str, float], list[tuple[int, float]]] = {}
+    for row in rows:
+        cell = row["environment"], row["arm"], float(row["times"])
+        found.setdefault(cell, []).append((int(row["seed"]), float(row["score"])))
+    return {
+        cell: np.array([score for _, score in sorted(of_seeds)])
+        for cell, of_seeds in found.items()
+        if len(of_seeds) == len(SEEDS)
+    }
+
+
+def best_rates(rows: list[dict[str, str]]) -> dict[str, float]:
+    """Environment -> the rate at which `plain` earns most. Raises SystemExit while runs of `--rates` are missing."""
+    found: dict[str, dict[float, list[float]]] = {name: {} for name in ENVIRONMENTS}
+    for row in rows:
+        found[row["environment"]].setdefault(float(row["rate"]), []).append(float(row["score"]))
+    whole = [len(RATE_SEEDS)] * len(RATES_TRIED)
+    if any([len(of_rate) for of_rate in of_rates.values()] != whole for of_rates in found.values()):
+        raise SystemExit(f"{RATES_TABLE} is not complete: make its runs with --rates first")
+    means = {name: {rate: np.mean(of[rate]) for rate in of} for name, of in found.items()}
+    return {name: max(of, key=of.__getitem__) for name, of in means.items()}
+
+
+def of_mean(values: np.ndarray) -> np.ndarray:
+    """Mean and Student's 95% interval, float64 [3]."""
+    reach = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return np.mean(values) + np.array([0.0, -reach, reach])
+
+
+def of_difference(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Difference of means and Welch's 95% interval, float64 [3]."""
+    difference = ours.mean() - theirs.mean()
+    if not ours.var() + theirs.var():
+        return np.full(3, difference)
+    interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
+    return np.array([difference, interval.low, interval.high])
+
+
+def shown(found: np.ndarray, digits: int = 0) -> str:
+    return "{0:.{3}f} [{1:.{3}f}, {2:.{3}f}]".format(*(found + 0.0), digits)
+
+
+def table(rows: list[dict[str, str]]) -> list[str]:
+    """Markdown: every arm's mean score in each cell, differences to `plain` and `normalised`, gradients, the verdicts.
+
+    Bold is what the rules call help or harm. Empty cells lack runs.
+    """
+    cells, seen, lines = scores(rows), {arm: [] for arm in OURS}, []
+    sizes = " | ".join(f"times {times:g}" for times in TIMES)
+    for name in dict.fromkeys(environment for environment, *_ in cells):
+        lines += [f"| {name} | {sizes} |", "|---" * (1 + len(TIMES)) + "|"]
+        for arm in ARMS:
+            means = [
+                of_mean(cells[name, arm, times]) if (name, arm, times) in cells else None for times in TIMES
+            ]
+            lines.append(f"| `{arm}` | {' | '.join('' if mean is None else shown(mean) for mean in means)} |")
+        for ours, theirs in itertools.product(OURS, ("plain", "normalised")):
+            texts = []
+            for times in TIMES:
+                pair = [cells.get((name, arm, times)) for arm in (ours, theirs)]
+                if pair[0] is None or pair[1] is None:
+                    texts.append("")
+                    continue
+                found = of_difference(*pair)
+                sign = int(found[1] > 0) - int(found[2] < 0)
+                if theirs == "plain":
+                    seen[ours].append((name, times, sign))
+                texts.append(f"**{shown(found)}**" if sign and theirs == "plain" else shown(found))
+            lines.append(f"| `{ours}` less `{theirs}` | {' | '.join(texts)} |")
+        for arm in ARMS:
+            lines.append(f"| `{arm}`: norm, value's part | {' | '.join(gradients(rows, name, arm))} |")
+        lines.append("")
+    for arm, signs in seen.items():
+        if len(signs) == len(ENVIRONMENTS) * len(TIMES):
+            lines.append(verdict(arm, signs))
+    return lines if lines and lines[-1] else lines[:-1]
+
+
+def gradients(rows: list[dict[str, str]], name: str, arm: str) -> list[str]:
+    """For each size of rewards the median over runs of the gradient's norm, and of the value loss's part in it."""
+    texts = []
+    for times in TIMES:
+        of_cell = [
+            (float(row["gradient_norm"]), float(row["value_share"]))
+            for row in rows
+            if (row["environment"], row["arm"], float(row["times"])) == (name, arm, times)
+        ]
+        texts.append(
+            "{:.2g}, {:.0%}".format(*np.median(of_cell, axis=0)) if len(of_cell) == len(SEEDS) else ""
+        )
+    return texts
+
+
+def verdict(arm: str, signs: list[tuple[str, float, int]]) -> str:
+    """The rules' last word on an arm: of each cell (environment, times, +1 helps, -1 harms, 0 neither)."""
+    helps, harms = (sum(found == sign for *_, found in signs) for sign in (1, -1))
+    at_1000 = all(found == 1 for _, times, found in signs if times == TIMES[-1])
+    word = "recommended" if at_1000 and not harms else "not recommended"
+    return f"* `{arm}` helps in {helps} of {len(signs)} cells and harms in {harms}: {word} by the rules."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--table", action="store_true", help="write the page's table instead of making runs")
+    parser.add_argument("--rates", action="store_true", help="make the runs that chose the rates instead")
+    options = parser.parse_args()
+    if options.table:
+        before, rest = PAGE.read_text().split(BEGIN)
+        written = "\n".join(table(read(TABLE)))
+        PAGE.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{rest.split(END)[1]}")
+        return
+    torch.set_num_threads(1)
+    if options.rates:
+        tried = itertools.product(ENVIRONMENTS, RATES_TRIED, RATE_SEEDS)
+        make(RATES_TABLE, [(name, "plain", 1.0, seed, rate) for name, rate, seed in tried])
+        return
+    rates = best_rates(read(RATES_TABLE))
+    # Seed by seed, so that what is there at any time compares all arms.
+    order = itertools.product(ENVIRONMENTS, SEEDS, TIMES, ARMS)
+    make(TABLE, [(name, arm, times, seed, rates[name]) for name, seed, times, arm in order])
+
+
+if __name__ == "__main__":
+    main()

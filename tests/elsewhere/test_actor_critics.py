@@ -1,0 +1,336 @@
+"""docs/actor_critics.md's programs run as they stand; Stable-Baselines3's vector environments feed what they play."""
+
+import itertools
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rbs_tf import CollectReturns, ReturnMoments, Scale
+
+pytest.importorskip("stable_baselines3", reason="make test-adopting runs these in .venv-rivals")
+
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
+
+from benchmarks import ppo_scales, vec_normalize
+from tests.elsewhere import pages
+from tests.test_adopting import ROOT
+
+PAGE = "docs/actor_critics.md"
+PPO, SB3 = "PPO in a single file", "Stable-Baselines3: PPO"
+SAC, STREAM = "SAC, DDPG and TD3", "Streaming, n-step, lambda-returns, categories"
+TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
+
+# Rewards of each episode in turn, and whether its last step is terminal or a time-out; float32 holds the rewards.
+EPISODES = (([1.0, 5.0, -2.0], True), ([3.0], True), (list(range(7)), False), ([0.5, 0.25], False))
+
+
+class Script(gymnasium.Env):
+    """Plays the episodes in turn, the first one first or, as `start` says, a later one."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, start):
+        self._next = start
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        rewards, self._terminal = EPISODES[self._next % len(EPISODES)]
+        self._next, self._rewards = self._next + 1, list(rewards)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        reward, over = self._rewards.pop(0), not self._rewards
+        return (
+            np.zeros(1, np.float32),
+            float(reward),
+            over and self._terminal,
+            over and not self._terminal,
+            {},
+        )
+
+
+STARTS = (0, 2, 3)
+
+
+def replayed(steps, gammas, cut=()):
+    """Moments of so many steps of each environment; open episodes have no returns yet unless a reset cut them."""
+    gammas, moments = np.atleast_1d(gammas), ReturnMoments.empty(np.size(gammas))
+    for start in STARTS:
+        left, number = steps, start
+        while left:
+            rewards, terminal = EPISODES[number % len(EPISODES)]
+            ends = left >= len(rewards)
+            rewards = np.repeat(np.array(rewards[:left], float)[:, None], len(gammas), axis=1)
+            discounts = np.broadcast_to(gammas, rewards.shape).copy()
+            discounts[-1] *= not (terminal and ends)
+            make = ReturnMoments.from_episode if ends or cut else ReturnMoments.from_steps
+            moments = ReturnMoments.merge(moments, make(rewards, discounts))
+            left, number = left - len(rewards), number + 1
+    return moments
+
+
+def made(kind):
+    makers = [lambda start=start: Script(start) for start in STARTS]
+    return kind(makers, start_method="fork") if kind is SubprocVecEnv else kind(makers)
+
+
+@pytest.mark.parametrize("gamma", [0.9, [0.5, 0.99]])
+@pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv])
+def test_vec_envs_statistics_are_those_of_a_replay_of_their_episodes(kind, gamma):
+    scale = Scale(num_heads=np.size(gamma))
+    envs = CollectReturns(made(kind), scale, gamma, report_steps=4)
+    envs.reset()
+    for _ in range(24):
+        observations, rewards, dones, infos = envs.step(np.zeros(len(STARTS), int))
+    assert observations.shape == (3, 1) and rewards.shape == dones.shape == (3,) and len(infos) == 3
+    np.testing.assert_allclose([*scale.moments], [*replayed(24, gamma)], rtol=1e-12, atol=1e-12)
+    assert scale.moments.discount_variance.min() > 0.0  # some ends were terminal, and others were not
+    envs.reset()
+    np.testing.assert_allclose([*scale.moments], [*replayed(24, gamma, cut=True)], rtol=1e-12, atol=1e-12)
+    envs.close()
+
+
+def test_a_vec_env_feeds_a_scaling_once_and_other_wrappers_may_stand_around_it():
+    scale = Scale()
+    inner = CollectReturns(made(DummyVecEnv), scale, 0.9)
+    for env in (inner, VecMonitor(inner), VecNormalize(VecMonitor(inner))):
+        with pytest.raises(ValueError, match="Wrap it once"):
+            CollectReturns(env, scale, 0.9)
+    own = DummyVecEnv([lambda: CollectReturns(Script(0), scale, 0.9)])
+    with pytest.raises(ValueError, match="Wrap it once"):
+        CollectReturns(own, scale, 0.9)
+    CollectReturns(own, Scale(), 0.9)
+
+
+def test_what_is_no_environment_is_named():
+    with pytest.raises(TypeError, match="or a Stable-Baselines3 VecEnv; got 3"):
+        CollectReturns(3, Scale(), 0.9)
+    with pytest.raises(ValueError, match="one per environment, 3"):
+        CollectReturns(made(DummyVecEnv), Scale(num_heads=2), 0.9, head=[0, 1])
+
+
+def test_environments_of_a_vec_env_may_be_tasks():
+    scale = Scale(num_heads=2)
+    envs = CollectReturns(made(DummyVecEnv), scale, 0.9, head=[0, 1, 1])
+    envs.reset()
+    for _ in range(6):
+        envs.step(np.zeros(3, int))
+    assert scale.moments.count.tolist() == [6, 12]
+
+
+def test_no_program_of_the_page_is_left_out():
+    assert [*pages.programs(PAGE)] == [PPO, SB3, SAC, STREAM]
+
+
+@pytest.fixture(scope="module")
+def ppo():
+    return pages.run(PAGE, PPO)
+
+
+@pytest.fixture(scope="module")
+def sb3():
+    return pages.run(PAGE, SB3)
+
+
+@pytest.fixture(scope="module")
+def sac():
+    return pages.run(PAGE, SAC)
+
+
+def test_ppo_in_a_single_file_learns(ppo):
+    """A policy that plays at random balances for 22 steps."""
+    assert np.mean(ppo.lengths[:3]) < 40.0 < 80.0 < np.median(ppo.lengths[-8:])
+    assert 40 * 128 * 8 - 8 * 100 < ppo.scaled.moments.count <= 40 * 128 * 8  # in portions of 100 steps
+    assert {"3.statistics", "3.sigma_v"} <= {*ppo.agent.state_dict()}
+
+
+def episode(times):
+    return ReturnMoments.from_episode(times * np.array([0.0, 3.0, -1.0]), [0.99, 0.99, 0.0])
+
+
+def test_ppos_gradients_are_free_of_the_rewards_scale(ppo):
+    torch, rng = ppo.torch, np.random.default_rng(0)
+    kept, found = {name: values.clone() for name, values in ppo.agent.state_dict().items()}, []
+    seen, log_probs, advantages, returns = (
+        torch.from_numpy(rng.normal(size=shape).astype(np.float32)) for shape in ((32, 4), 32, 32, 32)
+    )
+    for times in (1.0, TIMES):
+        ppo.scaled.reset_state()
+        ppo.scaled.merge_state(episode(times))
+        with torch.no_grad():
+            for values in ppo.critic.parameters():
+                values *= times
+        actions = torch.arange(32) % 2
+        losses = ppo.losses(seen, actions, log_probs, times * advantages, times * returns)
+        gradients = [torch.autograd.grad(loss, ppo.torso[0].weight, retain_graph=True)[0] for loss in losses]
+        found.append((losses[1], gradients))
+    ppo.agent.load_state_dict(kept)
+    (loss, gradients), (larger_loss, larger_gradients) = found
+    assert loss == larger_loss > 0.0
+    assert torch.equal(gradients[1], larger_gradients[1]) and gradients[1].abs().max() > 0.0
+    # Advantages are normalised with an epsilon of 1e-8.
+    torch.testing.assert_close(gradients[0], larger_gradients[0], rtol=1e-4, atol=1e-6)
+
+
+def test_ppo_in_units_plays_the_same_whatever_rewards_are_multiplied_with():
+    """What the page says under its program; eight rollouts."""
+    code, times = (
+        pages.programs(PAGE)[PPO],
+        "gymnasium.wrappers.vector.TransformReward(envs, lambda r: r * times)",
+    )
+    for before, after in (
+        ("nn.Linear(64, 1)", "rbs_tf.torch.UnitLinear(64, 1)"),
+        ("scaled(returns - values)", "((returns - values) / scaled.unit.float())"),
+        ("    for _ in range(4):", "    critic.to_unit_(scaled.unit)\n    for _ in range(4):"),
+        ("CollectReturns(envs", f"CollectReturns({times}"),
+        ("range(40)", "range(8)"),
+    ):
+        assert code.count(before) == 1
+        code = code.replace(before, after)
+    runs = [{"__name__": "page", "times": times} for times in (1.0, TIMES)]
+    for names in runs:
+        exec(code, names)
+    assert runs[0]["lengths"] == runs[1]["lengths"]
+    assert runs[1]["scaled"].unit == TIMES * runs[0]["scaled"].unit > 10.0 * TIMES
+    assert runs[0]["batch"][1].equal(runs[1]["batch"][1])  # the actions
+
+
+def test_stable_baselines_coefficient_is_the_division_of_errors(sb3):
+    import torch
+
+    model, scale = sb3.model, sb3.scale
+    assert 4096 - 8 * 100 < scale.moments.count <= 4096  # in portions of 100 steps
+    assert model.vf_coef == 0.5 / scale()[0] ** 2 and scale()[0] > 1.0
+    model.n_epochs, model.batch_size, model.max_grad_norm = 1, 1024, 1e9
+    policy = model.policy
+    (batch,) = model.rollout_buffer.get(1024)
+    values, log_probs, _ = policy.evaluate_actions(batch.observations, batch.actions.long().flatten())
+    advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
+    ratio = (log_probs - batch.old_log_prob).exp()
+    loss = -torch.min(advantages * ratio, advantages * ratio.clamp(0.8, 1.2)).mean()
+    scaled = (batch.returns - values.flatten()) / float(scale()[0])
+    ours = torch.autograd.grad(loss + 0.5 * scaled.square().mean(), [*policy.parameters()])
+    model.train()
+    for gradient, values in zip(ours, policy.parameters(), strict=True):
+        torch.testing.assert_close(gradient, values.grad, rtol=1e-3, atol=1e-6)
+        assert gradient.abs().max() > 1e-4
+
+
+def test_sacs_critics_learn_the_same_whatever_rewards_are_multiplied_with(sac):
+    """Their values are in units of the return: nothing but rewards and the temperature is multiplied here."""
+    torch, rng = sac.torch, np.random.default_rng(0)
+    start, found = {name: values.clone() for name, values in sac.critics.state_dict().items()}, []
+    shapes = (16, 3), (16, 1), 16, 16, (16, 3), (16, 1), 16
+    batch = [torch.from_numpy(rng.normal(size=shape).astype(np.float32)) for shape in shapes]
+    for times in (1.0, TIMES):
+        sac.critics.load_state_dict(start)
+        sac.targets.load_state_dict(start)
+        sac.scaled.reset_state()
+        sac.scaled.merge_state(episode(times))
+        sac.to_unit()
+        scaled = [*batch[:2], times * batch[2], *batch[3:]]
+        loss = sac.critic_loss(*scaled, 0.2 * times)
+        actors = sac.actor_loss(*scaled[:2], scaled[6], 0.2 * times)
+        found.append((loss, torch.autograd.grad(loss, [*sac.critics.parameters()]), actors / times))
+    (loss, gradients, actors), (larger_loss, larger_gradients, larger_actors) = found
+    assert loss == larger_loss > 0.0 and actors == larger_actors != 0.0
+    for one, other in zip(gradients, larger_gradients, strict=True):
+        assert torch.equal(one, other)
+    assert gradients[0].abs().max() > 0.0
+
+
+def test_streaming_reads_the_scale_before_the_step():
+    stream = pages.run(PAGE, STREAM)
+    assert stream.scale.moments.count == 200
+    assert stream.divisor > 1.0 and abs(stream.error.item()) < stream.divisor
+    code = pages.programs(PAGE)[STREAM]
+    names = {"__name__": "page"}
+    exec(code.replace("sigma_v=1.0, ", ""), names)  # which diverges, as the page says
+    assert not np.isfinite(names["error"].item())
+    assert code.index("scale()") < code.index("env.step(")
+
+
+def test_the_pages_table_is_what_its_runs_say():
+    text = (ROOT / PAGE).read_text()
+    written = text.split(ppo_scales.BEGIN)[1].split(ppo_scales.END)[0].strip()
+    assert written == "\n".join(ppo_scales.table(ppo_scales.read(ppo_scales.TABLE)))
+    rates = ppo_scales.best_rates(ppo_scales.read(ppo_scales.RATES_TABLE))
+    assert {(row["environment"], float(row["rate"])) for row in ppo_scales.read(ppo_scales.TABLE)} <= {
+        *rates.items()
+    }
+
+
+def made_up(score):
+    """A table of scores, score(arm, times) give or take the seed."""
+    cells = itertools.product(ppo_scales.ENVIRONMENTS, ppo_scales.ARMS, ppo_scales.TIMES, ppo_scales.SEEDS)
+    return [
+        dict.fromkeys(ppo_scales.COLUMNS, "0.5")
+        | {"environment": name, "arm": arm, "times": f"{times:g}", "seed": str(seed)}
+        | {"score": str(score(arm, times) + seed)}
+        for name, arm, times, seed in cells
+    ]
+
+
+def test_the_rules_recommend_what_helps_where_rewards_are_large_and_harms_nowhere():
+    def score(arm, times):
+        large = 50 * (arm in ppo_scales.OURS and times == 1000.0)
+        return 100 + large - 50 * (arm == "unit" and times == 1.0)
+
+    lines = ppo_scales.table(made_up(score))
+    assert "| `sigma` less `plain` | 0 [-2, 2] | 0 [-2, 2] | **50 [48, 52]** |" in lines
+    assert "| `sigma` less `normalised` | 0 [-2, 2] | 0 [-2, 2] | 50 [48, 52] |" in lines
+    assert "| `plain`: norm, value's part | 0.5, 50% | 0.5, 50% | 0.5, 50% |" in lines
+    assert lines[-3:] == [
+        "* `sigma` helps in 2 of 6 cells and harms in 0: recommended by the rules.",
+        "* `sigma_unit` helps in 2 of 6 cells and harms in 0: recommended by the rules.",
+        "* `unit` helps in 2 of 6 cells and harms in 2: not recommended by the rules.",
+    ]
+    assert ppo_scales.table([]) == []
+
+
+@pytest.mark.parametrize("arm", ppo_scales.ARMS)
+def test_the_studys_runs_give_a_row_each(arm):
+    row = ppo_scales.train("CartPole-v1", arm, 1000.0, 0, 1e-3, steps=2048)
+    assert tuple(row) == ppo_scales.COLUMNS and 10.0 < float(row["score"]) < 60.0
+
+
+def test_the_studys_values_in_units_learn_the_same_whatever_rewards_are_multiplied_with():
+    runs = [ppo_scales.train("CartPole-v1", "unit", times, 0, 1e-3, steps=4096) for times in (1.0, TIMES)]
+    assert runs[0]["score"] == runs[1]["score"] and runs[0]["gradient_norm"] == runs[1]["gradient_norm"]
+    assert float(runs[1]["unit"]) == pytest.approx(TIMES * float(runs[0]["unit"]), rel=1e-3)
+
+
+def test_the_figures_divisors_are_those_of_vec_normalize_and_normalize_reward():
+    rewards, ends = (part[:600] for part in vec_normalize.stream())
+
+    class Stream(Script):
+        def __init__(self):
+            self._now = 0
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            self._now += 1
+            return (
+                np.zeros(1, np.float32),
+                rewards[self._now - 1] + 1e-3,
+                bool(ends[self._now - 1]),
+                False,
+                {},
+            )
+
+    stable_baselines = VecNormalize(DummyVecEnv([Stream]), norm_obs=False)
+    stable_baselines.reset()
+    wrapped = gymnasium.wrappers.NormalizeReward(Stream())
+    found = []
+    for _ in rewards:
+        normalised = stable_baselines.step(np.zeros(1, int))[1][0], wrapped.step(0)[1]
+        found.append((np.sqrt(stable_baselines.ret_rms.var + 1e-8), np.sqrt(wrapped.return_rms.var + 1e-8)))
+        assert np.isfinite(normalised).all()
+    for column, first in ((0, False), (1, True)):
+        ours = vec_normalize.divisors(rewards + 1e-3, ends, forgets_first=first)
+        np.testing.assert_allclose(np.array(found)[:, column], ours, rtol=1e-4)
+    assert not np.allclose(*np.array(found).T, rtol=1e-4)
