@@ -11,7 +11,6 @@ may be of 1e-10 to 1e10.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Hashable
@@ -24,26 +23,13 @@ from jax.typing import ArrayLike
 
 from rbs_tf.batch import sigma_of_batch
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.pair import Pair
+from rbs_tf.pair import FIELDS, Pair
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
 from rbs_tf.scale import PAPERS_FLOOR
 from rbs_tf.units import rescaled
 
 # The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
 _OF_PAIRS, _OF_FLOAT64 = (1e10, 1e33), (LARGEST, 1e300)
-_FIELDS = tuple(field.name for field in dataclasses.fields(ReturnMoments))
-
-
-def _unflattened(_: None, children: Any) -> ReturnMoments:
-    moments = object.__new__(ReturnMoments)  # unchecked: leaves may be anything that stands for an array
-    moments.__dict__.update(zip(_FIELDS, children, strict=True))
-    return moments
-
-
-_KEYS = [jax.tree_util.GetAttrKey(name) for name in _FIELDS]
-jax.tree_util.register_pytree_with_keys(
-    ReturnMoments, lambda x: ([*zip(_KEYS, x, strict=True)], None), _unflattened, lambda x: ([*x], None)
-)
 
 
 class State(NamedTuple):
@@ -68,7 +54,7 @@ def init(num_envs: int, num_heads: int = 1) -> State:
         return Pair(high, low) if high.dtype == jnp.float32 else high
 
     episodes = tuple(zeros(num_envs, num_heads) for _ in range(6))
-    return State(ReturnMoments(*(zeros(num_heads) for _ in _FIELDS)), episodes)
+    return State(ReturnMoments(*(zeros(num_heads) for _ in FIELDS)), episodes)
 
 
 def observe(
@@ -153,7 +139,9 @@ def unit(state: State) -> jax.Array:
     return ReturnMoments(*map(_plain, state.moments)).unit
 
 
-def scale(state: State, *floors: Any, **named: Any) -> jax.Array:
+def scale(
+    state: State, sigma_v: ArrayLike = PAPERS_FLOOR, batch_sigma: Any = None, floor_in_units: bool = False
+) -> jax.Array:
     """What errors are divided by, max(sigma, sigma_v, batch_sigma), float32 (or 64) [H]; see `rbs_tf.Scale`.
 
     Args:
@@ -161,16 +149,26 @@ def scale(state: State, *floors: Any, **named: Any) -> jax.Array:
       batch_sigma: [H], of the batch that the errors come from; None. Where it is NaN, it does not count.
       floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it; 1 where that is 0.
     """
-    found = _divisor(state, *floors, **named)
+    found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
     return jnp.where(found > 0.0, found, 1.0)
 
 
-def scaled(state: State, errors: ArrayLike, *floors: Any, head: Any = None, **named: Any) -> jax.Array:
+def scaled(
+    state: State,
+    errors: ArrayLike,
+    sigma_v: ArrayLike = PAPERS_FLOOR,
+    batch_sigma: Any = None,
+    floor_in_units: bool = False,
+    *,
+    head: Any = None,
+) -> jax.Array:
     """TD errors over their `scale`, or their root mean square where it has none yet. No gradient flows through that.
 
     Args:
       errors: [..., H], or without the last axis when there is one head or `head` is given.
-      *floors, **named: sigma_v, batch_sigma, floor_in_units of `scale`.
+      sigma_v: of `scale`, as the next two.
+      batch_sigma: see there.
+      floor_in_units: see there.
       head: the head, or task, of each error: whole numbers that broadcast to the errors' shape.
 
     Returns:
@@ -178,7 +176,7 @@ def scaled(state: State, errors: ArrayLike, *floors: Any, head: Any = None, **na
     """
     errors = jnp.asarray(errors)
     errors = errors.astype(jnp.float64 if errors.dtype == jnp.float64 else jnp.float32)
-    found = _divisor(state, *floors, **named)
+    found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
     if head is None and found.size > 1 and errors.shape[-1:] != found.shape:
         raise ValueError(f"errors must have shape [..., {found.size}]; got {errors.shape}")
     axes = None if head is not None or found.size == 1 else tuple(range(errors.ndim - 1))
@@ -192,7 +190,8 @@ def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ja
     """sigma of a sampled batch, float32 (or 64) [H], a floor for its errors; see `rbs_tf.batch_sigma`.
 
     Args:
-      rewards, discounts: [T, B, H].
+      rewards: [T, B, H].
+      discounts: [T, B, H].
       mask: [T, B], 1 for real steps, 0 for padding. Raises ValueError for other shapes.
     """
     rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
@@ -239,9 +238,7 @@ def _totals(columns: list[Any], axis_name: Hashable | None) -> list[Any]:
     return [jax.tree.map(operator.itemgetter(row), sums) for row in range(len(columns))]
 
 
-def _divisor(
-    state: State, sigma_v: Any = PAPERS_FLOOR, batch_sigma: Any = None, floor_in_units: bool = False
-) -> jax.Array:
+def _divisor(state: State, sigma_v: Any, batch_sigma: Any, floor_in_units: bool) -> jax.Array:
     """`scale`, but 0 where nothing has been seen in units of the return."""
     found = jnp.maximum(sigma(state), unit(state) * sigma_v if floor_in_units else jnp.asarray(sigma_v))
     if batch_sigma is not None:

@@ -133,7 +133,8 @@ class ReturnMoments:
         batch_sigma)`. The Keras layer's is `rbs_tf.batch_sigma`.
 
         Args:
-          rewards, discounts: [T, B, H].
+          rewards: [T, B, H].
+          discounts: [T, B, H].
           mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
 
         Raises:

@@ -1,12 +1,16 @@
-"""Numbers of twice the digits of float32, for statistics that are kept on devices without float64."""
+"""What JAX keeps statistics in: `ReturnMoments` as a pytree, of numbers with twice the digits of float32."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from rbs_tf.moments import ReturnMoments
 
 
 @jax.tree_util.register_dataclass
@@ -106,3 +110,18 @@ def _halves(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The first 12 bits of a number, and the others."""
     first = jax.lax.reduce_precision(a, exponent_bits=8, mantissa_bits=11)
     return first, a - first
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(ReturnMoments))
+
+
+def _unflattened(_: None, children: Any) -> ReturnMoments:
+    moments = object.__new__(ReturnMoments)  # unchecked: leaves may be anything that stands for an array
+    moments.__dict__.update(zip(FIELDS, children, strict=True))
+    return moments
+
+
+_KEYS = [jax.tree_util.GetAttrKey(name) for name in FIELDS]
+jax.tree_util.register_pytree_with_keys(
+    ReturnMoments, lambda x: ([*zip(_KEYS, x, strict=True)], None), _unflattened, lambda x: ([*x], None)
+)

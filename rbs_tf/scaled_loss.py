@@ -44,7 +44,8 @@ class ScaledLoss(tf.Module):
       loss_fn: elementwise loss of scaled errors, called as TF-Agents does, `loss_fn(errors, zeros)`. None: half their
         square, the paper's. Thresholds are in units of sigma: `common.element_wise_huber_loss` is quadratic up to one
         sigma and linear beyond.
-      sigma_v, floor_in_units: the floor of the scale, see `ReturnScaling`.
+      sigma_v: floor of the scale, see `ReturnScaling`.
+      floor_in_units: see there, too.
       reward_scale_factor: the agent's.
       max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
 

@@ -183,8 +183,9 @@ class UnitLinear(_Float64Buffers, nn.Linear):
     then. Shared weights, weight normalisation and weight decay on this layer are not supported.
 
     Args:
-      in_features, out_features, **options: of `torch.nn.Linear`. Each head has as many outputs, the first head's first.
-      heads: H, the value functions with units of their own: the buffer `unit`, float64 [H], in the `state_dict`.
+      in_features: of `torch.nn.Linear`, as are `options`.
+      out_features: outputs: of each head as many, those of the first head first.
+      heads: H, the value functions with units of their own: `unit`, a float64 [H] buffer.
     """
 
     def __init__(self, in_features: int, out_features: int, heads: int = 1, **options: Any):
@@ -216,7 +217,8 @@ def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tens
     """sigma of a sampled batch (section 3.2), for `ScaledErrors` with the batch's errors; see `rbs_tf.batch_sigma`.
 
     Args:
-      rewards, discounts: [T, B, H].
+      rewards: [T, B, H].
+      discounts: [T, B, H].
       mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
 
     Returns:

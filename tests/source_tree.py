@@ -30,7 +30,7 @@ def repository_files() -> set[str]:
         return {str(name) for name in names if not any(p.startswith(".") or p in skipped for p in name.parts)}
 
 
-ELSEWHERE = {"jax", "torch"}  # for `rbs_tf.jax` and `rbs_tf.torch`, in an environment of their own
+ELSEWHERE = {"jax", "stable_baselines3", "torch"}  # in an environment of their own
 
 
 def imported_modules(files: Iterable[str]) -> set[str]:

@@ -216,7 +216,7 @@ def bindings(path):
 @pytest.mark.parametrize(
     ("page", "first", "last", "least"),
     [
-        ("README.md", "## What to expect", "**Use it**", 11),
+        ("README.md", "## What to expect", "**Use it**", 9),
         ("docs/reproducing.md", "## Scalings on MinAtar", "makes such runs", 3),
     ],
 )
@@ -226,6 +226,13 @@ def test_ratios_of_scalings_are_those_of_the_results(page, first, last, least):
     assert len(ratios) >= least
     results = "".join((DOCS / name).read_text() for name in ("results/scales.md", "paper.md"))
     assert [ratio for ratio in ratios if ratio not in results] == []
+
+
+def test_what_the_readme_says_of_other_agents_is_on_their_pages():
+    table = (ROOT / "README.md").read_text().split("## What to expect")[1].split("ten heads")[0]
+    figures = re.findall(r"-?\d+ \[-?\d+, -?\d+\]", table)
+    pages = "".join((DOCS / name).read_text() for name in ("actor_critics.md", "pytorch.md"))
+    assert len(figures) == 6 and all(figure in pages for figure in figures)
 
 
 MODULES = ("agents", "networks", "environments", "scalings")  # that gin's names may have before them

@@ -179,7 +179,11 @@ def test_wrong_arguments_are_named():
     cases += [
         ((env, Sum(), 0.9), {"max_report_steps": 0}, "max_report_steps"),
         ((env, ReturnMoments.empty(1), 0.9), {}, "scaling must be a ReturnScaling"),
-        ((3, Sum(), 0.9), {}, "env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a .* VecEnv; got 3"),
+        (
+            (3, Sum(), 0.9),
+            {},
+            "env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a .* VecEnv; got 3",
+        ),
         ((Unknown(), Sum(), 0.9), {}, "autoreset_mode.*perhaps"),
     ]
     for arguments, settings, complaint in cases:
