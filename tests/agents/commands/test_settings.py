@@ -15,7 +15,7 @@ from agents.commands.train import main
 GIVEN = (
     *("MultiHeadPolicy.seed", "RecurrentMultiHeadAgent.summary_interval", "RecurrentQNetwork.name"),
     *("environments.make.num_envs", "environments.make.seed", "ConvTorso.seed", "atari_torso.seed"),
-    *("two_hot.limit", "return_based.sigma_v", "Replay.sampler"),
+    *("two_hot.limit", "return_based.sigma_v", "Replay.patience"),
 )
 # Beyond their kind: may be negative, may be infinite.
 ALSO = {("hl_gauss.v_max", "-5"), ("Replay.error_buffer", "1e400")}
