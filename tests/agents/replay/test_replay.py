@@ -169,7 +169,7 @@ def test_a_priority_that_no_draw_could_use_is_refused(make):
 
 
 def report_of(value: float, episodes: int) -> StatisticsReport:
-    shapes = {"moments": (10, HEADS), "episodes": (episodes, 5)}  # those of `MomentsWithMaxima`
+    shapes = {"moments": (9, HEADS), "episodes": (episodes, 5)}  # those of `MomentsWithMaxima`
     return {
         name: value * (index + np.arange(np.prod(shape)).reshape(shape))
         for index, (name, shape) in enumerate(shapes.items(), start=1)
