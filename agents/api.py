@@ -72,7 +72,7 @@ class Agent:
     def __init__(self, run: str | os.PathLike, checkpoint: str = "best", head: str | int | None = None):
         _require_keras_2()
         self._folder = loading.find(run, checkpoint)
-        self._config = configuration.with_names_of_today((self._folder / CONFIG).read_text(errors="replace"))
+        self._config = (self._folder / CONFIG).read_text(errors="replace")
         with self.configured():
             declared.check(recorded=True)
         with self.configured() as settings:

@@ -21,7 +21,7 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 
-from agents.replay.ray_replay import RayClient, RayTable, Shard, ShardedTable  # noqa: E402
+from agents.replay.ray_replay import RayClient, RayTable  # noqa: E402
 from agents.replay.replay import CALLS  # noqa: E402
 from agents.running import ray_connection  # noqa: E402
 from agents.running.cluster import Member  # noqa: E402
@@ -38,11 +38,8 @@ FREE = {"capacity": 40_000, "error_buffer": math.inf}
 class Learner:
     """The process that has the table; draws are all that it does beside."""
 
-    def __init__(self, parts: tuple, shards: list[Any]):
-        if shards:
-            self._table: RayTable = ShardedTable(shards, *parts, min_sequences=BATCH, **FREE)
-        else:
-            self._table = RayTable(*parts, min_sequences=BATCH, **FREE)
+    def __init__(self, parts: tuple):
+        self._table = RayTable(*parts, min_sequences=BATCH, **FREE)
         threading.Thread(target=self._draw, daemon=True).start()
 
     def ask(self, method: str, *args: Any) -> Any:
@@ -60,19 +57,6 @@ class Learner:
             time.sleep(max(begin + 1 / PAPERS_RATE - time.monotonic(), 0.0))
 
 
-class ShardHost:
-    """The process of a shard."""
-
-    def __init__(self, parts: tuple):
-        self._shard = Shard(*parts, min_sequences=1, **FREE)
-
-    def ask(self, method: str, *args: Any) -> Any:
-        return getattr(self._shard, method)(*args)
-
-    def used(self) -> tuple[float, int]:
-        return time.process_time(), 0
-
-
 class Collecting:
     """A process that hands over a round until it is told to end."""
 
@@ -80,7 +64,7 @@ class Collecting:
         self._index, self._round, self._report = index, round_, report
         self.rounds = 0
 
-    def work(self, seconds: float, pause: float, learner: Any, shard: Any = None) -> int:
+    def work(self, seconds: float, pause: float, learner: Any) -> int:
         """Returns how many rounds went over."""
         import ray
 
@@ -89,10 +73,7 @@ class Collecting:
         while time.monotonic() < end:
             call = self._index, writer, self.rounds
             whole = self._round if self.rounds >= 3 else begin  # windows need three rounds' blocks
-            told = {name: whole[name] for name in ("stream", "priority")} if shard else whole
-            ray.get(learner.ask.remote("write", *call, self._report, told))
-            if shard:
-                ray.get(shard.ask.remote("write", *call, {}, whole))
+            ray.get(learner.ask.remote("write", *call, self._report, whole))
             self.rounds += 1
             time.sleep(pause)
         return self.rounds
@@ -104,12 +85,12 @@ class Collecting:
 class Recorder(RayClient):
     """Keeps the last round in place of handing it over."""
 
-    def _ask(self, table: Any, method: str, *args: Any) -> Any:
+    def _ask(self, method: str, *args: Any) -> Any:
         *_, self.report, self.columns = args
         return 0, 0, 0
 
 
-def measure(ray: Any, collectors: int, shards: int, rate: float = math.inf) -> None:
+def measure(ray: Any, collectors: int, rate: float = math.inf) -> None:
     """Prints what some seconds of so many collectors took, which offer `rate` observations a second together."""
     work = dataclasses.replace(workloads.PAPER, shape=SHAPE)
     parts = SHAPE, work.observation_spec, workloads.network(work).state_spec, 10
@@ -120,31 +101,24 @@ def measure(ray: Any, collectors: int, shards: int, rate: float = math.inf) -> N
         class ask:  # noqa: N801
             options = staticmethod(lambda **_: None)
 
-    recorder = Recorder(layout, Nobody, None, 0, 60.0)
+    recorder = Recorder(layout, Nobody, 0, 60.0)
     real = collector("pong", work, SHAPE, recorder)
     for _ in range(4):
         real.run(STEPS)
     round_ = recorder.columns, recorder.report
     observations = len(round_[0]["stream"]) * SHAPE.block
     pause = collectors * observations / rate
-    hosts = [ray.remote(**groups)(ShardHost).remote(parts) for _ in range(shards)]
-    learner = ray.remote(**groups)(Learner).remote(parts, hosts)
+    learner = ray.remote(**groups)(Learner).remote(parts)
     actors = [
         ray.remote(num_cpus=0, max_concurrency=2)(Collecting).remote(i, *round_) for i in range(collectors)
     ]
     members = [Member(ray, f"collector {i}", "", actor) for i, actor in enumerate(actors)]
 
     def work(seconds: float) -> list[Any]:
-        served_by = [
-            hosts[index % shards : index % shards + 1] if shards else [] for index in range(collectors)
-        ]
-        return [
-            actor.work.remote(seconds, pause, learner, *shard)
-            for actor, shard in zip(actors, served_by, strict=True)
-        ]
+        return [actor.work.remote(seconds, pause, learner) for actor in actors]
 
-    ray.get([*work(0.0), *(host.used.remote() for host in (*hosts, learner))])  # all of them are there
-    before = ray.get([host.used.remote() for host in (learner, *hosts)])
+    ray.get([*work(0.0), learner.used.remote()])  # all of them are there
+    before = ray.get(learner.used.remote())
     began, spent = time.monotonic(), time.process_time()
     tasks = work(SECONDS)
     looks = 0
@@ -155,28 +129,25 @@ def measure(ray: Any, collectors: int, shards: int, rate: float = math.inf) -> N
         ray.wait(tasks, timeout=0.5)
     driver = time.process_time() - spent
     rounds, seconds = sum(ray.get(tasks)), max(SECONDS, time.monotonic() - began - pause)
-    after = ray.get([host.used.remote() for host in (learner, *hosts)])
-    used, batches = zip(*np.subtract(after, before), strict=True)
+    used, batches = np.subtract(ray.get(learner.used.remote()), before)
     taken = rounds * observations
     print(
-        f"{collectors} collectors, {shards} shards: {taken / seconds:,.0f} observations a second, "
-        f"{batches[0] / seconds:.2f} batches a second; cores: learner {used[0] / seconds:.2f}, "
-        f"shards {', '.join(f'{each / seconds:.2f}' for each in used[1:]) or '-'}, "
+        f"{collectors} collectors: {taken / seconds:,.0f} observations a second, "
+        f"{batches / seconds:.2f} batches a second; cores: learner {used / seconds:.2f}, "
         f"driver {driver / seconds:.3f}, {1e3 * driver / looks / collectors:.2f} ms a look; "
-        f"{1e6 * used[0] / taken:.0f} us of the learner's per observation, draws included",
+        f"{1e6 * used / taken:.0f} us of the learner's per observation, draws included",
         flush=True,
     )
-    for actor in (*actors, learner, *hosts):
+    for actor in (*actors, learner):
         ray.kill(actor)
 
 
 def main() -> None:
     with ray_connection.opened(None, slots=4) as ray:
-        for shards in (0, 2):
-            measure(ray, 2, shards)
-            measure(ray, 2, shards, rate=12_000)
+        measure(ray, 2)
+        measure(ray, 2, rate=12_000)
         for collectors in (4, 16):  # with the steps of the paper's 4.6 updates
-            measure(ray, collectors, 0, rate=5_900)
+            measure(ray, collectors, rate=5_900)
 
 
 if __name__ == "__main__":

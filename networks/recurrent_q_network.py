@@ -147,16 +147,6 @@ class RecurrentQNetwork(network.Network):
         """Trainable variables of everything else."""
         return [each for part in (self._core, self._linear, self.heads) for each in part.trainable_variables]
 
-    @property
-    def shared_variables(self) -> list[tf.Variable]:
-        """Trainable variables of everything that all heads share: torso, core and the linear layer after it.
-
-        Raises:
-          ValueError: the network has no variables yet; call `create_variables()` first.
-        """
-        of_heads = {variable.ref() for variable in self.heads.trainable_variables}
-        return [variable for variable in self.trainable_variables if variable.ref() not in of_heads]
-
     def call(
         self,
         inputs: tuple[tf.Tensor, tf.Tensor, tf.Tensor],

@@ -23,12 +23,6 @@ from agents.storage.run_folder import REPOSITORY
 from rbs_tf.errors import described, shown
 from rbs_tf.settings import default_of, in_force, reference
 
-# Old names go on working; gin leaves out modules where it can.
-_RENAMED = {
-    r"\b(environments\.)?make\.reward_multiplier\b": "Heads.reward_multiplier",
-    r"\b(networks\.)?(atari|dqn|small)_torso\.compute_dtype\b": "ConvTorso.compute_dtype",
-}
-
 _NESTED = 50  # files at most, each included by the one before
 _UNCLOSED = "A bracket or a quote is never closed."
 _WRITE = "Write NAME.PARAMETER = VALUE, where VALUE is a number, True, None, 'text', @NAME, %MACRO, or a list of these."
@@ -46,9 +40,7 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
     gin.clear_config()
     search_included_files_in(search_in)
     try:
-        gin.parse_config_files_and_bindings(
-            [str(file) for file in files], list(map(with_names_of_today, bindings))
-        )
+        gin.parse_config_files_and_bindings([str(file) for file in files], list(bindings))
         for name, _ in ours():
             gin.config._REGISTRY.get_match(name)
     except (Exception, SystemExit) as error:  # whatever a module that is imported raises, too
@@ -169,7 +161,7 @@ def _opened(path: str) -> Iterator[types.SimpleNamespace]:
     if len(_being_read) == _NESTED:
         raise UsageError(f"{path}: files are included more than {_NESTED} deep. Include them side by side.")
     try:
-        lines = io.StringIO(with_names_of_today(Path(path).read_text()))
+        lines = io.StringIO(Path(path).read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     _being_read.append(real)
@@ -185,13 +177,6 @@ def _opened(path: str) -> Iterator[types.SimpleNamespace]:
 def as_gin(value: Any) -> str:
     """A value as gin reads it; a string that begins with @ or % is a reference or a macro."""
     return value if isinstance(value, str) and value[:1] in ("@", "%") else repr(value)
-
-
-def with_names_of_today(text: str) -> str:
-    """Replaces names in a configuration that have changed since it was written."""
-    for old, new in _RENAMED.items():
-        text = re.sub(old, new, text)
-    return text
 
 
 def scalings(configs: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from agents.tags import RETURN, SCALED, SIGMA, UNSCALED
@@ -51,7 +51,6 @@ class Progress:
         self._eval_return: float | None = None
         self._waits: tuple[float, float] | None = None
         self._doing = ""
-        self._shards: Sequence[float] = ()
         self._stream = sys.stdout if stream is None else stream
         self._refreshed = self._stream.isatty()
         self._interval = 0.5 if self._refreshed else 10.0  # seconds between two lines
@@ -67,7 +66,6 @@ class Progress:
         eval_return: float | None = None,
         waits: tuple[float, float] | None = None,
         doing: str = "",
-        shards: Sequence[float] = (),
     ) -> None:
         """Takes the current counts, and what is new since the last call.
 
@@ -76,7 +74,6 @@ class Progress:
           returns: of finished episodes.
           eval_return: mean of an evaluation.
           waits: shares of time in which the learner waits for collectors, and they for it, in a distributed run.
-          shards: how full those of the replay are, from 0 to 1.
           doing: what the learner does once, such as compiling: shown at once; rates are those after it.
         """
         now = self._clock()
@@ -88,7 +85,7 @@ class Progress:
         self._returns.extend(returns)
         if eval_return is not None:
             self._eval_return = eval_return
-        self._waits, self._doing, self._shards = waits or self._waits, doing, shards or self._shards
+        self._waits, self._doing = waits or self._waits, doing
         if begins or now - self._drawn >= self._interval:
             self._draw(now)
 
@@ -143,8 +140,6 @@ class Progress:
         ]
         if self._waits:
             fields.insert(-1, "waiting: learner {:.0%}, collectors {:.0%}".format(*self._waits))
-        if self._shards:
-            fields.insert(-1, f"shards full: {', '.join(format(fill, '.0%') for fill in self._shards)}")
         return "  ".join(fields)
 
     def _draw(self, now: float) -> None:

@@ -101,7 +101,7 @@ class LocalReplay(Replay):
         self._oldest = 0  # key of the oldest sequence
         self._windows: list[tuple[Block, ...]] = [()] * self._max_size
         self._priorities = np.zeros(self._max_size)
-        self._weights = SumTree(self._max_size) if self.sampler == "prioritized" else None
+        self._weights = SumTree(self._max_size)
         self._queue: collections.deque[tuple[int, StatisticsReport]] = collections.deque()
         self._folder = None if folders is None else folders.writes_to / _FOLDER
         if (checkpoint := begins_with(folders, self._backend)) is not None:
@@ -194,13 +194,12 @@ class LocalReplay(Replay):
 
     def _identity(self) -> dict[str, Any]:
         """Settings that a checkpoint belongs to."""
-        exponent = f", exponent {self._settings.priority_exponent}" if self.sampler == "prioritized" else ""
         return {
             "format": _FORMAT,
             "capacity in sequences": self._max_size,
             "replay_ratio": self.replay_ratio,
             "min_sequences": self.min_sequences,
-            "sampler": self.sampler + exponent,
+            "priority_exponent": self._settings.priority_exponent,
             "signature": {
                 name: [list(spec.shape), spec.dtype.name] for name, spec in self._layout.signature.items()
             },
@@ -226,10 +225,9 @@ class LocalReplay(Replay):
 
     def _set_priorities(self, places: np.ndarray, priorities: np.ndarray) -> None:
         self._priorities[places] = priorities
-        if self._weights is not None:
-            # A priority of 0 weighs nothing, with an exponent of 0 as well.
-            powers = np.where(priorities > 0.0, priorities**self._settings.priority_exponent, 0.0)
-            self._weights.set(places, powers)
+        # A priority of 0 weighs nothing, with an exponent of 0 as well.
+        powers = np.where(priorities > 0.0, priorities**self._settings.priority_exponent, 0.0)
+        self._weights.set(places, powers)
 
     def _update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         if not (np.isfinite(priorities) & (priorities >= 0.0)).all():
@@ -270,7 +268,7 @@ class LocalReplay(Replay):
                 f"{self.size} of the {self.min_sequences} that Replay.min_sequences asks for. Ask Replay.updates_due "
                 "first"
             )
-        if self._weights is not None and self._weights.total > 0.0:
+        if self._weights.total > 0.0:
             places = self._weights.draw(self._random.random(batch_size))
             keys = self._oldest + (places - self._oldest) % self._max_size
             return keys, self._weights.weights(places) / self._weights.total

@@ -6,9 +6,6 @@ writer's start, which is random, and a running one: sent again, it counts once. 
 that the replay ratio does not let in yet stand in a line, and their writer asks now and then whether it is empty.
 
 Weights are put into Ray's object store once; every machine fetches them once, and its processes share that memory.
-
-With `Replay.shards` other processes hold the sequences. A collector tells the learner's table how many come, hands them
-to one shard, and waits until the learner's table has counted all of them. A batch is drawn from all shards.
 """
 
 from __future__ import annotations
@@ -43,8 +40,6 @@ from agents.replay.rows import Rows
 
 _POLL = 0.2  # seconds: how often whoever waits looks whether it has been stopped
 _SOON = 0.005  # seconds to wait for others at first
-_SHARD = 48  # bits of a key that are the shard's own; its number stands above them
-_NOTHING = np.zeros(0, np.uint64), np.zeros(0)  # keys, priorities
 
 
 class RayTable(LocalReplay):
@@ -96,9 +91,7 @@ class RayTable(LocalReplay):
                 self._had[writer] = number
                 if report:
                     self.put_statistics(report, (writer + number) % 2**64)
-                in_shard: list[Any] = [None] * len(round_["stream"])
-                blocks = blocks_of(round_) or in_shard
-                columns = round_["stream"].tolist(), round_["priority"].tolist(), blocks
+                columns = round_["stream"].tolist(), round_["priority"].tolist(), blocks_of(round_)
                 for stream, priority, block in zip(*columns, strict=True):
                     latest = streams.setdefault(stream, collections.deque(maxlen=self._layout.shape.blocks))
                     latest.append(block)
@@ -139,10 +132,6 @@ class RayTable(LocalReplay):
         return drawn
 
     def _draw(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-        self._wait_until_due(batch_size)
-        return super()._draw(batch_size)
-
-    def _wait_until_due(self, batch_size: int) -> None:
         def due() -> bool:
             enough = self.size >= self.min_sequences
             return enough and self._lead(0, batch_size) >= -self._settings.error_buffer
@@ -150,6 +139,7 @@ class RayTable(LocalReplay):
         self._lock.wait_for(lambda: self._closed or due())
         if self._closed:
             raise ReplayStopped
+        return super()._draw(batch_size)
 
     def _lead(self, more_inserted: int, more_sampled: int) -> float:
         """By how many samples insertions would be ahead of the replay ratio."""
@@ -172,145 +162,19 @@ class RayTable(LocalReplay):
         self._had = {int(writer): number for writer, number in writers.items()}
 
 
-class Shard(RayTable):
-    """Some of the sequences; `draw`, `save` and `load` are for calls of the learner's `ShardedTable`.
-
-    Arguments are those of `LocalReplay`.
-    """
-
-    def draw(
-        self, count: int, keys: np.ndarray, priorities: np.ndarray
-    ) -> tuple[list[np.ndarray], float, int]:
-        """Sets priorities, then draws a batch; answers with the total weight and the number of sequences, too."""
-        self._update(keys, priorities)
-        with self._lock:
-            weight = float(self.size if self._weights is None else self._weights.total)
-        return self._batch(count) if count else [], weight, self.size
-
-    def save(self, folder: str) -> None:
-        """Writes a checkpoint into a new folder."""
-        pathlib.Path(folder).mkdir()
-        self._save(pathlib.Path(folder))
-
-    def load(self, folder: str) -> None:
-        """Begins with what `save` has written."""
-        self._restore(pathlib.Path(folder))
-
-
-class ShardedTable(RayTable):
-    """The learner's table where shards hold the sequences: it counts them, and draws from all shards.
-
-    How many sequences of a batch come from each shard is multinomial, by the weights that shards had in their latest
-    answers; so all of them have the probabilities of one table as far as these are up to date. What is reported is the
-    probability of the draw as it was made: of the shard, times that within it.
-
-    Args:
-      handles: of Ray, of the shards' processes, which answer `ask` for a `Shard`.
-      *args, **options: as of `LocalReplay`.
-    """
-
-    def __init__(self, handles: list[Any], *args: Any, **options: Any):
-        self._shards = [handle.ask.options(concurrency_group=CALLS) for handle in handles]
-        self._sizes = np.zeros(len(handles), np.int64)
-        self._totals = np.zeros(len(handles))  # of the weights
-        self._drawing = threading.Lock()  # replicas draw a batch each
-        self._new: list[tuple[np.ndarray, np.ndarray]] = []  # keys and priorities that no shard knows yet
-        super().__init__(*args, own=False, **options)
-
-    @property
-    def size(self) -> int:
-        return int(self._sizes.sum())
-
-    def _insert(self, window: tuple[Block, ...], priority: float) -> None:
-        """Counts; the table of this process stays empty."""
-        self.inserted += 1
-        self._oldest += 1
-
-    def _update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        with self._lock:
-            self._new.append((keys, priorities))
-
-    def _batch(self, batch_size: int) -> list[np.ndarray]:
-        while self.size < self.min_sequences and not self._closed:
-            time.sleep(_SOON)
-            self._take_stock()
-        with self._lock:
-            self._wait_until_due(batch_size)
-            self.sampled += batch_size
-            self._admit()
-        with self._drawing:
-            weights = self._totals if self._totals.any() else self._sizes
-            share = weights / weights.sum()
-            drawn = self._draw_each(self._random.multinomial(batch_size, share))
-        parts = []
-        for shard, (*columns, probability, sizes, keys, priorities) in drawn.items():
-            probability = (share[shard] * probability).astype(np.float32)
-            sizes = np.full_like(sizes, self.size)
-            parts.append([*columns, probability, sizes, keys + np.uint64(shard << _SHARD), priorities])
-        return [np.concatenate(column) for column in zip(*parts, strict=True)]
-
-    def _take_stock(self) -> None:
-        with self._drawing:
-            self._draw_each(np.zeros(len(self._shards), np.int64))
-
-    def _draw_each(self, counts: np.ndarray) -> dict[int, list[np.ndarray]]:
-        """Draws so many from each shard, which learns of the newest priorities before; batches of those with any."""
-        with self._lock:
-            new, self._new = self._new, []
-        keys, priorities = (np.concatenate(of) for of in zip(_NOTHING, *new, strict=True))
-        shards, keys = keys >> np.uint64(_SHARD), keys & np.uint64((1 << _SHARD) - 1)
-        calls = [(int(n), keys[shards == i], priorities[shards == i]) for i, n in enumerate(counts)]
-        answers = self._ask_each("draw", calls)
-        self._totals, self._sizes = (np.array([answer[i] for answer in answers]) for i in (1, 2))
-        return {shard: drawn for shard, (drawn, *_) in enumerate(answers) if drawn}
-
-    def _ask_each(self, method: str, calls: list[tuple[Any, ...]]) -> list[Any]:
-        """Calls every shard with arguments of its own, all at a time; again where the network has lost something."""
-        end = time.monotonic() + self._settings.patience
-        answers = [ask.remote(method, *of) for ask, of in zip(self._shards, calls, strict=True)]
-        for shard, (ask, of) in enumerate(zip(self._shards, calls, strict=True)):
-            while True:
-                try:
-                    answers[shard] = ray.get(answers[shard])
-                    break
-                except ray.exceptions.ActorUnavailableError:
-                    if time.monotonic() > end:
-                        raise
-                    time.sleep(_POLL)
-                    answers[shard] = ask.remote(method, *of)
-        return answers
-
-    def _save(self, folder: pathlib.Path) -> None:
-        super()._save(folder)
-        self._take_stock()  # which hands over priorities
-        self._ask_each("save", self._folders(folder))
-
-    def _restore(self, folder: pathlib.Path) -> None:
-        super()._restore(folder)
-        self._ask_each("load", self._folders(folder))
-
-    def _folders(self, folder: pathlib.Path) -> list[tuple[str]]:
-        return [(str(folder / f"shard{shard}"),) for shard in range(len(self._shards))]
-
-    def _identity(self) -> dict[str, Any]:
-        return super()._identity() | {"shards": len(self._shards)}
-
-
 class RayClient(Intake):
     """The way to the table of the learner's process.
 
     Args:
       layout: of the windows.
       learner: Ray's handle of the process, which answers `ask`.
-      shard: of the one that takes what the collector writes; None without shards.
       collector: index of the one that writes, if any.
       patience: seconds, see `ReplaySettings`.
     """
 
-    def __init__(self, layout: Layout, learner: Any, shard: Any, collector: int, patience: float):
+    def __init__(self, layout: Layout, learner: Any, collector: int, patience: float):
         self._layout, self._collector, self._patience = layout, collector, patience
         self._learner = learner.ask.options(concurrency_group=CALLS)
-        self._shard = shard and shard.ask.options(concurrency_group=CALLS)
         self._stopping = threading.Event()
         self._id, self._number, self._streams = secrets.randbits(64), 0, 0
         self._report: StatisticsReport = {}
@@ -338,11 +202,8 @@ class RayClient(Intake):
         }
         columns["stream"] = np.array([stream for stream, *_ in self._written], np.int32)
         columns["priority"] = np.array([priority for _, priority, _ in self._written])
-        told = {name: columns[name] for name in ("stream", "priority")} if self._shard else columns
-        round_ = self._collector, self._id, self._number
-        left, _, sampled = self._ask(self._learner, "write", *round_, self._report, told)
-        if self._shard:
-            self._ask(self._shard, "write", *round_, {}, columns)
+        round_ = self._collector, self._id, self._number, self._report, columns
+        left, _, sampled = self._ask("write", *round_)
         self._written.clear()
         self._report = {}
         self._number += 1
@@ -352,7 +213,7 @@ class RayClient(Intake):
             if self._stopping.wait(pause):
                 raise ReplayStopped
             pause, before = min(1.5 * pause, _POLL), sampled
-            left, inserted, sampled = self._ask(self._learner, "waiting", self._id)
+            left, inserted, sampled = self._ask("waiting", self._id)
             if sampled > before:
                 end = time.monotonic() + self._patience
             elif time.monotonic() > end:
@@ -363,7 +224,7 @@ class RayClient(Intake):
 
         Raises what `end_round` does.
         """
-        newest = self._ask(self._learner, "weights", newer_than)
+        newest = self._ask("weights", newer_than)
         return None if newest is None else (newest[0], self._wait_for(newest[1][0]))
 
     def end_waits(self) -> None:
@@ -372,12 +233,12 @@ class RayClient(Intake):
 
     stop = end_waits
 
-    def _ask(self, table: Any, method: str, *args: Any) -> Any:
-        """Calls a table; again where the network has lost the call or the answer."""
+    def _ask(self, method: str, *args: Any) -> Any:
+        """Calls the table; again where the network has lost the call or the answer."""
         end = time.monotonic() + self._patience
         while True:
             try:
-                return self._wait_for(table.remote(method, *args))
+                return self._wait_for(self._learner.remote(method, *args))
             except ray.exceptions.ActorUnavailableError:
                 if time.monotonic() > end:
                     raise

@@ -78,8 +78,7 @@ class ReplaySettings:
       error_buffer: of Ray's and Reverb's, in samples: neither side may run ahead of the other by more. In one process
         it must exceed what a round of collecting inserts times `replay_ratio`. Does not count under
         `train.steps_per_update`.
-      sampler: "prioritized" or "uniform".
-      priority_exponent: of the prioritised draw.
+      priority_exponent: of the prioritised draw; 0 draws uniformly.
       read_ahead: batches drawn before they are asked for, so that drawing and decompression overlap the update. Drawn
         early, they miss the newest priorities. None: one for a client, whose process does nothing else meanwhile; none
         where collecting and learning take turns and draws shall be reproducible.
@@ -87,8 +86,6 @@ class ReplaySettings:
         to Reverb, which takes 2 to 16 times the memory for Atari frames, or as they are in the local replay. None: 3
         for uint8 observations of 20 kB and more, 0 for others.
       patience: of Ray's and Reverb's, seconds that a write waits for readers before it fails.
-      shards: of Ray's: so many processes, on as many machines as there are, hold the sequences, each its share of
-        `capacity`. Their checkpoints need a disk that all of them share. 0: the learner's process holds them.
       port: of the Reverb server; a free one by default.
     """
 
@@ -97,12 +94,10 @@ class ReplaySettings:
     min_sequences: Annotated[int, Setting("sequences", least=1, paper="open")] = 1_000
     replay_ratio: Annotated[float, Setting("samples per sequence", above=0, paper="1")] = 1.0
     error_buffer: Annotated[float, Setting("samples", least=1, finite=False)] = 10_000
-    sampler: Annotated[Literal["prioritized", "uniform"], Setting(gin=False)] = "prioritized"
     priority_exponent: Annotated[float, Setting(least=0, paper="0.9")] = 0.9
     read_ahead: Annotated[int | None, Setting("batches", least=0, most=1000, gin=False)] = None
     compression: Annotated[int | None, Setting("zlib's level", least=0, most=9, example=3, gin=False)] = None
     patience: Annotated[float, Setting("seconds", least=0, gin=False)] = 300.0
-    shards: Annotated[int, Setting("processes", least=0, most=10_000)] = 0
     port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
 
     def sequences(self, period: int) -> int:
@@ -184,7 +179,7 @@ class Replay(Intake):
 
     Attributes:
       memory_note: what it will need, in words; empty for a client.
-      sampler, replay_ratio, min_sequences: of its settings.
+      replay_ratio, min_sequences: of its settings.
 
     Raises:
       ValueError: settings that cannot be, that the machine's memory cannot hold, or other than the checkpoint's.
@@ -204,7 +199,7 @@ class Replay(Intake):
     ):
         self._settings = ReplaySettings(**settings)
         capacity, self.min_sequences = self._settings.capacity, self._settings.min_sequences
-        self.sampler, self.replay_ratio = self._settings.sampler, self._settings.replay_ratio
+        self.replay_ratio = self._settings.replay_ratio
         self._shape, self._moments_shape = shape, moments.empty(num_heads).to_array().shape
         self._max_size = self._settings.sequences(shape.period)
         self._layout = Layout(shape, observation_spec, state_spec, self._settings.compression)

@@ -224,13 +224,9 @@ class ReverbReplay(Replay):
             signature = {column: tf.TensorSpec(*of, column) for column, of in columns.items()}
             return reverb.Table(name, fifo(), fifo(), max_size, limiter, signature=signature)
 
-        samplers = {
-            "prioritized": reverb.selectors.Prioritized(self._settings.priority_exponent),
-            "uniform": reverb.selectors.Uniform(),
-        }
         sequences = reverb.Table(
             _SEQUENCES,
-            samplers[self.sampler],
+            reverb.selectors.Prioritized(self._settings.priority_exponent),
             reverb.selectors.Fifo(),
             self._max_size,
             reverb.rate_limiters.SampleToInsertRatio(

@@ -147,18 +147,15 @@ class ClusterRun:
             )
             return Member(ray, name, role, actor.remote(config, role == "LearnerRole"))
 
-        # Those who hold the replay, in the order of their start: their death takes it along.
-        self._replay = [member("replay", "ReplayServer")] if backend == REVERB else []
-        shards = 0 if self._replay else ReplaySettings().shards
-        self._shards = [member(f"shard {i}", "ShardRole", "SPREAD") for i in range(shards)]
+        server = [member("replay", "ReplayServer")] if backend == REVERB else []
         self._learner = member("learner", "LearnerRole", num_gpus=gpus)
-        self._replay = self._replay or [*self._shards, self._learner]
+        self._holder = (*server, self._learner)[0]  # of the replay: its death takes that along
         self._evaluator = member("evaluator", "EvaluatorRole")
         self._collectors = [member(f"collector {i}", "CollectorRole", "SPREAD") for i in range(collectors)]
 
     @property
     def _members(self) -> list[Member]:
-        first = dict.fromkeys([*self._replay, self._learner])
+        first = dict.fromkeys([self._holder, self._learner])
         return [*first, self._evaluator, *self._collectors]
 
     def run(self) -> Result:
@@ -185,12 +182,9 @@ class ClusterRun:
     def _begin(self, member: Member) -> None:
         """Lets a member work with the arguments of its role."""
         index = self._collectors.index(member) if member in self._collectors else 0
-        shard = [self._shards[index % len(self._shards)]] if self._shards else []
-        handles = self._shards if member is self._learner else [self._learner, *shard]
-        address = self._replay[0].status.get("address", [each.host for each in handles])
-        if member in self._shards:
-            member.begin(self._shards.index(member))
-        elif member.role == "ReplayServer":
+        through_ray = None if member is self._learner else self._learner.host
+        address = self._holder.status.get("address", through_ray)
+        if member.role == "ReplayServer":
             member.begin(self._root, self._host_name)
         elif member in self._collectors:
             member.begin(address, index, member.starts)
@@ -200,14 +194,15 @@ class ClusterRun:
 
     def _begin_all(self) -> None:
         """The replay first: the others need its address, and the learner what it has restored."""
-        others = [member for member in self._members if member not in self._replay]
-        for together in (self._shards, [self._replay[-1]], others):
-            if self._stopped_by is not None:
-                return
-            for member in together:
+        if self._stopped_by is not None:
+            return
+        self._begin(self._holder)
+        self._wait_until_built(self._holder)
+        if self._stopped_by is not None:
+            return
+        for member in self._members:
+            if member is not self._holder:
                 self._begin(member)
-            for member in set(together) & set(self._replay):
-                self._wait_until_built(member)
 
     def _wait_until_built(self, member: Member) -> None:
         deaths, since = 0, time.monotonic()
@@ -243,25 +238,22 @@ class ClusterRun:
                 ) from error
         return True
 
-    def _restart_all(self, lost: Member) -> None:
-        """After the end of a process of the replay: what the others hold refers to a table that is gone."""
-        self._say_died(lost, "everything goes on from the last checkpoint")
+    def _restart_all(self) -> None:
+        """After the end of the replay's process: what the others hold refers to a table that is gone."""
+        self._say_died(self._holder, "everything goes on from the last checkpoint")
         for member in self._members:
-            if member is not lost:
+            if member is not self._holder:
                 self._ray.kill(member.host, no_restart=False)
         self._begin_all()
 
-    def _lost(self, patience: float = 0.0) -> Member | None:
-        """A process of the replay that has died, or dies in these seconds."""
-        if left := [member.task for member in self._replay if not self._ended(member)]:
-            self._ray.wait(left, timeout=patience)
-        for member in filter(self._ended, self._replay):
-            # A learner may be done, or fail as it would again.
-            if member is not self._learner or isinstance(
-                self._failure(member), self._ray.exceptions.RayActorError
-            ):
-                return member
-        return None
+    def _lost(self, patience: float = 0.0) -> bool:
+        """Says whether the process that holds the replay has died, or dies in these seconds."""
+        holder = self._holder
+        if not self._ray.wait([holder.task], timeout=patience)[0]:
+            return False
+        # A learner may be done, or fail as it would again.
+        died = self._ray.exceptions.RayActorError
+        return holder is not self._learner or isinstance(self._failure(holder), died)
 
     def _ended(self, member: Member) -> bool:
         """Says whether a member that has begun works no more, for whatever reason."""
@@ -274,15 +266,15 @@ class ClusterRun:
     def _look_after_all(self) -> None:
         """One round of supervision: restarts, stuck environments, the terminal."""
         self._ray.wait([member.task for member in self._members], timeout=_POLL)
-        if (lost := self._lost()) is not None:
-            return self._restart_all(lost)
+        if self._lost():
+            return self._restart_all()
         for member in self._members:
             error = self._failure(member) if self._ended(member) else None
             if error is None:
                 continue
             # Whoever fails because the replay is gone may be noticed before the replay is.
-            if (lost := self._lost(2.0)) is not None:
-                return self._restart_all(lost)
+            if self._lost(2.0):
+                return self._restart_all()
             if self._done():
                 return
             self._explain(member, error)
@@ -358,10 +350,10 @@ class ClusterRun:
             steps=status.get("steps", 0),
             frames_per_step=status.get("frames_per_step"),
         )
-        for note in [*(member.status.get("memory") for member in self._replay), figures_note(), Heads().note]:
+        for note in (self._holder.status.get("memory"), figures_note(), Heads().note):
             progress.say_once(note)
-        if "address" in self._replay[0].status:
-            port = self._replay[0].status["address"].rpartition(":")[2]
+        if "address" in self._holder.status:
+            port = self._holder.status["address"].rpartition(":")[2]
             progress.say(
                 f"Open to the network, without a password: Reverb's port {port}; docs/scaling.md says how to close it."
             )
@@ -386,7 +378,6 @@ class ClusterRun:
             eval_return,
             waits,
             learner.get("doing", ""),
-            [member.status.get("fill", 0.0) for member in self._shards],
         )
         self._progress.say_once(learner["note"])
 
@@ -501,13 +492,7 @@ def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
     newest = [folder / "replay" for folder in checkpoints(root_dir)[:1]]
     begins_with = next(filter(Path.exists, newest), None)
     backend = chosen_backend(ReplaySettings().backend, begins_with, distributed=True)
-    shards = ReplaySettings().shards
-    if shards > (collectors if backend != REVERB else 0):
-        raise UsageError(
-            f"Replay.shards = {shards}: each takes what some collectors write, through Ray. Write --replay=ray, and "
-            f"{collectors} shards or less"
-        )
-    slots = collectors + shards + 3
+    slots = collectors + 3
     # A second signal ends the process at once as long as Ray is there: an exception in its shutdown ends in anything.
     with contextlib.closing(contextlib.ExitStack()) as signals, ray_connection.opened(cluster, slots) as ray:
         run: ClusterRun | None = None

@@ -1,7 +1,7 @@
 """The work of each process of a distributed run. Where it runs, and what happens when it dies, is not decided here.
 
 All processes build what they need from the same gin configuration and meet in the replay alone: Reverb's server, or the
-learner's table, which Ray's calls reach. An `address` is that of Reverb's server, or a list of Ray's handles. `run`
+learner's table, which Ray's calls reach. An `address` is that of Reverb's server, or Ray's handle of the learner. `run`
 works until it is done or `stop` has been called from another thread; `status` may be called from any thread.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import dataclasses
-import math
 import threading
 import time
 from typing import Any
@@ -88,50 +86,25 @@ class ReplayServer(Role):
         return {"address": self.address, "memory": self.replay.memory_note}
 
 
-class ShardRole(Role):
-    """Holds some of the sequences of Ray's replay.
-
-    Args:
-      index: which of the shards it is.
-    """
-
-    def __init__(self, index: int):
-        settings = Settings.configured()
-        capacity = settings.replay.capacity // settings.replay.shards
-        # The learner's table keeps to the rest.
-        own = dataclasses.replace(settings.replay, capacity=capacity, min_sequences=1, error_buffer=math.inf)
-        super().__init__(dataclasses.replace(settings, replay=own))
-        self._open_replay(build.build_eval_environment(self.settings), RAY, shard=index)
-        self._capacity = capacity // settings.shape.period
-
-    def run(self) -> None:
-        self._stopping.wait()
-
-    def status(self) -> dict[str, Any]:
-        return {"memory": self.replay.memory_note, "fill": self.replay.size / self._capacity}
-
-
 class LearnerRole(Role):
     """Updates, publishes weights, writes checkpoints; owns the run's counters.
 
     Args:
       root_dir: the run folder.
-      address: of Reverb's server; or the handles of the shards, if any: then the table is here, with what the newest
-        whole checkpoint holds of it.
+      address: of Reverb's server; None: the table is here, with what the newest whole checkpoint holds of it.
     """
 
-    def __init__(self, root_dir: str, address: str | list[Any]):
+    def __init__(self, root_dir: str, address: str | None):
         super().__init__()
         environment = build.build_eval_environment(self.settings)
         agent = build.build_agent(
             self.settings, environment, strategy=build.build_strategy(self.training.strategy)
         )
         checkpointer = Checkpointer(root_dir, build.trackables(agent), lambda: self.replay.checkpoint())
-        if isinstance(address, str):
+        if address is not None:
             self._open_replay(environment, REVERB, address=address)
         else:
-            folders = checkpointer.replay_folders()
-            self._open_replay(environment, RAY, folders=folders, handles=address)
+            self._open_replay(environment, RAY, folders=checkpointer.replay_folders())
         self._learner = build.build_learner(self.settings, root_dir, agent, self.replay, checkpointer)
         self._publisher = Publisher(agent.acting_variables, self.replay.publish)
         self.callback(self._publisher.close)
@@ -216,7 +189,7 @@ class Acting(Role):
 
     Args:
       settings: of the run.
-      address: of Reverb's server; or the handles of the learner's process and, with shards, of the collector's.
+      address: of Reverb's server; or Ray's handle of the learner's process.
       environment: where it acts; closed with it.
       seed: of its acting.
       collector: its index, if it writes.
@@ -225,7 +198,7 @@ class Acting(Role):
     def __init__(
         self,
         settings: Settings,
-        address: str | list[Any],
+        address: Any,
         environment: GymnasiumVectorEnvironment,
         seed: int,
         collector: int = -1,
@@ -261,7 +234,7 @@ class CollectorRole(Acting):
       start: how often it was started before, so that it does not repeat the episodes that it began with.
     """
 
-    def __init__(self, address: str | list[Any], index: int, start: int):
+    def __init__(self, address: Any, index: int, start: int):
         settings = Settings.configured()
         seed = settings.seeds.collector(index, start, seconds=int(time.time()))
         environment = build.build_environment(settings, settings.train.num_envs, seed)
@@ -302,7 +275,7 @@ class EvaluatorRole(Acting):
       address: of the replay.
     """
 
-    def __init__(self, root_dir: str, address: str | list[Any]):
+    def __init__(self, root_dir: str, address: Any):
         settings = Settings.configured()
         seed = settings.seeds.evaluating(newest_step(root_dir))
         environment = build.build_eval_environment(settings, settings.train.eval_envs, seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -161,7 +160,7 @@ def build_replay(
     Args:
       environment: gives the specs.
       backend: "local", "ray" for the process that has the table, or "reverb"; None: what a run in one process takes.
-      **connection: `folders`, and for Reverb `address`, for Ray `handles` of shards, or which `shard` it is.
+      **connection: `folders`, and for Reverb `address`.
 
     Raises:
       UsageError: it needs Reverb, which is not there.
@@ -176,14 +175,9 @@ def build_replay(
         return LocalReplay(*parts, seed=settings.seeds.draws, **options)
     if backend == RAY:
         # Neither this nor Reverb needs to be installed.
-        from agents.replay.ray_replay import RayTable, Shard, ShardedTable
+        from agents.replay.ray_replay import RayTable
 
-        handles, shard, seed = options.pop("handles", []), options.pop("shard", None), settings.seeds.draws
-        if shard is not None:
-            return Shard(*parts, seed=seed + 1 + shard, **options)
-        if handles:
-            return ShardedTable(handles, *parts, seed=seed, **options)
-        return RayTable(*parts, seed=seed, **options)
+        return RayTable(*parts, seed=settings.seeds.draws, **options)
     from agents.replay.reverb_replay import ReverbReplay
 
     if settings.train.steps_per_update is not None:
@@ -194,20 +188,19 @@ def build_replay(
 def build_ray_client(
     settings: Settings,
     environment: py_environment.PyEnvironment,
-    handles: Sequence[Any],
+    learner: Any,
     collector: int,
 ) -> RayClient:
     """The way of a collector, or of the evaluator, to the table of the learner's process.
 
     Args:
-      handles: Ray's, of the learner's process and of the collector's shard, if there is one.
+      learner: Ray's handle of that process.
       collector: its index.
     """
     from agents.replay.ray_replay import RayClient
 
     layout = Layout(settings.shape, *_stored(settings, environment), settings.replay.compression)
-    learner, shard = (*handles, None)[:2]
-    return RayClient(layout, learner, shard, collector, settings.replay.patience)
+    return RayClient(layout, learner, collector, settings.replay.patience)
 
 
 def _stored(settings: Settings, environment: py_environment.PyEnvironment) -> tuple[tf.TensorSpec, Any]:

@@ -16,7 +16,6 @@ with needed_by("rbs_tf.scalings"):
     from rbs_tf.scalings.return_out import ReturnOut
     from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
     from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic
-    from rbs_tf.scalings.simba_v2 import SimbaV2
 
 __all__ = [
     "CategoricalScaling",
@@ -37,6 +36,5 @@ __all__ = [
     "RewardStd",
     "Scaling",
     "SignedHyperbolic",
-    "SimbaV2",
     "TwoHot",
 ]

@@ -1,4 +1,4 @@
-"""Moments of steps and returns together with the largest of each."""
+"""Moments of steps and returns together with the largest reward."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from rbs_tf.moments import ReturnMoments
 
 @dataclass(frozen=True, eq=False)
 class MomentsWithMaxima(ReturnMoments):
-    """`ReturnMoments` and the largest absolute reward and return so far, per head. They merge exactly, too.
+    """`ReturnMoments` and the largest absolute reward so far, per head. They merge exactly, too.
 
     Attributes:
       largest_reward: max abs(R), float64 [H]; 0 before the first step.
-      largest_return: max abs(G), float64 [H]; 0 before the first return.
     """
 
     largest_reward: np.ndarray
-    largest_return: np.ndarray
 
     @classmethod
     def from_steps(cls, rewards: ArrayLike, discounts: ArrayLike) -> MomentsWithMaxima:
         """As `ReturnMoments.from_steps`."""
         moments = ReturnMoments.from_steps(rewards, discounts)
-        return cls(*[*moments, _largest(rewards, moments.num_heads), np.zeros(moments.num_heads)])
+        of_heads = np.asarray(rewards, np.float64).reshape(-1, moments.num_heads)
+        return cls(*[*moments, np.abs(of_heads).max(axis=0, initial=0.0)])
 
     @classmethod
     def from_returns(cls, returns: ArrayLike) -> MomentsWithMaxima:
         """As `ReturnMoments.from_returns`."""
         moments = ReturnMoments.from_returns(returns)
-        return cls(*[*moments, np.zeros(moments.num_heads), _largest(returns, moments.num_heads)])
+        return cls(*[*moments, np.zeros(moments.num_heads)])
 
     @staticmethod
     def merge(a: ReturnMoments, b: ReturnMoments) -> MomentsWithMaxima:
@@ -44,11 +43,6 @@ class MomentsWithMaxima(ReturnMoments):
         if not (isinstance(a, MomentsWithMaxima) and isinstance(b, MomentsWithMaxima)):
             how = "make them with rbs_tf.scalings.maxima.MomentsWithMaxima.from_episode(rewards, discounts)"
             raise ValueError(f"moments without maxima: {how}")
-        largest_reward = np.maximum(a.largest_reward, b.largest_reward)
-        largest_return = np.maximum(a.largest_return, b.largest_return)
-        return MomentsWithMaxima(*[*ReturnMoments.merge(a, b), largest_reward, largest_return])
-
-
-def _largest(values: ArrayLike, num_heads: int) -> np.ndarray:
-    """[T] or [T, H] -> the largest absolute value of each column, [H]; 0 of none."""
-    return np.abs(np.asarray(values, np.float64).reshape(-1, num_heads)).max(axis=0, initial=0.0)
+        return MomentsWithMaxima(
+            *[*ReturnMoments.merge(a, b), np.maximum(a.largest_reward, b.largest_reward)]
+        )

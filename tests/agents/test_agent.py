@@ -230,7 +230,8 @@ def shared_gradient_norms(agent, windows):
     """Norm of each head's own gradient in the weights that all heads share: float32 [H]."""
     with tf.GradientTape(persistent=True) as tape:
         losses = tf.reduce_sum(agent.sequence_errors(windows).losses, axis=(0, 1))
-    gradients = tape.jacobian(losses, agent.network.shared_variables, experimental_use_pfor=False)
+    shared = agent.network.trainable_variables[: -len(agent.network.heads.trainable_variables)]
+    gradients = tape.jacobian(losses, shared, experimental_use_pfor=False)
     squares = [tf.reduce_sum(tf.square(g), axis=tuple(range(1, len(g.shape)))) for g in gradients]
     return tf.sqrt(tf.add_n(squares)).numpy()
 

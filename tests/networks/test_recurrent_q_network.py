@@ -16,11 +16,18 @@ def tiny_torso(seed=None):
     return ConvTorso((3,), (3,), (2,), units=7, seed=seed)
 
 
-def tiny_network(spec=SPEC, create=True, **kwargs):
+def shared_variables(network):
+    """Trainable variables of torso, core and the linear layer after it: all heads share them."""
+    return [
+        *network.torso_variables,
+        *network.variables_behind_torso[: -len(network.heads.trainable_variables)],
+    ]
+
+
+def tiny_network(spec=SPEC, **kwargs):
     sizes = {"torso": tiny_torso, "lstm_units": U, "post_lstm_units": 6, "head_hidden": 5, "seed": 0}
     network = RecurrentQNetwork(spec, A, H, **sizes | kwargs)
-    if create:
-        network.create_variables()
+    network.create_variables()
     return network
 
 
@@ -57,7 +64,7 @@ def test_the_papers_network_has_the_papers_layers():
     head = 2 * linear(256, 256) + linear(256, 1) + linear(256, 18)
     assert q_spec == tf.TensorSpec((10, 18), tf.float32)
     assert shared == 11_853_504 and head == 136_467
-    assert sum(np.prod(variable.shape) for variable in network.shared_variables) == shared
+    assert sum(np.prod(variable.shape) for variable in shared_variables(network)) == shared
     assert sum(np.prod(variable.shape) for variable in network.trainable_variables) == shared + 10 * head
 
 
@@ -148,10 +155,10 @@ def test_graphs_and_xla_give_the_values_and_gradients_of_eager_mode(jit_compile,
 def test_the_shared_gradient_alone_is_divided_by_sqrt_h_and_reaches_every_weight():
     arguments = (*batch(B, T), some_state())
     network = tiny_network()
-    assert [v.name for v in (*network.shared_variables, *network.heads.variables)] == [
+    assert [v.name for v in (*shared_variables(network), *network.heads.variables)] == [
         v.name for v in network.variables
     ]
-    shared = {variable.ref() for variable in network.shared_variables}
+    shared = {variable.ref() for variable in shared_variables(network)}
     scaled = values_and_gradients(network, *arguments)[1:]
     plain = values_and_gradients(tiny_network(scale_gradient=False), *arguments)[1:]
     for variable, own, other in zip(network.trainable_variables, scaled, plain, strict=True):
@@ -245,7 +252,7 @@ def test_vectors_get_linear_layers_under_every_config_unless_a_torso_is_bound(co
     gin.parse_config("MlpTorso.units = (3,)")
     for one in (network, network.copy()):
         one.create_variables()
-        assert one.shared_variables[0].shape == (4, 3)
+        assert one.torso_variables[0].shape == (4, 3)
     with pytest.raises(ValueError, match=r"atari_torso takes images.*shape \(4,\).*RecurrentQNetwork.torso"):
         refused.create_variables()
 
@@ -261,7 +268,6 @@ def test_wrong_arguments_are_named():
             "normalise_torso.* OwnTorso",
         ),
         (lambda: tiny_network()(batch(2, B, T)[0]), ValueError, r"outer dimensions \[B\] or \[B, T\]"),
-        (lambda: tiny_network(create=False).shared_variables, ValueError, "create_variables"),
     ):
         with pytest.raises(error, match=complaint):
             build()

@@ -15,7 +15,7 @@ from agents.commands.train import main
 GIVEN = (
     *("MultiHeadPolicy.seed", "RecurrentMultiHeadAgent.summary_interval", "RecurrentQNetwork.name"),
     *("environments.make.num_envs", "environments.make.seed", "ConvTorso.seed", "atari_torso.seed"),
-    *("two_hot.limit", "return_based.sigma_v", "Replay.sampler"),
+    *("two_hot.limit", "return_based.sigma_v", "Replay.patience"),
 )
 # Beyond their kind: may be negative, may be infinite.
 ALSO = {("hl_gauss.v_max", "-5"), ("Replay.error_buffer", "1e400")}
@@ -71,7 +71,7 @@ def test_configurations_of_runs_that_were_trained_before_go_on_working():
     assert configs
     for config in configs:
         with configuration.of_its_own():
-            gin.parse_config(configuration.with_names_of_today(config.read_text()))
+            gin.parse_config(config.read_text())
             settings.check(recorded=True)
 
 

@@ -133,15 +133,6 @@ def test_a_scaling_is_found_by_its_name_or_file_and_names_the_folder_if_it_runs(
         assert (found, call.rate) == (bound, rate), arguments
 
 
-def test_names_that_have_changed_go_on_working(command, tmp_path):
-    for old in ("environments.make.reward_multiplier", "make.reward_multiplier"):
-        (tmp_path / "elsewhere" / "mine.gin").write_text(f'include "configs/quickstart.gin"\n{old} = 4.0')
-        assert command("--anew", "--config=mine.gin") == 0
-        assert gin.query_parameter("Heads.reward_multiplier") == 4.0, old
-        assert command("--anew", "--config=mine.gin", "--root_dir=other", f"--gin_bindings={old} = 5.0") == 0
-        assert gin.query_parameter("Heads.reward_multiplier") == 5.0, old
-
-
 def test_includes_mean_this_repository_even_from_within_another_one(command, tmp_path):
     other = tmp_path / "elsewhere" / "configs"
     other.mkdir()

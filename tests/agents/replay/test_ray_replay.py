@@ -1,7 +1,5 @@
 """What only Ray's replay has: rounds that come in calls, of many collectors at a time, and wait in a line."""
 
-import itertools
-import math
 import pathlib
 import threading
 
@@ -11,15 +9,12 @@ import tensorflow as tf
 
 pytest.importorskip("ray")
 
-from scipy import stats  # noqa: E402
-
 from agents.replay.local_replay import LocalReplay  # noqa: E402
 from agents.replay.replay import RAY, ReplayStopped  # noqa: E402
 from agents.storage.checkpoint import ReplayFolders  # noqa: E402
 from tests.agents.queue import drained  # noqa: E402
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, whole_table  # noqa: E402
 from tests.agents.replay.test_replay import emptied, report_of  # noqa: E402
-from tests.agents.replay.through_ray import ThroughShards  # noqa: E402
 from tests.agents.running.stand_in_ray import Unavailable  # noqa: E402
 
 
@@ -169,75 +164,3 @@ def test_weights_are_fetched_once_for_every_step(make):
         found, data = client.weights(newer_than=step - 1)
         assert found == step and data.tolist() == list(range(step + 1))
         assert client.weights(newer_than=step) is None
-
-
-def sharded(**settings):
-    defaults = {"capacity": 400, "min_sequences": 1, "error_buffer": math.inf, "read_ahead": 0}
-    return ThroughShards(SHAPE, OBSERVATION, STATE, HEADS, **(defaults | settings))
-
-
-@pytest.mark.parametrize("sampler", ["prioritized", "uniform"])
-def test_draws_from_shards_have_the_probabilities_of_one_table(make, sampler):
-    table, draws, batch = sharded(sampler=sampler), 100_000, 2_000
-    powers = np.zeros((2, 60))
-    for shard, count in enumerate((60, 20)):
-        collector = Collector(table, shard)
-        for k, priority in enumerate(np.random.default_rng(shard).exponential(shard + 1.0, count)):
-            collector.insert(1, priority)
-            powers[shard, k] = priority**0.9 if sampler == "prioritized" else 1.0
-        collector.client.end_round()
-    expected, found = powers / powers.sum(), np.zeros((2, 60))
-    batches = iter(table.dataset(batch))
-    for _ in range(draws // batch):
-        sequence, drawn = next(batches)
-        shards, keys = drawn.key.numpy() >> np.uint64(48), drawn.key.numpy() & np.uint64(2**48 - 1)
-        np.testing.assert_allclose(sequence.probability, expected[shards, keys], rtol=1e-6)
-        assert set(sequence.table_size.numpy()) == {80}
-        np.add.at(found, (shards, keys), 1)
-    there = expected > 0.0
-    assert found[~there].sum() == 0
-    assert stats.chisquare(found[there], draws * expected[there]).pvalue > 0.01
-
-
-def test_new_priorities_reach_the_shard_of_their_key_before_the_next_draw_and_the_checkpoint(make, tmp_path):
-    table = sharded(folders=ReplayFolders(tmp_path, None))
-    for index in range(2):
-        Collector(table, index).end_round(3)
-    batches = iter(table.dataset(32))
-    _, drawn = next(batches)
-    keys = np.unique(drawn.key)
-    assert len(keys) == 6
-    chosen = np.array([2, (1 << 48) + 1], np.uint64)
-    table.update_priorities(tf.constant(keys), tf.constant(np.isin(keys, chosen), tf.float64))
-    sequence, drawn = next(batches)
-    assert set(drawn.key.numpy()) == set(chosen)
-    np.testing.assert_allclose(sequence.probability, 0.5)
-    table.update_priorities(tf.constant(chosen[:1]), [3.0])
-    saved = pathlib.Path(table.checkpoint())
-    resumed = sharded(folders=ReplayFolders(emptied(tmp_path / "next"), saved))
-    assert (resumed.inserted, resumed.sampled, len(drained(resumed))) == (6, 64, 2)
-    sequence, drawn = next(iter(resumed.dataset(64)))
-    assert {*zip(drawn.key.numpy(), drawn.priority.numpy(), strict=True)} == {
-        (chosen[0], 3.0),
-        (chosen[1], 1.0),
-    }
-    with pytest.raises(ValueError, match="shards: 2 then, None now"):
-        make(capacity=400, folders=ReplayFolders(emptied(tmp_path / "third"), saved))
-
-
-def test_shards_keep_to_the_ratio_of_all_and_calls_that_are_lost_count_once(make, monkeypatch):
-    monkeypatch.setattr("agents.replay.ray_replay._POLL", 0.001)
-    table = sharded(error_buffer=4.0, min_sequences=3, losses=itertools.cycle(("call", "answer", None)))
-    threads = [threading.Thread(target=Collector(table, index).end_round, args=(20,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    batches = iter(table.dataset(2))
-    for _ in range(19):  # 3 + 38 + 4 > 40
-        next(batches)
-        lead = table.inserted - 3 - table.sampled
-        assert -4.0 <= lead <= 4.0
-    for thread in threads:
-        thread.join()
-    table._take_stock()
-    assert (table.inserted, table.size, table.sampled) == (40, 40, 38)
-    assert len(drained(table)) == 2

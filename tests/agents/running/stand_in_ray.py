@@ -209,12 +209,6 @@ def replay(process):
         yield
 
 
-def shard(process):
-    while True:
-        process.status = {"memory": "Room in a shard.", "fill": 0.25}
-        yield
-
-
 def learner(process, updates=60):
     """One update a step, from the checkpoint on; a checkpoint at the end."""
     done = process.ray.saved
@@ -261,7 +255,6 @@ def collector(process):
 
 CAST = {
     "ReplayServer": replay,
-    "ShardRole": shard,
     "LearnerRole": learner,
     "EvaluatorRole": evaluator,
     "CollectorRole": collector,

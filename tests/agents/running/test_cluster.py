@@ -86,10 +86,10 @@ def test_the_same_command_goes_on_from_its_checkpoint_to_the_end(survivor):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("replay", "holder"), [(REVERB, "replay"), (RAY, "shard 1")])
+@pytest.mark.parametrize(("replay", "holder"), [(REVERB, "replay"), (RAY, "learner")])
 def test_a_run_goes_on_after_the_death_of_evaluator_replay_and_driver(tmp_path, replay, holder):
     pytest.importorskip(replay)
-    bindings = (*BINDINGS, f"Replay.backend = '{replay}'", f"Replay.shards = {2 * (replay == RAY)}")
+    bindings = (*BINDINGS, f"Replay.backend = '{replay}'")
     with Started(tmp_path / "run", collectors=2, bindings=bindings) as run:
         run.wait_for(lambda: run.updates > 25)
         for name in ("evaluator", holder):

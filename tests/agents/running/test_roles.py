@@ -37,7 +37,7 @@ class Cast:
         if backend == REVERB:
             self.address = self.open(roles.ReplayServer, str(root)).address
         else:
-            self.address = [Calls(None)]
+            self.address = Calls(None)
 
     def open(self, role, *arguments):
         opened = self._opened.enter_context(role(*arguments))
@@ -47,8 +47,8 @@ class Cast:
     def open_learner(self):
         if self._backend == REVERB:
             return self.open(roles.LearnerRole, str(self.root), self.address)
-        learner = self.open(roles.LearnerRole, str(self.root), [])
-        self.address[0].called = learner.replay
+        learner = self.open(roles.LearnerRole, str(self.root), None)
+        self.address.called = learner.replay
         return learner
 
     def work(self, role):

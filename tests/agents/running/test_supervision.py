@@ -148,9 +148,9 @@ def test_a_run_whose_learner_has_the_table(driver):
     assert driver.train(ray, backend=RAY).updates == 60
     learner, evaluator, collector = ray.processes
     root = str(driver.root)
-    assert (learner.role, learner.args) == ("LearnerRole", (root, []))
+    assert (learner.role, learner.args) == ("LearnerRole", (root, None))
     assert evaluator.args[0] == root and collector.args[1:] == (0, 0)
-    assert evaluator.args[1][0].process is collector.args[0][0].process is learner
+    assert evaluator.args[1].process is collector.args[0].process is learner
     said = driver.said()
     assert "Room here." in said and "Open to the network" not in said
     listed = (driver.root / "processes.txt").read_text()
@@ -186,52 +186,29 @@ def test_who_loses_the_table_of_a_learner_that_is_done_is_not_to_blame(driver):
     assert starts(ray) == dict.fromkeys(starts(ray), 1) and "fault" not in driver.said()
 
 
-def test_shards_start_first_collectors_share_them_and_the_death_of_one_takes_all_back(driver):
-    dying = failing("ShardRole", Died(), at=40)["ShardRole"]
-    ray = Ray(ShardRole=lambda process: (dying if process.args == (1,) else CAST["ShardRole"])(process))
-    bindings = "Replay.shards = 2", "train.checkpoint_interval = 10"
-    assert driver.train(ray, *bindings, collectors=3, backend=RAY).updates == 60
-    first, second, learner, evaluator, *collectors = ray.processes
-    assert [first.args, second.args] == [(0,), (1,)]
-    assert [handle.process for handle in learner.args[1]] == [first, second]
-    assert evaluator.args[1][0].process is learner
-    for collector, shard in zip(collectors, (first, second, first), strict=True):
-        assert [handle.process for handle in collector.args[0]] == [learner, shard]
-    assert {process.starts for process in ray.processes} == {2}
+def test_who_fails_because_the_replay_is_gone_is_not_to_blame(driver):
+    gone = []
+
+    def dies(process):
+        for _ in CAST["ReplayServer"](process):
+            if gone and process.starts == 1:
+                raise Died
+            yield
+
+    def learner(process):
+        for step, _ in enumerate(CAST["LearnerRole"](process)):
+            if step == 20 and process.starts == 1:
+                gone.append(True)
+                raise RuntimeError("the connection is lost")
+            yield
+        return learner_status(60)
+
+    ray = Ray(ReplayServer=dies, LearnerRole=learner)
+    # The learner's end is seen first: it steps after the replay.
+    assert driver.train(ray, backend=REVERB).updates == 60
     said = driver.said()
-    assert "shard 1: its process died; everything goes on from the last checkpoint." in said
-    assert said.count("Room in a shard.") == 1 and "shards full: 25%, 25%" in said
-    for backend, collectors in ((RAY, 1), (REVERB, 2)):
-        with pytest.raises(
-            UsageError, match=f"Replay.shards = 2: .*--replay=ray, and {collectors} shards or less"
-        ):
-            driver.train(Ray(), *bindings, collectors=collectors, backend=backend)
-
-
-def test_who_fails_because_the_replay_or_a_shard_of_it_is_gone_is_not_to_blame(driver):
-    for role, backend, *bindings in (("ReplayServer", REVERB), ("ShardRole", RAY, "Replay.shards = 1")):
-        gone = []
-
-        def dies(process, role=role, gone=gone):
-            for _ in CAST[role](process):
-                if gone and process.starts == 1:
-                    raise Died
-                yield
-
-        def learner(process, gone=gone):
-            for step, _ in enumerate(CAST["LearnerRole"](process)):
-                if step == 20 and process.starts == 1:
-                    gone.append(True)
-                    raise RuntimeError("the connection is lost")
-                yield
-            return learner_status(60)
-
-        ray = Ray(**{role: dies}, LearnerRole=learner)
-        # The learner's end is seen first: it steps after the replay.
-        assert driver.train(ray, *bindings, backend=backend).updates == 60
-        said = driver.said()
-        assert {process.starts for process in ray.processes} == {2}, role
-        assert "everything goes on" in said and "fault" not in said
+    assert {process.starts for process in ray.processes} == {2}
+    assert "everything goes on" in said and "fault" not in said
 
 
 def test_two_deaths_without_an_update_between_them_are_a_fault(driver):

@@ -45,7 +45,6 @@ BY_VALUE = {
     "return_std": scalings.ReturnStd,
     "reward_std": scalings.RewardStd,
     "signed_hyperbolic": scalings.SignedHyperbolic,
-    "simba_v2": scalings.SimbaV2,
     **UNITLESS,
 }
 SCALINGS = BY_VALUE | CATEGORICAL
@@ -178,8 +177,6 @@ def test_impossible_options_are_refused_by_name():
         (scalings.HLGauss, "bins", 2),
         (scalings.HLGauss, "deviation", 0.0),
         (scalings.HLGauss, "v_max", math.inf),
-        (scalings.SimbaV2, "epsilon", -1.0),
-        (scalings.SimbaV2, "max_return", 0.0),
         (scalings.TwoHot, "bins", 254, 1),
         (scalings.TwoHot, "limit", 0.0, math.nan),
         (ErrorBasedScaling, "min_scale", 0.0),
