@@ -1,7 +1,6 @@
 """Return-based scaling for PyTorch: scaled errors, and last layers whose outputs are in units of the return.
 
-scaled = rbs_tf.torch.ScaledErrors()
-env = rbs_tf.CollectReturns(env, scaled, gamma=0.99)
+env = rbs_tf.CollectReturns(env, scaled := rbs_tf.torch.ScaledErrors(), gamma=0.99)
 loss = 0.5 * scaled(targets - values).square().mean()    # was: (targets - values)
 """
 
