@@ -65,6 +65,15 @@ class UnitDense(tf.keras.layers.Dense):
             weight.assign(weight * tf.cast(tf.repeat(ratio, self.units // self.heads), weight.dtype))
         self.unit.assign(after)
 
+    # Keras 3's Dense saves its kernel and its bias, and nothing else.
+    def save_own_variables(self, store: Any) -> None:
+        """Saves all three."""
+        tf.keras.layers.Layer.save_own_variables(self, store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads all three."""
+        tf.keras.layers.Layer.load_own_variables(self, store)
+
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
         return super().get_config() | {"heads": self.heads}
