@@ -294,10 +294,12 @@ def of_mean(values: np.ndarray) -> np.ndarray:
 def of_difference(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     """Difference of means and Welch's 95% interval, float64 [3]."""
     difference = ours.mean() - theirs.mean()
-    if not ours.var() + theirs.var():
+    squares = np.array([np.square(stats.sem(values)) for values in (ours, theirs)])
+    if not squares.any():
         return np.full(3, difference)
-    interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
-    return np.array([difference, interval.low, interval.high])
+    freedom = squares.sum() ** 2 / (squares**2 / (np.array([len(ours), len(theirs)]) - 1)).sum()
+    reach = stats.t.ppf(0.975, freedom) * np.sqrt(squares.sum())
+    return difference + np.array([0.0, -reach, reach])
 
 
 def shown(found: np.ndarray, digits: int = 0) -> str:

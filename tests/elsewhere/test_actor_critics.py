@@ -143,6 +143,7 @@ def test_ppo_in_a_single_file_learns(ppo):
     """A policy that plays at random balances for 22 steps."""
     assert np.mean(ppo.lengths[:3]) < 40.0 < 80.0 < np.median(ppo.lengths[-8:])
     assert 40 * 128 * 8 - 8 * 100 < ppo.scaled.moments.count <= 40 * 128 * 8  # in portions of 100 steps
+    assert ppo.critic.unit.item() == pytest.approx(ppo.scaled.unit.item(), rel=0.1) and ppo.critic.unit > 10.0
     assert {"3.statistics", "3.sigma_v"} <= {*ppo.agent.state_dict()}
 
 
@@ -157,11 +158,11 @@ def test_ppos_gradients_are_free_of_the_rewards_scale(ppo):
         torch.from_numpy(rng.normal(size=shape).astype(np.float32)) for shape in ((32, 4), 32, 32, 32)
     )
     for times in (1.0, TIMES):
+        ppo.agent.load_state_dict(kept)
+        ppo.critic.unit.zero_()
         ppo.scaled.reset_state()
         ppo.scaled.merge_state(episode(times))
-        with torch.no_grad():
-            for values in ppo.critic.parameters():
-                values *= times
+        ppo.critic.to_unit_(ppo.scaled.unit)
         actions = torch.arange(32) % 2
         losses = ppo.losses(seen, actions, log_probs, times * advantages, times * returns)
         gradients = [torch.autograd.grad(loss, ppo.torso[0].weight, retain_graph=True)[0] for loss in losses]
@@ -174,17 +175,11 @@ def test_ppos_gradients_are_free_of_the_rewards_scale(ppo):
     torch.testing.assert_close(gradients[0], larger_gradients[0], rtol=1e-4, atol=1e-6)
 
 
-def test_ppo_in_units_plays_the_same_whatever_rewards_are_multiplied_with():
-    """What the page says under its program; eight rollouts."""
-    code, times = (
-        pages.programs(PAGE)[PPO],
-        "gymnasium.wrappers.vector.TransformReward(envs, lambda r: r * times)",
-    )
+def test_ppo_plays_the_same_whatever_rewards_are_multiplied_with():
+    """The page's program, eight of its rollouts."""
+    code, multiplied = pages.programs(PAGE)[PPO], "gymnasium.wrappers.vector.TransformReward"
     for before, after in (
-        ("nn.Linear(64, 1)", "rbs_tf.torch.UnitLinear(64, 1)"),
-        ("scaled(returns - values)", "((returns - values) / scaled.unit.float())"),
-        ("    for _ in range(4):", "    critic.to_unit_(scaled.unit)\n    for _ in range(4):"),
-        ("CollectReturns(envs", f"CollectReturns({times}"),
+        ("CollectReturns(envs", f"CollectReturns({multiplied}(envs, lambda rewards: rewards * times)"),
         ("range(40)", "range(8)"),
     ):
         assert code.count(before) == 1
@@ -202,7 +197,9 @@ def test_stable_baselines_coefficient_is_the_division_of_errors(sb3):
 
     model, scale = sb3.model, sb3.scale
     assert 4096 - 8 * 100 < scale.moments.count <= 4096  # in portions of 100 steps
-    assert model.vf_coef == 0.5 / scale()[0] ** 2 and scale()[0] > 1.0
+    assert model.vf_coef == 0.5 / float(scale()[0]) ** 2 and scale()[0] > 1.0
+    unit = float(model.policy.value_net.unit)
+    assert unit == pytest.approx(scale.unit[0], rel=1e-4) and unit > 10.0
     model.n_epochs, model.batch_size, model.max_grad_norm = 1, 1024, 1e9
     policy = model.policy
     (batch,) = model.rollout_buffer.get(1024)
