@@ -238,7 +238,9 @@ class ReturnScaling(tf.keras.layers.Layer):
         self._fed_or_warned = True
         moments, floor = readable
         if not moments.count.any():
-            log.warning("%s", words_if_empty(f"ReturnScaling '{self.name}'", floor, _FEED))
+            log.warning(
+                "%s", words_if_empty(f"ReturnScaling '{self.name}'", floor, _FEED, self.floor_in_units)
+            )
 
     @tf.autograph.experimental.do_not_convert
     def _judge(self) -> None:

@@ -100,7 +100,9 @@ class Scale:
           TypeError: tensors of another library, whose gradients would be lost.
         """
         if not self._fed_or_warned and not self.moments.count.any():
-            log.warning("%s", words_if_empty("Scale", self._sigma_v, "merge_state(moments)"))
+            log.warning(
+                "%s", words_if_empty("Scale", self._sigma_v, "merge_state(moments)", self.floor_in_units)
+            )
             self._fed_or_warned = True
         if not self._judged and can_be_judged(self.moments):
             self._judged = True
@@ -204,10 +206,11 @@ def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
     return floor
 
 
-def words_if_empty(name: str, sigma_v: np.ndarray, feed: str) -> str:
+def words_if_empty(name: str, sigma_v: np.ndarray, feed: str, floor_in_units: bool = False) -> str:
     """What to say when errors come before any step; `feed` is the call that brings steps."""
+    factor = f": its floor sigma_v multiplies errors by up to {1.0 / sigma_v.min():.4g}"
     return (
-        f"{name} has not seen any step yet: its floor sigma_v multiplies errors by up to {1.0 / sigma_v.min():.4g}. "
+        f"{name} has not seen any step yet{'' if floor_in_units else factor}. "
         f"Call {feed}, before the errors; CollectReturns does, in the process that scales"
     )
 

@@ -184,3 +184,12 @@ def test_two_thousand_updates_choose_the_same_actions_whatever_rewards_are_multi
     assert np.abs(values).mean() > 1.0, "it has learned values"
     # Without units the values of large rewards are still on their way.
     assert played(1.0, 1000, in_units=False)[0] != played(TIMES, 1000, in_units=False)[0]
+
+
+@pytest.mark.parametrize("make", [Scale, ReturnScaling])
+def test_before_the_first_step_no_factor_is_named_that_units_would_undo(make, caplog):
+    for in_units in (False, True):
+        make(floor_in_units=in_units)(np.ones(2, np.float32))
+    plain, of_units = [record.getMessage() for record in caplog.records]
+    assert "multiplies errors by up to 100" in plain
+    assert "has not seen any step yet. Call" in of_units
