@@ -276,7 +276,7 @@ class _CountingFrom(wrappers.PyEnvironmentBaseWrapper):
 
 
 def _first_action(environment: GymnasiumVectorEnvironment) -> int:
-    space: Any = environment._vector_env.single_action_space
+    space: Any = environment.vector_env.single_action_space
     return int(space.start)
 
 

@@ -56,7 +56,7 @@ def game_and_task(name: str) -> tuple[str, str]:
 def clean_episodes(environment: GymnasiumVectorEnvironment) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns in the clean game, and lengths, float64 [E] each, of all episodes so far, environment by environment."""
     found = []
-    for env in environment._vector_env.envs:
+    for env in environment.vector_env.envs:
         queues = (env.get_wrapper_attr(name) for name in ("return_queue", "length_queue"))
         found.append(tuple(np.array(queue, float).ravel() for queue in queues))
     return found

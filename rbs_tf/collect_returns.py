@@ -145,7 +145,7 @@ class _Feed:
         report_steps: int,
         max_report_steps: int,
     ):
-        if not callable(getattr(scaling, "merge_state", None)):
+        if isinstance(scaling, type) or not callable(getattr(scaling, "merge_state", None)):
             raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
         gammas = real_numbers("gamma", gamma)
         fits = gammas.dtype != bool and gammas.ndim <= 1 and gammas.size

@@ -169,7 +169,8 @@ def scaled(
       sigma_v: of `scale`, as the next two.
       batch_sigma: see there.
       floor_in_units: see there.
-      head: the head, or task, of each error: whole numbers that broadcast to the errors' shape.
+      head: the head, or task, of each error: whole numbers that broadcast to the errors' shape. One that is none
+        goes unnoticed, as indices do in JAX.
 
     Returns:
       The shape of the errors, float64 for float64 errors, float32 for all others. Raises ValueError for other heads'.

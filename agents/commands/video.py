@@ -71,7 +71,7 @@ class Film:
 
     def __init__(self, path: str | os.PathLike, agent: Agent, environment: GymnasiumVectorEnvironment):
         self._path, self._agent, self._environment = Path(path), agent, environment
-        render_rate = environment._vector_env.metadata.get("render_fps", OTHER_RATE)
+        render_rate = environment.vector_env.metadata.get("render_fps", OTHER_RATE)
         self._rate = ATARI_RATE if environment.game else float(render_rate)
         self._font, self._large = ImageFont.load_default(13), ImageFont.load_default(17)
         self._history: list[np.ndarray] = []  # of the present episode, as are the next two
@@ -247,7 +247,7 @@ def _enlarged(pixels: np.ndarray) -> Image.Image:
 
 def _rendered(environment: Any) -> Image.Image | None:
     """Lets Gymnasium draw an environment; None if it cannot."""
-    envs = getattr(environment._vector_env, "envs", ())
+    envs = getattr(environment.vector_env, "envs", ())
     if not envs or "rgb_array" not in envs[0].metadata.get("render_modes", ()):
         return None
     # The mode is an argument of the constructor, but environments look at it whenever they draw.

@@ -94,12 +94,12 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
           ValueError: actions are continuous.
         """
         if not self._discrete:
-            given = self._vector_env.single_action_space
+            given = self.vector_env.single_action_space
             raise ValueError(f"{self.name}: expected a Discrete action space, got {given}")
         return int(self._action_spec.maximum) + 1
 
     @property
-    def _vector_env(self) -> gymnasium.vector.VectorEnv:
+    def vector_env(self) -> gymnasium.vector.VectorEnv:
         if self._held is None:
             raise ValueError(f"{self.name} is closed; make another one")
         return self._held
@@ -134,7 +134,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         Raises:
           ValueError: it does not load, or is another environment's; everything is as before.
         """
-        held = self._vector_env
+        held = self.vector_env
         try:
             version, vector_env, *own = pickle.loads(state)
             names = ("num_envs", "single_action_space", "single_observation_space", "metadata")
@@ -157,7 +157,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
             self._held = None  # ALE's threads end with the last reference
 
     def _reset(self) -> ts.TimeStep:
-        observation, _ = self._vector_env.reset(
+        observation, _ = self.vector_env.reset(
             seed=self._seeds  # type: ignore[arg-type]  # VectorEnv's hint lacks the lists that its kinds take
         )
         self._seeds = None  # seeding again would play the first episode again
@@ -169,7 +169,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         action = self._checked(action, first)
         if self._discrete:
             action = np.where(first, 0, action) + self._first_action
-        observation, reward, terminated, truncated, _ = self._vector_env.step(action)
+        observation, reward, terminated, truncated, _ = self.vector_env.step(action)
         self._ended = terminated | truncated
         step_type = np.where(
             self._ended, ts.StepType.LAST, np.where(first, ts.StepType.FIRST, ts.StepType.MID)

@@ -58,8 +58,8 @@ def test_episodes_run_first_mid_last_and_start_again_by_themselves():
     """Actions count from 0 where the environment's own do not; the one given after LAST is ignored."""
     env = countdown(lengths=(3, 2))
     assert env.action_spec() == array_spec.BoundedArraySpec((), np.int32, 0, 2, "action")
-    sent, step = [], env._vector_env.step
-    env._vector_env.step = lambda actions: sent.append(actions) or step(actions)
+    sent, step = [], env.vector_env.step
+    env.vector_env.step = lambda actions: sent.append(actions) or step(actions)
     rows = [env.reset(), *map(env.step, np.transpose([[0, 1, 2, -1, 0, 1], [2, 2, 9, 1, 1, -1]]))]
     np.testing.assert_array_equal(sent, np.transpose([[5, 6, 7, 5, 5, 6], [7, 7, 5, 6, 6, 5]]))
     np.testing.assert_array_equal(

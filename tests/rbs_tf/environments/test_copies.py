@@ -160,7 +160,7 @@ def test_one_that_closes_the_output_is_named(monkeypatch):
 def test_metadata_may_be_missing_and_stay_the_classs_own():
     for metadata in ({"render_fps": 7}, None):
         env = wrapped(make := with_spaces(metadata=metadata))
-        assert env._vector_env.metadata.get("render_fps") == (metadata and 7)
+        assert env.vector_env.metadata.get("render_fps") == (metadata and 7)
         assert "autoreset_mode" not in (make().metadata or {})
 
 
@@ -328,7 +328,7 @@ def test_arguments_reach_gymnasiums_environments_and_wrong_ones_are_named():
     env.reset()
     for row in range(1, 8):
         assert env.step(np.ones(2, int)).observation.argmax(axis=-1).tolist() == [8 * row] * 2, "no slipping"
-    assert make("Pendulum-v1", g=0.0)._vector_env.envs[0].unwrapped.g == 0.0
+    assert make("Pendulum-v1", g=0.0).vector_env.envs[0].unwrapped.g == 0.0
     assert make("minatar/breakout", sticky_action_prob=0.5).num_actions == 6
     for name, arguments, words in (
         ("FrozenLake-v1", {"is_slipery": False}, "no argument 'is_slipery'; it takes .*is_slippery"),

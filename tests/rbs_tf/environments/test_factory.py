@@ -136,7 +136,7 @@ def idle_breakout(**options):
     time_step, ended, rows = env.reset(), 0, []
     while ended < 2:
         time_step = env.step(np.zeros(1, np.int32))
-        lives = env._vector_env._lives[0]
+        lives = env.vector_env._lives[0]
         rows.append((time_step.reward[0], time_step.discount[0], lives, time_step.step_type[0]))
         ended += time_step.is_last()[0]
     return np.array(rows)
