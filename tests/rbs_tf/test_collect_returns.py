@@ -185,6 +185,7 @@ def test_wrong_arguments_are_named():
             "env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a .* VecEnv; got 3",
         ),
         ((Unknown(), Sum(), 0.9), {}, "autoreset_mode.*perhaps"),
+        ((Script(), Sum, 0.9), {}, "scaling must be a ReturnScaling, or have its merge_state"),
     ]
     for arguments, settings, complaint in cases:
         with pytest.raises((TypeError, ValueError), match=complaint):
