@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rbs_tf.batch import sigma_of_batch
-from rbs_tf.moments import ReturnMoments
+from rbs_tf.moments import ReturnMoments, moments_of_batch
 from rbs_tf.pair import FIELDS, Pair
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
 from rbs_tf.scale import PAPERS_FLOOR
@@ -196,7 +195,7 @@ def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ja
       mask: [T, B], 1 for real steps, 0 for padding. Raises ValueError for other shapes.
     """
     rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
-    return sigma_of_batch(jnp, rewards, discounts, jnp.asarray(mask))
+    return moments_of_batch(jnp, rewards, discounts, jnp.asarray(mask)).sigma
 
 
 def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]:

@@ -140,27 +140,13 @@ class ReturnMoments:
         Raises:
           ValueError: other shapes; a real step's reward or discount that is NaN or infinite.
         """
-        keep = real_numbers("mask", mask) != 0
         rewards, discounts = real_numbers("rewards", rewards), real_numbers("discounts", discounts)
-        if not rewards.ndim == discounts.ndim == 3 or {rewards.shape[:2], discounts.shape[:2]} != {
-            keep.shape
-        }:
-            raise ValueError(
-                "from_batch takes rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
-                f"{rewards.shape}, {discounts.shape} and {keep.shape}"
-            )
-        # Sequence by sequence, each of which a discount of 0 ends; so does padding.
-        cut = np.where(keep[..., None], discounts, 0.0)
-        cut[-1:] = 0.0
-        rows, num_heads = np.swapaxes(keep, 0, 1).ravel(), rewards.shape[2]
-
-        def flat(values: np.ndarray) -> np.ndarray:
-            return np.swapaxes(values, 0, 1).reshape(-1, num_heads)
-
-        returns = discounted_returns(flat(np.where(keep[..., None], rewards, 0.0)), flat(cut))
-        return cls.merge(
-            cls.from_steps(flat(rewards)[rows], flat(discounts)[rows]), cls.from_returns(returns[rows])
-        )
+        keep = real_numbers("mask", mask) != 0
+        check_batch(rewards, discounts, keep)
+        rows = (np.where(keep[..., None], x, 0.0).reshape(-1, x.shape[-1]) for x in (rewards, discounts))
+        named = dict(zip(("rewards", "discounts"), rows, strict=True))
+        columns = [x.reshape(rewards.shape) for x in finite_columns(**named)]
+        return moments_of_batch(np, columns[0], columns[1], keep)
 
     def of_task(self, head: int, num_heads: int) -> ReturnMoments:
         """These moments, of one head, as those of head number `head` of `num_heads`; the others have seen nothing.
@@ -249,6 +235,60 @@ class ReturnMoments:
     def mean_return(self) -> Array:
         """E[G], float64 [H]: where a value network's bias may start (section 5)."""
         return self.return_mean
+
+
+def check_batch(rewards: Any, discounts: Any, mask: Any) -> None:
+    """Raises ValueError for arrays of any library that are not [T, B, H], [T, B, H] and [T, B]."""
+    shapes = [tuple(array.shape) for array in (rewards, discounts, mask)]
+    if len(shapes[0]) != 3 or shapes[0] != shapes[1] or shapes[2] != shapes[0][:2]:
+        raise ValueError(
+            "a batch is rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
+            f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
+        )
+
+
+def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> ReturnMoments:
+    """`ReturnMoments.from_batch` of arrays of PyTorch, JAX or NumPy, in what these share.
+
+    It computes in the dtype of the rewards and checks no values: NaN and infinity come out again.
+
+    Args:
+      xp: `torch`, `jax.numpy` or `numpy`.
+      rewards, discounts: [T, B, H], of one floating dtype, without gradients.
+      mask: [T, B], 0 for padding, whatever that holds. Raises ValueError for other shapes.
+    """
+    check_batch(rewards, discounts, mask)
+    keep = (mask != 0)[..., None]
+    ones = xp.where(keep, xp.ones_like(rewards), 0.0)
+    rewards, discounts = xp.where(keep, rewards, 0.0), xp.where(keep, discounts, 0.0)
+    count = ones.sum((0, 1))
+    divisor = xp.where(count > 0.0, count, 1.0)
+
+    def mean(values: Any) -> Any:
+        return values.sum((0, 1)) / divisor
+
+    def mean_and_m2(values: Any) -> tuple[Any, Any]:
+        deviations = ones * (values - mean(values))
+        return mean(values), (deviations * deviations).sum((0, 1))
+
+    returns = _returns(xp, rewards, discounts)
+    return ReturnMoments(
+        count, *mean_and_m2(rewards), *mean_and_m2(discounts), count, mean(returns), mean(returns * returns)
+    )
+
+
+def _returns(xp: Any, rewards: Any, discounts: Any) -> Any:
+    """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end; all [T, ...].
+
+    By doubling, each step of which joins stretches of `rows` rows to stretches of twice as many.
+    """
+    sums, products, rows = rewards, discounts, 1
+    while rows < rewards.shape[0]:
+        nothing = xp.zeros_like(sums[:rows])
+        sums = sums + products * xp.concatenate([sums[rows:], nothing])
+        products = products * xp.concatenate([products[rows:], nothing])
+        rows *= 2
+    return sums
 
 
 def checked_heads(head: Any, num_heads: int) -> np.ndarray:

@@ -15,8 +15,7 @@ import torch.distributed as dist
 from numpy.typing import ArrayLike
 from torch import nn
 
-from rbs_tf.batch import sigma_of_batch
-from rbs_tf.moments import ReturnMoments, checked_heads
+from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch
 from rbs_tf.scale import PAPERS_FLOOR, Scale
 from rbs_tf.units import rescaled
 
@@ -224,7 +223,7 @@ def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tens
       float64 [H], without gradient; 0 for a batch without real steps, NaN where a real step is.
     """
     rewards, discounts = _double(rewards), _double(discounts)
-    return sigma_of_batch(torch, rewards, discounts, mask.to(rewards.device))
+    return moments_of_batch(torch, rewards, discounts, mask.to(rewards.device)).sigma
 
 
 def _zeros(*shape: int) -> torch.Tensor:

@@ -103,7 +103,7 @@ def test_shapes_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match=r"batch_sigma takes rewards \[T, B, H\]"):
             batch_sigma(*map(np.ones, shapes))
-        with pytest.raises(ValueError, match=r"must all be \[T\]|from_batch takes rewards \[T, B, H\]"):
+        with pytest.raises(ValueError, match=r"must all be \[T\]|a batch is rewards \[T, B, H\]"):
             ReturnMoments.from_batch(*map(np.ones, shapes))
 
 
