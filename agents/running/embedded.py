@@ -20,7 +20,7 @@ from agents.monitoring.progress import COMPILING, Progress, closing_words
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import newest_step, write_operative_config
-from agents.storage.state import State, from_bytes, to_bytes
+from agents.storage.state import from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
 from agents.workers.collector import Collector
@@ -93,7 +93,8 @@ class EmbeddedRun:
         # Where a resumed run starts new episodes, they should not be those that it began with.
         seed = settings.seeds.collecting(step)
         self.environment = self._closed(build.build_environment(settings, training.num_envs, seed))
-        collector_state = self._restored_environment(checkpointer)
+        self._why_new_episodes = self._restored(checkpointer, self.environment, _ENVIRONMENTS)
+        collector_state = None if self._why_new_episodes else checkpointer.file(_COLLECTOR)
         self._restored(checkpointer, self.eval_environment, _EVALUATION)
         if newest is None or collector_state is not None:
             # The steps after the checkpoint will be collected again, and must not count twice.
@@ -101,7 +102,7 @@ class EmbeddedRun:
         self.learner = build.build_learner(settings, self._root, self.agent, replay, checkpointer)
         self.collector = self._closed(build.build_collector(self.environment, self.agent, replay))
         if collector_state is not None:
-            self.collector.restore(collector_state)
+            self.collector.restore(from_bytes(collector_state))
         self.evaluations = self._closed(Evaluations(self._root, self.eval_environment, self.agent))
         write_operative_config(self._root)
         summaries.write_once(self._root, self.agent, self.eval_environment)
@@ -109,12 +110,6 @@ class EmbeddedRun:
     def _closed(self, part: Part) -> Part:
         """The part, which `close` closes."""
         return self._parts.enter_context(closing(part))
-
-    def _restored_environment(self, checkpointer: Checkpointer) -> State | None:
-        """The state of the collector that goes with the restored environment; None if it starts new episodes."""
-        self._why_new_episodes = self._restored(checkpointer, self.environment, _ENVIRONMENTS)
-        collector = None if self._why_new_episodes else checkpointer.file(_COLLECTOR)
-        return None if collector is None else from_bytes(collector)
 
     @staticmethod
     def _restored(checkpointer: Checkpointer, environment: GymnasiumVectorEnvironment, file: str) -> str:

@@ -215,22 +215,16 @@ def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], atte
 
 
 def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> None:
+    # TensorFlow takes the path for a pattern. Variables that are created later are read there, too: it stays open.
+    path = f"/proc/self/fd/{os.open(folder, os.O_RDONLY)}" if is_pattern(folder) else folder
     try:
-        checkpoint.read(f"{_by_a_plain_path(folder)}/{_VARIABLES}").assert_existing_objects_matched()
+        checkpoint.read(f"{path}/{_VARIABLES}").assert_existing_objects_matched()
     except (AssertionError, ValueError) as error:  # variables are missing, or of other shapes
         (first, *_) = str(error).splitlines() or [""]
         raise RunFolderError(
             f"The checkpoint {folder} {OF_ANOTHER}: {first}\nBring that file or that version back, or train in another "
             "folder with --root_dir=DIR."
         ) from error
-
-
-def _by_a_plain_path(folder: pathlib.Path) -> str:
-    """A path to the same folder that is no pattern, because TensorFlow looks for what matches the path of a checkpoint.
-
-    The descriptor stays open: variables that are created later are read from there.
-    """
-    return f"/proc/self/fd/{os.open(folder, os.O_RDONLY)}" if is_pattern(folder) else str(folder)
 
 
 def _with_suffix(folder: pathlib.Path, suffix: str) -> pathlib.Path:
