@@ -86,7 +86,6 @@ class StatisticsLog:
         self._number = number
         with writing(self._folder, tf.errors.OpError):
             path = self._folder / f"{step}-{number}.tfrecord"
-            path.touch(exist_ok=False)  # so that TensorFlow overwrites nothing of anybody's
             self._writer: tf.io.TFRecordWriter = tf.io.TFRecordWriter(str(path))
         return step, number
 

@@ -1,4 +1,5 @@
 import json
+import os
 import pathlib
 import resource
 import shutil
@@ -57,6 +58,22 @@ def test_save_and_restore(tmp_path):
         assert run.checkpointer.restore() == (end, {"step": end})
         assert run.variable.numpy() == end
     assert run.numbers == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    run, synced, fsync = Run(tmp_path), [], os.fsync
+
+    def seen(descriptor):
+        synced.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", seen)
+    run.go_to(1)
+    checkpoints = tmp_path / "checkpoints"
+    parts = [path.relative_to(checkpoints / "1") for path in (checkpoints / "1").rglob("*")]
+    assert len(parts) >= 6
+    assert set(synced[:-1]) == {checkpoints / "1.tmp" / part for part in (*parts, "")}
+    assert synced[-1] == checkpoints  # which has the name
 
 
 def test_steps_are_numbers(tmp_path):

@@ -1,3 +1,4 @@
+import fcntl
 import subprocess
 import sys
 
@@ -107,6 +108,18 @@ def test_two_processes_cannot_use_one_folder(tmp_path):
         holder.kill()
         holder.communicate()
     start(tmp_path)
+
+
+def test_a_lock_that_its_holder_has_just_removed_holds_nothing(tmp_path, monkeypatch):
+    flock = fcntl.flock
+
+    def removed_meanwhile(lock, how):
+        (tmp_path / "lock").unlink()
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
+    with pytest.raises(RunFolderError, match="Another process"):
+        start(tmp_path)
 
 
 @pytest.mark.parametrize("error", [UsageError, KeyboardInterrupt])
