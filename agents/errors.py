@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 
 from rbs_tf.errors import EnvironmentFault as EnvironmentFault
 from rbs_tf.errors import shown
@@ -37,6 +39,21 @@ def brief(error: BaseException | str) -> str:
     if len(lines) > _LINES:
         lines[_LINES - 2 : -1] = [f"  ... {len(lines) - _LINES + 1} lines more"]
     return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def writing(place: str | os.PathLike, *errors: type[Exception]) -> Iterator[None]:
+    """Turns an OSError, or another of these errors, into a RunFolderError that names the place."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (OSError, *errors)):
+            raise
+        why = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error)
+        raise RunFolderError(
+            f"Cannot write to {os.fspath(place)}: {why.splitlines()[0]}. Make room or rights there, then repeat the "
+            "command; or give another folder with --root_dir=DIR."
+        ) from error
 
 
 def local_path(path: str | os.PathLike) -> str:

@@ -17,23 +17,16 @@ def shown(text: str, width: int = 80) -> str:
     return text if len(text) <= width else f"{text[: width // 2]} ... {text[-width // 4 :]}"
 
 
-def written(value: object) -> str:
-    """Any value as Python writes it, in one line."""
+def described(value: object, typed: bool = False) -> str:
+    """Any value in one line: an exception as its class and words, all else as Python writes it, with its type if asked.
+
+    Never raises.
+    """
+    is_error, kind = isinstance(value, BaseException), type(value).__name__
     try:
-        return shown(" ".join(repr(value)[:10_000].split()))
-    except (Exception, SystemExit):
-        return f"a {type(value).__name__} that cannot be shown"
-
-
-def told(value: object) -> str:
-    """Any value, and its type."""
-    return f"{written(value)}, of type {type(value).__name__}"
-
-
-def described(error: BaseException) -> str:
-    """An exception of somebody else's class in one line, whatever its own words do."""
-    try:
-        words = " ".join(str(error)[:10_000].split())
+        words = " ".join((str(value) if is_error else repr(value))[:10_000].split())
     except BaseException:
-        words = "its message cannot be shown"
-    return f"{type(error).__name__}: {shown(words, 300)}" if words else type(error).__name__
+        words = "it cannot be shown"
+    if is_error:
+        return f"{kind}: {shown(words, 300)}" if words else kind
+    return f"{shown(words)}, of type {kind}" if typed else shown(words)

@@ -23,7 +23,7 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from rbs_tf.errors import written
+from rbs_tf.errors import described
 
 Decorated = TypeVar("Decorated", bound=Callable)
 
@@ -193,7 +193,7 @@ def makes(kind: type) -> Callable[[Any], bool]:
 
 def refusal(name: str, value: Any, declared: Declared) -> str:
     """A sentence that says what is wrong with a value, what is expected, and what to write."""
-    given = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else written(value)
+    given = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else described(value)
     finite = isinstance(value, numbers.Real) and value == value and abs(value) != math.inf
     too_far = finite and not _held(value, declared.setting)
     held = ", of a size that float32 and int64 hold" if too_far else ""
@@ -215,16 +215,16 @@ def _words(hint: Any, setting: Setting) -> str:
         return f"a tuple of {setting.unit}, each {of_each}"
     words = "a whole number" if hint is int else "a number"
     if setting.above is not None:
-        words += f" above {_shown(setting.above)}"
-        words += f", up to {_shown(setting.most)}" if setting.most < math.inf else ""
+        words += f" above {_grouped(setting.above)}"
+        words += f", up to {_grouped(setting.most)}" if setting.most < math.inf else ""
     elif setting.least > -math.inf and setting.most < math.inf:
-        words += f" from {_shown(setting.least)} to {_shown(setting.most)}"
+        words += f" from {_grouped(setting.least)} to {_grouped(setting.most)}"
     elif setting.least > -math.inf:
-        words += f" of at least {_shown(setting.least)}"
+        words += f" of at least {_grouped(setting.least)}"
     return words + (f" ({setting.unit})" if setting.unit else "")
 
 
-def _shown(number: float) -> str:
+def _grouped(number: float) -> str:
     return f"{number:,}" if isinstance(number, int) else f"{number:g}"
 
 

@@ -77,7 +77,7 @@ def of_gin(error: BaseException, where: str) -> str:
     if isinstance(error, RecursionError | MemoryError) and "\n" not in str(error):  # not of a module
         return f"This is not gin{where and ': '}{where}\nIts brackets or signs are nested too deep. {_WRITE}"
     if isinstance(error, ValueError | TypeError | ImportError | OSError | LookupError | NameError):
-        message = explained(str(error))
+        message = with_names_that_fit(str(error))
         speaks = " " in message.partition("\n")[0] and message.count("\n") < 5
         named = message if speaks else f"{where}: {described(error)}".removeprefix(": ")
         return named if where.partition(",")[0] in named else f"{where}: {named}"
@@ -218,7 +218,7 @@ def _short(name: str) -> str:
     return name.removesuffix("_based")
 
 
-def explained(message: str) -> str:
+def with_names_that_fit(message: str) -> str:
     """Adds to gin's message the names that it could have meant."""
     if match := re.match(r"No module named '([\w.]+)'.*\n +(?:import|from) (\w+)", message, re.S):
         missing, imported = match.groups()
@@ -271,7 +271,7 @@ def bound() -> Iterator[tuple[str, Any]]:
             try:
                 value = copy.deepcopy(value)
             except (Exception, SystemExit) as error:  # of a constructor that a reference with () calls
-                if (words := explained(str(error))) != str(error):
+                if (words := with_names_that_fit(str(error))) != str(error):
                     raise UsageError(words) from error
             yield name, value
 

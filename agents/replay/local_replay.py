@@ -48,17 +48,19 @@ from agents.replay.replay import (
     begins_with,
     check_priority,
     check_same,
+    emptied,
 )
 from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
-from agents.storage.checkpoint import COLUMNS, ReplayFolders, clear_replay
-from agents.storage.run_folder import unused
+from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import State, from_bytes, joined, part, to_bytes
 from agents.targets import Sequence, SequenceShape
 from rbs_tf import ReturnMoments
 
 _FOLDER = "local"  # under `ReplayFolders.writes_to`
 _STATISTICS = "statistics.npz"
+_COLUMNS = "windows", "priorities", "observations", "lengths", "scalars", "starts", "core_states"
+_FILES = TABLE, _STATISTICS, *(f"{name}.npy" for name in _COLUMNS)
 _FORMAT = 2  # of checkpoints, and of the collector's state beside them
 _OF_DRAWS = (tf.float32, tf.int64, tf.uint64, tf.float64)  # probability, the table's size, key and priority
 
@@ -145,9 +147,7 @@ class LocalReplay(Replay):
     def checkpoint(self) -> str:
         if self._folder is None:
             raise ValueError("a replay that was given no folders has nowhere to write a checkpoint")
-        clear_replay(self._folder.parent)  # of an attempt that failed
-        folder = unused(self._folder)
-        folder.mkdir()
+        folder = emptied(self._folder, _FILES)  # of an attempt that failed
         self._save(folder)
         return str(folder)
 
@@ -180,7 +180,7 @@ class LocalReplay(Replay):
         """Begins with what `checkpoint` has written."""
         described = json.loads((folder / TABLE).read_text())
         check_same(described["settings"], self._identity(), "sequences")
-        paths = {name: folder / f"{name}.npy" for name in COLUMNS}
+        paths = {name: folder / f"{name}.npy" for name in _COLUMNS}
         columns = {name: np.load(path, mmap_mode="r") for name, path in paths.items() if path.exists()}
         counts = described["counts"]
         self.inserted, self.sampled, self._oldest = (counts[of] for of in ("inserted", "sampled", "oldest"))

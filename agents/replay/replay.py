@@ -7,11 +7,12 @@ There are three: one in this process (`local_replay`), and two that other proces
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ from agents.errors import UsageError
 from agents.replay.blocks import Layout
 from agents.replay.memory import check_memory, estimate_memory
 from agents.replay.rows import Rows
-from agents.storage.checkpoint import ReplayFolders
+from agents.storage.checkpoint import ReplayFolders, remove_files
+from agents.storage.run_folder import unused
 from agents.storage.state import State
 from agents.targets import SequenceShape, unpacked
 from rbs_tf import ReturnMoments
@@ -358,6 +360,18 @@ def begins_with(folders: ReplayFolders | None, backend: str) -> pathlib.Path | N
             "--root_dir=DIR"
         )
     return checkpoint
+
+
+def emptied(folder: pathlib.Path, names: Iterable[str]) -> pathlib.Path:
+    """Makes a folder, without what a killed process has left of these files; returns it, or one with a number behind
+    its name if something else is in it."""
+    if folder.is_dir():
+        remove_files(folder, names)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    folder = unused(folder)
+    folder.mkdir()
+    return folder
 
 
 @functools.cache

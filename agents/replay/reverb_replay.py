@@ -30,6 +30,7 @@ from agents.replay.replay import (
     begins_with,
     check_priority,
     check_same,
+    emptied,
     nobody_reads,
 )
 from agents.replay.rows import Rows
@@ -41,6 +42,10 @@ _SEQUENCES, _STATISTICS, _WEIGHTS = "sequences", "statistics", "weights"  # tabl
 _POLL_MS = 200  # How often whoever waits looks whether the replay has been stopped.
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
 _MOST_EPISODES = _MOST_REPORTS = 1_000_000
+_FOLDER = (
+    "reverb"  # under `ReplayFolders.writes_to`, with what Reverb writes, in a folder called after the time
+)
+_FILES = [f"*/{name}" for name in ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE")]
 _CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 
 
@@ -90,8 +95,10 @@ class ReverbReplay(Replay):
             checkpointer = None
             if folders is not None:
                 fallback = begins_with(folders, REVERB)
+                # Reverb prefers what is in this folder to any other checkpoint.
+                own_folder = emptied(folders.writes_to / _FOLDER, _FILES)
                 checkpointer = reverb.checkpointers.DefaultCheckpointer(
-                    str(folders.writes_to), fallback_checkpoint_path=fallback and str(fallback)
+                    str(own_folder), fallback_checkpoint_path=fallback and str(fallback)
                 )
             self._server = reverb.Server(tables, port=port, checkpointer=checkpointer)
             address = f"localhost:{self._server.port}"

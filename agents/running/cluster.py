@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -283,7 +283,8 @@ class ClusterRun:
             silent = member.look()
             stuck = member.status.get("activity") == "environment" and member.status["seconds"] + silent
             if stuck and stuck > self._training.step_timeout:
-                if _is_gone(member.status):  # and Ray has yet to notice
+                here = member.status.get("machine") == platform.node()  # another machine's cannot be seen
+                if here and not _is_host(member.status["pid"]):  # and Ray has yet to notice
                     self._say_died(member, "it starts again")
                 else:
                     self._count_fault(
@@ -520,11 +521,6 @@ def _wait_for_predecessors(root_dir: str) -> None:
                 f"Processes of an earlier start still work in {root_dir}: {', '.join(left)}. Stop them, or wait."
             )
         time.sleep(_POLL)
-
-
-def _is_gone(status: Mapping[str, Any]) -> bool:
-    """Says whether the process with this status has ended; False of another machine's, which cannot be seen."""
-    return status.get("machine") == platform.node() and not _is_host(status["pid"])
 
 
 def _is_host(process: str | int) -> bool:

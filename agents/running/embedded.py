@@ -12,7 +12,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
@@ -20,9 +20,10 @@ from agents.monitoring.progress import COMPILING, Progress, closing_words
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import newest_step, write_operative_config
-from agents.storage.state import State, from_bytes, to_bytes
+from agents.storage.state import from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
+from agents.workers.collector import Collector
 from agents.workers.evaluator import Evaluations
 from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
@@ -30,13 +31,15 @@ from rbs_tf.environments.names import FRAMES_PER_STEP
 
 # In a checkpoint: environments and collector, and environments of evaluations.
 _ENVIRONMENTS, _COLLECTOR, _EVALUATION = "environments.pickle", "collector.npz", "evaluation.pickle"
+Part = TypeVar("Part", GymnasiumVectorEnvironment, Collector, Evaluations)
 _LARGEST = 100_000_000  # bytes of environments, without which a resumed run starts new episodes
 
 
-class EmbeddedRun(contextlib.ExitStack):
+class EmbeddedRun:
     """One training run in this process, built from the gin configuration and resumed from its folder.
 
-    `close` closes environments, writers and the replay, in the order in which none can hang.
+    `close`, or leaving it as a context manager, closes environments, writers and the replay, in the order in which none
+    can hang.
 
     Args:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
@@ -52,7 +55,7 @@ class EmbeddedRun(contextlib.ExitStack):
         root_dir: str | os.PathLike,
         on_evaluation: Callable[[Evaluated], Any] | None = None,
     ):
-        super().__init__()
+        self._parts = contextlib.ExitStack()
         self._on_evaluation = on_evaluation
         self._root, self._settings = os.fspath(root_dir), Settings.configured()
         self._training = self._settings.train
@@ -63,15 +66,20 @@ class EmbeddedRun(contextlib.ExitStack):
             self.close()
             raise
 
+    def close(self) -> None:
+        """Closes its parts, the newest first."""
+        self._parts.close()
+
+    def __enter__(self) -> EmbeddedRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def _build(self) -> None:
         settings, training = self._settings, self._training
-        self.eval_environment = self.enter_context(
-            closing(
-                build.build_eval_environment(
-                    settings, training.eval_envs, settings.seeds.evaluating(newest_step(self._root))
-                )
-            )
-        )
+        seed = settings.seeds.evaluating(newest_step(self._root))
+        self.eval_environment = self._closed(build.build_eval_environment(settings, training.eval_envs, seed))
         strategy = build.build_strategy(training.strategy)
         self.agent = build.build_agent(settings, self.eval_environment, strategy=strategy)
         checkpointer = Checkpointer(
@@ -79,35 +87,29 @@ class EmbeddedRun(contextlib.ExitStack):
         )
         replay = build.build_replay(settings, self.eval_environment, folders=checkpointer.replay_folders())
         self.replay = replay
-        self.callback(replay.stop)
+        self._parts.callback(replay.stop)
         newest = checkpointer.newest()
         step, extra = newest or (0, {"statistics_log": (0, 0)})
         # Where a resumed run starts new episodes, they should not be those that it began with.
         seed = settings.seeds.collecting(step)
-        self.environment = self.enter_context(
-            closing(build.build_environment(settings, training.num_envs, seed))
-        )
-        collector_state = self._restored_environment(checkpointer)
+        self.environment = self._closed(build.build_environment(settings, training.num_envs, seed))
+        self._why_new_episodes = self._restored(checkpointer, self.environment, _ENVIRONMENTS)
+        collector_state = None if self._why_new_episodes else checkpointer.file(_COLLECTOR)
         self._restored(checkpointer, self.eval_environment, _EVALUATION)
         if newest is None or collector_state is not None:
-            # It will be collected once more.
+            # The steps after the checkpoint will be collected again, and must not count twice.
             forget_after(self._root, extra["statistics_log"])
         self.learner = build.build_learner(settings, self._root, self.agent, replay, checkpointer)
-        self.collector = self.enter_context(
-            closing(build.build_collector(self.environment, self.agent, replay))
-        )
+        self.collector = self._closed(build.build_collector(self.environment, self.agent, replay))
         if collector_state is not None:
-            self.collector.restore(collector_state)
-        evaluations = Evaluations(self._root, self.eval_environment, self.agent)
-        self.evaluations = self.enter_context(closing(evaluations))
+            self.collector.restore(from_bytes(collector_state))
+        self.evaluations = self._closed(Evaluations(self._root, self.eval_environment, self.agent))
         write_operative_config(self._root)
         summaries.write_once(self._root, self.agent, self.eval_environment)
 
-    def _restored_environment(self, checkpointer: Checkpointer) -> State | None:
-        """The state of the collector that goes with the restored environment; None if it starts new episodes."""
-        self._why_new_episodes = self._restored(checkpointer, self.environment, _ENVIRONMENTS)
-        collector = None if self._why_new_episodes else checkpointer.file(_COLLECTOR)
-        return None if collector is None else from_bytes(collector)
+    def _closed(self, part: Part) -> Part:
+        """The part, which `close` closes."""
+        return self._parts.enter_context(closing(part))
 
     @staticmethod
     def _restored(checkpointer: Checkpointer, environment: GymnasiumVectorEnvironment, file: str) -> str:
@@ -240,5 +242,5 @@ def train(root_dir: str | os.PathLike, on_evaluation: Callable[[Evaluated], Any]
         run = EmbeddedRun(root_dir, on_evaluation=on_evaluation)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    with closing(run):
+    with run:
         return run.run()

@@ -32,7 +32,7 @@ _PUBLISH_EVERY = 100  # updates; evaluations wait for it, so no more than their 
 _POLL = 0.05  # seconds between two looks of whoever has nothing to do
 
 
-class Role(contextlib.ExitStack):
+class Role(abc.ABC):
     """Opens in the constructor, works in `run`, closes in `close` or as a context manager.
 
     Attributes:
@@ -42,10 +42,20 @@ class Role(contextlib.ExitStack):
     replay: Any
 
     def __init__(self, settings: Settings | None = None):
-        super().__init__()
+        self._opened = contextlib.ExitStack()
         self.settings = settings or Settings.configured()
         self.training = self.settings.train
         self._stopping = threading.Event()
+
+    def __enter__(self) -> Role:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes what it has opened, the newest first."""
+        self._opened.close()
 
     def stop(self) -> None:
         """Ends `run` soon."""
@@ -60,9 +70,9 @@ class Role(contextlib.ExitStack):
         """Figures that the driver shows and supervises."""
 
     def _open_replay(self, environment: GymnasiumVectorEnvironment, backend: str, **connection: Any) -> None:
-        self.callback(environment.close)
+        self._opened.callback(environment.close)
         self.replay = build.build_replay(self.settings, environment, backend, **connection)
-        self.callback(self.replay.stop)
+        self._opened.callback(self.replay.stop)
 
 
 class ReplayServer(Role):
@@ -107,7 +117,7 @@ class LearnerRole(Role):
             self._open_replay(environment, RAY, folders=checkpointer.replay_folders())
         self._learner = build.build_learner(self.settings, root_dir, agent, self.replay, checkpointer)
         self._publisher = Publisher(agent.acting_variables, self.replay.publish)
-        self.callback(self._publisher.close)
+        self._opened.callback(self._publisher.close)
         self._loss_scales: summaries.LossScales | None = None
         self._doing = ""
         self._publish()
@@ -209,7 +219,7 @@ class Acting(Role):
         if isinstance(address, str):
             self._open_replay(environment, REVERB, address=address)
         else:
-            self.callback(environment.close)
+            self._opened.callback(environment.close)
             self.replay = build.build_ray_client(settings, environment, address, collector)
         self._weights_step = -1
 
@@ -240,7 +250,7 @@ class CollectorRole(Acting):
         environment = build.build_environment(settings, settings.train.num_envs, seed)
         super().__init__(settings, address, environment, seed, index)
         self._collector = build.build_collector(environment, self._agent, self.replay, f"collector {index}")
-        self.callback(self._collector.close)
+        self._opened.callback(self._collector.close)
 
     def run(self) -> None:
         self._wait_for_weights()
@@ -281,7 +291,7 @@ class EvaluatorRole(Acting):
         environment = build.build_eval_environment(settings, settings.train.eval_envs, seed)
         super().__init__(settings, address, environment, seed)
         self._evaluations = Evaluations(root_dir, self._own_environment, self._agent)
-        self.callback(self._evaluations.close)
+        self._opened.callback(self._evaluations.close)
         self._loss_scales: summaries.LossScales | None = None
         self._finishing = threading.Event()
 

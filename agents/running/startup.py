@@ -51,7 +51,7 @@ def native_messages_in(path: str | os.PathLike) -> Iterator[None]:
         return
     sys.stderr.flush()
     terminal = os.dup(2)
-    with open(path, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
+    with open(path, "ab") as file:
         os.dup2(file.fileno(), 2)
     python_writes_to = sys.stderr
     sys.stderr = os.fdopen(terminal, "w", buffering=1, errors="backslashreplace")

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents.errors import RunFolderError
-from agents.storage.run_folder import BEST, OF_ANOTHER, regular, replacing, unused
+from agents.errors import RunFolderError, writing
+from agents.storage.run_folder import BEST, OF_ANOTHER, replacing, unused
 from agents.storage.weights import assign, packed
 
 log = logging.getLogger(__name__)
@@ -66,14 +66,10 @@ class Best:
             return False
         content = io.BytesIO()
         np.savez(content, weights=packed([tf.identity(v) for v in variables]), **found._asdict())
-        try:
-            with replacing(self._path) as file:
-                file.write(content.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            why = f"Cannot write {self._path}: {error.strerror or error}."
-            raise RunFolderError(f"{why} Make room or rights there, then repeat the command.") from error
+        with writing(self._path), replacing(self._path) as file:
+            file.write(content.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
         self.found = found
         return True
 
@@ -98,7 +94,7 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
 def _read(path: pathlib.Path) -> tuple[Found, np.ndarray] | None:
     """None if there is no such file; a RunFolderError if it is damaged."""
     try:
-        with np.load(regular(path), allow_pickle=False) as arrays:
+        with np.load(path, allow_pickle=False) as arrays:
             found = Found(int(arrays["update"]), float(arrays["mean_return"]), int(arrays["episodes"]))
             return found, arrays["weights"]
     except FileNotFoundError:

@@ -1,43 +1,39 @@
 """Checkpoints of a whole run: variables, replay, and what lives in Python.
 
-    checkpoints/<step>/manifest.json    sizes and SHA-256 of its other files
+    checkpoints/<step>/manifest.json    sizes of its other files, and checksums of all but the largest
     checkpoints/<step>/extra.json       counters and states of random number generators
     checkpoints/<step>/variables.*      written by `tf.train.Checkpoint`
     checkpoints/<step>/replay/          written by the replay
     checkpoints/<step>/<other>          files that `save` was given
 
 A checkpoint is built beside its final place, forced to the disk and renamed, so `checkpoints/<step>` is whole
-or absent; the manifest notices what happens to it afterwards. Nothing is removed that no manifest lists: until the
-checkpoint is whole, it lists the names that are to come. A name that somebody has taken is stepped around: 61.tmp is
-61.tmp.1 then, and checkpoint 61 is 061.
+or absent; the manifest notices files that are lost or cut off afterwards. Only files that a manifest lists are removed:
+until the checkpoint is whole, it lists the names that are to come.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import hashlib
 import itertools
 import json
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from agents.errors import RunFolderError, is_pattern
-from agents.storage.run_folder import OF_ANOTHER, checkpoints, numbered, regular, unused, write
+from agents.errors import RunFolderError, is_pattern, writing
+from agents.storage.run_folder import OF_ANOTHER, checkpoints, unused, write
 
 _MANIFEST, _EXTRA, _VARIABLES, _REPLAY = "manifest.json", "extra.json", "variables", "replay"
 _UNFINISHED, _REPLACED, _DAMAGED = ".tmp", ".replaced", ".damaged"
 _KEPT = 2  # checkpoints
-# What the replays write before it is a checkpoint's.
-COLUMNS = "windows", "priorities", "observations", "lengths", "scalars", "starts", "core_states"
-_LOCAL = "table.json", "statistics.npz", *(f"{name}.npy" for name in COLUMNS)
-_REVERB = "tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE"
-_OF_REPLAYS = [*(f"local*/{name}" for name in _LOCAL), *(f"*-*T*/{name}" for name in _REVERB)]
+_CHECKED = 100_000_000  # bytes of a file, up to which it has a checksum
+_WRITING = tf.errors.OpError, RuntimeError  # of `tf.train.Checkpoint`, beside an OSError
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +41,7 @@ log = logging.getLogger(__name__)
 class ReplayFolders(NamedTuple):
     """A replay's part of a run's checkpoints."""
 
-    writes_to: pathlib.Path  # an empty folder, on the disk of the others
+    writes_to: pathlib.Path  # on the disk of the others; an earlier start may have left something there
     begins_with: pathlib.Path | None  # what an earlier start has left in a checkpoint
 
 
@@ -72,7 +68,7 @@ class Checkpointer:
         self._checkpoint = tf.train.Checkpoint(**trackables)
         self._replay_checkpoint = replay_checkpoint
         self._newest: pathlib.Path | None = None  # known to be whole
-        with _explained(self._folder):
+        with writing(self._folder, *_WRITING):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._tidy()
 
@@ -84,11 +80,10 @@ class Checkpointer:
     def replay_folders(self) -> ReplayFolders:
         """Returns what to start the replay with, so that it begins with that of `restore`.
 
-        Reverb keeps only the last checkpoint under its path and, on starting, prefers it to any other. So
-        what a replay has written is moved into our checkpoints, and what a killed process left there is removed.
+        What a replay has written is moved into the checkpoint.
         """
-        with _explained(self._root / _REPLAY):
-            folder = next(filter(_is_free, numbered(self._root / _REPLAY)))
+        folder = self._root / _REPLAY
+        with writing(folder):
             folder.mkdir(exist_ok=True)
         newest = self._newest_whole()
         return ReplayFolders(folder, newest / _REPLAY if newest and (newest / _REPLAY).exists() else None)
@@ -106,48 +101,33 @@ class Checkpointer:
         Raises:
           RunFolderError: it could not be written (disk full, for one); the earlier ones are untouched.
         """
-        unfinished: pathlib.Path | None = None
+        final, files = self._folder / str(step), files or {}
+        unfinished = unused(_with_suffix(final, _UNFINISHED))
         try:
-            with _explained(self._folder):
-                final = self._place(step)
-                unfinished = unused(_with_suffix(final, _UNFINISHED))
+            with writing(self._folder, *_WRITING):
                 unfinished.mkdir()
-                variables = f"{_VARIABLES}.*", f"{_VARIABLES}_temp/*"
-                to_come = [_EXTRA, f"{_MANIFEST}.new", *variables, *(files or {})]
+                to_come = _EXTRA, f"{_MANIFEST}.new", f"{_VARIABLES}*", f"{_REPLAY}/*", *files
                 _write_manifest(unfinished, dict.fromkeys(to_come))
                 self._checkpoint.write(str(unfinished / _VARIABLES))
                 (unfinished / _EXTRA).write_text(json.dumps(dict(extra or {})))
-                for name, content in (files or {}).items():
+                for name, content in files.items():
                     (unfinished / name).write_bytes(content)
                 if self._replay_checkpoint is not None:
-                    replay = pathlib.Path(self._replay_checkpoint())
-                    to_come += [f"{_REPLAY}/{path.relative_to(replay)}" for path in replay.rglob("*")]
-                    _write_manifest(unfinished, dict.fromkeys(to_come))
                     # A rename, not a copy: both are in the run folder.
-                    os.rename(replay, unfinished / _REPLAY)
+                    os.rename(self._replay_checkpoint(), unfinished / _REPLAY)
                 _write_manifest(
                     unfinished, {name: _described(unfinished / name) for name in _files(unfinished)}
                 )
                 for path in (*unfinished.rglob("*"), unfinished):
                     _sync(path)
-                if final.exists():  # a folder cannot be overwritten
+                if os.path.lexists(final):  # a folder cannot be overwritten
                     final.rename(unused(_with_suffix(final, _REPLACED)))
                 unfinished.rename(final)
                 _sync(self._folder)
                 self._newest = final
                 self._tidy()
         finally:
-            if unfinished is not None:
-                _remove(unfinished)
-
-    def _place(self, step: int) -> pathlib.Path:
-        """Where a checkpoint is to be: a name that nothing has, or a checkpoint with nothing else in it."""
-        place = self._folder / str(step)
-        while os.path.lexists(place) and not (
-            place in checkpoints(self._root) and set(_files(place)) <= _listed(place).keys()
-        ):
-            place = place.with_name(f"0{place.name}")
-        return place
+            _remove(unfinished)
 
     def restore(self) -> tuple[int, dict[str, Any]] | None:
         """Restores the variables from the newest whole checkpoint; returns its step and extra, None without any.
@@ -227,28 +207,18 @@ def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], atte
     checkpoint = tf.train.Checkpoint(**trackables)
     for _ in range(attempts):
         for saved in checkpoints(root_dir):
-            # Not the replay: it is the largest part by far, and of no use here.
-            if _damage(saved, (_EXTRA, _VARIABLES + ".*")) is None:
+            if _damage(saved, replay=False) is None:  # which may have been removed to make room
                 with contextlib.suppress(tf.errors.OpError):  # it has just been removed
                     _read_variables(checkpoint, saved)
                     return int(saved.name)
     raise RunFolderError(f"There is no whole checkpoint in {folder}.")
 
 
-@contextlib.contextmanager
-def _explained(folder: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, tf.errors.OpError, RuntimeError) as error:
-        raise RunFolderError(
-            f"Cannot write to {folder}: {error}. Earlier checkpoints are as they were. "
-            "Free space on that disk or make the folder writable, then repeat the command."
-        ) from error
-
-
 def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> None:
+    # TensorFlow takes the path for a pattern. Variables that are created later are read there, too: it stays open.
+    path = f"/proc/self/fd/{os.open(folder, os.O_RDONLY)}" if is_pattern(folder) else folder
     try:
-        checkpoint.read(f"{_by_a_plain_path(folder)}/{_VARIABLES}").assert_existing_objects_matched()
+        checkpoint.read(f"{path}/{_VARIABLES}").assert_existing_objects_matched()
     except (AssertionError, ValueError) as error:  # variables are missing, or of other shapes
         (first, *_) = str(error).splitlines() or [""]
         raise RunFolderError(
@@ -257,101 +227,70 @@ def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> No
         ) from error
 
 
-def _by_a_plain_path(folder: pathlib.Path) -> str:
-    """A path to the same folder that is no pattern, because TensorFlow looks for what matches the path of a checkpoint.
-
-    The descriptor stays open: variables that are created later are read from there.
-    """
-    return f"/proc/self/fd/{os.open(folder, os.O_RDONLY)}" if is_pattern(folder) else str(folder)
-
-
 def _with_suffix(folder: pathlib.Path, suffix: str) -> pathlib.Path:
     return folder.with_name(folder.name + suffix)
 
 
-def _is_free(folder: pathlib.Path) -> bool:
-    """Removes what a killed replay has left in a folder, and says whether nothing is there, or nothing in it."""
-    clear_replay(folder)
-    return not os.path.lexists(folder) or (
-        folder.is_dir() and not folder.is_symlink() and not os.listdir(folder)
-    )
-
-
-def clear_replay(folder: pathlib.Path) -> None:
-    """Removes what replays have written into the folder of `ReplayFolders.writes_to`, and nothing else."""
-    if not folder.is_symlink():
-        _remove_files(folder, _OF_REPLAYS)
-
-
 def _remove(folder: pathlib.Path) -> None:
     """Removes a checkpoint, whole or not; what its manifest does not list stays, and the folder around it."""
-    _remove_files(folder, _listed(folder))
-    if _listed(folder):
+    if listed := _listed(folder):
+        remove_files(folder, listed)
         (folder / _MANIFEST).unlink()  # last: a kill before leaves the rest to the next start
     with contextlib.suppress(OSError):
         folder.rmdir()
 
 
-def _remove_files(folder: pathlib.Path, patterns: Iterable[str]) -> None:
-    """Removes files of these names in a folder, and the folders in it that were theirs alone."""
+def remove_files(folder: pathlib.Path, patterns: Iterable[str]) -> None:
+    """Removes files in a folder, and below it, whose names there match a pattern, then the empty folders in it."""
     patterns = list(patterns)
-    found = [name for name in _files(folder) if any(fnmatch.fnmatchcase(name, each) for each in patterns)]
-    for name in found:
-        (folder / name).unlink(missing_ok=True)
-    inside = {folder / of for name in found for of in pathlib.PurePath(name).parents} | {
-        folder / f"{_VARIABLES}_temp"
-    }
-    for path in sorted(inside - {folder}, reverse=True):
-        with contextlib.suppress(OSError):  # something else is in it
-            path.rmdir()
+    for name in _files(folder):
+        if any(fnmatch.fnmatchcase(name, each) for each in patterns):
+            (folder / name).unlink(missing_ok=True)
+    for path, *_ in os.walk(folder, topdown=False):
+        if path != str(folder):
+            with contextlib.suppress(OSError):  # something else is in it
+                os.rmdir(path)
 
 
-def _write_manifest(folder: pathlib.Path, described: Mapping[str, Any]) -> None:
-    write(folder / _MANIFEST, json.dumps(described, indent=2))
+def _write_manifest(folder: pathlib.Path, contents: Mapping[str, Any]) -> None:
+    write(folder / _MANIFEST, json.dumps(contents, indent=2))
 
 
 def _listed(folder: pathlib.Path) -> dict[str, Any]:
     """What a folder's manifest lists; nothing without one that can be read."""
     try:
-        described = json.loads(regular(folder / _MANIFEST).read_text())
+        listed = json.loads((folder / _MANIFEST).read_text())
     except (OSError, ValueError):
         return {}
-    return described if isinstance(described, dict) and _EXTRA in described else {}
+    return listed if isinstance(listed, dict) and _EXTRA in listed else {}
 
 
 def _files(folder: pathlib.Path) -> list[str]:
-    """Names of whatever is in a folder, folders aside, and not behind links; the manifest is not among them."""
+    """Names of the files in a folder and below it, not behind links; the manifest is not among them."""
     found = (pathlib.Path(path, name) for path, _, names in os.walk(folder) for name in names)
     return sorted(str(path.relative_to(folder)) for path in found if path != folder / _MANIFEST)
 
 
-def _described(path: pathlib.Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+def _described(path: pathlib.Path) -> dict[str, int]:
+    """What the manifest says of a file; a checksum of a large one would take long."""
+    size = path.stat().st_size
+    return {"bytes": size} | ({"crc32": zlib.crc32(path.read_bytes())} if size <= _CHECKED else {})
 
 
-def _damage(folder: pathlib.Path, patterns: Iterable[str] = ("*",)) -> str | None:
-    """Says what is wrong with those files of a checkpoint, or returns None."""
-    try:
-        described = json.loads(regular(folder / _MANIFEST).read_text())
-        expected = {
-            name: of for name, of in described.items() if any(map(pathlib.PurePath(name).match, patterns))
-        }
-        whole = {_EXTRA, f"{_VARIABLES}.index"} <= described.keys()
-        if whole and expected == {name: _described(regular(folder / name)) for name in expected}:
-            return None
-    except (OSError, ValueError) as error:
-        return str(error)
-    except (AttributeError, TypeError):  # JSON of another form
-        pass
-    return f"its files are not those that {_MANIFEST} describes"
-
-
-def _sha256(path: pathlib.Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+def _damage(folder: pathlib.Path, replay: bool = True) -> str | None:
+    """Says what is wrong with a checkpoint, with that of its replay or without; None if nothing is."""
+    listed = _listed(folder)
+    if f"{_VARIABLES}.index" not in listed:
+        return f"it has no {_MANIFEST} of a whole checkpoint"
+    for name, then in listed.items():
+        if replay or not name.startswith(f"{_REPLAY}/"):
+            try:
+                now = _described(folder / name)
+            except OSError as error:
+                return f"{name}: {error.strerror}"
+            if not isinstance(then, dict) or any(now[key] != then.get(key, now[key]) for key in now):
+                return f"{name} is not the file that {_MANIFEST} describes"
+    return None
 
 
 def _sync(path: pathlib.Path) -> None:

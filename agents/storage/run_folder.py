@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import difflib
-import errno
 import fcntl
 import importlib.metadata
 import itertools
@@ -26,46 +25,32 @@ import pathlib
 import platform
 import re
 import shlex
-import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import gin
 
-from agents.errors import RunFolderError, local_path
+from agents.errors import RunFolderError, local_path, writing
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("tensorflow", "tf-agents", "dm-reverb", "ale-py", "gymnasium", "numpy", "gin-config", "rbs-tf")
 
 CONFIG, OPERATIVE, _COMMAND = "config.gin", "operative_config.gin", "command.txt"
-NATIVE = "native.log"  # made once the configuration is there
+NATIVE = "native.log"
 BEST = "best.npz"
-_FORMAT = "4"  # of what a run goes on with: replay, statistics, checkpoints
+_FORMAT = "5"  # of what a run goes on with: replay, statistics, checkpoints
 OF_ANOTHER = f"does not fit {CONFIG}, which was edited, or comes from a different version of this program"
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 PROCESSES = "processes.txt"
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
-_FILES = (
-    _LOCK,
-    CONFIG,
-    OPERATIVE,
-    _COMMAND,
-    _VERSIONS,
-    PROCESSES,
-    BEST,
-    NATIVE,
-    FINISHED,
-    "train/episodes.csv",
-    "eval/episodes.csv",
-    "events.out.tfevents.run",  # TensorBoard's
-)
-_FOLDERS = ("train", "eval", "wandb", "statistics", "checkpoints")
-_LOGS = ("tensorboard.new", "*.tfevents.*", "*/*.tfevents.*", "statistics/*-*.tfrecord", "wandb/**/*")
-_RENAME = "Give it another name, or another folder with --root_dir=DIR."
-# A start that was killed before it wrote the configuration leaves no more than these behind, and they begin so.
-_BEFORE_CONFIG = {_LOCK: r"process \d+ on ", _COMMAND: r"\d{4}-\d\d-\d\dT\S+  ", _VERSIONS: "format "}
-_BEFORE_CONFIG |= {CONFIG + _NEW: "", _VERSIONS + _NEW: ""}
+# What a start writes before the configuration, and with that all that it writes before something is collected.
+_BEFORE_CONFIG = {_LOCK, _COMMAND, _VERSIONS, _VERSIONS + _NEW, CONFIG + _NEW}
+_AT_START = (
+    f"{_COMMAND} {_VERSIONS} {_VERSIONS}{_NEW} {CONFIG} {CONFIG}{_NEW} {OPERATIVE} {PROCESSES} {NATIVE} "
+    "train/episodes.csv eval/episodes.csv tensorboard.new *.tfevents.* */*.tfevents.* statistics/*-*.tfrecord "
+    f"wandb/**/* {_LOCK}"  # the lock last: a process that waits for it looks whether it is still there
+).split()
 
 
 @contextlib.contextmanager
@@ -74,7 +59,7 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
 
     The configuration of a folder is fixed by its first start, except for `train.updates`: a run may go on
     for longer. The lock is the kernel's (`flock`), so it is gone when the process is, however it died.
-    Whatever fails before something has been collected takes what this start has made with it, and nothing else.
+    A first start that fails before something has been collected takes its files with it.
 
     Args:
       root_dir: created if it does not exist.
@@ -87,81 +72,65 @@ def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[path
       UsageError: it is an address, not a path.
     """
     folder = pathlib.Path(local_path(root_dir)).absolute()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.ExitStack() as stack:
-        with _explained(folder):
-            made = _make(folder)
-            there = stack.enter_context(_locked(folder))
-        started = False
         try:
-            with _explained(folder):
+            with writing(folder):
+                _check_is_run(folder)
+                folder.mkdir(parents=True, exist_ok=True)
+                first = not (folder / CONFIG).exists()
+                stack.enter_context(_locked(folder))
+        except BaseException:
+            _remove_empty(made)
+            raise
+        try:
+            with writing(folder):
                 check_goes_on(folder)
                 write(folder / _VERSIONS, versions())
                 now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-                with open(folder / _COMMAND, "a", opener=own_file) as lines:
+                with open(folder / _COMMAND, "a") as lines:
                     lines.write(f"{now}  {shlex.join(command)}\n")
                 write(folder / CONFIG, gin.config_str())
-            started = True
             yield folder
         except BaseException:
             logs = folder.glob("statistics/*.tfrecord")
             collected = any(folder.glob("checkpoints/*")) or any(log.stat().st_size for log in logs)
-            if not started or (CONFIG not in there and not collected):
-                _remove(folder, there, made)
+            if first and not collected:
+                _remove_start(folder)
+                _remove_empty(made)
             raise
 
 
 def set_aside(root_dir: str | os.PathLike) -> pathlib.Path | None:
-    """Gives a run's folder the first name of its own with a number that is free; returns it, None without a folder.
+    """Renames a run's folder to the first free NAME.N; returns it, None without a folder.
 
     Raises:
       RunFolderError: it is no run's folder, or one in use.
     """
     folder = pathlib.Path(root_dir).absolute()
-    with _explained(folder):
-        if not folder.exists():
-            return None
-        _make(folder)  # for its checks
+    if not folder.exists():
+        return None
+    with writing(folder):
+        _check_is_run(folder)
         with _locked(folder):
             return folder.rename(unused(folder))
 
 
 def unused(path: pathlib.Path) -> pathlib.Path:
     """The path, or the first with a number behind it that nothing has yet."""
-    return next(name for name in numbered(path) if not os.path.lexists(name))
-
-
-def numbered(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """The path, then the same with 1, 2, ... behind it."""
-    yield path
-    yield from (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
-
-
-def regular(path: pathlib.Path) -> pathlib.Path:
-    """Returns the path, of a file or of nothing: whoever opens a pipe waits for ever.
-
-    Raises:
-      OSError: something else is there.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        if (what := _kind(os.stat(path).st_mode)) != "a file":
-            raise OSError(errno.EINVAL, f"it is {what}, not a file", str(path))
-    return path
-
-
-def own_file(path: str, flags: int) -> int:
-    """An opener that follows no link and waits for no pipe's other end."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    names = itertools.chain([path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1)))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def checkpoints(root_dir: str | os.PathLike, suffix: str = "") -> list[pathlib.Path]:
     """The checkpoints of a run, the newest first, or those with a suffix: folders that have a part of one."""
     pattern = re.compile(rf"\d+{re.escape(suffix)}" + (r"(\.\d+)?" if suffix else ""))
     parts = ("manifest.json", "extra.json", "variables.index")
-    ours = []
-    for path in pathlib.Path(root_dir, "checkpoints").glob("*"):
-        is_one = any(os.path.lexists(path / part) for part in parts) and not path.is_symlink()
-        if is_one and pattern.fullmatch(path.name):
-            ours.append(path)
+    ours = [
+        path
+        for path in pathlib.Path(root_dir, "checkpoints").glob("*")
+        if pattern.fullmatch(path.name) and any((path / part).exists() for part in parts)
+    ]
     return sorted(ours, key=lambda path: (int(path.name.split(".")[0]), len(path.name)), reverse=True)
 
 
@@ -191,28 +160,35 @@ def versions() -> str:
             lines.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             lines.append(f"{package} not installed")
-    return "\n".join([*lines, f"commit {_commit()}", ""])
+    describe = "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty= with changes"
+    try:
+        git = subprocess.run(("git", "-C", REPOSITORY, *describe), capture_output=True, text=True, check=True)
+        commit = git.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = "unknown"
+    return "\n".join([*lines, f"commit {commit}", ""])
 
 
 def first_start(root_dir: str | os.PathLike) -> str:
     """The line about the folder's first start: when, and the command. No two runs have the same."""
-    with open(regular(pathlib.Path(root_dir) / _COMMAND), errors="replace") as lines:
-        return lines.readline()
+    return _text(root_dir, _COMMAND).partition("\n")[0]
 
 
 def starts(root_dir: str | os.PathLike) -> list[float]:
     """When the folder's starts were, in their order: seconds since 1970. A clock may have been set back in between."""
-    path = pathlib.Path(root_dir) / _COMMAND
-    text = path.read_text(errors="replace") if path.is_file() else ""
-    said = re.findall(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*)  ", text, re.MULTILINE)
+    said = re.findall(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*)  ", _text(root_dir, _COMMAND), re.MULTILINE)
     return [datetime.datetime.fromisoformat(each).timestamp() for each in said]
 
 
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
     """Returns what `versions` said at the folder's last start, name -> version; nothing without the file."""
-    path = pathlib.Path(root_dir) / _VERSIONS
-    text = path.read_text(errors="replace") if path.is_file() else ""
-    return dict(re.findall(r"^(\S+) (.+)$", text, re.MULTILINE))
+    return dict(re.findall(r"^(\S+) (.+)$", _text(root_dir, _VERSIONS), re.MULTILINE))
+
+
+def _text(root_dir: str | os.PathLike, name: str) -> str:
+    """What a file of the folder says; nothing without it."""
+    path = pathlib.Path(root_dir, name)
+    return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def is_locked(root_dir: str | os.PathLike) -> bool:
@@ -225,118 +201,50 @@ def is_locked(root_dir: str | os.PathLike) -> bool:
     return any("FLOCK" in line and f":{inode} " in line and "->" not in line for line in locks)
 
 
-def _make(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Makes the folder; returns what there was not before, the innermost first."""
+def _check_is_run(folder: pathlib.Path) -> None:
+    """Raises RunFolderError for what is neither a run's folder, nor an empty one, nor none at all."""
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(
-            f"{folder} is {_kind(folder.stat().st_mode)}; a run needs a folder. Give another one with --root_dir=DIR."
+            f"{folder} is a file; a run needs a folder. Give another one with --root_dir=DIR."
         )
-    made = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        _remove_empty(made)
-        raise
-    foreign = sorted({entry.name for entry in folder.iterdir()} - _of_a_killed_start(folder))
-    if foreign and CONFIG not in foreign:
-        shown = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
+    found = {path.name for path in folder.glob("*")}
+    # A start that was killed, or has yet to write the configuration, has made a lock, and said in it which process.
+    begun = _LOCK in found <= _BEFORE_CONFIG and re.match(r"process \d+ on |\Z", _text(folder, _LOCK))
+    if found and CONFIG not in found and not begun:
+        few = ", ".join(sorted(found)[:5]) + (", ..." if len(found) > 5 else "")
         raise RunFolderError(
-            f"{folder} holds something else than a run: {shown}. "
+            f"{folder} holds something else than a run: {few}. "
             "Give a new or empty folder, or that of an earlier run, with --root_dir=DIR."
         )
-    return made
-
-
-def _of_a_killed_start(folder: pathlib.Path) -> set[str]:
-    """The names of what a start has left behind that was killed before it wrote the configuration."""
-    found = set()
-    for name, begins in _BEFORE_CONFIG.items():
-        with contextlib.suppress(OSError), open(folder / name, errors="replace", opener=own_file) as file:
-            is_file = _kind(os.fstat(file.fileno()).st_mode) == "a file"
-            if is_file and (re.match(begins, file.read(100)) or (name == _LOCK and is_locked(folder))):
-                found.add(name)
-    return found if _LOCK in found else set()
 
 
 @contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[set[str]]:
-    """Holds the folder's lock; yields the names of what was in the folder before."""
-    path = folder / _LOCK
-    _check_names(folder, [_LOCK])
-    made, said = not os.path.lexists(path), ""
-    with contextlib.ExitStack() as stack:
+def _locked(folder: pathlib.Path) -> Iterator[None]:
+    """Holds the folder's lock, which says which process has it."""
+    with open(folder / _LOCK, "a+", errors="replace") as lock:
+        lock.seek(0)
+        said = lock.read(1000)
         try:
-            mode = "x+" if made else "r+"
-            lock = stack.enter_context(open(path, mode, errors="replace", opener=own_file))
-            said = lock.read(1000)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samefile(lock.fileno(), path):
+            if not os.path.samefile(lock.fileno(), folder / _LOCK):
                 raise FileNotFoundError
-        # The latter two: somebody has just made it, or removed the folder.
-        except (BlockingIOError, FileExistsError, FileNotFoundError):
+        except (BlockingIOError, FileNotFoundError):  # the latter: a start that failed has just removed it
             raise RunFolderError(
                 f"Another process ({said.strip() or 'starting'}) is working in {folder}. "
                 "Wait for it, stop it, or give another folder with --root_dir=DIR."
             ) from None
-        if said and not re.match(_BEFORE_CONFIG[_LOCK], said):
-            raise RunFolderError(f"{path} is not this program's lock. {_RENAME}")
-        try:
-            lock.seek(0)
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {platform.node()}\n")
-            lock.flush()
-        except OSError:
-            if made:
-                path.unlink()
-            raise
-        yield {entry.name for entry in folder.iterdir()} - ({_LOCK} if made else set())
-
-
-def _check_names(folder: pathlib.Path, names: Sequence[str] = (*_FOLDERS, *_FILES)) -> None:
-    """Raises RunFolderError if something else stands where a run has a file or a folder: it is not written to."""
-    for name in names:
-        expected = "a folder" if name in _FOLDERS else "a file"
-        if not os.path.lexists(folder / name):
-            continue
-        try:
-            # A link to a folder may be the way to another disk; through one to a file, that file would change.
-            found = _kind(os.stat(folder / name, follow_symlinks=name in _FOLDERS).st_mode)
-        except OSError:
-            found = "a link to nothing"
-        if found != expected:
-            raise RunFolderError(
-                f"{folder / name} is {found}, and a run has {expected} of that name. {_RENAME}"
-            )
-
-
-def _kind(mode: int) -> str:
-    """What a path leads to, in words."""
-    kinds = {
-        stat.S_IFREG: "a file",
-        stat.S_IFDIR: "a folder",
-        stat.S_IFLNK: "a link",
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFSOCK: "a socket",
-    }
-    return kinds.get(stat.S_IFMT(mode), "a device")
-
-
-@contextlib.contextmanager
-def _explained(folder: pathlib.Path) -> Iterator[None]:
-    try:
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {platform.node()}\n")
+        lock.flush()
         yield
-    except OSError as error:
-        why = f"The run folder {folder} cannot be written: {error.strerror or error}."
-        raise RunFolderError(f"{why} Give another one with --root_dir=DIR.") from error
 
 
 def check_goes_on(folder: pathlib.Path) -> None:
     """Checks that a run with the parsed gin configuration may go on in a folder, which need not exist.
 
     Raises:
-      RunFolderError: it is of another format or configuration, or something else has the name of one of its files.
+      RunFolderError: it is of another format or configuration.
     """
-    _check_names(folder)
     if not (folder / CONFIG).exists():
         return
     recorded = recorded_versions(folder)
@@ -362,31 +270,19 @@ def _fixed_lines(config: str) -> list[str]:
     return [line for line in lines if not line.startswith("train.updates = ")]
 
 
-def _remove(folder: pathlib.Path, there: Set[str], made: Sequence[pathlib.Path]) -> None:
-    """Removes a start's files and folders, but for what was `there` before, and the folders `made` for them."""
-    # The lock last: whoever waits for it looks whether it is still there.
-    for pattern in (*_LOGS, *_FILES[1:], _LOCK):
+def _remove_start(folder: pathlib.Path) -> None:
+    """Removes the files of a first start, and the folders that were theirs only."""
+    for pattern in _AT_START:
         for path in folder.glob(pattern):
-            if path.relative_to(folder).parts[0] not in there and not path.is_dir():
+            if not path.is_dir():
                 path.unlink()
-    own = (folder / name for name in (*_FOLDERS, "replay") if name not in there)
-    inside = (pathlib.Path(path) for top in own for path, *_ in os.walk(top, topdown=False))
-    _remove_empty([*inside, *made])
+    _remove_empty([pathlib.Path(path) for path, *_ in os.walk(folder, topdown=False)][:-1])
 
 
-def _remove_empty(folders: Iterable[pathlib.Path]) -> None:
+def _remove_empty(folders: Sequence[pathlib.Path]) -> None:
     for path in folders:
         with contextlib.suppress(OSError):  # something of somebody else's is in it
             path.rmdir()
-
-
-def _commit() -> str:
-    describe = "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty= with changes"
-    try:
-        git = subprocess.run(("git", "-C", REPOSITORY, *describe), capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return git.stdout.strip()
 
 
 def write(path: str | os.PathLike, text: str) -> None:

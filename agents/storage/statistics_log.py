@@ -15,19 +15,17 @@ Records reach the operating system, not the disk: they survive the death of the 
 
 from __future__ import annotations
 
-import contextlib
 import io
 import logging
 import os
 import pathlib
 import re
-import stat
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from agents.errors import RunFolderError
+from agents.errors import writing
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +46,11 @@ class StatisticsLog:
 
     def __init__(self, root_dir: str | os.PathLike, position: tuple[int, int] = (0, 0)):
         self._folder = pathlib.Path(root_dir) / "statistics"
-        with self._explained():
+        with writing(self._folder, tf.errors.OpError):
             self._folder.mkdir(parents=True, exist_ok=True)
         step, self._since = position
         self.keys = {key for key, _ in self._records()}
-        self._open(step, max([self._since, *(number + 1 for _, number, _ in _named(self._folder))]))
+        self._open(step, max([self._since, *(number + 1 for _, number, _ in _files(self._folder))]))
 
     def kept(self) -> list[dict[str, np.ndarray]]:
         """Every report since the position that was given, in order."""
@@ -66,14 +64,14 @@ class StatisticsLog:
         """
         payload = io.BytesIO()
         np.savez(payload, key=np.uint64(key), **report)
-        with self._explained():
+        with writing(self._folder, tf.errors.OpError):
             self._writer.write(payload.getvalue())
             self._writer.flush()
         self.keys.add(key)
 
     def begin_file(self, step: int) -> tuple[int, int]:
         """Returns the position for a checkpoint of `step` that holds everything appended so far."""
-        with self._explained():
+        with writing(self._folder, tf.errors.OpError):
             self._writer.close()
         return self._open(step, self._number + 1)
 
@@ -86,25 +84,14 @@ class StatisticsLog:
 
     def _open(self, step: int, number: int) -> tuple[int, int]:
         self._number = number
-        with self._explained():
+        with writing(self._folder, tf.errors.OpError):
             path = self._folder / f"{step}-{number}.tfrecord"
-            path.touch(exist_ok=False)  # so that TensorFlow overwrites nothing of anybody's
             self._writer: tf.io.TFRecordWriter = tf.io.TFRecordWriter(str(path))
         return step, number
 
     def _records(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         for *_, path in _files(self._folder, self._since):
             yield from _read(path)
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, tf.errors.OpError) as error:
-            raise RunFolderError(
-                f"Cannot write to {self._folder}: {getattr(error, 'message', error)}. Nothing is lost. "
-                "Free space on that disk or make the folder writable, then repeat the command."
-            ) from error
 
 
 def forget_after(root_dir: str | os.PathLike, position: tuple[int, int]) -> None:
@@ -119,14 +106,9 @@ def forget_after(root_dir: str | os.PathLike, position: tuple[int, int]) -> None
 
 def _files(folder: pathlib.Path, since: int = 0) -> list[tuple[int, int, pathlib.Path]]:
     """Step, number and path of the logs in a folder, in order from a number on; other files are not ours."""
-    ours = (file for file in _named(folder) if stat.S_ISREG(file[2].lstat().st_mode))
-    return sorted((file for file in ours if file[1] >= since), key=lambda file: file[1])
-
-
-def _named(folder: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
-    """The same of whatever has the name of a log."""
     named = ((re.fullmatch(r"(\d+)-(\d+)\.tfrecord", path.name), path) for path in folder.glob("*.tfrecord"))
-    return [(int(name[1]), int(name[2]), path) for name, path in named if name]
+    ours = [(int(name[1]), int(name[2]), path) for name, path in named if name]
+    return sorted((file for file in ours if file[1] >= since), key=lambda file: file[1])
 
 
 def _read(path: pathlib.Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:

@@ -20,7 +20,7 @@ from tf_agents.agents import tf_agent
 from tf_agents.train import learner as tf_agents_learner
 
 from agents.agent import LossExtra, RecurrentMultiHeadAgent
-from agents.errors import RunFolderError
+from agents.errors import writing
 from agents.monitoring import summaries
 from agents.replay.replay import Episode, Replay, StatisticsReport
 from agents.storage.checkpoint import Checkpointer
@@ -226,10 +226,8 @@ class Learner:
             # The name of the file; the kind of error depends on when it is noticed.
             if "tfevents" not in error.message:
                 raise
-            raise RunFolderError(
-                f"Cannot write to {self._events}: {error.message.splitlines()[0]}. "
-                "Free space on that disk or make the folder writable, then repeat the command."
-            ) from error
+            with writing(self._events, tf.errors.OpError):
+                raise
 
     def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
         if not reports:

@@ -14,7 +14,7 @@ from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
 from rbs_tf.environments.copies import Copies
-from rbs_tf.environments.wrappers import MOST_STATES, WRAP, shown
+from rbs_tf.environments.wrappers import MOST_STATES, WRAP, in_words
 from rbs_tf.errors import described
 
 
@@ -217,9 +217,9 @@ def _checked_spaces(
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
     if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
         fits = "a Discrete action space, or a Box for agents that take continuous actions"
-        raise ValueError(f"{name}: expected {fits}; got {shown(actions)}")
+        raise ValueError(f"{name}: expected {fits}; got {in_words(actions)}")
     if isinstance(actions, gymnasium.spaces.Discrete) and actions.n.item() > MOST_STATES:
-        raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {shown(actions)}")
+        raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {in_words(actions)}")
     parts: list[Any] = [observations]
     if isinstance(observations, gymnasium.spaces.Dict):
         parts = list(observations.spaces.values())

@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rbs_tf.environments.wrappers import part_of, shown
-from rbs_tf.errors import EnvironmentFault, Unsuitable, described, told
+from rbs_tf.environments.wrappers import in_words, part_of
+from rbs_tf.errors import EnvironmentFault, Unsuitable, described
 from rbs_tf.returns import real_numbers, unmasked
 
 _TODAYS_API = (
@@ -161,7 +161,9 @@ def _number(what: str, value: Any) -> float:
             return float(value)
         return float(real_numbers(what, value).item())
     except (ValueError, OverflowError) as error:  # `item` is of one number only
-        raise ValueError(f"{what} is {told(value)}: expected a number that float64 holds") from error
+        raise ValueError(
+            f"{what} is {described(value, typed=True)}: expected a number that float64 holds"
+        ) from error
 
 
 def _flag(what: str, value: Any) -> bool:
@@ -171,7 +173,7 @@ def _flag(what: str, value: Any) -> bool:
     with contextlib.suppress(ValueError):
         if (number := _number(what, value)) in (0.0, 1.0):
             return bool(number)
-    raise ValueError(f"{what} is {told(value)}: expected True or False")
+    raise ValueError(f"{what} is {described(value, typed=True)}: expected True or False")
 
 
 def _put(observations: Any, index: int, observation: Any, of: str = "") -> None:
@@ -195,7 +197,7 @@ def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Sp
     """One space for all copies: `lower` and `upper` choose from their bounds [N, ...] where these differ."""
     first: Any = of_copies[0]
     if not isinstance(first, spaces.Space):
-        raise Unsuitable(f"expected a space, got {shown(first)}")
+        raise Unsuitable(f"expected a space, got {in_words(first)}")
     names = [getattr(space, "spaces", {}).keys() for space in of_copies]
     if isinstance(first, spaces.Dict) and all(first.keys() == each for each in names):
         return spaces.Dict({name: _common([s[name] for s in of_copies], lower, upper) for name in first})
@@ -204,8 +206,8 @@ def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Sp
         same = (space.shape, space.dtype) == (first.shape, first.dtype) if boxes else space == first
         if not same:
             raise Unsuitable(
-                f"copies must have the same spaces but for their bounds: copy 1 has {shown(first)}, copy "
-                f"{index + 1} {shown(space)}"
+                f"copies must have the same spaces but for their bounds: copy 1 has {in_words(first)}, copy "
+                f"{index + 1} {in_words(space)}"
             )
     if not isinstance(first, spaces.Box) or all(space == first for space in of_copies):
         return first
@@ -213,6 +215,6 @@ def _common(of_copies: list[Any], lower: Callable, upper: Callable) -> spaces.Sp
     high = upper([space.high for space in of_copies], axis=0)
     if np.any(low > high):
         raise Unsuitable(
-            f"there is no action that all copies take: their bounds are {', '.join(map(shown, of_copies))}"
+            f"there is no action that all copies take: their bounds are {', '.join(map(in_words, of_copies))}"
         )
     return spaces.Box(low, high, dtype=first.dtype)  # type: ignore[arg-type]  # it takes what NumPy takes

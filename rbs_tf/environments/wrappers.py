@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rbs_tf.errors import Unsuitable, told
+from rbs_tf.errors import Unsuitable, described
 
 WRAP = "wrap the environment, and register that under an id of its own"
 MOST_STATES = 10_000  # of one number: a larger one makes a vector that no torso is meant for
@@ -121,7 +121,9 @@ def _check_states(space: spaces.Space, value: Any) -> None:
     else:
         fits = np.shape(value) == space.shape
     if not fits:
-        raise ValueError(f"an observation is {told(value)}, and its space says {shown(space)}")
+        raise ValueError(
+            f"an observation is {described(value, typed=True)}, and its space says {in_words(space)}"
+        )
     for part, each in parts:
         _check_states(part, each)
 
@@ -129,7 +131,9 @@ def _check_states(space: spaces.Space, value: Any) -> None:
 def part_of(observation: Any, name: str) -> Any:
     """What stands in an observation under a name."""
     if not isinstance(observation, Mapping):
-        raise ValueError(f"an observation is {told(observation)}: expected a dictionary with {name!r}")
+        raise ValueError(
+            f"an observation is {described(observation, typed=True)}: expected a dictionary with {name!r}"
+        )
     if name not in observation:
         raise ValueError(f"an observation has no {name!r}: expected all that its space names")
     return observation[name]
@@ -149,7 +153,7 @@ def holds_images(space: spaces.Space) -> bool:
     return isinstance(space, spaces.Dict) and any(is_image(part) for _, part in _named(space))
 
 
-def shown(space: Any) -> str:
+def in_words(space: Any) -> str:
     """A space in one line."""
     words = " ".join(str(space).split())
     return f"the old Gym's {words}, not Gymnasium's" if type(space).__module__.startswith("gym.") else words
@@ -212,7 +216,7 @@ class FromDmEnv(gymnasium.Env):
 def _flat_space(space: spaces.Space) -> spaces.Box:
     for part in _parts(space):
         if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-            raise Unsuitable(f"expected observations of arrays and numbers, got {shown(part)}; {WRAP}")
+            raise Unsuitable(f"expected observations of arrays and numbers, got {in_words(part)}; {WRAP}")
         states = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(part))
         if states and np.max(getattr(part, states)) > MOST_STATES:
             expected = f"expected at most {MOST_STATES:,} for a one-hot vector"

@@ -1,7 +1,5 @@
 """Run folders for what is done with trained policies: a small run, and an Atari agent that has learned nothing."""
 
-import os
-
 import gin
 import numpy as np
 
@@ -93,10 +91,5 @@ def on_folder(command, root):
 
 
 def seen(path):
-    """What is at a path and below it: kinds, where links lead, and the contents of files, of those behind links too."""
-    found = {}
-    for each in (path, *path.rglob("*")):
-        if os.path.lexists(each):
-            link = each.is_symlink() and os.readlink(each)
-            found[str(each)] = os.lstat(each).st_mode, link, each.is_file() and each.read_bytes()
-    return found
+    """What is below a path: folders, and the contents of files."""
+    return {str(each): each.is_file() and each.read_bytes() for each in path.rglob("*")}

@@ -1,4 +1,4 @@
-"""Whatever happens to a file of a run folder, each command works or ends in a sentence, and nothing else is lost."""
+"""Whatever happens to a file of a run folder, each command works or ends in a sentence; what is the user's stays."""
 
 import itertools
 import shutil
@@ -7,7 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.agents.commands.small_runs import on_folder
+from tests.agents.commands.small_runs import on_folder, seen
+
+# Of the user's, beside files of the run; what is in a checkpoint may go to another name with it.
+MINE = (
+    *("mine", "checkpoints/25/mine.txt", "checkpoints/20/replay/mine.npy", "checkpoints/25.tmp/mine.a"),
+    *("checkpoints/27/mine.b", "checkpoints/27.tmp/mine.c", "checkpoints/27.replaced/mine.d"),
+    *(
+        "checkpoints/mine.tmp",
+        "statistics/mine.tfrecord",
+        "train/mine.csv",
+        "replay/mine.e",
+        "replay/local/mine.f",
+    ),
+)
 
 
 def flip(content, rng):
@@ -36,8 +49,9 @@ def damage_and_try(names, finished, tmp_path, capsys, file, damage, seed):
     """Damages a file of a copy of the run, and runs these commands on it."""
     root, rng = tmp_path / f"{seed}" / "run", np.random.default_rng(seed)
     shutil.copytree(finished, root)
-    (root / "checkpoints" / "mine.tmp").mkdir()
-    (root / "statistics" / "mine.tfrecord").write_text("precious")
+    for name in MINE:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("precious")
     content = (root / file).read_bytes()
     damaged = DAMAGES[damage](content, rng)
     (root / file).write_bytes(damaged)
@@ -47,8 +61,8 @@ def damage_and_try(names, finished, tmp_path, capsys, file, damage, seed):
         err = capsys.readouterr().err
         assert code in (0, 1, 2) and "Traceback" not in err and "bug of rbs_tf" not in err, (name, file, err)
         assert code == 0 or err.strip(), (name, file)
-    assert (root / "checkpoints" / "mine.tmp").is_dir()
-    assert (root / "statistics" / "mine.tfrecord").read_text() == "precious"
+    stays = {path.name for path in root.rglob("*") if path.is_file() and path.read_bytes() == b"precious"}
+    assert stays == {Path(name).name for name in MINE}
 
 
 def test_a_command_each_for_files_damaged_in_three_ways(finished, tmp_path, capsys):
@@ -61,3 +75,24 @@ def test_a_command_each_for_files_damaged_in_three_ways(finished, tmp_path, caps
 def test_all_commands_for_every_file_damaged_in_every_way(finished, tmp_path, capsys):
     for seed, (file, damage) in enumerate(itertools.product(files(finished), DAMAGES)):
         damage_and_try(("play", "export", "report", "resume"), finished, tmp_path, capsys, file, damage, seed)
+
+
+def test_a_start_in_a_folder_that_holds_somebody_elses_leaves_it_as_it_was(tmp_path, capsys):
+    for name in (
+        "mine.txt",
+        "train/mine",
+        "best.npz",
+        "lock",
+        "checkpoints/25/extra.json",
+        "replay/local/table.json",
+    ):
+        root = tmp_path / name.replace("/", "_")
+        (root / name).parent.mkdir(parents=True)
+        (root / name).write_text("precious")
+        before = seen(root)
+        assert on_folder("start", root) == 2
+        err = capsys.readouterr().err
+        assert (
+            "holds something else than a run" in err and name.split("/")[0] in err and "Traceback" not in err
+        )
+        assert seen(root) == before, name

@@ -231,6 +231,20 @@ def test_a_checkpoint_brings_everything_back(make, tmp_path, compression):
     np.testing.assert_array_equal(sequence.core_state[1], np.full((4, 2), -10.0))
 
 
+def test_what_a_killed_process_has_left_is_removed_and_nothing_else(make, backend, tmp_path):
+    folders, left = ReplayFolders(tmp_path, None), []
+    for _ in range(2):  # the first is killed before it is a run's checkpoint
+        replay = make(folders=folders)
+        assert replay.size == 0
+        left.append(pathlib.Path(replay.checkpoint()))
+        replay.stop()
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and left[-1] not in path.parents] == []
+    (left[-1] / "mine.txt").write_text("precious")
+    replay = make(folders=folders)
+    assert pathlib.Path(replay.checkpoint()).is_dir()
+    assert [path.name for path in left[-1].iterdir()] == ["mine.txt"]
+
+
 def test_a_checkpoint_of_other_settings_is_refused(make, backend, tmp_path):
     cases = [
         ({"replay_ratio": 4.0}, "replay_ratio: 1.0 then, 4.0 now"),

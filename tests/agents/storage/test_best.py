@@ -40,7 +40,7 @@ def test_the_weights_of_the_highest_mean_stay(tmp_path, variables):
     assert kept(tmp_path, variables).update == 60
 
 
-def test_a_damaged_file_is_set_aside_with_a_word_and_replaced(tmp_path, variables, caplog):
+def test_a_damaged_file_is_set_aside(tmp_path, variables, caplog):
     offer(Best(tmp_path), variables, 10, 8.0)
     path = tmp_path / "best.npz"
     content = path.read_bytes()
@@ -56,10 +56,10 @@ def test_a_damaged_file_is_set_aside_with_a_word_and_replaced(tmp_path, variable
         assert kept(tmp_path, variables).update == 20
 
 
-def test_what_cannot_be_written_is_an_error_that_names_the_file_and_keeps_the_old_one(tmp_path, variables):
+def test_what_cannot_be_written_leaves_the_old_file(tmp_path, variables):
     keeper = Best(tmp_path)
     offer(keeper, variables, 10, 8.0)
-    with file_size_limit(100), pytest.raises(RunFolderError, match=r"Cannot write .*best.npz: "):
+    with file_size_limit(100), pytest.raises(RunFolderError, match=r"Cannot write to .*best.npz: "):
         offer(keeper, variables, 20, 9.0)
     assert [path.name for path in tmp_path.iterdir()] == ["best.npz"]
     assert kept(tmp_path, variables).update == 10

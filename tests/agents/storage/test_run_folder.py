@@ -1,3 +1,4 @@
+import fcntl
 import subprocess
 import sys
 
@@ -29,7 +30,7 @@ def start(folder, *bindings):
         return path
 
 
-def test_a_start_leaves_a_record_before_work_begins(tmp_path):
+def test_a_start_leaves_a_record(tmp_path):
     gin.parse_config("train.seed = 3")
     with opened(tmp_path / "a" / "run", COMMAND) as folder:
         assert "train.seed = 3" in (folder / "config.gin").read_text()
@@ -39,7 +40,7 @@ def test_a_start_leaves_a_record_before_work_begins(tmp_path):
     assert "numpy " in recorded and "commit " in recorded
 
 
-def test_the_same_configuration_goes_on_perhaps_for_longer_and_adds_a_line_to_the_commands(tmp_path):
+def test_the_same_configuration_goes_on(tmp_path):
     start(tmp_path, "train.seed = 3", "train.rate = 0.1")
     start(tmp_path, "train.rate = 0.1", "train.seed = 3", "train.updates = 10")
     start(tmp_path, "train.rate = 0.1", "train.seed = 3", "train.updates = 20")
@@ -47,7 +48,7 @@ def test_the_same_configuration_goes_on_perhaps_for_longer_and_adds_a_line_to_th
     assert len((tmp_path / "command.txt").read_text().splitlines()) == 3
 
 
-def test_a_folder_of_another_format_is_refused_with_the_commit_that_wrote_it(tmp_path):
+def test_another_format_is_refused(tmp_path):
     start(tmp_path, "train.seed = 3")
     for text in ("commit abc123\n", "format 2\ncommit abc123\n"):
         (tmp_path / "versions.txt").write_text(text)
@@ -56,7 +57,7 @@ def test_a_folder_of_another_format_is_refused_with_the_commit_that_wrote_it(tmp
         assert (tmp_path / "versions.txt").read_text() == text
 
 
-def test_another_configuration_is_refused_with_the_difference_and_changes_nothing(tmp_path):
+def test_another_configuration_is_refused(tmp_path):
     start(tmp_path, "train.seed = 3", "train.rate = 0.1")
     before = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "lock"}
     with pytest.raises(RunFolderError) as refusal:
@@ -67,13 +68,13 @@ def test_another_configuration_is_refused_with_the_difference_and_changes_nothin
     assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "lock"} == before
 
 
-def test_a_start_that_was_killed_before_the_configuration_was_written_can_be_repeated(tmp_path):
+def test_a_killed_start_can_be_repeated(tmp_path):
     start(tmp_path)
     (tmp_path / "config.gin").rename(tmp_path / "config.gin.new")
     start(tmp_path)
 
 
-def test_a_file_and_what_would_be_in_it_are_refused(tmp_path):
+def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="file is a file"):
         start(tmp_path / "file")
@@ -91,7 +92,7 @@ with opened(sys.argv[1], ["holder"]):
 """
 
 
-def test_two_processes_cannot_use_one_folder_and_a_killed_one_frees_it(tmp_path):
+def test_two_processes_cannot_use_one_folder(tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         cwd=run_folder.REPOSITORY,
@@ -109,8 +110,20 @@ def test_two_processes_cannot_use_one_folder_and_a_killed_one_frees_it(tmp_path)
     start(tmp_path)
 
 
+def test_a_lock_that_its_holder_has_just_removed_holds_nothing(tmp_path, monkeypatch):
+    flock = fcntl.flock
+
+    def removed_meanwhile(lock, how):
+        (tmp_path / "lock").unlink()
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
+    with pytest.raises(RunFolderError, match="Another process"):
+        start(tmp_path)
+
+
 @pytest.mark.parametrize("error", [UsageError, KeyboardInterrupt])
-def test_what_fails_before_anything_was_collected_leaves_no_new_folder_and_old_ones_whole(tmp_path, error):
+def test_a_start_that_fails_leaves_nothing(tmp_path, error):
     def fails(folder):
         with pytest.raises(error), run_folder.opened(folder, ["train.py"]) as root:
             (root / "train").mkdir(exist_ok=True)
@@ -128,7 +141,7 @@ def test_what_fails_before_anything_was_collected_leaves_no_new_folder_and_old_o
 
 
 @pytest.mark.parametrize("work", ["checkpoints/5", "statistics/0-0.tfrecord"])
-def test_a_run_that_has_collected_something_keeps_its_folder_when_it_fails(tmp_path, work):
+def test_a_run_that_has_collected_something_stays(tmp_path, work):
     with pytest.raises(KeyError), run_folder.opened(tmp_path / "run", ["train.py"]) as root:
         (root / work).parent.mkdir()
         (root / work).write_text("x")
@@ -136,7 +149,7 @@ def test_a_run_that_has_collected_something_keeps_its_folder_when_it_fails(tmp_p
     assert (tmp_path / "run" / work).exists() and (tmp_path / "run" / "config.gin").exists()
 
 
-def test_a_failing_start_removes_nothing_that_it_has_not_made(tmp_path):
+def test_a_failing_start_removes_only_its_own(tmp_path):
     def fails(folder):
         with pytest.raises(UsageError), opened(folder, COMMAND) as root:
             for name in ("train/events.out.tfevents.1", "statistics/0-0.tfrecord", "native.log", "eval/x/y"):
@@ -150,46 +163,44 @@ def test_a_failing_start_removes_nothing_that_it_has_not_made(tmp_path):
     left = {path.name for path in (tmp_path / "new").rglob("*") if path.is_file()}
     assert left == {"mine.txt", "y"}
     start(tmp_path / "killed")
-    (tmp_path / "killed/config.gin").unlink()
-    before = {path.name for path in (tmp_path / "killed").iterdir()}
-    fails(tmp_path / "killed")
-    assert {path.name for path in (tmp_path / "killed").iterdir()} == before | {"mine.txt", "train", "eval"}
+    (tmp_path / "killed/config.gin").rename(tmp_path / "killed/config.gin.new")
+    with pytest.raises(UsageError), opened(tmp_path / "killed", COMMAND):
+        raise UsageError("no")
+    assert list((tmp_path / "killed").iterdir()) == []
 
 
-def test_a_start_in_a_folder_with_something_else_in_it_is_refused_and_leaves_nothing(tmp_path):
-    for name in ("config.gin", "versions.txt", "lock", "command.txt", "mine"):
+def test_a_folder_of_something_else_is_refused_and_left(tmp_path):
+    for name in ("config.gin", "versions.txt", "lock", "command.txt", "config.gin.new", "mine"):
         folder = tmp_path / name
         folder.mkdir()
         (folder / name).write_text("process of mine\n")
+        before = (folder / name).stat().st_mtime_ns
         with pytest.raises(RunFolderError, match=name):
             start(folder)
-        assert [path.name for path in folder.iterdir()] == [name]
         assert (folder / name).read_text() == "process of mine\n"
+        assert (folder / name).stat().st_mtime_ns == before
+        assert {path.name for path in folder.iterdir()} - {"lock"} == {name} - {"lock"}
     for folder in ("a/b/" + "x" * 300, "c/\udcff" + "x" * 255):
-        with pytest.raises((RunFolderError, UsageError), match="Give a"):
+        with pytest.raises((RunFolderError, UsageError), match="[Gg]ive a"):
             start(tmp_path / "new" / folder)
         assert not (tmp_path / "new").exists()
 
 
-def test_files_are_made_beside_what_has_their_names_and_through_no_link(tmp_path):
-    mine = tmp_path / "mine"
-    mine.write_text("precious")
-    start(tmp_path / "run")
-    for name in ("versions.txt.new", "config.gin.new"):
-        (tmp_path / "run" / name).symlink_to(mine)
-    (tmp_path / "run/config.gin.new.1").mkdir()
-    (tmp_path / "run/versions.txt.new.1").symlink_to("nothing")
-    start(tmp_path / "run")
-    for name in ("lock", "command.txt", "native.log"):
-        (tmp_path / "run" / name).unlink(missing_ok=True)
-        (tmp_path / "run" / name).symlink_to(mine)
-        with pytest.raises(RunFolderError, match=rf"{name} is a link"):
-            start(tmp_path / "run")
-        (tmp_path / "run" / name).unlink()
-        with pytest.raises(OSError, match="symbolic links"):
-            (tmp_path / "run" / name).symlink_to(mine)
-            with open(tmp_path / "run" / name, "a", opener=run_folder.own_file):
-                pass
-        (tmp_path / "run" / name).unlink()
-    assert mine.read_text() == "precious" and not (tmp_path / "nothing").exists()
-    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"config.gin.new.1", "versions.txt.new.1"}
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_folder, "write", full)
+    with pytest.raises(
+        RunFolderError, match=rf"Cannot write to {tmp_path}/a/run: No space left .*--root_dir"
+    ):
+        start(tmp_path / "a" / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_new_files_take_free_names(tmp_path):
+    start(tmp_path)
+    (tmp_path / "config.gin.new").write_text("precious")
+    start(tmp_path, "train.updates = 7")
+    assert (tmp_path / "config.gin.new").read_text() == "precious"
+    assert "updates = 7" in (tmp_path / "config.gin").read_text()

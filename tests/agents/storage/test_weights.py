@@ -24,7 +24,7 @@ def assert_same(ours, others):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-def test_variables_of_any_dtype_come_back_bit_for_bit_and_those_of_another_network_are_refused_whole():
+def test_variables_of_any_dtype_come_back_bit_for_bit():
     sent, received = variables(0), variables(1)
     with pytest.raises(ValueError, match="do not fit"):
         assign(received, packed(sent[:-1]))
@@ -33,7 +33,7 @@ def test_variables_of_any_dtype_come_back_bit_for_bit_and_those_of_another_netwo
     assert_same(received, sent)
 
 
-def test_a_copy_is_of_the_moment_and_only_the_newest_waits():
+def test_only_the_newest_copy_waits():
     number, gate, sent = tf.Variable(0), threading.Event(), []
 
     def send(step, data):
@@ -51,7 +51,7 @@ def test_a_copy_is_of_the_moment_and_only_the_newest_waits():
     assert sent[-1] == (5, 50) and len(sent) <= 2 and set(sent) <= {(step, 10 * step) for step in range(1, 6)}
 
 
-def test_an_error_is_kept_for_the_learner_to_see():
+def test_an_error_is_kept():
     def send(step, data):
         raise ConnectionError("gone")
 

@@ -109,7 +109,7 @@ def raising(error):
     [
         (SystemExit("no licence\nask your administrator"), "SystemExit: no licence ask your administrator"),
         (ImportError("libGL.so"), "ImportError: libGL.so"),
-        (Speechless(), "Speechless: its message cannot be shown"),
+        (Speechless(), "Speechless: it cannot be shown"),
         (gymnasium.error.DependencyNotInstalled("mujoco"), "DependencyNotInstalled: mujoco"),
         (KeyError("line\n" * 200 + "last"), "last'"),
     ],
