@@ -273,8 +273,13 @@ def _files(folder: pathlib.Path) -> list[str]:
 
 def _described(path: pathlib.Path) -> dict[str, int]:
     """What the manifest says of a file; a checksum of a large one would take long."""
-    size = path.stat().st_size
-    return {"bytes": size} | ({"crc32": zlib.crc32(path.read_bytes())} if size <= _CHECKED else {})
+    if (size := path.stat().st_size) > _CHECKED:
+        return {"bytes": size}
+    checksum = 0
+    with open(path, "rb") as file:
+        while part := file.read(2**20):  # whole, it would raise the memory that a run needs
+            checksum = zlib.crc32(part, checksum)
+    return {"bytes": size, "crc32": checksum}
 
 
 def _damage(folder: pathlib.Path, replay: bool = True) -> str | None:

@@ -158,7 +158,7 @@ def test_a_full_disk_ends_the_run_with_its_name_and_a_second_signal_ends_it_at_o
                 pass
         assert run.finish() == 1
         # Whoever writes next notices: checkpoint, statistics or TensorBoard's events.
-        assert f"Cannot write to {root}" in run.output and "Free space on that disk" in run.output
+        assert f"Cannot write to {root}" in run.output and "Make room or rights there" in run.output
         assert "Traceback" not in run.output
         run.assert_nothing_left()
     ballast.unlink()
