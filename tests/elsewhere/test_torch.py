@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_refused(scaled):
             scaled(errors)
     with pytest.raises(ValueError, match="equally many heads"):
         scaled.merge_state(rbs_tf.ReturnMoments.empty(3))
-    with pytest.raises(ValueError, match="batch_sigma takes"):
+    with pytest.raises(ValueError, match=r"rewards \[T, B, H\]"):
         rbs_tf.torch.batch_sigma(torch.ones(3, 2), torch.ones(3, 2), torch.ones(3, 2))
 
 
