@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import csv
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import gin
@@ -20,14 +19,14 @@ from tf_agents.trajectories import time_step as ts
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
 from agents.commands import configuration, loading
 from agents.commands import settings as declared
-from agents.commands import train as command_line
 from agents.commands.flags import nearest
+from agents.commands.options import TrainOptions
+from agents.commands.train import run
 from agents.errors import RunFolderError, UsageError, without_gin_trail
-from agents.storage import best, episodes
-from agents.storage.checkpoint import Checkpointer, read_newest
+from agents.storage import best
+from agents.storage.checkpoint import read_newest
 from agents.storage.run_folder import CONFIG, acting_head
-from agents.tags import EVALUATION
-from agents.workers import build, sizes
+from agents.workers import build
 from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
@@ -81,7 +80,6 @@ class Agent:
             self.name, self.num_actions = settings.train.env, environment.num_actions
             self.first_action = _first_action(environment)
             self.observation_spec = environment.observation_spec()
-            sizes.check(settings, environment, learns=False)
             self.tf_agent = build.build_agent(settings, environment)
         self.heads = self.tf_agent.heads
         self.update, self.weights = self._read(checkpoint)
@@ -114,12 +112,12 @@ class Agent:
         Raises:
           UsageError: the configuration is at fault, whatever gin, Python or other code makes of it meanwhile.
         """
-        with configuration.of_its_own():
+        with configuration.borrowed():
             try:
                 gin.parse_config(self._config)
                 yield Settings.configured()
             except (Exception, SystemExit) as error:
-                why = without_gin_trail(UsageError(configuration.of_gin(error, "")))
+                why = without_gin_trail(UsageError(configuration.of_gin(error)))
                 raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def make_environment(
@@ -298,7 +296,7 @@ def train(
       settings: gin parameters by the names that `--list_settings` prints; a string "@NAME" is a reference.
       on_evaluation: called after each evaluation, in one process. When it returns False, or raises, the run writes a
         checkpoint and ends; `stopped_by` is 0, and what was raised is raised here.
-      **flags: of `python train.py`: env, scaling, updates, seed, root_dir and so on; True for one without a value.
+      **flags: env, scaling, updates, seed, root_dir and so on, see `agents.commands.options.TrainOptions`.
 
     Returns:
       how the run ended; `root_dir` is its folder.
@@ -308,13 +306,15 @@ def train(
       RunFolderError, EnvironmentFault, FloatingPointError: what ended the run; each says what to do.
       KeyboardInterrupt: a second interrupt, or one before the run had started.
     """
-    if others := flags.keys() & {"sweep", "list_envs", "list_settings", "gin_bindings", "help"}:
-        raise UsageError(f"train() trains one run, by its `settings`: leave out {', '.join(sorted(others))}.")
     _require_keras_2()
-    given = {"config": os.fspath(config)} | flags
-    given = {name: value for name, value in given.items() if value is not None and value is not False}
-    argv = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items()]
-    argv += [f"--gin_bindings={name} = {_literal(name, value)}" for name, value in (settings or {}).items()]
+    known = {field.name for field in dataclasses.fields(TrainOptions)} - {"config", "gin_bindings"}
+    if others := sorted(flags.keys() - known):
+        raise UsageError(f"train() has no {others[0]!r}. {nearest(others[0], [*known, 'settings'])}")
+    bindings = [f"{name} = {_literal(name, value)}" for name, value in (settings or {}).items()]
+    flags = {name: _plain(value) for name, value in flags.items()}
+    options = TrainOptions(config, gin_bindings=bindings, **flags)
+    if on_evaluation and options.is_distributed:
+        raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")
     raised: list[BaseException] = []
 
     def evaluated(result: Evaluated) -> Any:
@@ -324,33 +324,14 @@ def train(
             raised.append(error)
             return False
 
-    with configuration.of_its_own(training=True), contextlib.ExitStack() as this_call:
-        options = command_line.parsed(argv)
-        this_call.enter_context(command_line.variables(options))
-        if on_evaluation and command_line.is_distributed(options):
-            raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")
-        asked = command_line.request(options)
-        if asked.made:
-            return _done_before(asked.root_dir)
-        called = {"on_evaluation": evaluated} if on_evaluation else {}
-        result = this_call.enter_context(command_line.opened(asked, argv))(**called)
+    given = {"config": os.fspath(config)} | flags
+    command = [f"--{name}={value}" for name, value in given.items() if value not in (None, False)]
+    command += [f"--gin_bindings={binding}" for binding in bindings]
+    with configuration.borrowed(training=True):
+        result = run(options, command, evaluated if on_evaluation else None)
     if raised:
         raise raised[0]
-    return result._replace(root_dir=os.path.abspath(asked.root_dir))
-
-
-def _done_before(root_dir: str) -> Result:
-    """How a run ended that has no more to do."""
-    updates, extra = Checkpointer(root_dir, {}).newest() or (0, {"environment_steps": 0})
-    try:
-        with Path(root_dir, EVALUATION, episodes.NAME).open() as file:
-            returns = [(line["update"], line["head"], float(line["return"])) for line in csv.DictReader(file)]
-        *last, _ = returns[-1]
-        final_return = float(np.mean([each for *of, each in returns if of == last]))
-    except (OSError, LookupError, TypeError, ValueError):
-        final_return = float("nan")
-    root_dir, head = os.path.abspath(root_dir), acting_head(root_dir) or ""
-    return Result(updates, extra["environment_steps"], final_return, None, root_dir, head)
+    return result
 
 
 def _require_keras_2() -> None:
@@ -363,7 +344,7 @@ def _require_keras_2() -> None:
 
 def _literal(name: str, value: Any) -> str:
     """A value as gin reads it."""
-    value = value.item() if isinstance(value, np.generic) else value
+    value = _plain(value)
     try:
         ast.literal_eval(repr(value))
     except (ValueError, SyntaxError) as error:
@@ -372,3 +353,8 @@ def _literal(name: str, value: Any) -> str:
             "of these, or '@NAME' for what gin knows by that name."
         ) from error
     return configuration.as_gin(value)
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar as Python's number."""
+    return value.item() if isinstance(value, np.generic) else value

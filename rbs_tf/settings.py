@@ -28,6 +28,8 @@ from rbs_tf.errors import described
 Decorated = TypeVar("Decorated", bound=Callable)
 
 
+# Every configurable of this program that is imported, by the name that people write in a configuration.
+CONFIGURABLES: dict[str, Callable] = {}
 LARGEST_INT = 2**63 - 1  # what int64 holds; larger whole numbers fit no setting
 # Of numbers other than 0: what float32 holds, with room for a product.
 SMALLEST_FLOAT, LARGEST_FLOAT = 1e-37, 1e38
@@ -108,11 +110,12 @@ def configurable(name: str | None = None, *, module: str) -> Callable[[Decorated
             checked.known_as = known_as
         else:
             checked = _checking(decorated, known_as)
-        try:
+        with contextlib.suppress(ImportError):
             import gin
-        except ImportError:
-            return checked
-        return gin.configurable(name, module=module)(checked)
+
+            checked = gin.configurable(name, module=module)(checked)
+        CONFIGURABLES[known_as] = checked
+        return checked
 
     return decorate
 

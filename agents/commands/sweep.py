@@ -23,7 +23,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
-import json
 import math
 import os
 import re
@@ -39,7 +38,7 @@ from agents.commands import configuration
 from agents.commands.flags import nearest
 from agents.errors import UsageError, local_path
 from agents.running import processes
-from agents.storage.run_folder import CONFIG, FINISHED, REPOSITORY, is_locked
+from agents.storage.run_folder import CONFIG, REPOSITORY, finished, is_locked
 
 Check = Callable[[Sequence[Sequence[str]], Sequence[Path]], list[int]]
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
@@ -177,7 +176,7 @@ def run(
       file: the sweep's.
       root_dir: parent of the runs' folders; None: runs/ and the file's name.
       cluster: address of a Ray cluster that runs as many at a time as it has room for; None: one at a time, here.
-      check: `commands.train.check_configuration`, for all commands before anything starts.
+      check: what looks for mistakes in all commands before anything starts.
       train: the command that trains.
       flags: of every run, beside those of the file.
 
@@ -266,11 +265,3 @@ def _room(folder: Path, left: int) -> str:
         f" It takes {size / 1e9:.3g} GB, {left} more as large {size * left / 1e9:.3g} GB, and {free / 1e9:.3g} GB are "
         f"free. Make room: a run that need not train on does without {folder}/checkpoints/*/replay"
     )
-
-
-def finished(folder: Path, updates: int) -> bool:
-    """Says whether a run of so many updates has come to its own end, its last evaluation included."""
-    try:
-        return json.loads((folder / FINISHED).read_text())["updates"] >= updates
-    except (OSError, ValueError, KeyError, TypeError):
-        return False

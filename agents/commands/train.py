@@ -1,12 +1,8 @@
-"""The command line: flags become gin bindings, wrong names get the nearest right ones, then one call."""
+"""train.py: what is asked for is configured and built, then the run's folder is opened, then it trains."""
 
 from __future__ import annotations
 
-import argparse
-import ast
 import contextlib
-import functools
-import json
 import os
 import re
 import shlex
@@ -16,14 +12,13 @@ import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gin
 
 from agents.commands import configuration, settings
-from agents.commands.configuration import parse, training_parameter
-from agents.commands.flags import Parser, a_path, count, nearest
-from agents.commands.sweep import finished
+from agents.commands.flags import nearest
+from agents.commands.options import CONFIGS, TrainOptions, config_file, names, parsed
 from agents.errors import (
     KNOWN,
     EnvironmentFault,
@@ -39,44 +34,16 @@ from agents.storage import run_folder
 from rbs_tf.errors import described, shown
 from rbs_tf.settings import in_force
 
-CONFIGS = run_folder.REPOSITORY / "configs"
-
-EXAMPLES = """\
-examples:
-  python train.py
-      learn MinAtar's Space Invaders, within minutes
-  python train.py --config=atari_ten_heads --env=pong --updates=20
-      the paper's ten-head network on real frames
-  python train.py --config=atari --env=breakout --scaling=none --seed=1
-      the paper's one-head setup, unscaled
-  python train.py --collectors=4
-      the same with four collecting processes beside learner, evaluator and replay
-  python train.py --env=minatar/breakout --gin_bindings='train.num_envs = 8'
-      another environment (any of gymnasium's, too), any gin parameter
-
-The same command goes on where it was stopped. operative_config.gin in the run's folder has the values of all gin
-parameters that it used.
-"""
+if TYPE_CHECKING:
+    from agents.workers.settings import Result, Settings
 
 
-class Request(NamedTuple):
-    """A run that may begin: gin is configured, and what can be known to be wrong has been looked for."""
-
-    root_dir: str
-    updates: int  # in total
-    made: int | None  # updates, of a run that has no more to do
-    wandb: bool
-    run: Callable[..., Any]  # called with root_dir
-
-
-def main(
-    argv: Sequence[str] | None = None, run: Callable[..., Any] | None = None, configs: Path = CONFIGS
-) -> int:
-    """Does what the command line asks for: configures a run with gin and calls it.
+def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
+    """Does what the command line asks for.
 
     Args:
       argv: arguments without the program's name; None: those of this process.
-      run, configs: see `request`.
+      configs: folder of the gin files, those of scalings with settings in its sub-folder `scaling`.
 
     Returns:
       the exit code: 0; 1 if something failed under the run; 2 if what was asked for is refused; 128 + the
@@ -86,34 +53,22 @@ def main(
       SystemExit: after `--help`, and of a sweep that SIGTERM stops.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    started, this_call = False, contextlib.ExitStack()
+    begun: list[bool] = []
+    this_call = contextlib.ExitStack()
     try:
-        options = parsed(argv, configs)
-        this_call.enter_context(variables(options))
-        if options.list_envs:
-            _list_environments()
-            sys.stdout.flush()
-            return 0
-        if options.list_settings:
-            _mode(options)  # imports all that has settings
-            print(settings.listed(), flush=True)
-            return 0
-        if options.sweep:
-            return _sweep(options, argv, configs)
-        asked = request(options, run, configs)
-        if asked.made:
-            made = f"Already done: {asked.root_dir} has made {asked.made:,} updates"
-            if asked.made < asked.updates:
-                how = " in all its train.environment_steps. For more, give another --root_dir"
-            else:
-                how = f", and {asked.updates:,} are asked for. To go on, raise --updates"
-            print(f"{made}{how}; to begin again, add --anew.")
-            return 0
-        with opened(asked, argv) as train:
-            started = True
-            stopped_by = train().stopped_by
+        check_variables()
+        flags = parsed(argv, configs)
+        options = TrainOptions.of_flags(flags)
+        this_call.enter_context(_as_verbose_as(options))
+        if flags.list_envs:
+            return _list_environments()
+        if flags.list_settings:
+            return _list_settings(options)
+        if flags.sweep:
+            return _sweep(flags.sweep, options, argv, configs)
+        stopped_by = run(options, argv, configs=configs, begun=begun).stopped_by
     except Exception as error:
-        return _failed(error, started)
+        return _failed(error, bool(begun))
     except KeyboardInterrupt:  # before the run minds signals, or again while it stops
         stopped_by = signal.SIGINT
     finally:
@@ -126,72 +81,216 @@ def main(
     return code
 
 
-def variables(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
-    """Sets the environment's variables that flags stand for."""
-    return in_environment({VERBOSE: "1"} if options.verbose else {})
-
-
-def request(
-    options: argparse.Namespace, run: Callable[..., Any] | None = None, configs: Path = CONFIGS
-) -> Request:
-    """Configures a run with gin and looks for what would stop it before anything is made.
-
-    The configuration is what the command line says and nothing else: the config, then the scaling, the named
-    flags and `--gin_bindings`, where later ones win. Includes are relative to the parent folder of `configs`.
+def run(
+    options: TrainOptions,
+    command: Sequence[str],
+    on_evaluation: Callable[..., Any] | None = None,
+    configs: Path = CONFIGS,
+    begun: list[bool] | None = None,
+) -> Result:
+    """Trains one run: configures gin, builds what can be wrong, then opens the run's folder.
 
     Args:
-      options: from `parsed`.
-      run: called with `root_dir`, when gin has been configured; returns an object with `updates`, those made in all,
-        and `stopped_by`, the signal that ended the run early, or None. A gin configurable `train` takes env, updates
-        and seed. None: `agents.running.embedded.train`, imported once the flags are known to be in order.
-      configs: folder of the gin files, those of scalings with settings in its sub-folder `scaling`.
+      command: what the folder records as its command line.
+      on_evaluation: of a run in one process, see `agents.running.embedded.EmbeddedRun`.
+      begun: gets an element when something is about to be written into the folder.
 
     Raises:
-      UsageError, RunFolderError: what is asked for cannot be done.
+      UsageError, RunFolderError: what is asked for cannot be done; or, once it has begun, what ended the run, as
+        EnvironmentFault and FloatingPointError do.
     """
     if options.wandb:
         weights_and_biases.require_wandb()
-    if options.env:
-        _check_environment(options.env, only_name=True)  # its arguments may stand in the configuration
-    run = run or _mode(options)
-    scaling = _configure(options, configs)
-    _check_environments(stores=not options.cluster)  # the flag is not the only place that can name them
-    root_dir = options.root_dir or _default_root_dir(options.config.stem, scaling)
+    asked = configure(options, configs)
+    updates, root_dir = asked.train.updates, options.root_dir or _default_root_dir(options, asked)
     if options.anew and (aside := run_folder.set_aside(root_dir)):
         print(f"What was in {root_dir} is now in {aside}", flush=True)
-    updates = training_parameter("updates")
-    return Request(root_dir, updates, _done(Path(root_dir), updates), options.wandb, run)
+    with _as_verbose_as(options), contextlib.ExitStack() as held:
+        folder = held.enter_context(run_folder.opened(root_dir))
+        if made := run_folder.made(root_dir, updates):
+            return _done_before(folder.path, made, updates)
+        train = held.enter_context(_built(options, asked, folder.path, on_evaluation))
+        folder.begin(["python", "train.py", *command])
+        if begun is not None:
+            begun.append(True)
+        _say_where(folder.path)
+        held.enter_context(native_messages_in(folder.path / run_folder.NATIVE))
+        if options.wandb:
+            held.enter_context(weights_and_biases.synced(folder.path))
+        result = train()
+        if result.stopped_by is None:  # environment steps end a run for good
+            folder.finish(updates if result.updates >= updates else sys.maxsize, result.head)
+        return result._replace(root_dir=str(folder.path))
+
+
+def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
+    """Parses gin: the config, then the scaling, the named options and `gin_bindings`, where later ones win.
+
+    Args:
+      configs: included files are relative to its parent.
+
+    Raises:
+      UsageError: a name that there is not, or a value that does not fit.
+    """
+    # The quickest first: misspelt names are answered before TensorFlow is there.
+    file, bindings = config_file(options.config, configs), options.bindings()
+    if options.scaling:
+        _, statement = configuration.scaling(options.scaling, configuration.scalings(configs))
+        bindings = [statement, *bindings]
+    if options.env:
+        _check_name(options.env)
+    _import(options)
+    from agents.workers.settings import Settings
+
+    configuration.parse([file], bindings, configs.parent)
+    settings.check()
+    for name in ("env", "updates"):
+        if in_force(f"train.{name}") is gin.REQUIRED:
+            raise UsageError(f"The configuration does not say train.{name}. Add --{name}=... to the command.")
+    try:
+        configured = Settings.configured()
+    except (Exception, SystemExit) as error:
+        raise UsageError(without_gin_trail(UsageError(configuration.of_gin(error)))) from error
+    _check_name(configured.train.env)
+    if options.is_distributed and configured.replay.backend == "local":
+        raise UsageError(
+            "The local replay is of one process: leave out --replay=local (Replay.backend = 'local'), or "
+            "--collectors and --cluster"
+        )
+    if options.is_distributed and configured.train.steps_per_update is not None:
+        raise UsageError(
+            "train.steps_per_update paces a run in one process, --collectors and --cluster go by Replay.replay_ratio: "
+            "leave out one of the two"
+        )
+    return configured
+
+
+def check_all(options: Sequence[TrainOptions], folders: Sequence[Path], configs: Path = CONFIGS) -> list[int]:
+    """Looks for whatever would make `run` refuse one of these; returns the updates that each asks for.
+
+    Args:
+      folders: of their runs; one may exist, if it is of the same configuration.
+
+    Raises:
+      UsageError: the first thing wrong.
+    """
+    for option in options:  # all misspelt names before TensorFlow is there
+        if option.env:
+            _check_name(option.env)
+    updates, checked = [], set()
+    for option, folder in zip(options, folders, strict=True):
+        asked = configure(option, configs)
+        alike = [each for each in configuration.bound() if each[0] not in ("train.seed", "train.updates")]
+        if repr(alike) not in checked:
+            checked.add(repr(alike))
+            _check(option, asked, folder)
+        try:
+            run_folder.check_goes_on(folder)
+        except RunFolderError as error:
+            raise UsageError(str(error)) from error
+        updates.append(asked.train.updates)
+    return updates
+
+
+def _import(options: TrainOptions) -> None:
+    """Imports everything that has settings."""
+    import agents.running.embedded  # noqa: F401
+
+    if options.is_distributed:
+        from agents.running import ray_connection
+
+        ray_connection.require_ray()
 
 
 @contextlib.contextmanager
-def opened(asked: Request, argv: Sequence[str]) -> Iterator[Callable[..., Any]]:
-    """Opens the run's folder, which records `argv`; yields what trains in it."""
-    command = ["python", "train.py", *argv]
-    with run_folder.opened(asked.root_dir, command) as folder, contextlib.ExitStack() as this_run:
-        tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
-        print(
-            f"Run folder: {folder}\nTo watch it: {shlex.join([tensorboard, '--logdir', str(folder)])}"
-            "\nThen open:   http://localhost:6006/#custom_scalars",
-            flush=True,
-        )
-        (folder / run_folder.FINISHED).unlink(missing_ok=True)
-        if asked.wandb:
-            this_run.enter_context(weights_and_biases.synced(folder))
-        this_run.enter_context(native_messages_in(folder / run_folder.NATIVE))
+def _built(
+    options: TrainOptions, asked: Settings, folder: Path, on_evaluation: Callable[..., Any] | None
+) -> Iterator[Callable[[], Result]]:
+    """Builds what needs no folder; yields what trains once there is one.
 
-        def train(**arguments: Any) -> Any:
-            result = asked.run(root_dir=str(folder), **arguments)
-            if result.stopped_by is None:  # environment steps end a run for good
-                updates = asked.updates if result.updates >= asked.updates else sys.maxsize
-                run_folder.write(
-                    folder / run_folder.FINISHED, json.dumps({"updates": updates, "head": result.head})
-                )
-            return result
+    Raises:
+      UsageError: something cannot be built.
+    """
+    if options.is_distributed:
+        from agents.running import cluster
 
-        yield train
+        _check(options, asked, folder)
+        collectors = options.collectors or cluster.DEFAULT_COLLECTORS
+        yield lambda: cluster.train(asked, str(folder), collectors, options.cluster)
+        return
+    from agents.running.embedded import EmbeddedRun
+
+    with _refusing(asked.train.env):
+        embedded = EmbeddedRun(folder, asked, on_evaluation)
+    with contextlib.closing(embedded):
+        yield embedded.train
 
 
-def _failed(error: Exception, started: bool) -> int:
+def _check(options: TrainOptions, asked: Settings, folder: Path) -> None:
+    """Raises UsageError for what the run's processes could not build."""
+    from agents.workers import build
+
+    with _refusing(asked.train.env):
+        build.check(asked, folder, stores=not options.cluster, distributed=options.is_distributed)
+
+
+@contextlib.contextmanager
+def _refusing(env: str) -> Iterator[None]:
+    """Turns whatever keeps parts from being built, code of other people included, into a UsageError."""
+    try:
+        yield
+    except (UsageError, RunFolderError, MemoryError):
+        raise
+    except (ValueError, ImportError, EnvironmentFault) as error:
+        raise UsageError(without_gin_trail(error)) from error
+    except (Exception, SystemExit) as error:
+        bound = [f"{each} = {value!r}" for each, value in configuration.bound() if ".make." in each]
+        why = described(error).split(" In call to configurable")[0]
+        asked_for = f"\nWith {', '.join(bound)}" if bound else ""
+        raise UsageError(f"The run in {shown(env)} cannot be built: {why}{asked_for}") from error
+
+
+def _check_name(env: str) -> None:
+    """Raises UsageError for an environment that there is not, or whose package is missing."""
+    import gymnasium
+
+    from rbs_tf.environments.factory import check_name
+
+    try:
+        check_name(env)
+    except (ValueError, ImportError, EnvironmentFault, gymnasium.error.Error) as error:
+        raise UsageError(str(error)) from error
+
+
+def _done_before(folder: Path, made: int, asked: int) -> Result:
+    """How a run ended that has no more to do."""
+    from agents.storage.checkpoint import Checkpointer
+    from agents.storage.episodes import last_return
+    from agents.workers.settings import Result
+
+    how = (
+        " in all its train.environment_steps. For more, give another --root_dir"
+        if made < asked
+        else f", and {asked:,} are asked for. To go on, raise --updates"
+    )
+    print(
+        f"Already done: {os.path.relpath(folder)} has made {made:,} updates{how}; to begin again, add --anew."
+    )
+    updates, extra = Checkpointer(folder, {}).newest() or (made, {"environment_steps": 0})
+    head = run_folder.acting_head(folder) or ""
+    return Result(updates, extra["environment_steps"], last_return(folder), None, str(folder), head)
+
+
+def _say_where(folder: Path) -> None:
+    tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
+    print(
+        f"Run folder: {folder}\nTo watch it: {shlex.join([tensorboard, '--logdir', str(folder)])}"
+        "\nThen open:   http://localhost:6006/#custom_scalars",
+        flush=True,
+    )
+
+
+def _failed(error: Exception, begun: bool) -> int:
     """Says what went wrong, in a sentence if it is known to happen; returns the exit code."""
     if nobody_reads(error):
         return 128 + signal.SIGPIPE
@@ -205,28 +304,10 @@ def _failed(error: Exception, started: bool) -> int:
             "above and with what `python -m agents doctor` prints."
         )
     print(f"train.py: {words}", file=sys.stderr)
-    return 1 if started and not isinstance(error, UsageError) else 2
+    return 1 if begun and not isinstance(error, UsageError) else 2
 
 
-def _mode(options: argparse.Namespace) -> Callable[..., Any]:
-    """Chooses what trains: this process alone, or processes that Ray places."""
-    if not is_distributed(options):
-        from agents.running import embedded
-
-        return embedded.train
-    from agents.running import cluster, ray_connection
-
-    ray_connection.require_ray()
-    collectors = options.collectors or cluster.DEFAULT_COLLECTORS
-    return functools.partial(cluster.train, collectors=collectors, cluster=options.cluster)
-
-
-def is_distributed(options: argparse.Namespace) -> bool:
-    """Says whether the run is one of several processes."""
-    return options.collectors is not None or options.cluster is not None
-
-
-def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> int:
+def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path) -> int:
     """Many runs; what they have in common stands in the file, too."""
     from agents.commands import sweep
 
@@ -237,244 +318,48 @@ def _sweep(options: argparse.Namespace, argv: Sequence[str], configs: Path) -> i
         raise UsageError(
             f"{', '.join(others)} cannot be given beside --sweep: write it into the sweep's file."
         )
-    file, folder = Path(options.sweep), configs / "sweeps"
+    file, folder = Path(name), configs / "sweeps"
     if not file.is_file():
-        file = folder / f"{options.sweep}.sweep"
+        file = folder / f"{name}.sweep"
     if not file.is_file():
-        answer = nearest(options.sweep, _names(folder, "sweep"))
-        raise UsageError(f"There is no sweep {options.sweep!r}. {answer}")
-    check = functools.partial(check_configuration, configs=configs, stores=not options.cluster)
+        raise UsageError(f"There is no sweep {name!r}. {nearest(name, names(folder, 'sweep'))}")
+
+    def check(commands: Sequence[Sequence[str]], folders: Sequence[Path]) -> list[int]:
+        cluster = [f"--cluster={options.cluster}"] if options.cluster else []
+        asked = [TrainOptions.of_flags(parsed([*command, *cluster], configs)) for command in commands]
+        return check_all(asked, folders, configs)
+
     flags_of_all = ["--wandb"] if options.wandb else []
-    return sweep.run(file, options.root_dir, options.cluster, check, flags=flags_of_all)
+    root_dir = None if options.root_dir is None else os.fspath(options.root_dir)
+    return sweep.run(file, root_dir, options.cluster, check, flags=flags_of_all)
 
 
-def check_configuration(
-    commands: Sequence[Sequence[str]], folders: Sequence[Path], configs: Path = CONFIGS, stores: bool = True
-) -> list[int]:
-    """Looks for whatever would make `main` refuse one of these commands; returns the updates that each asks for.
-
-    Args:
-      commands: arguments as for `main`.
-      folders: of their runs; one may exist, if it is of the same configuration.
-      configs: as for `main`.
-      stores: whether their replays are on this machine.
-
-    Raises:
-      UsageError: the first thing wrong.
-    """
-    # All of each kind, the quickest first: misspelt names are answered before TensorFlow is there.
-    options = [parsed(command, configs) for command in commands]
-    for name in {option.env for option in options} - {None}:
-        _check_environment(name, only_name=True)
-    _mode(options[0])
-    updates, checked = [], set()
-    for option, folder in zip(options, folders, strict=True):
-        _configure(option, configs)
-        alike = [each for each in configuration.bound() if each[0] not in ("train.seed", "train.updates")]
-        if repr(alike) not in checked:
-            checked.add(repr(alike))
-            _check_environments(stores)
-        try:
-            run_folder.check_goes_on(folder)
-        except RunFolderError as error:
-            raise UsageError(str(error)) from error
-        updates.append(training_parameter("updates"))
-    return updates
+def _as_verbose_as(options: TrainOptions) -> contextlib.AbstractContextManager[None, None]:
+    return in_environment({VERBOSE: "1"} if options.verbose else {})
 
 
-def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
-    """The flags; `config` becomes a path, `scaling` its name and gin statement (None if it is not given).
-
-    Raises:
-      UsageError: they are wrong, or a variable in the environment is.
-    """
-    check_variables()
-    scalings = configuration.scalings(configs)
-    what, stray = "Trains a multi-head recurrent DQN with return-based scaling.", "Did you mean --config={}?"
-    parser = Parser(prog="python train.py", description=what, epilog=EXAMPLES, stray=stray)
-    flag = parser.add_argument
-    configs_known = f"{_listed(configs)}, or a .gin file (%(default)s)"
-    flag("--config", type=a_path, default="quickstart", metavar="NAME", help=configs_known)
-    flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
-    arguments = (
-        "arguments of a Gymnasium environment, as is_slippery=False (sets environments.make.env_kwargs)"
-    )
-    flag("--env_kwargs", type=_arguments, metavar="'NAME=VALUE, ...'", help=arguments)
-    names = f"{' | '.join(scalings)}, or a .gin file (the config's own)"
-    flag("--scaling", type=a_path, metavar="NAME", help=names)
-    flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
-    flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
-    where = (
-        "where updates are computed: default (one device), mirrored (all GPUs) or tpu (sets train.strategy)"
-    )
-    flag("--strategy", metavar="NAME", help=where)
-    replay = (
-        "local (in this process, with seeded draws); of --collectors: ray (in the learner's) or reverb (a server) "
-        "(local, or what can be imported; sets Replay.backend)"
-    )
-    flag("--replay", metavar="NAME", help=replay)
-    processes = "distributed: N processes collect, others learn, evaluate and hold the replay"
-    flag("--collectors", type=count(1), metavar="N", help=processes)
-    flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine alone")
-    sweeps = (
-        f"many runs, one after the other or on --cluster: {_listed(configs / 'sweeps', 'sweep')}, or a file"
-    )
-    flag("--sweep", type=a_path, metavar="NAME", help=sweeps)
-    folder = "the run's folder (runs/CONFIG-ENV-SCALING-seedN)"
-    flag("--root_dir", type=a_path, metavar="DIR", help=folder)
-    binding, wins = "'NAME.PARAMETER = VALUE'", "any gin binding; may be repeated, wins over everything else"
-    flag("--gin_bindings", action="append", default=[], metavar=binding, help=wins)
-    for name, what in (
-        ("anew", "start anew: what is in the run's folder gets another name, and nothing is deleted"),
-        ("verbose", f"tracebacks and all messages of libraries (sets {VERBOSE}=1)"),
-        ("wandb", "send what TensorBoard gets to Weights & Biases, too"),
-        ("list_envs", "print the names of the environments and stop"),
-        ("list_settings", "print every gin parameter: default, range, meaning; and stop"),
-    ):
-        flag(f"--{name}", action="store_true", help=what)
-    options = parser.parse_args(argv)
-    options.config = _config_file(options.config, configs)
-    options.scaling = options.scaling and configuration.scaling(options.scaling, scalings)
-    return options
+def _list_settings(options: TrainOptions) -> int:
+    _import(options)
+    print(settings.listed(), flush=True)
+    return 0
 
 
-def _arguments(text: str) -> dict[str, Any]:
-    """is_slippery=False, map_name="8x8" -> a dictionary."""
-    try:
-        call = ast.parse(f"dict({text})", mode="eval").body
-        assert isinstance(call, ast.Call) and not call.args
-        return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError) as error:
-        raise argparse.ArgumentTypeError(
-            f"expected NAME=VALUE, ... with values as Python writes them, got {shown(text)}. Write for example: "
-            "--env_kwargs='is_slippery=False, map_name=\"8x8\"'"
-        ) from error
-
-
-def _config_file(name: str, configs: Path) -> Path:
-    path = Path(name) if name.endswith(".gin") else configs / f"{name}.gin"
-    if not path.is_file():
-        raise UsageError(f"There is no config {name!r}. {nearest(name, _names(configs))}")
-    return path.absolute()
-
-
-def _names(folder: Path, suffix: str = "gin") -> list[str]:
-    return sorted(path.stem for path in folder.glob(f"*.{suffix}"))
-
-
-def _listed(folder: Path, suffix: str = "gin") -> str:
-    return " | ".join(_names(folder, suffix)).replace("%", "%%")
-
-
-def _configure(options: argparse.Namespace, configs: Path) -> str | None:
-    """Parses the gin configuration; returns the name of the scaling that will run, None if there is none."""
-    scaling, *bindings = options.scaling or (None,)
-    if scaling:
-        parse([options.config], bindings, configs.parent)
-        asked_for = configuration.bound_scaling()
-    flags = {name: getattr(options, name) for name in ("env", "updates", "seed", "strategy")}
-    bindings += [f"train.{name} = {value!r}" for name, value in flags.items() if value is not None]
-    if options.replay:
-        bindings.append(f"Replay.backend = {options.replay!r}")
-    if options.env_kwargs is not None:
-        bindings.append(f"environments.make.env_kwargs = {options.env_kwargs!r}")
-    parse([options.config], bindings + options.gin_bindings, configs.parent)
-    settings.check()
-    backend = in_force("Replay.backend")
-    if is_distributed(options) and backend == "local":
-        raise UsageError(
-            "The local replay is of one process alone: leave out --replay=local (Replay.backend = 'local'), or "
-            "--collectors and --cluster"
-        )
-    if backend:  # known to be right before there is a run folder
-        from agents.replay.replay import chosen_backend
-
-        chosen_backend(backend, None, is_distributed(options))
-    if is_distributed(options) and in_force("train.steps_per_update") is not None:
-        raise UsageError(
-            "train.steps_per_update paces a run in one process, --collectors and --cluster go by Replay.replay_ratio: "
-            "leave out one of the two"
-        )
-    bound = configuration.bound_scaling()  # --gin_bindings may bind another one than --scaling
-    return scaling if scaling and bound == asked_for else bound
-
-
-def _done(folder: Path, asked: int) -> int | None:
-    """The updates of a run that has no more to make or to evaluate; None of another one.
-
-    Raises:
-      RunFolderError: it is of another configuration.
-    """
-    try:
-        run_folder.check_goes_on(folder)
-    except OSError:  # opening it will say why it cannot be read
-        return None
-    if run_folder.is_locked(folder):
-        return None
-    made = run_folder.newest_step(folder)
-    return made or asked if made > asked or finished(folder, asked) else None
-
-
-def _list_environments() -> None:
+def _list_environments() -> int:
     from rbs_tf import environments
 
-    for family, names in environments.list_environments().items():
+    for family, known in environments.list_environments().items():
         print(f"{family}:")
-        print(textwrap.fill(", ".join(names), 100, initial_indent="  ", subsequent_indent="  "))
+        print(textwrap.fill(", ".join(known), 100, initial_indent="  ", subsequent_indent="  "))
+    sys.stdout.flush()
+    return 0
 
 
-def _check_environments(stores: bool) -> None:
-    """Makes the environment, and as evaluation asks for it, once: before there is a run folder.
-
-    Args:
-      stores: whether the replay is on this machine.
-    """
-    name, asked = training_parameter("env"), "repeat_action_probability"
-    _check_environment(name, stores=stores)
-    if (sticky := in_force(f"train.eval_{asked}")) is not None:
-        try:
-            _check_environment(name, **{asked: sticky})
-        except UsageError as error:
-            raise UsageError(str(error).replace(asked, f"train.eval_{asked}")) from error
-
-
-def _check_environment(name: str, only_name: bool = False, stores: bool = False, **options: Any) -> None:
-    with gin.unlock_config():  # for TF-Agents, imported with the first environment, registers configurables
-        import gymnasium
-
-        from rbs_tf import environments
-
-        try:
-            if only_name:
-                return environments.check_name(name)
-            with contextlib.closing(environments.make(name, **options)) as environment:
-                _ = environment.num_actions  # a ValueError for actions that cannot be counted
-                if "train" in dict(configuration.ours()) and not options:
-                    _check_sizes(environment, stores)
-        except UsageError:
-            raise
-        except (ValueError, ImportError, EnvironmentFault, gymnasium.error.Error) as error:
-            raise UsageError(str(error)) from error
-        except (Exception, SystemExit) as error:
-            bound = [f"{each} = {value!r}" for each, value in configuration.bound() if ".make." in each]
-            why = described(error).split(" In call to configurable")[0]
-            asked_for = f"\nWith {', '.join(bound)}" if bound else ""
-            raise UsageError(f"{shown(name)} cannot be made: {why}{asked_for}") from error
-
-
-def _check_sizes(environment: Any, stores: bool) -> None:
-    """Builds what the configuration names, without memory: nothing of what may go wrong there leaves a run folder."""
-    from agents.workers import sizes
-    from agents.workers.settings import Settings
-
-    try:
-        settings = Settings.configured()
-    except (Exception, SystemExit) as error:
-        raise UsageError(without_gin_trail(UsageError(configuration.of_gin(error, "")))) from error
-    sizes.check(settings, environment, stores=stores)
-
-
-def _default_root_dir(config: str, scaling: str | None) -> str:
+def _default_root_dir(options: TrainOptions, asked: Settings) -> str:
     """Names the folder after what the run is, so that the same command finds it again."""
-    parts = [config, str(training_parameter("env")), scaling, f"seed{training_parameter('seed')}"]
+    scaling = configuration.bound_scaling()
+    if options.scaling and not any("train.scaling" in binding for binding in options.gin_bindings):
+        scaling = Path(options.scaling).stem.removesuffix(
+            "_based"
+        )  # maybe a file, with settings of its scaling
+    parts = [Path(options.config).stem, asked.train.env, scaling, f"seed{asked.train.seed}"]
     return "runs/" + "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts if part)

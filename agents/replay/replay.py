@@ -102,6 +102,27 @@ class ReplaySettings:
     patience: Annotated[float, Setting("seconds", least=0, gin=False)] = 300.0
     port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
 
+    def check_tolerance(self, batch_size: int, read_ahead: int) -> None:
+        """Refuses an `error_buffer` with which writers or readers of the replay would wait for ever.
+
+        Args:
+          read_ahead: batches, where the settings say None.
+
+        Raises:
+          ValueError: it is smaller than what one insertion, or the batches in use, take.
+        """
+        if self.error_buffer < max(1.0, self.replay_ratio):
+            raise ValueError(
+                f"Replay.error_buffer must be at least as large as Replay.replay_ratio, and 1; got {self.error_buffer} "
+                f"and {self.replay_ratio}"
+            )
+        ahead = read_ahead if self.read_ahead is None else self.read_ahead
+        if (needed := (ahead + 1) * batch_size) > self.error_buffer:
+            raise ValueError(
+                f"{ahead} batches read ahead and one in use, of {batch_size} sequences, are more than the replay "
+                f"ratio's tolerance; write Replay.error_buffer = {needed} or more"
+            )
+
     def sequences(self, period: int) -> int:
         """How many sequences of this period there is room for; a ValueError if `min_sequences` are not among them."""
         size = self.capacity // period

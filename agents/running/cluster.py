@@ -21,14 +21,14 @@ quiet()  # in Ray's workers this module is the first of ours
 import gin  # noqa: E402
 
 from agents.errors import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
-from agents.heads import Heads  # noqa: E402
 from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
-from agents.replay.replay import CALLS, REVERB, ReplaySettings, chosen_backend  # noqa: E402
+from agents.replay.replay import CALLS, REVERB  # noqa: E402
 from agents.running import processes, ray_connection, roles  # noqa: E402
 from agents.running.signals import on_first_signal, raise_for  # noqa: E402
-from agents.storage.run_folder import PROCESSES, checkpoints, write  # noqa: E402
-from agents.workers.settings import Result, Training  # noqa: E402
+from agents.storage.run_folder import PROCESSES, write  # noqa: E402
+from agents.workers import build  # noqa: E402
+from agents.workers.settings import Result, Settings  # noqa: E402
 
 DEFAULT_COLLECTORS = 4
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
@@ -114,17 +114,20 @@ class ClusterRun:
 
     Args:
       ray: the module, connected.
+      settings: of the run.
       root_dir: the run folder, on a disk that the machines of replay, learner and evaluator share.
       collectors: how many processes collect, each in `train.num_envs` environments.
       one_machine: whether nobody joins from outside, so that the loopback address will do.
       backend: of the replay: "reverb", a process of its own, or "ray", in the learner's.
     """
 
-    def __init__(self, ray: Any, root_dir: str, collectors: int, one_machine: bool, backend: str):
+    def __init__(
+        self, ray: Any, settings: Settings, root_dir: str, collectors: int, one_machine: bool, backend: str
+    ):
         self._root = root_dir
         self._stopped_by: int | None = None
         self._ray = ray
-        self._training, self._processes = Training(), ""
+        self._settings, self._training, self._processes = settings, settings.train, ""
         config = f"{gin.config_str()}\nReplay.backend = {backend!r}\n"
         self._faults = 0
         self._waits_mark: tuple[float, dict[Member, float]] = time.monotonic(), {}
@@ -351,7 +354,7 @@ class ClusterRun:
             steps=status.get("steps", 0),
             frames_per_step=status.get("frames_per_step"),
         )
-        for note in (self._holder.status.get("memory"), figures_note(), Heads().note):
+        for note in (self._holder.status.get("memory"), figures_note(), self._settings.heads.note):
             progress.say_once(note)
         if "address" in self._holder.status:
             port = self._holder.status["address"].rpartition(":")[2]
@@ -478,10 +481,11 @@ class ClusterRun:
         return member.status
 
 
-def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
-    """Trains as gin configures `train` in `root_dir`, distributed over processes; see `ClusterRun`.
+def train(settings: Settings, root_dir: str, collectors: int, cluster: str | None = None) -> Result:
+    """Trains in `root_dir`, distributed over processes; see `ClusterRun`.
 
     Args:
+      settings: of the run; its processes read them from gin's configuration, which they get as text.
       cluster: address of a Ray cluster to join; None starts one on this machine.
 
     Raises:
@@ -490,15 +494,13 @@ def train(root_dir: str, collectors: int, cluster: str | None = None) -> Result:
     """
     root_dir = os.path.abspath(root_dir)
     _wait_for_predecessors(root_dir)
-    newest = [folder / "replay" for folder in checkpoints(root_dir)[:1]]
-    begins_with = next(filter(Path.exists, newest), None)
-    backend = chosen_backend(ReplaySettings().backend, begins_with, distributed=True)
+    backend = build.backend_of(settings, root_dir, distributed=True)
     slots = collectors + 3
     # A second signal ends the process at once as long as Ray is there: an exception in its shutdown ends in anything.
     with contextlib.closing(contextlib.ExitStack()) as signals, ray_connection.opened(cluster, slots) as ray:
         run: ClusterRun | None = None
         signals.enter_context(on_first_signal(lambda number: run.stop(number) if run else raise_for(number)))
-        run = ClusterRun(ray, root_dir, collectors, one_machine=cluster is None, backend=backend)
+        run = ClusterRun(ray, settings, root_dir, collectors, one_machine=cluster is None, backend=backend)
         try:
             return run.run()
         finally:

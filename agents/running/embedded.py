@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
 from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
-from agents.monitoring.progress import COMPILING, Progress, closing_words
+from agents.monitoring.progress import Progress, closing_words
+from agents.running.loop import learn
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import newest_step, write_operative_config
@@ -36,71 +37,101 @@ _LARGEST = 100_000_000  # bytes of environments, without which a resumed run sta
 
 
 class EmbeddedRun:
-    """One training run in this process, built from the gin configuration and resumed from its folder.
+    """One training run in this process. Constructing it reads only; entering it opens the folder's files and resumes.
+
+        result = EmbeddedRun(root_dir, Settings.configured()).train()
 
     `close`, or leaving it as a context manager, closes environments, writers and the replay, in the order in which none
     can hang.
 
     Args:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
+      settings: of the run; None: as gin has them.
       on_evaluation: called after each evaluation; when it returns False, the run ends as by a signal.
 
     Attributes:
-      agent, learner, collector, evaluations, replay: its parts.
-      environment, eval_environment: where it collects and where it evaluates.
+      agent, environment, eval_environment: what learns, where it collects and where it evaluates.
+      replay, learner, collector, evaluations: its other parts, once it has been entered.
+
+    Raises:
+      ValueError, UsageError, EnvironmentFault: the settings cannot be built; nothing has been written.
     """
 
     def __init__(
         self,
         root_dir: str | os.PathLike,
+        settings: Settings | None = None,
         on_evaluation: Callable[[Evaluated], Any] | None = None,
     ):
         self._parts = contextlib.ExitStack()
         self._on_evaluation = on_evaluation
-        self._root, self._settings = os.fspath(root_dir), Settings.configured()
+        self._root, self._settings = os.fspath(root_dir), settings or Settings.configured()
         self._training = self._settings.train
         self._stopped_by: int | None = None
-        try:
+        with self._closed_on_error():
             self._build()
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Closes its parts, the newest first."""
         self._parts.close()
 
+    @contextlib.contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
     def __enter__(self) -> EmbeddedRun:
+        with self._closed_on_error():
+            try:
+                self._attach()
+            except ValueError as error:  # of a checkpoint that was made with other settings
+                raise UsageError(str(error)) from error
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def _build(self) -> None:
+        """Everything that needs no folder."""
         settings, training = self._settings, self._training
-        seed = settings.seeds.evaluating(newest_step(self._root))
+        step = newest_step(self._root)
+        self._backend = build.backend_of(settings, self._root)
+        seed = settings.seeds.evaluating(step)
         self.eval_environment = self._closed(build.build_eval_environment(settings, training.eval_envs, seed))
         strategy = build.build_strategy(training.strategy)
         self.agent = build.build_agent(settings, self.eval_environment, strategy=strategy)
-        checkpointer = Checkpointer(
-            self._root, build.trackables(self.agent), lambda: self.replay.checkpoint()
-        )
-        replay = build.build_replay(settings, self.eval_environment, folders=checkpointer.replay_folders())
-        self.replay = replay
-        self._parts.callback(replay.stop)
-        newest = checkpointer.newest()
-        step, extra = newest or (0, {"statistics_log": (0, 0)})
+        state_spec = self.agent.network.state_spec
+        build.check_replay(settings, self.eval_environment, state_spec, self._backend)
         # Where a resumed run starts new episodes, they should not be those that it began with.
         seed = settings.seeds.collecting(step)
         self.environment = self._closed(build.build_environment(settings, training.num_envs, seed))
+
+    def _attach(self) -> None:
+        """What writes into the folder or is restored from it."""
+        checkpointer = Checkpointer(
+            self._root, build.trackables(self.agent), lambda: self.replay.checkpoint()
+        )
+        self.replay = build.build_replay(
+            self._settings,
+            self.eval_environment,
+            self.agent,
+            self._backend,
+            folders=checkpointer.replay_folders(),
+        )
+        self._parts.callback(self.replay.stop)
+        newest = checkpointer.newest()
+        _, extra = newest or (0, {"statistics_log": (0, 0)})
         self._why_new_episodes = self._restored(checkpointer, self.environment, _ENVIRONMENTS)
         collector_state = None if self._why_new_episodes else checkpointer.file(_COLLECTOR)
         self._restored(checkpointer, self.eval_environment, _EVALUATION)
         if newest is None or collector_state is not None:
             # The steps after the checkpoint will be collected again, and must not count twice.
             forget_after(self._root, extra["statistics_log"])
-        self.learner = build.build_learner(settings, self._root, self.agent, replay, checkpointer)
-        self.collector = self._closed(build.build_collector(self.environment, self.agent, replay))
+        self.learner = build.build_learner(self._settings, self._root, self.agent, self.replay, checkpointer)
+        self.collector = self._closed(build.build_collector(self.environment, self.agent, self.replay))
         if collector_state is not None:
             self.collector.restore(from_bytes(collector_state))
         self.evaluations = self._closed(Evaluations(self._root, self.eval_environment, self.agent))
@@ -125,10 +156,14 @@ class EmbeddedRun:
             return str(error)
         return ""
 
+    def train(self) -> Result:
+        """Enters, runs and closes."""
+        with self:
+            return self.run()
+
     def run(self) -> Result:
         """Trains to the end, or until a signal; then evaluates, writes a checkpoint and says how it went."""
         learner, game = self.learner, self.environment.game
-        self._compiled_at = learner.updates
         self._progress = Progress(
             self._training.updates,
             total_steps=self._training.environment_steps,
@@ -143,7 +178,17 @@ class EmbeddedRun:
             self._progress.say(f"Resumed at update {learner.updates:,}.{new}")
         with on_first_signal(self._stop):
             try:
-                self._work()
+                learn(
+                    learner,
+                    self,
+                    self._training,
+                    self._is_stopped,
+                    self._evaluate_if_due,
+                    self._save,
+                    self._show,
+                )
+                if not self._is_stopped() and self._training.final_eval_rounds:
+                    self._evaluate(self._training.final_eval_rounds, self._training.trial_episodes)
             except EnvironmentFault:
                 if learner.environment_steps:
                     learner.save()  # without the environments' state, which leads to the same fault again
@@ -156,43 +201,8 @@ class EmbeddedRun:
         head = self.agent.heads.names[self.agent.policy.best_head]
         return Result(*counts, evaluations.last_return, self._stopped_by, head=head)
 
-    def _work(self) -> None:
-        """Collects and learns to the end, then evaluates."""
-        # A checkpoint may have been written with updates still due. There are none at a fresh start.
-        self._learn()
-        self.collector.begin()
-        learner, reached = self.learner, self._training.reached
-        while self._stopped_by is None and not reached(learner.updates, learner.environment_steps):
-            self.collector.run(self._training.steps_per_round)
-            self._learn()
-        if self._stopped_by is None and self._training.final_eval_rounds:
-            self._evaluate(self._training.final_eval_rounds, self._training.trial_episodes)
-
-    def _learn(self) -> None:
-        """Makes the updates that are due for what has been collected."""
-        training, learner = self._training, self.learner
-        # Before the first update too: the collector's first priorities should know the scale.
-        returns = learner.drain_statistics()
-        self._progress.update(learner.updates, learner.environment_steps, returns)
-        while self._stopped_by is None and self._update_due():
-            if learner.updates == self._compiled_at:
-                self._progress.update(learner.updates, learner.environment_steps, doing=COMPILING)
-            learner.update()
-            updates = learner.updates
-            self._progress.update(updates, learner.environment_steps)
-            self._progress.say_once(learner.note)
-            due = training.eval_interval and updates % training.eval_interval == 0
-            if due and not (self._is_last() and training.final_eval_rounds):
-                self._evaluate(1)
-            if updates % training.checkpoint_interval == 0:
-                self._save()
-
-    def _is_last(self) -> bool:
-        """Says whether the update that has been made ends the run."""
-        reached = self._training.reached(self.learner.updates, self.learner.environment_steps)
-        return reached and not self._update_due()
-
-    def _update_due(self) -> bool:
+    def due(self) -> bool:
+        """Says whether another update keeps to the replay ratio, or to `train.steps_per_update`."""
         updates, training = self.learner.updates, self._training
         if updates >= training.updates:
             return False
@@ -200,6 +210,26 @@ class EmbeddedRun:
             return self.replay.updates_due(updates, training.batch_size)
         steps = self.learner.environment_steps
         return self.replay.updates_due_by_steps(updates, steps, training.steps_per_update)
+
+    def more(self) -> None:
+        """Collects a round."""
+        self.collector.run(self._training.steps_per_round)
+
+    def _show(self, returns: list[float], doing: str) -> None:
+        learner = self.learner
+        self._progress.update(learner.updates, learner.environment_steps, returns, doing=doing)
+        self._progress.say_once(learner.note)
+
+    def _is_stopped(self) -> bool:
+        return self._stopped_by is not None
+
+    def _evaluate_if_due(self, updates: int) -> None:
+        """Evaluates every `eval_interval` updates, but not where the evaluation at the end follows."""
+        training = self._training
+        if training.eval_interval and updates % training.eval_interval == 0:
+            last = training.reached(updates, self.learner.environment_steps) and not self.due()
+            if not (last and training.final_eval_rounds):
+                self._evaluate(1)
 
     def _save(self) -> None:
         """Writes a checkpoint; the collector's state is of no use without the environment's."""
@@ -230,17 +260,3 @@ class EmbeddedRun:
     def _stop(self, number: int) -> None:
         """Lets the update in progress finish."""
         self._stopped_by = number
-
-
-def train(root_dir: str | os.PathLike, on_evaluation: Callable[[Evaluated], Any] | None = None) -> Result:
-    """Trains as gin configures `train` (`agents.workers.settings.Training`) in `root_dir`; returns how it ended.
-
-    Raises:
-      UsageError: the configuration cannot be built: a replay that memory cannot hold, for one.
-    """
-    try:
-        run = EmbeddedRun(root_dir, on_evaluation=on_evaluation)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    with run:
-        return run.run()

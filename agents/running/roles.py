@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from agents.agent import RecurrentMultiHeadAgent
 from agents.monitoring import summaries
-from agents.monitoring.progress import COMPILING
 from agents.replay.replay import RAY, REVERB
+from agents.running.loop import learn
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import newest_step, write_operative_config
 from agents.storage.weights import Publisher, assign
@@ -69,9 +70,15 @@ class Role(abc.ABC):
     def status(self) -> dict[str, Any]:
         """Figures that the driver shows and supervises."""
 
-    def _open_replay(self, environment: GymnasiumVectorEnvironment, backend: str, **connection: Any) -> None:
+    def _open_replay(
+        self,
+        environment: GymnasiumVectorEnvironment,
+        agent: RecurrentMultiHeadAgent,
+        backend: str,
+        **connection: Any,
+    ) -> None:
         self._opened.callback(environment.close)
-        self.replay = build.build_replay(self.settings, environment, backend, **connection)
+        self.replay = build.build_replay(self.settings, environment, agent, backend, **connection)
         self._opened.callback(self.replay.stop)
 
 
@@ -86,7 +93,9 @@ class ReplayServer(Role):
     def __init__(self, root_dir: str, host: str = "localhost"):
         super().__init__()
         folders = Checkpointer(root_dir, {}).replay_folders()
-        self._open_replay(build.build_eval_environment(self.settings), REVERB, folders=folders)
+        environment = build.build_eval_environment(self.settings)
+        agent = build.build_agent(self.settings, environment)
+        self._open_replay(environment, agent, REVERB, folders=folders)
         self.address = f"{host}:{self.replay.address.rsplit(':', 1)[1]}"
 
     def run(self) -> None:
@@ -112,9 +121,9 @@ class LearnerRole(Role):
         )
         checkpointer = Checkpointer(root_dir, build.trackables(agent), lambda: self.replay.checkpoint())
         if address is not None:
-            self._open_replay(environment, REVERB, address=address)
+            self._open_replay(environment, agent, REVERB, address=address)
         else:
-            self._open_replay(environment, RAY, folders=checkpointer.replay_folders())
+            self._open_replay(environment, agent, RAY, folders=checkpointer.replay_folders())
         self._learner = build.build_learner(self.settings, root_dir, agent, self.replay, checkpointer)
         self._publisher = Publisher(agent.acting_variables, self.replay.publish)
         self._opened.callback(self._publisher.close)
@@ -130,34 +139,40 @@ class LearnerRole(Role):
 
     def run(self) -> dict[str, Any]:
         """Trains to the end or until stopped, then writes a checkpoint."""
-        training, learner = self.training, self._learner
-        compiled_at = learner.updates
-        while not (self._stopping.is_set() or training.reached(learner.updates, learner.environment_steps)):
-            self._take_in_statistics()
-            if not self.replay.batch_due(learner.batch_size):
-                self._waited += _POLL
-                self._stopping.wait(_POLL)
-                continue
-            self._doing = COMPILING if learner.updates == compiled_at else ""
-            try:
-                learner.update()
-            except FloatingPointError:  # weights that must not reach a checkpoint
+        learner, stopped = self._learner, self._stopping.is_set
+        try:
+            learn(learner, self, self.training, stopped, self._after_update, learner.save, self._show)
+        except FloatingPointError:  # weights that must not reach a checkpoint
+            raise
+        except Exception:
+            if not stopped():  # otherwise it was waiting for sequences, and the dataset has ended
                 raise
-            except Exception:
-                if self._stopping.is_set():  # it was waiting for sequences, and the dataset has ended
-                    break
-                raise
-            self._doing = ""
-            if self._publisher.error is not None:
-                raise self._publisher.error
-            if learner.updates % min(_PUBLISH_EVERY, training.eval_interval or _PUBLISH_EVERY) == 0:
-                self._publish()
-            if learner.updates % training.checkpoint_interval == 0:
-                learner.save()
         learner.save()
         self._publish()
         self._publisher.close()
         return self.status()
+
+    def due(self) -> bool:
+        """Says whether a batch keeps to the replay ratio, and the run goes on."""
+        learner = self._learner
+        over = self.training.reached(learner.updates, learner.environment_steps)
+        return not over and self.replay.batch_due(learner.batch_size)
+
+    def more(self) -> None:
+        """Waits a moment for what collectors write."""
+        self._waited += _POLL
+        self._stopping.wait(_POLL)
+
+    def _after_update(self, updates: int) -> None:
+        if self._publisher.error is not None:
+            raise self._publisher.error
+        if updates % min(_PUBLISH_EVERY, self.training.eval_interval or _PUBLISH_EVERY) == 0:
+            self._publish()
+
+    def _show(self, returns: list[float], doing: str) -> None:
+        self._doing = doing
+        with self._returns_lock:
+            self._new_returns.extend(returns)
 
     def stop(self) -> None:
         super().stop()
@@ -188,11 +203,6 @@ class LearnerRole(Role):
         self._loss_scales = self._learner.loss_scales()
         self._publisher.publish(self._learner.updates)
 
-    def _take_in_statistics(self) -> None:
-        returns = self._learner.drain_statistics()
-        with self._returns_lock:
-            self._new_returns.extend(returns)
-
 
 class Acting(Role):
     """An agent that follows the learner's weights.
@@ -217,10 +227,10 @@ class Acting(Role):
         self._own_environment = environment
         self._agent = build.build_agent(settings, environment, seed)
         if isinstance(address, str):
-            self._open_replay(environment, REVERB, address=address)
+            self._open_replay(environment, self._agent, REVERB, address=address)
         else:
             self._opened.callback(environment.close)
-            self.replay = build.build_ray_client(settings, environment, address, collector)
+            self.replay = build.build_ray_client(settings, environment, self._agent, address, collector)
         self._weights_step = -1
 
     def _pull(self) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from agents.storage.run_folder import write
+from agents.tags import EVALUATION
 
 NAME = "episodes.csv"  # in a run's `train` and `eval` folders
 
@@ -37,3 +42,14 @@ class Episodes:
         """Adds rows of integers, strings without commas, and floats, which are written to their last bit."""
         with self._path.open("a") as file:
             file.writelines(",".join(map(str, row)) + "\n" for row in rows)
+
+
+def last_return(root_dir: str | os.PathLike) -> float:
+    """The mean return of a run's last evaluation; NaN without one."""
+    try:
+        with pathlib.Path(root_dir, EVALUATION, NAME).open() as file:
+            returns = [(line["update"], line["head"], float(line["return"])) for line in csv.DictReader(file)]
+        *last, _ = returns[-1]
+        return float(np.mean([each for *of, each in returns if of == last]))
+    except (OSError, LookupError, TypeError, ValueError):
+        return float("nan")

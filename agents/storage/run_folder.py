@@ -27,7 +27,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import gin
 
@@ -44,61 +44,96 @@ OF_ANOTHER = f"does not fit {CONFIG}, which was edited, or comes from a differen
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 PROCESSES = "processes.txt"
 _VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
-# What a start writes before the configuration, and with that all that it writes before something is collected.
-_BEFORE_CONFIG = {_LOCK, _COMMAND, _VERSIONS, _VERSIONS + _NEW, CONFIG + _NEW}
-_AT_START = (
-    f"{_COMMAND} {_VERSIONS} {_VERSIONS}{_NEW} {CONFIG} {CONFIG}{_NEW} {OPERATIVE} {PROCESSES} {NATIVE} "
-    "train/episodes.csv eval/episodes.csv tensorboard.new *.tfevents.* */*.tfevents.* statistics/*-*.tfrecord "
-    f"wandb/**/* {_LOCK}"  # the lock last: a process that waits for it looks whether it is still there
-).split()
+# Of a first start that was killed before it had written the configuration.
+_BEFORE_CONFIG = {_LOCK, _VERSIONS, _VERSIONS + _NEW, CONFIG + _NEW}
+
+
+class RunFolder:
+    """A run's folder while this process has it; made by `opened`.
+
+    Attributes:
+      path: absolute; there is no such folder yet if the run is new and has not begun.
+    """
+
+    def __init__(self, path: pathlib.Path, held: contextlib.ExitStack):
+        self.path, self._held = path, held
+        self._locked = False
+        with writing(path):
+            _check_is_run(path)
+            if (path / CONFIG).exists():
+                self._lock()
+
+    def _lock(self) -> None:
+        if not self._locked:
+            self._held.enter_context(_locked(self.path))
+            self._locked = True
+            check_goes_on(self.path)
+
+    def begin(self, command: Sequence[str]) -> None:
+        """Makes and locks the folder if it is new, and records this start: what has been built may now write there.
+
+        The configuration of a folder is fixed by its first start, except for `train.updates`: a run may go on for
+        longer. The lock is the kernel's (`flock`), so it is gone when the process is, however it died.
+
+        Args:
+          command: the command line, for the record.
+
+        Raises:
+          RunFolderError: as `opened`.
+        """
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock()
+            write(self.path / _VERSIONS, versions())
+            write(self.path / CONFIG, gin.config_str())
+            now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+            with open(self.path / _COMMAND, "a") as lines:
+                lines.write(f"{now}  {shlex.join(command)}\n")
+            (self.path / FINISHED).unlink(missing_ok=True)
+
+    def finish(self, updates: int, head: str) -> None:
+        """Records that the run has come to its end: a later start that asks for no more `updates` has nothing to do."""
+        write(self.path / FINISHED, json.dumps({"updates": updates, "head": head}))
 
 
 @contextlib.contextmanager
-def opened(root_dir: str | os.PathLike, command: Sequence[str]) -> Iterator[pathlib.Path]:
-    """Locks `root_dir`, checks it against the parsed gin configuration and records this start in it.
-
-    The configuration of a folder is fixed by its first start, except for `train.updates`: a run may go on
-    for longer. The lock is the kernel's (`flock`), so it is gone when the process is, however it died.
-    A first start that fails before something has been collected takes its files with it.
+def opened(root_dir: str | os.PathLike) -> Iterator[RunFolder]:
+    """Locks a run's folder, if there is one, and checks it against the parsed gin configuration; makes nothing.
 
     Args:
-      root_dir: created if it does not exist.
-      command: the command line, for the record.
-    Yields:
-      the absolute path of the folder.
+      root_dir: of a run of this configuration, an empty folder, or none.
+
     Raises:
       RunFolderError: the folder is a file, cannot be written, holds something else than a run, is in use by
         another process, or belongs to another configuration.
       UsageError: it is an address, not a path.
     """
-    folder = pathlib.Path(local_path(root_dir)).absolute()
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    with contextlib.ExitStack() as stack:
-        try:
-            with writing(folder):
-                _check_is_run(folder)
-                folder.mkdir(parents=True, exist_ok=True)
-                first = not (folder / CONFIG).exists()
-                stack.enter_context(_locked(folder))
-        except BaseException:
-            _remove_empty(made)
-            raise
-        try:
-            with writing(folder):
-                check_goes_on(folder)
-                write(folder / _VERSIONS, versions())
-                now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-                with open(folder / _COMMAND, "a") as lines:
-                    lines.write(f"{now}  {shlex.join(command)}\n")
-                write(folder / CONFIG, gin.config_str())
-            yield folder
-        except BaseException:
-            logs = folder.glob("statistics/*.tfrecord")
-            collected = any(folder.glob("checkpoints/*")) or any(log.stat().st_size for log in logs)
-            if first and not collected:
-                _remove_start(folder)
-                _remove_empty(made)
-            raise
+    with contextlib.ExitStack() as held:
+        yield RunFolder(pathlib.Path(local_path(root_dir)).absolute(), held)
+
+
+def made(root_dir: str | os.PathLike, updates: int) -> int | None:
+    """The updates of a run that has no more to make or to evaluate if so many are asked for; None of another one."""
+    newest = newest_step(root_dir)
+    return newest or updates if newest > updates or finished(root_dir, updates) else None
+
+
+def finished(root_dir: str | os.PathLike, updates: int) -> bool:
+    """Says whether a run of so many updates has come to its end, the last evaluation included."""
+    return _finished(root_dir).get("updates", -1) >= updates
+
+
+def acting_head(root_dir: str | os.PathLike) -> str | None:
+    """The head that played the last evaluation of a run that has finished; in many processes no checkpoint has it."""
+    return _finished(root_dir).get("head")
+
+
+def _finished(root_dir: str | os.PathLike) -> dict[str, Any]:
+    try:
+        said = json.loads(pathlib.Path(root_dir, FINISHED).read_text())
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def set_aside(root_dir: str | os.PathLike) -> pathlib.Path | None:
@@ -132,14 +167,6 @@ def checkpoints(root_dir: str | os.PathLike, suffix: str = "") -> list[pathlib.P
         if pattern.fullmatch(path.name) and any((path / part).exists() for part in parts)
     ]
     return sorted(ours, key=lambda path: (int(path.name.split(".")[0]), len(path.name)), reverse=True)
-
-
-def acting_head(root_dir: str | os.PathLike) -> str | None:
-    """The head that played the last evaluation of a run that has finished; in many processes no checkpoint has it."""
-    try:
-        return str(json.loads(pathlib.Path(root_dir, FINISHED).read_text())["head"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def newest_step(root_dir: str | os.PathLike) -> int:
@@ -226,9 +253,7 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
         said = lock.read(1000)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samefile(lock.fileno(), folder / _LOCK):
-                raise FileNotFoundError
-        except (BlockingIOError, FileNotFoundError):  # the latter: a start that failed has just removed it
+        except BlockingIOError:
             raise RunFolderError(
                 f"Another process ({said.strip() or 'starting'}) is working in {folder}. "
                 "Wait for it, stop it, or give another folder with --root_dir=DIR."
@@ -268,21 +293,6 @@ def check_goes_on(folder: pathlib.Path) -> None:
 def _fixed_lines(config: str) -> list[str]:
     lines = (line for line in config.splitlines() if line and not line.startswith("#"))
     return [line for line in lines if not line.startswith("train.updates = ")]
-
-
-def _remove_start(folder: pathlib.Path) -> None:
-    """Removes the files of a first start, and the folders that were theirs only."""
-    for pattern in _AT_START:
-        for path in folder.glob(pattern):
-            if not path.is_dir():
-                path.unlink()
-    _remove_empty([pathlib.Path(path) for path, *_ in os.walk(folder, topdown=False)][:-1])
-
-
-def _remove_empty(folders: Sequence[pathlib.Path]) -> None:
-    for path in folders:
-        with contextlib.suppress(OSError):  # something of somebody else's is in it
-            path.rmdir()
 
 
 def write(path: str | os.PathLike, text: str) -> None:

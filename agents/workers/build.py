@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -14,10 +16,12 @@ from tf_agents.train.utils import strategy_utils
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.errors import EnvironmentFault
-from agents.replay.blocks import Layout
+from agents.replay.blocks import Layout, level_for
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import LOCAL, RAY, Replay, chosen_backend
+from agents.replay.memory import check_memory, estimate_memory
+from agents.replay.replay import LOCAL, RAY, REVERB, Replay, chosen_backend
 from agents.storage.checkpoint import Checkpointer
+from agents.storage.run_folder import checkpoints
 from agents.targets import stored_spec
 from agents.workers.collector import Collector
 from agents.workers.learner import Learner
@@ -26,6 +30,7 @@ from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import MINATAR_GAMES
+from rbs_tf.scalings import Scaling
 
 if TYPE_CHECKING:
     from agents.replay.ray_replay import RayClient
@@ -122,12 +127,13 @@ def build_agent(
     tf.random.set_seed(settings.train.seed)
     with strategy.scope():
         train_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step")
+        scaling = settings.train.scaling(len(settings.heads))
     return RecurrentMultiHeadAgent(
         tensor_spec.from_spec(environment.time_step_spec()),
         tensor_spec.from_spec(environment.action_spec()),
-        build_network(settings, environment),
+        build_network(settings, environment, scaling),
         heads=settings.heads,
-        scaling=settings.train.scaling,
+        scaling=lambda num_heads: scaling,
         shape=settings.shape,
         train_step_counter=train_step,
         seed=settings.train.seed if seed is None else seed,
@@ -136,41 +142,93 @@ def build_agent(
     )
 
 
-def build_network(settings: Settings, environment: py_environment.PyEnvironment) -> RecurrentQNetwork:
-    """The network for such an environment."""
+def build_network(
+    settings: Settings, environment: py_environment.PyEnvironment, scaling: Scaling
+) -> RecurrentQNetwork:
+    """The network for such an environment, with the outputs that the scaling asks for."""
     time_step_spec = tensor_spec.from_spec(environment.time_step_spec())
-    num_heads = len(settings.heads)
     return RecurrentQNetwork(
         (time_step_spec.observation, tf.TensorSpec((), tf.int32), time_step_spec.reward),
         num_actions=environment.num_actions,
-        num_heads=num_heads,
+        num_heads=len(settings.heads),
         seed=settings.train.seed,
-        outputs_per_action=settings.train.scaling(num_heads).outputs_per_action,
+        outputs_per_action=scaling.outputs_per_action,
     )
+
+
+def backend_of(settings: Settings, root_dir: str | os.PathLike, distributed: bool = False) -> str:
+    """The run's replay: as set, or that of the newest checkpoint in the run folder; reads only.
+
+    Raises:
+      UsageError: it needs Reverb, which is not there, or is of several processes in a run of one.
+    """
+    newest = [folder / "replay" for folder in checkpoints(root_dir)[:1]]
+    begins_with = next(filter(Path.exists, newest), None)
+    return chosen_backend(settings.replay.backend, begins_with, distributed)
+
+
+def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distributed: bool = False) -> None:
+    """Builds what processes of a run will: one copy of its environments, and the network in a graph, without memory.
+
+    Args:
+      stores: whether the replay is on this machine.
+
+    Raises:
+      ValueError, UsageError, EnvironmentFault: something cannot be built, or memory does not hold the replay.
+    """
+    backend = backend_of(settings, root_dir, distributed)
+    build_environment(settings, 1, seed=0).close()
+    with contextlib.closing(build_eval_environment(settings)) as environment, tf.Graph().as_default():
+        network = build_network(settings, environment, settings.train.scaling(len(settings.heads)))
+        network.create_variables()
+        check_replay(settings, environment, network.state_spec, backend, stores, distributed)
+
+
+def check_replay(
+    settings: Settings,
+    environment: py_environment.PyEnvironment,
+    state_spec: Any,
+    backend: str,
+    stores: bool = True,
+    distributed: bool = False,
+) -> None:
+    """Checks the replay's settings against each other and against this machine's memory; makes nothing.
+
+    Raises:
+      ValueError: they cannot be, or memory does not hold it; the message says what would fit.
+    """
+    replay = settings.replay
+    if backend != LOCAL and settings.train.steps_per_update is None:
+        replay.check_tolerance(settings.train.batch_size, read_ahead=int(distributed))
+    if stores:
+        spec, kind = stored_observation(environment), REVERB if backend == REVERB else LOCAL
+        level = level_for(spec, replay.compression)
+        full = estimate_memory(spec, state_spec, settings.shape, replay.capacity, level, kind)
+        check_memory(full, replay.capacity, settings.shape.period)
 
 
 def build_replay(
     settings: Settings,
     environment: py_environment.PyEnvironment,
-    backend: str | None = None,
+    agent: RecurrentMultiHeadAgent,
+    backend: str,
     **connection: Any,
 ) -> Replay:
-    """The replay for such an environment.
+    """The replay for such an environment and agent.
 
     Args:
-      environment: gives the specs.
-      backend: "local", "ray" for the process that has the table, or "reverb"; None: what a run in one process takes.
+      backend: "local", "ray" for the process that has the table, or "reverb".
       **connection: `folders`, and for Reverb `address`.
-
-    Raises:
-      UsageError: it needs Reverb, which is not there.
     """
-    num_heads = len(settings.heads)
-    moments = settings.train.scaling(num_heads).moments_class
-    parts = settings.shape, *_stored(settings, environment), num_heads, moments
+    parts = (
+        settings.shape,
+        stored_observation(environment),
+        agent.network.state_spec,
+        len(settings.heads),
+        agent.scaling.moments_class,
+    )
     options = dataclasses.asdict(settings.replay) | connection
-    set_backend, folders = options.pop("backend"), connection.get("folders")
-    backend = backend or chosen_backend(set_backend, folders and folders.begins_with)
+    del options["backend"]
     if backend == LOCAL:
         return LocalReplay(*parts, seed=settings.seeds.draws, **options)
     if backend == RAY:
@@ -188,6 +246,7 @@ def build_replay(
 def build_ray_client(
     settings: Settings,
     environment: py_environment.PyEnvironment,
+    agent: RecurrentMultiHeadAgent,
     learner: Any,
     collector: int,
 ) -> RayClient:
@@ -199,13 +258,9 @@ def build_ray_client(
     """
     from agents.replay.ray_replay import RayClient
 
-    layout = Layout(settings.shape, *_stored(settings, environment), settings.replay.compression)
+    stored = stored_observation(environment), agent.network.state_spec
+    layout = Layout(settings.shape, *stored, settings.replay.compression)
     return RayClient(layout, learner, collector, settings.replay.patience)
-
-
-def _stored(settings: Settings, environment: py_environment.PyEnvironment) -> tuple[tf.TensorSpec, Any]:
-    """Specs of what a replay holds: an observation, and the network's core state."""
-    return stored_observation(environment), build_network(settings, environment).state_spec
 
 
 def stored_observation(environment: py_environment.PyEnvironment) -> tf.TensorSpec:

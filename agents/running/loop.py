@@ -1,0 +1,53 @@
+"""The loop of whoever learns: statistics, then an update where one is due, otherwise more experience."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from agents.monitoring.progress import COMPILING
+from agents.workers.learner import Learner
+from agents.workers.settings import Training
+
+
+class Source(Protocol):
+    """Where experience comes from."""
+
+    def due(self) -> bool:
+        """Says whether another update keeps to the pace of the run."""
+
+    def more(self) -> None:
+        """Collects, or waits until others have."""
+
+
+def learn(
+    learner: Learner,
+    source: Source,
+    training: Training,
+    stopped: Callable[[], bool],
+    after_update: Callable[[int], None],
+    save: Callable[[], None],
+    show: Callable[[list[float], str], None],
+) -> None:
+    """Learns until the run has made its updates or collected its steps, or `stopped`; then nothing is due.
+
+    Args:
+      after_update: called with the number of updates so far: evaluates, or publishes weights.
+      save: writes a checkpoint, every `checkpoint_interval` updates.
+      show: called with the returns of episodes that have finished, and with what takes long, or "".
+    """
+    first = learner.updates
+    while not stopped():
+        # Before the first update, too: the first priorities should know the scale.
+        show(learner.drain_statistics(), "")
+        if not source.due():
+            if training.reached(learner.updates, learner.environment_steps):
+                return
+            source.more()
+            continue
+        if learner.updates == first:
+            show([], COMPILING)
+        learner.update()
+        after_update(learner.updates)
+        if learner.updates % training.checkpoint_interval == 0:
+            save()
