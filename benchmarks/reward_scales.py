@@ -34,8 +34,10 @@ import gin  # noqa: E402
 import numpy as np  # noqa: E402
 
 from agents.commands import sweep, train  # noqa: E402
+from agents.commands.options import TrainOptions, parsed  # noqa: E402
 from agents.monitoring.report import estimates  # noqa: E402
 from agents.running.embedded import EmbeddedRun  # noqa: E402
+from agents.storage import run_folder  # noqa: E402
 from benchmarks import reward_tasks  # noqa: E402
 from benchmarks.performance import ROOT, processor  # noqa: E402
 
@@ -57,36 +59,33 @@ def score(episodes: Iterable[tuple[np.ndarray, np.ndarray]]) -> dict[str, float]
 
 def train_and_score(flags: Sequence[str]) -> int:
     """Runs train.py with these flags; a finished run leaves score.json in its folder. Returns the exit code."""
-    parser = argparse.ArgumentParser()
-    for name in ("env", "scaling", "seed"):
-        parser.add_argument(f"--{name}", required=True)
-    options, _ = parser.parse_known_args(flags)
-
-    def run(root_dir: str):
-        rate = gin.query_parameter("RecurrentMultiHeadAgent.learning_rate")
+    options = TrainOptions.of_flags(parsed(flags))
+    assert options.root_dir is not None and options.env is not None
+    settings = train.configure(options)
+    rate = gin.query_parameter("RecurrentMultiHeadAgent.learning_rate")
+    with run_folder.opened(options.root_dir) as folder:
+        embedded = EmbeddedRun(folder.path, settings)
+        folder.begin(flags)
         start, cpu = time.monotonic(), time.process_time()
-        with EmbeddedRun(root_dir) as embedded:
+        with embedded:
             result = embedded.run()
             episodes = reward_tasks.clean_episodes(embedded.environment)
-        if result.stopped_by is None:
-            game, task = reward_tasks.game_and_task(options.env)
-            key = dict(
-                zip(KEY, ("table", game, task, options.scaling, f"{rate:g}", options.seed), strict=True)
-            )
-            cost = {"cpu_ms_per_update": 1e3 * (time.process_time() - cpu) / result.updates}
-            numbers = {name: f"{value:.5g}" for name, value in (score(episodes) | cost).items()}
-            facts = {"updates": str(result.updates), "minutes": f"{(time.monotonic() - start) / 60:.1f}"}
-            line = key | numbers | facts | {"processor": processor()}
-            (Path(root_dir) / SCORE).write_text(json.dumps(line))
-        return result
-
-    return train.main(flags, run)
+        if result.stopped_by is not None:
+            return 128 + result.stopped_by
+        game, task = reward_tasks.game_and_task(options.env)
+        key = dict(zip(KEY, ("table", game, task, options.scaling, f"{rate:g}", options.seed), strict=True))
+        cost = {"cpu_ms_per_update": 1e3 * (time.process_time() - cpu) / result.updates}
+        numbers = {name: f"{value:.5g}" for name, value in (score(episodes) | cost).items()}
+        facts = {"updates": str(result.updates), "minutes": f"{(time.monotonic() - start) / 60:.1f}"}
+        (folder.path / SCORE).write_text(json.dumps(key | numbers | facts | {"processor": processor()}))
+        folder.finish(result.updates, result.head)
+    return 0
 
 
 def run_sweep(file: Path) -> int:
     """`train.py --sweep=FILE`, whose runs leave their scores. Returns the exit code."""
     command = (sys.executable, "-m", "benchmarks.reward_scales", "train")
-    return sweep.run(file, None, None, train.check_configuration, command)
+    return sweep.run(file, None, None, train.check_commands, command)
 
 
 def read(table: Path) -> list[dict[str, str]]:

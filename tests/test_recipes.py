@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agents.commands import train as command_line
+from agents.commands import options as command_line
 from benchmarks import hosts
 from tests.agents.running.test_embedded import TINY
 from tests.agents.started import DISTRIBUTED, patience

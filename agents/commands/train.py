@@ -105,22 +105,19 @@ def run(
     updates, root_dir = asked.train.updates, options.root_dir or _default_root_dir(options, asked)
     if options.anew and (aside := run_folder.set_aside(root_dir)):
         print(f"What was in {root_dir} is now in {aside}", flush=True)
-    with _as_verbose_as(options), contextlib.ExitStack() as held:
-        folder = held.enter_context(run_folder.opened(root_dir))
+    with run_folder.opened(root_dir) as folder, _as_verbose_as(options):
         if made := run_folder.made(root_dir, updates):
             return _done_before(folder.path, made, updates)
-        train = held.enter_context(_built(options, asked, folder.path, on_evaluation))
-        folder.begin(["python", "train.py", *command])
-        if begun is not None:
-            begun.append(True)
-        _say_where(folder.path)
-        held.enter_context(native_messages_in(folder.path / run_folder.NATIVE))
-        if options.wandb:
-            held.enter_context(weights_and_biases.synced(folder.path))
-        result = train()
+        with _built(options, asked, folder.path, on_evaluation) as train:
+            folder.begin(["python", "train.py", *command])
+            if begun is not None:
+                begun.append(True)
+            _say_where(folder.path)
+            with native_messages_in(folder.path / run_folder.NATIVE), _synced(options, folder.path):
+                result = train()
         if result.stopped_by is None:  # environment steps end a run for good
             folder.finish(updates if result.updates >= updates else sys.maxsize, result.head)
-        return result._replace(root_dir=str(folder.path))
+    return result._replace(root_dir=str(folder.path))
 
 
 def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
@@ -165,18 +162,21 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
     return configured
 
 
-def check_all(options: Sequence[TrainOptions], folders: Sequence[Path], configs: Path = CONFIGS) -> list[int]:
-    """Looks for whatever would make `run` refuse one of these; returns the updates that each asks for.
+def check_commands(
+    commands: Sequence[Sequence[str]], folders: Sequence[Path], configs: Path = CONFIGS
+) -> list[int]:
+    """Looks for whatever would make `main` refuse one of these; returns the updates that each asks for.
 
     Args:
+      commands: arguments as for `main`.
       folders: of their runs; one may exist, if it is of the same configuration.
 
     Raises:
       UsageError: the first thing wrong.
     """
-    for option in options:  # all misspelt names before TensorFlow is there
-        if option.env:
-            _check_name(option.env)
+    options = [TrainOptions.of_flags(parsed(command, configs)) for command in commands]
+    for name in {option.env for option in options} - {None}:  # all misspelt names before TensorFlow is there
+        _check_name(name)
     updates, checked = [], set()
     for option, folder in zip(options, folders, strict=True):
         asked = configure(option, configs)
@@ -239,12 +239,16 @@ def _refusing(env: str) -> Iterator[None]:
     """Turns whatever keeps parts from being built, code of other people included, into a UsageError."""
     try:
         yield
-    except (UsageError, RunFolderError, MemoryError):
+    except (UsageError, RunFolderError):
         raise
     except (ValueError, ImportError, EnvironmentFault) as error:
         raise UsageError(without_gin_trail(error)) from error
+    except MemoryError:
+        raise
     except (Exception, SystemExit) as error:
         bound = [f"{each} = {value!r}" for each, value in configuration.bound() if ".make." in each]
+        if type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's, which need not be imported here
+            raise UsageError("There is not enough memory for the network: lower its sizes.") from error
         why = described(error).split(" In call to configurable")[0]
         asked_for = f"\nWith {', '.join(bound)}" if bound else ""
         raise UsageError(f"The run in {shown(env)} cannot be built: {why}{asked_for}") from error
@@ -326,16 +330,19 @@ def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path)
 
     def check(commands: Sequence[Sequence[str]], folders: Sequence[Path]) -> list[int]:
         cluster = [f"--cluster={options.cluster}"] if options.cluster else []
-        asked = [TrainOptions.of_flags(parsed([*command, *cluster], configs)) for command in commands]
-        return check_all(asked, folders, configs)
+        return check_commands([[*command, *cluster] for command in commands], folders, configs)
 
     flags_of_all = ["--wandb"] if options.wandb else []
     root_dir = None if options.root_dir is None else os.fspath(options.root_dir)
     return sweep.run(file, root_dir, options.cluster, check, flags=flags_of_all)
 
 
-def _as_verbose_as(options: TrainOptions) -> contextlib.AbstractContextManager[None, None]:
+def _as_verbose_as(options: TrainOptions) -> contextlib.AbstractContextManager[None]:
     return in_environment({VERBOSE: "1"} if options.verbose else {})
+
+
+def _synced(options: TrainOptions, folder: Path) -> contextlib.AbstractContextManager[None]:
+    return weights_and_biases.synced(folder) if options.wandb else contextlib.nullcontext()
 
 
 def _list_settings(options: TrainOptions) -> int:

@@ -82,7 +82,13 @@ def build_eval_environment(
         random_steps = _RANDOM_STEPS if training.env in MINATAR_GAMES else 0
     if random_steps:
         options.setdefault("random_steps", random_steps)
-    return build_environment(settings, num_envs, seed, **options)
+    try:
+        return build_environment(settings, num_envs, seed, **options)
+    except ValueError as error:
+        name = "repeat_action_probability"
+        if training.eval_repeat_action_probability is None:
+            raise
+        raise ValueError(str(error).replace(name, f"train.eval_{name}")) from error
 
 
 def build_strategy(name: str) -> tf.distribute.Strategy:

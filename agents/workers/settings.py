@@ -70,12 +70,12 @@ class Training:
     seed: Annotated[int, Setting(least=0)] = 0
     strategy: Annotated[Literal["default", "mirrored", "tpu"], Setting()] = "default"
     scaling: Annotated[Callable[[int], Scaling], _SCALING] = ReturnBasedScaling
-    num_envs: Annotated[int, Setting("environments", least=1, paper="192")] = 32
-    batch_size: Annotated[int, Setting("sequences", least=1, paper="32")] = 32
-    steps_per_round: Annotated[int, Setting("steps of each environment", least=1)] = 10
+    num_envs: Annotated[int, Setting("environments", least=1, most=100_000, paper="192")] = 32
+    batch_size: Annotated[int, Setting("sequences", least=1, most=100_000, paper="32")] = 32
+    steps_per_round: Annotated[int, Setting("steps of each environment", least=1, most=100_000)] = 10
     steps_per_update: Annotated[float | None, _PACE] = None
     eval_interval: Annotated[int, _AT_ENDS] = 1000
-    eval_envs: Annotated[int, Setting("episodes side by side", least=1)] = 8
+    eval_envs: Annotated[int, Setting("episodes side by side", least=1, most=100_000)] = 8
     eval_repeat_action_probability: Annotated[float | None, _STICKY] = None
     eval_random_steps: Annotated[int | None, Setting("environment steps", least=0, most=1000, example=5)] = (
         None

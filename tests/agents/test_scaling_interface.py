@@ -2,13 +2,13 @@
 
 import functools
 
-import gin
 import numpy as np
 import tensorflow as tf
 
 from agents.commands import configuration
 from agents.workers.settings import Training
 from rbs_tf.scalings import PopArt
+from rbs_tf.settings import CONFIGURABLES
 from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import as_sequence, make_agent, outputs_of, random_windows
 
@@ -44,7 +44,5 @@ def test_every_scaling_of_the_code_can_be_named_and_every_name_is_that_of_a_scal
             chosen.add(type(Training().scaling(2)).__name__)
             variant = name == "pop_art_first" or name.startswith("return_")
             assert configuration.bound_scaling() == name or variant, name
-    registered = {
-        entry.wrapped for name, entry in gin.config._REGISTRY.items() if name.startswith("scalings.")
-    }
-    assert chosen == {kind.__name__ for kind in registered if kind.__module__.startswith("rbs_tf.")}
+    kinds = [each for each in CONFIGURABLES.values() if each.__module__.startswith("rbs_tf.scalings")]
+    assert chosen == {kind.__name__ for kind in kinds}

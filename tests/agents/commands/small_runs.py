@@ -75,7 +75,7 @@ def refusal(capsys, *argv):
 
 
 def on_folder(command, root):
-    """Gives one of the commands a run's folder; returns its exit code. A start fails in the folder: there is no TPU."""
+    """Gives one of the commands a run's folder; returns its exit code. There is no TPU to start on."""
     out = root.parent / "out"
     call, *argv = {
         "start": (train, *FLAGS, "--strategy=tpu", f"--root_dir={root}"),

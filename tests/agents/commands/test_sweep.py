@@ -13,10 +13,11 @@ from types import SimpleNamespace
 import pytest
 
 from agents.commands import sweep
-from agents.commands.train import CONFIGS, check_configuration, main
+from agents.commands.options import CONFIGS
+from agents.commands.train import check_commands, main
 from agents.errors import UsageError
 from agents.running import processes
-from agents.storage.run_folder import REPOSITORY, versions
+from agents.storage.run_folder import REPOSITORY, finished, versions
 
 # Leaves what train.py leaves. It fails with scaling none unless told not to, and of seeds 8 and 9 it waits for a
 # signal, on which 8 hangs.
@@ -54,7 +55,7 @@ def started(tmp_path):
         (tmp_path / "grid.sweep").write_text(text)
         train = (sys.executable, str(tmp_path / "stand_in.py"))
         file, root = tmp_path / "grid.sweep", str(tmp_path / "root")
-        return sweep.run(file, root, cluster, check_configuration, train)
+        return sweep.run(file, root, cluster, check_commands, train)
 
     return run
 
@@ -97,7 +98,9 @@ def test_the_replays_of_a_sweep_on_a_cluster_are_not_weighed_here(tmp_path, monk
     monkeypatch.setattr(
         sweep, "run", lambda file, root, cluster, check, flags: check([["--seed=1"]], [tmp_path])
     )
-    monkeypatch.setattr("agents.commands.train._check_environments", weighed.append)
+    monkeypatch.setattr(
+        "agents.commands.train._check", lambda options, *_: weighed.append(not options.cluster)
+    )
     for argv, stores in (([], True), (["--cluster=auto"], False)):
         main(["--sweep=minatar", *argv])
         assert weighed.pop() is stores
@@ -116,7 +119,7 @@ def test_every_sweep_that_comes_along_can_run(tmp_path):
                 next((flag for flag in flags if flag.startswith("--scaling=")), ""), (folder, flags)
             )
         folders, commands = zip(*scaled.values(), strict=True)
-        assert len(check_configuration(commands, folders)) == len(scaled)
+        assert len(check_commands(commands, folders)) == len(scaled)
 
 
 def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path):
@@ -153,9 +156,9 @@ def test_a_folder_of_another_configuration_is_refused_before_the_first_run(start
         started("seed = [0, 1]")
     assert [path.name for path in (tmp_path / "root").iterdir()] == ["quickstart-seed1"]
     # What has finished is known from the updates that it was asked for.
-    for text, finished in (('{"updates": 10}', (True, False)), ('{"upd', (False, False))):
+    for text, has in (('{"updates": 10}', (True, False)), ('{"upd', (False, False))):
         (folder / "finished.json").write_text(text)
-        assert (sweep.finished(folder, 10), sweep.finished(folder, 11)) == finished
+        assert (finished(folder, 10), finished(folder, 11)) == has
 
 
 def test_a_failing_run_does_not_stop_the_others_and_is_tried_again(started, tmp_path, capfd):

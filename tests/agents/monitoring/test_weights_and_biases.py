@@ -25,8 +25,9 @@ def test_without_wandb_one_sentence_says_what_to_type_before_anything_starts(tmp
 
 def test_a_run_is_the_same_in_every_start_and_wherever_it_lies_but_not_anew(tmp_path):
     def start(name, *command):
-        with run_folder.opened(tmp_path / name, ["python", "train.py", *command]) as folder:
-            return run_id(folder)
+        with run_folder.opened(tmp_path / name) as folder:
+            folder.begin(["python", "train.py", *command])
+            return run_id(folder.path)
 
     first = start("run", "--root_dir=run")
     assert start("run", "--root_dir=run", "--updates=9") == first

@@ -164,4 +164,4 @@ def test_a_part_that_is_no_number_is_named_in_training_and_evaluation(tmp_path):
             ValueError, match="MlpTorso, which takes one array.*of/body, of/phase, picture. Leave it out"
         ),
     ):
-        build.build_network(Settings.configured(), environment)
+        build.build_agent(Settings.configured(), environment)

@@ -15,11 +15,11 @@ import tensorflow as tf
 from packaging.version import Version
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from agents.commands.configuration import search_included_files_in
+from agents.commands.configuration import parse
 from agents.commands.train import main
 from agents.errors import UsageError
 from agents.replay import replay
-from agents.running.embedded import EmbeddedRun, train
+from agents.running.embedded import EmbeddedRun
 
 REPOSITORY = Path(__file__).parents[3]
 # The quickstart's parts at the size of a test. Nearly all of the time is tracing, which every head makes longer.
@@ -80,9 +80,7 @@ class configured:
         self._bindings = [*TINY, *bindings]
 
     def __enter__(self):
-        gin.clear_config()
-        search_included_files_in(REPOSITORY)
-        gin.parse_config_files_and_bindings([str(REPOSITORY / "configs/quickstart.gin")], self._bindings)
+        parse([REPOSITORY / "configs/quickstart.gin"], self._bindings, REPOSITORY)
 
     def __exit__(self, *_):
         gin.clear_config()
@@ -213,7 +211,7 @@ def test_a_run_takes_the_local_replay_and_goes_on_with_that_of_its_checkpoint(tm
     reason = "New episodes begin: the checkpoint does not hold the state of minatar/space_invaders.\n"
     assert f"Resumed at update 0. {reason}" in capfd.readouterr().out
     with configured("Replay.backend = 'local'"), pytest.raises(UsageError, match="leave out --replay"):
-        train(tmp_path)
+        EmbeddedRun(tmp_path).train()
 
 
 def test_a_distributed_run_takes_what_is_there_or_what_has_written_its_checkpoint(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 from agents.errors import EnvironmentFault, RunFolderError, UsageError
 from agents.replay.replay import RAY, REVERB
 from agents.running import cluster, processes
-from agents.workers.settings import Result
+from agents.workers.settings import Result, Settings
 from tests.agents.running import stand_in_ray
 from tests.agents.running.stand_in_ray import CAST, Died, Ray, Unavailable, learner_status
 from tests.agents.running.test_embedded import configured
@@ -37,11 +37,11 @@ class Driver:
 
         self._monkeypatch.setattr(cluster.ray_connection, "opened", opened)
         self._monkeypatch.setattr(cluster, "time", ray.clock())
-        self._monkeypatch.setattr(cluster, "chosen_backend", lambda *_, **__: backend)
+        self._monkeypatch.setattr(cluster.build, "backend_of", lambda *_, **__: backend)
         self._capsys.readouterr()
         with configured("train.updates = 60", *bindings):
             try:
-                return cluster.train(str(self.root), collectors, address)
+                return cluster.train(Settings.configured(), str(self.root), collectors, address)
             finally:
                 assert all(process.is_gone for process in ray.processes), "close ends every process"
 

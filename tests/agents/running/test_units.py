@@ -6,8 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agents.errors import UsageError
-from agents.running.embedded import EmbeddedRun, train
+from agents.running.embedded import EmbeddedRun
 from rbs_tf.environments import ScaleRewards
 from rbs_tf.environments.factory import _register_minatar
 from rbs_tf.scalings import MaxReward
@@ -99,6 +98,6 @@ def test_a_clipped_input_shows_the_unit(tmp_path):
 
 
 def test_clipped_heads_alone_do_not_tell_the_unit(tmp_path):
-    refused = pytest.raises(UsageError, match='reward_input = "rms" takes its statistics from a head of')
+    refused = pytest.raises(ValueError, match='reward_input = "rms" takes its statistics from a head of')
     with configured(RMS, "Heads.pairs = ((0.9, True),)", "train.updates = 1"), refused:
-        train(tmp_path)
+        EmbeddedRun(tmp_path)

@@ -1,4 +1,3 @@
-import fcntl
 import subprocess
 import sys
 
@@ -12,38 +11,27 @@ from agents.storage.run_folder import opened
 COMMAND = ["python", "train.py", "--gin_bindings=seed = 1"]
 
 
-@pytest.fixture(autouse=True)
-def configuration(no_train):
-    """Sets gin up with one configurable, `train`, and nothing bound."""
-
-    @gin.configurable(module="run_folder_test")
-    def train(updates=1, seed=0, rate=0.5):
-        return updates, seed, rate
-
-    return train
-
-
 def start(folder, *bindings):
     gin.clear_config()
     gin.parse_config(list(bindings))
-    with opened(folder, COMMAND) as path:
-        return path
+    with opened(folder) as run:
+        run.begin(COMMAND)
+        return run.path
 
 
 def test_a_start_leaves_a_record(tmp_path):
-    gin.parse_config("train.seed = 3")
-    with opened(tmp_path / "a" / "run", COMMAND) as folder:
-        assert "train.seed = 3" in (folder / "config.gin").read_text()
-        assert (folder / "command.txt").read_text().endswith("  python train.py '--gin_bindings=seed = 1'\n")
-        recorded = (folder / "versions.txt").read_text()
+    folder = start(tmp_path / "a" / "run", "train.seed = 3")
+    assert "train.seed = 3" in (folder / "config.gin").read_text()
+    assert (folder / "command.txt").read_text().endswith("  python train.py '--gin_bindings=seed = 1'\n")
+    recorded = (folder / "versions.txt").read_text()
     assert f"python {sys.version.split()[0]}" in recorded
     assert "numpy " in recorded and "commit " in recorded
 
 
 def test_the_same_configuration_goes_on(tmp_path):
-    start(tmp_path, "train.seed = 3", "train.rate = 0.1")
-    start(tmp_path, "train.rate = 0.1", "train.seed = 3", "train.updates = 10")
-    start(tmp_path, "train.rate = 0.1", "train.seed = 3", "train.updates = 20")
+    start(tmp_path, "train.seed = 3", "train.num_envs = 2")
+    start(tmp_path, "train.num_envs = 2", "train.seed = 3", "train.updates = 10")
+    start(tmp_path, "train.num_envs = 2", "train.seed = 3", "train.updates = 20")
     assert "train.updates = 20" in (tmp_path / "config.gin").read_text()
     assert len((tmp_path / "command.txt").read_text().splitlines()) == 3
 
@@ -58,13 +46,13 @@ def test_another_format_is_refused(tmp_path):
 
 
 def test_another_configuration_is_refused(tmp_path):
-    start(tmp_path, "train.seed = 3", "train.rate = 0.1")
+    start(tmp_path, "train.seed = 3", "train.num_envs = 2")
     before = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "lock"}
     with pytest.raises(RunFolderError) as refusal:
-        start(tmp_path, "train.seed = 4", "train.rate = 0.1")
+        start(tmp_path, "train.seed = 4", "train.num_envs = 2")
     message = str(refusal.value)
     assert "-train.seed = 3\n  +train.seed = 4" in message and "--root_dir" in message
-    assert "train.rate" not in message
+    assert "train.num_envs" not in message
     assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "lock"} == before
 
 
@@ -86,7 +74,8 @@ def test_a_file_is_no_folder(tmp_path):
 HOLDER = """
 import sys
 from agents.storage.run_folder import opened
-with opened(sys.argv[1], ["holder"]):
+with opened(sys.argv[1]) as folder:
+    folder.begin(["holder"])
     print("locked", flush=True)
     sys.stdin.read()
 """
@@ -110,63 +99,42 @@ def test_two_processes_cannot_use_one_folder(tmp_path):
     start(tmp_path)
 
 
-def test_a_lock_that_its_holder_has_just_removed_holds_nothing(tmp_path, monkeypatch):
-    flock = fcntl.flock
+def test_nothing_is_made_before_a_run_begins(tmp_path):
+    def fails(folder, begin):
+        with pytest.raises(KeyError), opened(folder) as run:
+            if begin:
+                run.begin(COMMAND)
+            raise KeyError
 
-    def removed_meanwhile(lock, how):
-        (tmp_path / "lock").unlink()
-        flock(lock, how)
-
-    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
-    with pytest.raises(RunFolderError, match="Another process"):
-        start(tmp_path)
-
-
-@pytest.mark.parametrize("error", [UsageError, KeyboardInterrupt])
-def test_a_start_that_fails_leaves_nothing(tmp_path, error):
-    def fails(folder):
-        with pytest.raises(error), run_folder.opened(folder, ["train.py"]) as root:
-            (root / "train").mkdir(exist_ok=True)
-            raise error("no")
-
-    folder = tmp_path / "runs" / "run"
-    fails(folder)
-    assert list(tmp_path.iterdir()) == []
-    folder.mkdir(parents=True)  # the user's own
-    fails(folder)
-    assert list(folder.iterdir()) == []
-    start(folder)
-    fails(folder)
-    assert {"config.gin", "command.txt", "train"} <= {path.name for path in folder.iterdir()}
+    for folder in (tmp_path / "new" / "run", tmp_path / "mine"):
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        before = sorted(tmp_path.rglob("*"))
+        fails(folder, begin=False)
+        assert sorted(tmp_path.rglob("*")) == before
+        fails(folder, begin=True)
+        assert (folder / "config.gin").exists()
+        start(folder)
 
 
-@pytest.mark.parametrize("work", ["checkpoints/5", "statistics/0-0.tfrecord"])
-def test_a_run_that_has_collected_something_stays(tmp_path, work):
-    with pytest.raises(KeyError), run_folder.opened(tmp_path / "run", ["train.py"]) as root:
-        (root / work).parent.mkdir()
-        (root / work).write_text("x")
-        raise KeyError
-    assert (tmp_path / "run" / work).exists() and (tmp_path / "run" / "config.gin").exists()
+def test_two_starts_of_a_new_folder_do_not_share_it(tmp_path):
+    with opened(tmp_path / "run") as first, opened(tmp_path / "run") as second:
+        first.begin(COMMAND)
+        with pytest.raises(RunFolderError, match="Another process"):
+            second.begin(COMMAND)
 
 
-def test_a_failing_start_removes_only_its_own(tmp_path):
-    def fails(folder):
-        with pytest.raises(UsageError), opened(folder, COMMAND) as root:
-            for name in ("train/events.out.tfevents.1", "statistics/0-0.tfrecord", "native.log", "eval/x/y"):
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).touch()
-            (root / "train/mine.txt").touch()  # meanwhile
-            (root / "mine.txt").touch()
-            raise UsageError("no")
-
-    fails(tmp_path / "new")
-    left = {path.name for path in (tmp_path / "new").rglob("*") if path.is_file()}
-    assert left == {"mine.txt", "y"}
-    start(tmp_path / "killed")
-    (tmp_path / "killed/config.gin").rename(tmp_path / "killed/config.gin.new")
-    with pytest.raises(UsageError), opened(tmp_path / "killed", COMMAND):
-        raise UsageError("no")
-    assert list((tmp_path / "killed").iterdir()) == []
+def test_what_a_run_has_finished_is_known_until_it_begins_again(tmp_path):
+    with opened(tmp_path) as run:
+        run.begin(COMMAND)
+        run.finish(12, "a head")
+    assert [run_folder.made(tmp_path, updates) for updates in (8, 12, 13)] == [8, 12, None]
+    assert run_folder.acting_head(tmp_path) == "a head"
+    (tmp_path / "finished.json").write_text('[{"upd')
+    assert run_folder.made(tmp_path, 12) is None and run_folder.acting_head(tmp_path) is None
+    (tmp_path / "checkpoints/20").mkdir(parents=True)
+    assert run_folder.made(tmp_path, 12) is None, "nobody's checkpoint"
+    (tmp_path / "checkpoints/20/manifest.json").touch()
+    assert run_folder.made(tmp_path, 12) == 20 and run_folder.made(tmp_path, 20) is None
 
 
 def test_a_folder_of_something_else_is_refused_and_left(tmp_path):
