@@ -106,7 +106,7 @@ def of_gin(error: BaseException, where: str = "") -> str:
 
 def with_names_that_fit(message: str) -> str:
     """Adds to gin's message the names that it could have meant."""
-    if match := re.search(r"No bindings specified for '(\S+)/gin.macro'", message):
+    if match := re.search(r"call to configurable 'macro' .* in scope '(\S+)'", message):
         return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
     if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
         known = inspect.signature(gin.get_configurable(match[1])).parameters

@@ -235,7 +235,7 @@ def test_a_run_that_has_made_what_is_asked_for_is_done(command, tmp_path):
     command.outcome = AssertionError("it has begun")
     for asked in (8, 12):
         code, out, _ = command("--root_dir=run", f"--updates={asked}")
-        assert (code, out.partition(" updates")[0]) == (0, "Already done: run has made 12")
+        assert (code, out.partition(" updates")[0]) == (0, f"Already done: run has made {asked}")
     code, _, err = command("--root_dir=run", "--updates=8", "--seed=2")
     assert code == 2 and "another configuration" in err
     # Ended by its environment steps: more updates would not be made.
