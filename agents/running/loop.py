@@ -37,7 +37,7 @@ def learn(
       show: called with the returns of episodes that have finished, and with what takes long, or "".
     """
     first = learner.updates
-    while not stopped():
+    while not stopped() and learner.updates < training.updates:
         # Before the first update, too: the first priorities should know the scale.
         show(learner.drain_statistics(), "")
         if not source.due():

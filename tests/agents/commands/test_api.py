@@ -265,7 +265,10 @@ def test_what_cannot_be_trained_is_refused_as_an_exception_and_leaves_nothing_be
     for arguments, answer in (
         (dict(config="quikstart"), "There is no config 'quikstart'. Did you mean quickstart?"),
         (dict(updtes=5), "train() has no 'updtes'. Did you mean updates?"),
-        (dict(updates=1e6), "train.updates = 1000000.0: expected a whole number of at least 0 (updates in total)"),
+        (
+            dict(updates=1e6),
+            "train.updates = 1000000.0: expected a whole number of at least 0 (updates in total)",
+        ),
         (dict(collectors=0), "collectors must be a whole number of at least 1"),
         (dict(env="pnog"), "did you mean 'pong'"),
         (dict(scaling="retrun"), "Did you mean return"),

@@ -113,7 +113,10 @@ def test_what_the_program_sets_itself_cannot_be_bound(refused):
 
 def test_messages_say_what_is_expected_and_what_to_type(refused):
     for binding, answer in (
-        ("train.num_envs = 0", "train.num_envs = 0: expected a whole number from 1 to 100,000 (environments)"),
+        (
+            "train.num_envs = 0",
+            "train.num_envs = 0: expected a whole number from 1 to 100,000 (environments)",
+        ),
         ("RecurrentMultiHeadAgent.learning_rate = -1", "expected a number from 0 to 100"),
         ("environments.make.stack_num = 0", "expected a whole number from 1 to 256 (frames), or None"),
         ("Replay.backend = 'ring'", "expected one of 'local', 'ray', 'reverb', or None"),

@@ -241,6 +241,8 @@ def test_a_run_that_has_made_what_is_asked_for_is_done(command, tmp_path):
     # Ended by its environment steps: more updates would not be made.
     command.outcome = Result(5, 0, 0.0, None)
     assert command("--root_dir=steps", "--updates=7")[0] == 0
+    (tmp_path / "elsewhere/steps/checkpoints/5").mkdir(parents=True)
+    (tmp_path / "elsewhere/steps/checkpoints/5/manifest.json").touch()
     command.outcome = AssertionError("it has begun")
     code, out, _ = command("--root_dir=steps", "--updates=9")
     assert code == 0 and "train.environment_steps" in out and "--updates" not in out

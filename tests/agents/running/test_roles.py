@@ -125,7 +125,7 @@ def test_a_run_of_all_roles(cast, monkeypatch):
         collecting.result()
     collector._pull()
     assert_same_weights(collector, learner)
-    learner._take_in_statistics()
+    learner._show(learner._learner.drain_statistics(), "")
     steps, collected = learner.status()["steps"], collector.status()["steps"]
     # The round that it was cut off in is not in both counts.
     assert abs(steps - collected) <= collector.training.steps_per_round * collector.training.num_envs
