@@ -175,7 +175,7 @@ def check_commands(
       UsageError: the first thing wrong.
     """
     options = [TrainOptions.of_flags(parsed(command, configs)) for command in commands]
-    for name in {option.env for option in options} - {None}:  # all misspelt names before TensorFlow is there
+    for name in {option.env for option in options if option.env}:  # misspelt names before TensorFlow is there
         _check_name(name)
     updates, checked = [], set()
     for option, folder in zip(options, folders, strict=True):
