@@ -13,15 +13,9 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import RecordEpisodeStatistics
 
+from benchmarks.changed_rewards import DriftRewards, MixedRewards, ScaleRewards, ShapedRewards, SpikeRewards
 from rbs_tf import environments
-from rbs_tf.environments import (
-    DriftRewards,
-    MixedRewards,
-    ScaleRewards,
-    ShapedRewards,
-    SpikeRewards,
-    names,
-)
+from rbs_tf.environments import names
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 STEPS, NUM_ENVS = 50_000, 16  # of a run; of its environments

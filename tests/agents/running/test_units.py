@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agents.running.embedded import EmbeddedRun
-from rbs_tf.environments import ScaleRewards
+from benchmarks.changed_rewards import ScaleRewards
 from rbs_tf.environments.factory import _register_minatar
 from rbs_tf.scalings import MaxReward
 from tests.agents.running.test_embedded import COMPILED, configured
