@@ -280,7 +280,9 @@ def _done_before(folder: Path, made: int, asked: int) -> Result:
     print(
         f"Already done: {os.path.relpath(folder)} has made {made:,} updates{how}; to begin again, add --anew."
     )
-    updates, extra = Checkpointer(folder, {}).newest() or (made, {"environment_steps": 0})
+    updates, extra = made, {"environment_steps": 0}
+    with contextlib.suppress(RunFolderError):  # all checkpoints are damaged
+        updates, extra = Checkpointer(folder, {}).newest() or (updates, extra)
     head = run_folder.acting_head(folder) or ""
     return Result(updates, extra["environment_steps"], last_return(folder), None, str(folder), head)
 

@@ -273,7 +273,7 @@ def test_what_cannot_be_trained_is_refused_as_an_exception_and_leaves_nothing_be
         (dict(env="pnog"), "did you mean 'pong'"),
         (dict(scaling="retrun"), "Did you mean return"),
         (dict(settings={"train.batch_sise": 4}), "Did you mean batch_size?"),
-        (dict(settings={"train.batch_size": 0}), "train.batch_size = 0: expected a whole number of at"),
+        (dict(settings={"train.batch_size": 0}), "train.batch_size = 0: expected a whole number from 1"),
         (dict(settings={"train.batch_size": EmbeddedRun}), "or '@NAME' for what gin knows by that name."),
         (dict(settings={"batch size": 4}), "This is not gin"),
         (dict(sweep="minatar"), "train() has no 'sweep'"),
