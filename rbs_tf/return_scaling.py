@@ -103,7 +103,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         self.supports_masking = True
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self._initial_sigma_v = floor
-        self._home = Home()
+        self.home = Home()
         self._fed_or_warned = self._scales = self._judged = False
         self.statistics = float64_weight(self, "statistics", (len(fields(ReturnMoments)), num_heads), 0.0)
         self.sigma_v = float64_weight(self, "sigma_v", (num_heads,), floor)
@@ -272,7 +272,7 @@ class ReturnScaling(tf.keras.layers.Layer):
     def _changes(self) -> contextlib.AbstractContextManager:
         """Keeps other threads out while the statistics are read and others assigned; see `_is_here_and_now`."""
         if _is_here_and_now():
-            return self._home.lock
+            return self.home.lock
         return contextlib.nullcontext()
 
     def get_config(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Scale:
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self.sigma_v = sigma_v  # type: ignore[assignment]  # it takes a number, too
         self.moments = ReturnMoments.empty(num_heads)
-        self._home = Home()
+        self.home = Home()
         self._fed_or_warned = self._judged = False
 
     @property
@@ -139,13 +139,13 @@ class Scale:
         Raises:
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
-        with self._home.lock:
+        with self.home.lock:
             self.moments = ReturnMoments.merge(self.moments, moments)
         self._fed_or_warned = True
 
     def reset_state(self) -> None:
         """Forgets all statistics; `sigma_v` stays."""
-        with self._home.lock:
+        with self.home.lock:
             self.moments = ReturnMoments.empty(self.num_heads)
 
     def state_dict(self) -> dict[str, list]:
@@ -166,7 +166,7 @@ class Scale:
             words = f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}"
             raise ValueError(f"{words}: load it into Scale(num_heads={moments.num_heads})")
         self.sigma_v = np.asarray(state["sigma_v"])
-        with self._home.lock:
+        with self.home.lock:
             self.moments = moments
 
 

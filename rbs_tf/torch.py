@@ -103,7 +103,7 @@ class ScaledErrors(_Float64Buffers):
 
     def merge_state(self, moments: ReturnMoments) -> None:
         """Takes in what has been seen, in a process group at the next `sync`; `Scale.merge_state`."""
-        with self._home.lock:
+        with self.home.lock:
             if dist.is_available() and dist.is_initialized():
                 self._pending = ReturnMoments.merge(self._pending, moments)
             else:
@@ -117,7 +117,7 @@ class ScaledErrors(_Float64Buffers):
         """
         if not (dist.is_available() and dist.is_initialized()):
             return
-        with self._home.lock:
+        with self.home.lock:
             self._restore()  # DDP broadcasts buffers, as when one process has loaded a checkpoint
             rows = torch.from_numpy(self._pending.to_array())
             rows = rows.to("cuda" if dist.get_backend(group) == "nccl" else "cpu")
@@ -130,7 +130,7 @@ class ScaledErrors(_Float64Buffers):
 
     def reset_state(self) -> None:
         """Forgets all statistics, those to be synced included; `sigma_v` stays."""
-        with self._home.lock:
+        with self.home.lock:
             self._pending = ReturnMoments.empty(self.num_heads)
             self._scale.reset_state()
             self._show()
@@ -139,7 +139,7 @@ class ScaledErrors(_Float64Buffers):
     sigma = property(lambda self: self.moments.sigma, doc="float64 [H], without a floor; 0 at first.")
     unit = property(lambda self: self.moments.unit, doc="float64 [H], the size of values; 0 at first.")
     mean_return = property(lambda self: self.moments.mean_return, doc="float64 [H], E[G].")
-    _home = property(lambda self: self._scale._home, doc="What `CollectReturns` asks for.")
+    home = property(lambda self: self._scale.home, doc="What `CollectReturns` asks for.")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("statistics", "sigma_v") and name in self._buffers:
@@ -160,7 +160,7 @@ class ScaledErrors(_Float64Buffers):
 
     def _restore(self, _: Any = None) -> None:
         """Makes the scale on the host what the buffers are, once a state has been loaded."""
-        with self._home.lock:
+        with self.home.lock:
             state = {"moments": self.statistics.cpu().numpy(), "sigma_v": self.sigma_v.cpu().numpy()}
             try:
                 self._scale.load_state_dict(state)
