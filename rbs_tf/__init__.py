@@ -13,10 +13,11 @@ from rbs_tf.extras import needed_by
 if TYPE_CHECKING:
     from rbs_tf.collect_returns import CollectReturns
     from rbs_tf.moments import ReturnMoments
-    from rbs_tf.return_scaling import ReturnScaling, batch_sigma
+    from rbs_tf.return_scaling import ReturnScaling
     from rbs_tf.returns import discounted_returns
     from rbs_tf.scale import Scale
     from rbs_tf.scaled_loss import ScaledLoss
+    from rbs_tf.tensor_moments import batch_sigma
     from rbs_tf.unit_dense import UnitDense
     from rbs_tf.units import rescaling
 
@@ -41,7 +42,7 @@ _MODULES = {
     "Scale": "rbs_tf.scale",
     "ScaledLoss": "rbs_tf.scaled_loss",
     "UnitDense": "rbs_tf.unit_dense",
-    "batch_sigma": "rbs_tf.return_scaling",
+    "batch_sigma": "rbs_tf.tensor_moments",
     "discounted_returns": "rbs_tf.returns",
     "rescaling": "rbs_tf.units",
 }

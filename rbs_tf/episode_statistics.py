@@ -20,7 +20,7 @@ class SeenByHeads(Protocol):
 
 
 class EpisodeStatistics:
-    """Turns the steps of N environments into `ReturnMoments`: rewards and discounts at once, returns at an episode's end.
+    """Turns the steps of N environments into `ReturnMoments`: rewards at once, returns at an episode's end.
 
     Args:
       num_envs: N.
@@ -45,7 +45,8 @@ class EpisodeStatistics:
         self.lengths, self._envs = np.zeros(num_envs, np.int64), np.arange(num_envs)
         # Rewards and discounts of open episodes; doubled when one is longer.
         self._open = np.zeros((2, num_envs, min(128, max_report_steps)))
-        # Since the last `take`: rewards, discounts and whether they count, [3, N] a step; environment and finished steps.
+        # Since the last `take`: of each step [3, N] rewards, discounts and whether they count; of each finished episode
+        # its environment, and rewards and discounts [2, T].
         self._new: list[np.ndarray] = []
         self._finished: list[tuple[int, np.ndarray]] = []
 

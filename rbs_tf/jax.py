@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rbs_tf.moments import ReturnMoments, moments_of_batch
+from rbs_tf.advice import PAPERS_FLOOR
+from rbs_tf.moments import ReturnMoments, moments_of_batch, wrong_columns
 from rbs_tf.pair import FIELDS, Pair
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
-from rbs_tf.scale import PAPERS_FLOOR
 from rbs_tf.units import rescaled
 
 # The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
@@ -178,7 +178,7 @@ def scaled(
     errors = errors.astype(jnp.float64 if errors.dtype == jnp.float64 else jnp.float32)
     found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
     if head is None and found.size > 1 and errors.shape[-1:] != found.shape:
-        raise ValueError(f"errors must have shape [..., {found.size}]; got {errors.shape}")
+        raise wrong_columns("errors", errors.shape, found.size)
     axes = None if head is not None or found.size == 1 else tuple(range(errors.ndim - 1))
     of_errors = jnp.sqrt(jnp.mean(jnp.square(jax.lax.stop_gradient(errors)), axes))
     divisor = jnp.where(found > 0.0, found, jnp.where(of_errors > 0.0, of_errors, 1.0))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rbs_tf.returns import discounted_returns, finite_columns, real_numbers
+from rbs_tf.returns import discounted_returns, finite_columns, real_numbers, returns_by_doubling
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -271,24 +271,10 @@ def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> Return
         deviations = ones * (values - mean(values))
         return mean(values), (deviations * deviations).sum((0, 1))
 
-    returns = _returns(xp, rewards, discounts)
+    returns = returns_by_doubling(rewards, discounts, xp.zeros_like, xp.concatenate)
     return ReturnMoments(
         count, *mean_and_m2(rewards), *mean_and_m2(discounts), count, mean(returns), mean(returns * returns)
     )
-
-
-def _returns(xp: Any, rewards: Any, discounts: Any) -> Any:
-    """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end; all [T, ...].
-
-    By doubling, each step of which joins stretches of `rows` rows to stretches of twice as many.
-    """
-    sums, products, rows = rewards, discounts, 1
-    while rows < rewards.shape[0]:
-        nothing = xp.zeros_like(sums[:rows])
-        sums = sums + products * xp.concatenate([sums[rows:], nothing])
-        products = products * xp.concatenate([products[rows:], nothing])
-        rows *= 2
-    return sums
 
 
 def checked_heads(head: Any, num_heads: int) -> np.ndarray:
@@ -297,6 +283,14 @@ def checked_heads(head: Any, num_heads: int) -> np.ndarray:
     if heads.dtype.kind not in "iu" or ((heads < 0) | (heads >= num_heads)).any():
         raise ValueError(f"head must be whole numbers from 0 to {num_heads - 1}; got {head!r}")
     return heads
+
+
+def wrong_columns(name: str, shape: Any, num_heads: int) -> ValueError:
+    """The error to raise for values whose last axis is not the heads'."""
+    return ValueError(
+        f"{name} must have shape [..., {num_heads}], one column per head; got {shape}. "
+        "Values that all heads share need repeating: np.repeat(x[..., None], num_heads, axis=-1)"
+    )
 
 
 def _at_least_one(count: Array) -> Array:

@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.return_scaling import check_finite, real_tensor, step_fields
 from rbs_tf.returns import LONGEST_EPISODE, extended
+from rbs_tf.tensor_moments import check_finite, real_tensor, step_fields
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory

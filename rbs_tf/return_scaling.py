@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import LARGEST, unmasked
-from rbs_tf.scale import (
-    PAPERS_FLOOR,
-    Home,
-    can_be_judged,
-    checked_floor,
-    words_if_below_floor,
-    words_if_empty,
-)
+from rbs_tf.advice import PAPERS_FLOOR, Advice
+from rbs_tf.moments import ReturnMoments, wrong_columns
+from rbs_tf.returns import unmasked
+from rbs_tf.scale import Home, checked_floor
+from rbs_tf.tensor_moments import check_finite, check_steps, real_tensor, return_fields, step_fields
 
 _KERAS_2 = not hasattr(tf.keras, "ops")
 
@@ -29,8 +22,6 @@ _FEED = (
     "update_state(rewards, discounts) as steps happen and update_returns(returns) at an episode's end, or "
     "merge_state(moments)"
 )
-
-log = logging.getLogger(__name__)
 
 
 @tf.keras.utils.register_keras_serializable(package="rbs_tf")
@@ -104,7 +95,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self._initial_sigma_v = floor
         self.home = Home()
-        self._fed_or_warned = self._scales = self._judged = False
+        self.advice, self._scales = Advice(f"ReturnScaling '{self.name}'", _FEED, floor_in_units), False
         self.statistics = float64_weight(self, "statistics", (len(fields(ReturnMoments)), num_heads), 0.0)
         self.sigma_v = float64_weight(self, "sigma_v", (num_heads,), floor)
 
@@ -127,7 +118,7 @@ class ReturnScaling(tf.keras.layers.Layer):
           ValueError: shapes that do not fit, complex numbers.
         """
         columns, keep = self._masked(mask, head, rewards=rewards, discounts=discounts)
-        self._fed_or_warned = True
+        self.advice.is_fed = True
         nothing = tf.zeros(self.num_heads, tf.float64)
         self._add(ReturnMoments(*step_fields(**columns, keep=keep), *[nothing] * 3), **columns)
 
@@ -135,7 +126,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         """Takes in the returns of steps that `update_state` has seen before; shapes and errors as there."""
         columns, keep = self._masked(mask, head, returns=returns)
         nothing = tf.zeros(self.num_heads, tf.float64)
-        self._add(ReturnMoments(*[nothing] * 5, *_return_fields(**columns, keep=keep)), **columns)
+        self._add(ReturnMoments(*[nothing] * 5, *return_fields(**columns, keep=keep)), **columns)
 
     def merge_state(self, moments: ReturnMoments) -> None:
         """Takes in all that another process has seen; once, even if every replica of a strategy calls it.
@@ -143,13 +134,13 @@ class ReturnScaling(tf.keras.layers.Layer):
         Raises:
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
-        self._fed_or_warned = True
+        self.advice.is_fed = True
         if _is_here_and_now() and not any(map(tf.is_tensor, moments)):
             # One operation instead of sixty: what a learner does before its updates.
-            with self._changes():
+            with self.changes():
                 merged = ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments)
                 self.statistics.assign(merged.to_array())
-            self._judge()
+            self._advise()
         else:
             # A subclass may have more.
             own = [getattr(moments, field.name) for field in fields(ReturnMoments)]
@@ -208,8 +199,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         scale = self.scale
         self._scales = True
         if batch_sigma is None:
-            self._warn_if_empty()
-            self._judge()
+            self._advise(before_errors=True)
         else:
             # Of any other size than [H] it would spread.
             own = tf.cast(tf.stop_gradient(real_tensor("batch_sigma", batch_sigma)), tf.float64)
@@ -232,26 +222,14 @@ class ReturnScaling(tf.keras.layers.Layer):
         return errors / tf.cast(scale, errors.dtype)
 
     @tf.autograph.experimental.do_not_convert
-    def _warn_if_empty(self) -> None:
-        if self._fed_or_warned or (readable := self._readable()) is None:
+    def _advise(self, before_errors: bool = False) -> None:
+        """Logs what there is to say about a layer that scales errors, if its statistics can be read."""
+        if self.advice.is_judged and (self.advice.is_fed or not before_errors):
             return
-        self._fed_or_warned = True
-        moments, floor = readable
-        if not moments.count.any():
-            log.warning(
-                "%s", words_if_empty(f"ReturnScaling '{self.name}'", floor, _FEED, self.floor_in_units)
-            )
-
-    @tf.autograph.experimental.do_not_convert
-    def _judge(self) -> None:
-        """Says once which heads' floor is not theirs, if the layer scales errors at all."""
-        if self._judged or not self._scales or (readable := self._readable()) is None:
-            return
-        self._judged = can_be_judged(readable[0])
-        if self._judged and (
-            words := words_if_below_floor(f"ReturnScaling '{self.name}'", *readable, self.floor_in_units)
-        ):
-            log.warning("%s", words)
+        if self._scales and (readable := self._readable()) is not None:
+            if before_errors:
+                self.advice.before_errors(*readable)
+            self.advice.judge(*readable)
 
     def _readable(self) -> tuple[ReturnMoments, np.ndarray] | None:
         """The statistics and sigma_v in NumPy, also while a graph is traced; None where they cannot be read."""
@@ -266,10 +244,10 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     def reset_state(self) -> None:
         """Forgets all statistics. `sigma_v` stays: it belongs to the network, not to the data."""
-        with self._changes():
+        with self.changes():
             self.statistics.assign(tf.zeros_like(self.statistics))
 
-    def _changes(self) -> contextlib.AbstractContextManager:
+    def changes(self) -> contextlib.AbstractContextManager:
         """Keeps other threads out while the statistics are read and others assigned; see `_is_here_and_now`."""
         if _is_here_and_now():
             return self.home.lock
@@ -285,7 +263,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         # The moments come first, so that no replica waits in vain for another one that has raised.
         with tf.control_dependencies([*moments]):
             checks = [check for name, values in columns.items() for check in check_finite(name, values)]
-        with self._changes():
+        with self.changes():
             merged = tf.stack([*ReturnMoments.merge(self.moments, moments)])
             with tf.control_dependencies(checks):
                 # XLA leaves the checks out, and other replicas do not run this one's: nothing gets past this.
@@ -293,57 +271,41 @@ class ReturnScaling(tf.keras.layers.Layer):
                 merged = tf.where(finite, merged, self.statistics)
             self.statistics.assign(merged)
         if tf.executing_eagerly():
-            self._judge()
+            self._advise()
 
     def _masked(self, mask: Any, head: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The columns as float64 [..., H], 0 where masked, and the mask as bool [..., 1], or [..., H] with `head`."""
-        if head is not None:
-            columns = {name: self._of_tasks(name, values) for name, values in columns.items()}
-        columns = {name: self._with_heads(name, values) for name, values in columns.items()}
+        for name, values in columns.items():
+            tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
+            if head is not None:
+                columns[name] = tf.repeat(tensor[..., None], self.num_heads, axis=-1)
+            elif self.num_heads == 1 and tensor.shape[-1:] != [1]:
+                columns[name] = tensor[..., None]
+            else:
+                columns[name] = self._check_heads(name, tensor)
         some = next(iter(columns.values()))
         keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else real_tensor("mask", mask)
         keep = tf.cast(keep, tf.bool)
-        shapes = {name: values.shape[:-1] for name, values in columns.items()} | {"mask": keep.shape}
-        steps = map(_without_trailing_ones, shapes.values())
-        if not all(a.is_compatible_with(b) for a, b in itertools.pairwise(steps)):
-            found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            raise ValueError(f"{_must_agree(shapes)} {found}")
-        with tf.control_dependencies(_check_steps("ReturnScaling", columns, keep)):
+        with tf.control_dependencies(check_steps("ReturnScaling", columns, keep)):
             keep = tf.reshape(keep, tf.shape(some)[:-1])[..., None]
         if head is not None:
             heads = tf.broadcast_to(self._checked_heads(head), tf.shape(some)[:-1])
             keep &= tf.one_hot(heads, self.num_heads, True, False)
         return {name: tf.where(keep, values, 0.0) for name, values in columns.items()}, keep
 
-    def _of_tasks(self, name: str, values: Any) -> tf.Tensor:
-        """[...] -> [..., H], the same for all heads."""
-        tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
-        return tf.repeat(tensor[..., None], self.num_heads, axis=-1)
-
     def _checked_heads(self, head: Any) -> tf.Tensor:
         """Numbers of heads, each of which there is. Raises as `update_state` says."""
         heads = tf.convert_to_tensor(head)
+        words = f"head must be whole numbers from 0 to {self.num_heads - 1}; got"
         if not heads.dtype.is_integer:
-            raise ValueError(
-                f"head must be whole numbers from 0 to {self.num_heads - 1}; got {heads.dtype.name}"
-            )
+            raise ValueError(f"{words} {heads.dtype.name}")
         there = tf.reduce_all((heads >= 0) & (heads < self.num_heads))
-        message = [f"ReturnScaling: head must be whole numbers from 0 to {self.num_heads - 1}; got", heads]
-        with tf.control_dependencies([tf.debugging.Assert(there, message)]):
+        with tf.control_dependencies([tf.debugging.Assert(there, [f"ReturnScaling: {words}", heads])]):
             return tf.identity(heads)
-
-    def _with_heads(self, name: str, values: Any) -> tf.Tensor:
-        tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
-        if self.num_heads == 1 and tensor.shape[-1:] != [1]:
-            return tensor[..., None]
-        return self._check_heads(name, tensor)
 
     def _check_heads(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         if not tensor.shape[-1:].is_compatible_with([self.num_heads]):
-            raise ValueError(
-                f"{name} must have shape [..., {self.num_heads}], one column per head; got {tensor.shape}. "
-                "Values that all heads share need repeating: np.repeat(x[..., None], num_heads, axis=-1)"
-            )
+            raise wrong_columns(name, tensor.shape, self.num_heads)
         # Known only when a graph runs, it must not be 1 there.
         unknown = tensor.shape.rank and tensor.shape[-1] is None
         return tf.ensure_shape(tensor, [*tensor.shape[:-1], self.num_heads]) if unknown else tensor
@@ -365,170 +327,9 @@ def float64_weight(
     )
 
 
-def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
-    """sigma of a sampled batch alone (section 3.2), to be handed to `ReturnScaling` with the batch's errors.
-
-    sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under `tf.distribute`. Returns
-    are cut where a sequence ends and at padding, so for long horizons this is smaller than the all-time sigma. It
-    exceeds it when rewards are larger than any before and, for short horizons, by a few percent in most batches.
-
-    Args:
-      rewards: [T, B, H], every reward that enters a target.
-      discounts: [T, B, H], what multiplies the future after each step.
-      mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
-
-    Returns:
-      float64 [H]; 0 for a batch without real steps. No gradient flows through it.
-
-    Raises:
-      ValueError: shapes that do not fit, complex numbers.
-      tf.errors.InvalidArgumentError: a real step's reward or discount that is NaN or infinite, only eagerly; shapes
-        that do not fit and are known only when a graph runs, but for XLA's.
-    """
-    given = {"rewards": rewards, "discounts": discounts, "mask": mask}
-    rewards, discounts, mask = (real_tensor(name, values) for name, values in given.items())
-    if (
-        not (rewards.shape.rank == discounts.shape.rank == 3 and mask.shape.rank == 2)
-        or not rewards.shape.is_compatible_with(discounts.shape)
-        or not rewards.shape[:2].is_compatible_with(mask.shape)
-    ):
-        raise ValueError(
-            "batch_sigma takes rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
-            f"{rewards.shape}, {discounts.shape} and {mask.shape}"
-        )
-    with tf.control_dependencies(
-        _check_steps("batch_sigma", {"rewards": rewards, "discounts": discounts}, mask)
-    ):
-        keep = tf.cast(mask, tf.bool)
-    rewards, discounts = (
-        tf.where(keep[..., None], tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
-    )
-    if tf.executing_eagerly():
-        check_finite("rewards", rewards, "batch_sigma")
-        check_finite("discounts", discounts, "batch_sigma")
-    returns = _returns(rewards, discounts)
-    moments = ReturnMoments(
-        *step_fields(rewards, discounts, keep[..., None]), *_return_fields(returns, keep[..., None])
-    )
-    return tf.sqrt(moments.sigma_squared)
-
-
-def _returns(rewards: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
-    """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end; all [T, ...].
-
-    By doubling, each step of which joins stretches of `rows` rows to stretches of twice as many.
-    """
-    sums, products, rows = rewards, discounts, 1
-    while rows < (rewards.shape[0] or 2**30):
-        nothing = tf.zeros_like(sums[:rows])
-        sums += products * tf.concat([sums[rows:], nothing], axis=0)
-        products *= tf.concat([products[rows:], nothing], axis=0)
-        rows *= 2
-    return sums
-
-
-def step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
-    """The first five fields of `ReturnMoments` from [..., H], [..., H] and bool [..., 1 or H]."""
-    keep = _rows(keep)
-    steps = tf.stack([_rows(rewards), _rows(discounts)])
-    count, total = _sums(keep, keep * steps)
-    mean = total / tf.maximum(count, 1.0)
-    (m2,) = _sums(keep * tf.square(steps - mean[:, None]))
-    return [count + tf.zeros_like(mean[0]), mean[0], m2[0], mean[1], m2[1]]
-
-
-def _return_fields(returns: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
-    """The last three fields of `ReturnMoments` from [..., H] and bool [..., 1 or H]."""
-    keep, returns = _rows(keep), _rows(returns)
-    count, total, squares = _sums(keep, keep * returns, keep * tf.square(returns))
-    divisor = tf.maximum(count, 1.0)
-    return [count + tf.zeros_like(total), total / divisor, squares / divisor]
-
-
-def _rows(values: tf.Tensor) -> tf.Tensor:
-    """[..., H] -> float64 [N, H]."""
-    return tf.reshape(tf.cast(values, tf.float64), [-1, values.shape[-1]])
-
-
-def _sums(*rows: tf.Tensor) -> list[tf.Tensor]:
-    """[..., N, H] -> [..., H] each, over the rows of all replicas that take part."""
-    return summed_over_replicas(*(tf.reduce_sum(x, axis=-2) for x in rows))
-
-
-def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
-    """Sums over a replica's share of a batch -> those over the whole batch; any shapes, float. Not in `tf.cond`."""
-    replica = tf.distribute.get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1:
-        return list(sums)
-    return replica.all_reduce(tf.distribute.ReduceOp.SUM, list(sums))
-
-
-def real_tensor(name: str, values: Any, **options: Any) -> tf.Tensor:
-    """What `tf.convert_to_tensor` makes of the values. Raises ValueError for what would lose a part.
-
-    Casts drop what is imaginary, and so do conversions with a `dtype_hint`.
-    """
-    unmasked(name, values)
-    leaves = [values] if hasattr(values, "dtype") else tf.nest.flatten(values)
-    if any("complex" in str(getattr(leaf, "dtype", type(leaf))) for leaf in leaves):
-        raise ValueError(f"{name} must be real numbers; got complex ones")
-    return tf.convert_to_tensor(values, **options)
-
-
 def _is_here_and_now() -> bool:
     """Whether operations run when they are called, in one place.
 
     A graph that is traced runs later. Replicas, threads of one process, wait for one another when they assign.
     """
     return tf.executing_eagerly() and not tf.distribute.has_strategy()
-
-
-def _must_agree(names: Iterable[str]) -> str:
-    return f"{' and '.join(names)} must agree in all axes before the heads'; got"
-
-
-def _check_steps(who: str, columns: dict[str, tf.Tensor], mask: tf.Tensor) -> list[tf.Operation]:
-    """Checks to run before columns [..., H] and their mask [...] may be relied on, if a graph does not know all sizes.
-
-    What it knows has been checked when it was traced.
-    """
-    if all(shape.is_fully_defined() for shape in (mask.shape, *(x.shape[:-1] for x in columns.values()))):
-        return []
-    shapes = {name: tf.shape(values)[:-1] for name, values in columns.items()} | {"mask": tf.shape(mask)}
-    longest = tf.reduce_max([tf.size(shape) for shape in shapes.values()])
-    # Trailing ones may be the single head.
-    padded = tf.stack(
-        [tf.pad(shape, [[0, longest - tf.size(shape)]], constant_values=1) for shape in shapes.values()]
-    )
-    message = [f"{who}: {_must_agree(shapes)}", *shapes.values()]
-    return [tf.debugging.Assert(tf.reduce_all(padded == padded[0]), message)]
-
-
-def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
-    """A shape of steps; trailing ones may be the single head."""
-    while shape.rank and shape[-1] == 1:
-        shape = shape[:-1]
-    return shape
-
-
-def check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:
-    """Checks to run before [..., H] values may be relied on; raises with the first culprit."""
-    # Not `~(abs(x) < limit)`: TensorFlow rewrites that as `abs(x) >= limit`, which NaN passes.
-    culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= LARGEST))
-    first = culprits[:1]
-    place = [] if values.shape.rank == 1 else ["at step", first[:, :-1]]
-    message = [
-        f"{who}: {name} must be finite; got",
-        tf.gather_nd(values, first),
-        *place,
-        "head" if place else "for head",
-        first[:, -1],
-        "- mask the step out, or repair what produced it",
-    ]
-    none = tf.equal(tf.size(culprits), 0)
-    if not tf.executing_eagerly():
-        return [tf.debugging.Assert(none, message)]
-    if not none:
-        words = (str(np.squeeze(x)) if tf.is_tensor(x) else x for x in message)
-        raise tf.errors.InvalidArgumentError(None, None, " ".join(words))
-    return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,25 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
         products[:-rows] *= products[rows:]
         rows *= 2
     return sums.reshape(shape)
+
+
+def returns_by_doubling(
+    rewards: Any, discounts: Any, zeros_like: Callable[[Any], Any], concatenate: Callable[[list], Any]
+) -> Any:
+    """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end, in operations that compile.
+
+    Args:
+      rewards, discounts: [T, ...] of any library; T may be unknown to a graph of TensorFlow.
+      zeros_like, concatenate: the library's, over the first axis.
+    """
+    num_steps = 2**30 if rewards.shape[0] is None else rewards.shape[0]
+    sums, products, rows = rewards, discounts, 1
+    while rows < num_steps:  # each round joins stretches of so many rows to stretches of twice as many
+        nothing = zeros_like(sums[:rows])
+        sums = sums + products * concatenate([sums[rows:], nothing])
+        products = products * concatenate([products[rows:], nothing])
+        rows *= 2
+    return sums
 
 
 def extended(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:

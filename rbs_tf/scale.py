@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import threading
@@ -12,14 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rbs_tf.moments import ReturnMoments, checked_heads
+from rbs_tf.advice import PAPERS_FLOOR, Advice
+from rbs_tf.moments import ReturnMoments, checked_heads, wrong_columns
 from rbs_tf.returns import real_numbers
 
-PAPERS_FLOOR = 1e-2
-STEPS_TO_JUDGE = 1000  # after which a sigma below its floor is no matter of too few steps
 _FLOAT32 = np.finfo(np.float32)
-
-log = logging.getLogger(__name__)
 
 
 class Scale:
@@ -52,7 +48,7 @@ class Scale:
         self.sigma_v = sigma_v  # type: ignore[assignment]  # it takes a number, too
         self.moments = ReturnMoments.empty(num_heads)
         self.home = Home()
-        self._fed_or_warned = self._judged = False
+        self._advice = Advice("Scale", "merge_state(moments)", floor_in_units)
 
     @property
     def sigma_v(self) -> np.ndarray:
@@ -99,15 +95,8 @@ class Scale:
           ValueError: errors whose last axis is not the heads', a head that is none.
           TypeError: tensors of another library, whose gradients would be lost.
         """
-        if not self._fed_or_warned and not self.moments.count.any():
-            log.warning(
-                "%s", words_if_empty("Scale", self._sigma_v, "merge_state(moments)", self.floor_in_units)
-            )
-            self._fed_or_warned = True
-        if not self._judged and can_be_judged(self.moments):
-            self._judged = True
-            if words := words_if_below_floor("Scale", self.moments, self._sigma_v, self.floor_in_units):
-                log.warning("%s", words)
+        self._advice.before_errors(self.moments, self._sigma_v)
+        self._advice.judge(self.moments, self._sigma_v)
         divisor = np.maximum(self.sigma, self._sigma_v * self.unit if self.floor_in_units else self._sigma_v)
         if batch_sigma is not None:
             divisor = np.maximum(divisor, np.reshape(batch_sigma, self.num_heads))
@@ -122,7 +111,7 @@ class Scale:
         errors = real_numbers("td_errors", td_errors)
         errors = errors.astype(np.float64 if errors.dtype == np.float64 else np.float32)
         if head is None and errors.shape[-1:] != (self.num_heads,) and self.num_heads > 1:
-            raise ValueError(f"td_errors must have shape [..., {self.num_heads}]; got {list(errors.shape)}")
+            raise wrong_columns("td_errors", errors.shape, self.num_heads)
         if not divisor.all():
             axes = None if head is not None or self.num_heads == 1 else tuple(range(errors.ndim - 1))
             of_errors = np.sqrt(np.mean(np.square(errors, dtype=np.float64), axis=axes))
@@ -141,7 +130,7 @@ class Scale:
         """
         with self.home.lock:
             self.moments = ReturnMoments.merge(self.moments, moments)
-        self._fed_or_warned = True
+        self._advice.is_fed = True
 
     def reset_state(self) -> None:
         """Forgets all statistics; `sigma_v` stays."""
@@ -204,50 +193,3 @@ def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
             f"{' '.join(repr(sigma_v).split())}. The paper's is 1e-2"
         )
     return floor
-
-
-def words_if_empty(name: str, sigma_v: np.ndarray, feed: str, floor_in_units: bool = False) -> str:
-    """What to say when errors come before any step; `feed` is the call that brings steps."""
-    factor = f": its floor sigma_v multiplies errors by up to {1.0 / sigma_v.min():.4g}"
-    return (
-        f"{name} has not seen any step yet{'' if floor_in_units else factor}. "
-        f"Call {feed}, before the errors; CollectReturns does, in the process that scales"
-    )
-
-
-def can_be_judged(moments: ReturnMoments) -> bool:
-    """Says whether sigma has had time to leave its floor. Without returns it lacks its second term."""
-    return bool(moments.count.min() >= STEPS_TO_JUDGE and moments.return_count.min() > 0)
-
-
-def words_if_below_floor(
-    name: str, moments: ReturnMoments, sigma_v: np.ndarray, floor_in_units: bool = False
-) -> str:
-    """Names the heads whose scale is a floor that nobody has measured, or is too small for their errors; "" for none.
-
-    Where values are still about 0, errors have mean E[R] and variance sigma^2. Their root mean square is a floor of
-    the errors' own size, for heads that sigma is blind to.
-    """
-    first_errors = np.sqrt(moments.sigma_squared + np.square(moments.reward_mean))
-    # A head whose rewards are all 0 has no unit, and values of 0.
-    unit = np.where(moments.unit > 0.0, moments.unit, 1.0) if floor_in_units else np.ones_like(sigma_v)
-    floor = sigma_v * unit
-    below = (moments.sigma < floor) & ((sigma_v == PAPERS_FLOOR) | (floor < 0.5 * first_errors))
-    if floor_in_units:
-        below &= moments.unit > 0.0
-    if not below.any():
-        return ""
-    floors = np.where(below & (first_errors > 0), np.maximum(first_errors / unit, _FLOAT32.tiny), sigma_v)
-    factors = 1.0 / np.maximum(moments.sigma, floor)
-    unknown = "; of heads without any reward, the spread of a new network's values"
-    unknown = "" if first_errors[below].all() else unknown
-    return (
-        f"{name}: after {moments.count.min():.0f} steps sigma is below its floor sigma_v for head "
-        f"{', '.join(map(str, np.flatnonzero(below)))}: errors are multiplied by {_numbers(factors)}, head by head. "
-        "Rewards that hardly vary are invisible to sigma; set the floor to the size of the first errors, sqrt(sigma^2 "
-        f"+ E[R]^2){', in units of the return' if floor_in_units else ''}: sigma_v={_numbers(floors)}{unknown}"
-    )
-
-
-def _numbers(values: np.ndarray) -> str:
-    return f"[{', '.join(f'{x:.3g}' for x in values)}]"

@@ -76,7 +76,7 @@ class ScaledLoss(tf.Module):
         self._gamma, self._reward_scale_factor = gamma, reward_scale_factor
         self._loss_fn = loss_fn or (lambda errors, zeros: 0.5 * tf.math.squared_difference(errors, zeros))
         self.scaling = ReturnScaling(sigma_v=sigma_v, floor_in_units=floor_in_units)
-        self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
+        self.scaling.advice.is_fed = True  # the call raises where the layer would warn
         self._episodes = OpenEpisodes(1, "ScaledLoss.observe", _RECORDED, max_report_steps)
 
     @property
@@ -120,7 +120,7 @@ class ScaledLoss(tf.Module):
             call. The statistics stay as they were.
           ValueError: fields of another rank, or of different shapes; complex numbers.
         """
-        with self.scaling._changes():
+        with self.scaling.changes():
             self._observe(self._episodes.columns(trajectory))
         return None if tf.executing_eagerly() else tf.no_op()
 

@@ -15,9 +15,10 @@ import torch.distributed as dist
 from numpy.typing import ArrayLike
 from torch import nn
 
-from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch
-from rbs_tf.scale import PAPERS_FLOOR, Scale
-from rbs_tf.units import rescaled
+from rbs_tf.advice import PAPERS_FLOOR
+from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch, wrong_columns
+from rbs_tf.scale import Scale
+from rbs_tf.units import check_outputs, rescaled
 
 
 class _Float64Buffers(nn.Module):
@@ -80,7 +81,7 @@ class ScaledErrors(_Float64Buffers):
         """
         several = self.num_heads > 1 and head is None
         if several and errors.shape[-1:] != (self.num_heads,):
-            raise ValueError(f"errors must have shape [..., {self.num_heads}]; got {list(errors.shape)}")
+            raise wrong_columns("errors", tuple(errors.shape), self.num_heads)
         if not torch.compiler.is_compiling():
             if not self._scale.moments.count.any():
                 self._scale()  # warns once
@@ -188,8 +189,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
 
     def __init__(self, in_features: int, out_features: int, heads: int = 1, **options: Any):
         super().__init__(in_features, out_features, **options)
-        if heads < 1 or out_features % heads:
-            raise ValueError(f"{heads} heads of as many outputs each do not make {out_features} out_features")
+        check_outputs(out_features, heads)
         self.heads = heads
         self.register_buffer("unit", _zeros(heads).to(_with_float64(self.weight.device)))
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from rbs_tf.return_scaling import float64_weight
-from rbs_tf.units import rescaled
+from rbs_tf.units import check_outputs, rescaled
 
 
 @tf.keras.utils.register_keras_serializable(package="rbs_tf")
@@ -42,10 +42,7 @@ class UnitDense(tf.keras.layers.Dense):
         if kwargs.get("activation") not in (None, "linear"):
             raise ValueError("UnitDense puts out values, without an activation")
         super().__init__(units, **kwargs)
-        if heads < 1 or units % heads:
-            raise ValueError(
-                f"units must be as many for each of the heads; got {units} units and {heads} heads"
-            )
+        check_outputs(units, heads)
         self.heads = heads
         self.unit = float64_weight(self, "unit", (heads,), 0.0)
 

@@ -57,3 +57,9 @@ def rescaled(
     changes = known & (new > 0.0) & (abs(new - old) > SMALLEST_CHANGE * old)
     ratio = single(where(changes, old / where(changes, new, 1.0), 1.0))
     return ratio, where(known, old / double(ratio), new)
+
+
+def check_outputs(outputs: int, heads: int) -> None:
+    """Raises ValueError unless each of the heads has as many of a last layer's outputs, and at least one."""
+    if heads < 1 or outputs % heads:
+        raise ValueError(f"outputs must be as many for each head; got {outputs} outputs and {heads} heads")

@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.settings import Setting, configurable
+from rbs_tf.tensor_moments import summed_over_replicas
 from rbs_tf.unit_dense import rescaled_in_graph
 from rbs_tf.units import SMALLEST_CHANGE
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rbs_tf.return_scaling import batch_sigma
 from rbs_tf.scalings.error import batch_moments
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
 from rbs_tf.settings import configurable
+from rbs_tf.tensor_moments import batch_sigma
 
 
 @configurable("return_out", module="scalings")

@@ -313,7 +313,7 @@ def test_values_do_not_change_with_the_unit():
     assert last.unit.tolist() == after.tolist()
     with pytest.raises(ValueError, match="one number per head"):
         last.to_unit_([1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="2 heads of as many outputs"):
+    with pytest.raises(ValueError, match="as many for each head"):
         UnitLinear(3, 5, heads=2)
 
 

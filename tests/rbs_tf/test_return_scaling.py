@@ -348,7 +348,7 @@ def test_another_backend_of_keras_is_refused_when_the_layer_is_built(backend, bu
 
 
 def test_the_packages_names_are_what_its_modules_define():
-    assert rbs_tf.batch_sigma is rbs_tf.return_scaling.batch_sigma
+    assert rbs_tf.batch_sigma is rbs_tf.tensor_moments.batch_sigma
     assert {getattr(rbs_tf, name).__name__ for name in rbs_tf.__all__} == set(rbs_tf.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = rbs_tf.nothing
