@@ -6,30 +6,15 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import rbs_tf
 from rbs_tf import ReturnMoments, ReturnScaling, Scale, UnitDense, rescaling
 
 TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
 UNITS = st.floats(1e-9, 1e9)
 
 
-def test_the_unit_is_the_larger_root_mean_square_of_returns_and_rewards():
-    rewards, discounts = np.random.default_rng(0).normal(3.0, 2.0, (2, 40, 3))
-    discounts = np.clip(discounts, 0.0, [0.0, 0.5, 0.99])
-    episode = ReturnMoments.from_episode(rewards, discounts)
-    returns = rbs_tf.discounted_returns(rewards, discounts)
-    expected = np.sqrt(np.maximum(np.square(returns).mean(axis=0), np.square(rewards).mean(axis=0)))
-    scale, layer = Scale(3), ReturnScaling(3)
-    for each in (scale, layer):
-        np.testing.assert_array_equal(each.unit, np.zeros(3))
-        each.merge_state(episode)
-        np.testing.assert_allclose(each.unit, expected, rtol=1e-14)
-    assert ReturnMoments.from_steps([3.0, -4.0], [0.9, 0.9]).unit == pytest.approx([12.5**0.5])
-
-
 @given(st.lists(UNITS, min_size=2, max_size=20))
 @settings(deadline=None)
-def test_through_any_units_no_value_changes_but_by_rounding(units):
+def test_no_value_changes(units):
     weight, unit = np.float32(0.7), np.float64(units[0])
     value = weight * unit
     for new in units[1:]:
@@ -39,7 +24,7 @@ def test_through_any_units_no_value_changes_but_by_rounding(units):
     assert weight * unit == pytest.approx(value, rel=1e-6 * len(units))
 
 
-def test_first_units_are_taken_over_empty_ones_change_nothing_and_small_changes_wait():
+def test_first_empty_and_small_changes():
     ratio, unit = rescaling([0.0, 2.0, 2.0, 2.0, 0.0], [3.0, 0.0, 2.0001, 4.0, 0.0])
     assert ratio.dtype == np.float32 and unit.dtype == np.float64
     np.testing.assert_array_equal(ratio, [1.0, 1.0, 1.0, 0.5, 1.0])
@@ -49,12 +34,12 @@ def test_first_units_are_taken_over_empty_ones_change_nothing_and_small_changes_
 
 
 @pytest.mark.parametrize("old, new", [(1.0, -1.0), (np.nan, 1.0), (1.0, np.inf), ([1.0, 1.0], 1.0)])
-def test_units_that_are_none_are_refused(old, new):
+def test_wrong_units(old, new):
     with pytest.raises(ValueError, match="units must be finite numbers of at least 0"):
         rescaling(old, new)
 
 
-def test_the_floor_in_units_is_of_the_rewards_unit_and_nothing_is_divided_by_zero():
+def test_the_floor_in_units():
     def scaled(times, make, **feed):
         scale = make(2, floor_in_units=True)
         errors = np.float32([[0.5, 0.0], [1.5, 0.0]])
@@ -73,16 +58,16 @@ def test_the_floor_in_units_is_of_the_rewards_unit_and_nothing_is_divided_by_zer
     assert Scale(floor_in_units=True)() == [1.0]
 
 
-def built(units=4, heads=2, **settings):
-    layer = UnitDense(units, heads, **settings)
+def built(**settings):
+    layer = UnitDense(4, 2, **settings)
     layer.build((None, 3))
-    layer.bias.assign(tf.random.normal([units]))
     return layer
 
 
 @pytest.mark.parametrize("mode", [lambda function: function, tf.function], ids=["eager", "graph"])
-def test_a_layers_values_are_in_its_unit_and_survive_its_changes(mode):
+def test_a_layers_values(mode):
     layer, inputs = built(), tf.random.normal([5, 3])
+    layer.bias.assign(tf.random.normal([4]))
     plain = inputs @ layer.kernel + layer.bias
     to_unit = mode(layer.to_unit)
     np.testing.assert_array_equal(layer(inputs), np.zeros((5, 4)))
@@ -94,12 +79,10 @@ def test_a_layers_values_are_in_its_unit_and_survive_its_changes(mode):
         np.testing.assert_allclose(layer(inputs), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(layer.unit, [7e-4, 0.0], rtol=1e-6)
     assert layer.unit.dtype == tf.float64 and len(layer.trainable_variables) == 2
-    without_bias = UnitDense(4, 2, use_bias=False)
-    without_bias.build((None, 3))
-    without_bias.to_unit([1.0, 1.0])
+    built(use_bias=False).to_unit([1.0, 1.0])
 
 
-def test_a_layer_is_saved_with_its_unit_and_keeps_float64_and_float32_under_half_precision(tmp_path):
+def test_saving_and_half_precision(tmp_path):
     half = "mixed_float16"
     layer = built(
         dtype=tf.keras.mixed_precision.Policy(half) if hasattr(tf.keras, "mixed_precision") else half
@@ -115,23 +98,20 @@ def test_a_layer_is_saved_with_its_unit_and_keeps_float64_and_float32_under_half
     np.testing.assert_array_equal(loaded.layers[-1].unit, [0.1, 3.0])
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (dict(units=3, heads=2), "as many for each"),
-        (dict(units=3, heads=0), "as many for each"),
-        (dict(units=3, activation="relu"), "without an activation"),
-    ],
-)
-def test_layers_that_cannot_hold_values_are_refused(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        UnitDense(**arguments)
+def test_wrong_layers():
+    for arguments, words in (
+        ({"units": 3, "heads": 2}, "as many for each"),
+        ({"units": 3, "heads": 0}, "as many for each"),
+        ({"units": 3, "activation": "relu"}, "without an activation"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            UnitDense(**arguments)
     with pytest.raises(ValueError, match="no weights yet"):
         UnitDense(3).to_unit([1.0])
 
 
 @pytest.mark.parametrize("make", [Scale, ReturnScaling])
-def test_before_the_first_step_no_factor_is_named_that_units_would_undo(make, caplog):
+def test_no_factor_is_named_that_units_undo(make, caplog):
     for in_units in (False, True):
         make(floor_in_units=in_units)(np.ones(2, np.float32))
     plain, of_units = [record.getMessage() for record in caplog.records]
