@@ -1,4 +1,4 @@
-"""What `Scale` and `ReturnScaling` log about floors that nobody has chosen."""
+"""What `Scale` and `ReturnScaling` log about missing statistics and unsuitable floors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Advice:
       floor_in_units: of the scale.
 
     Attributes:
-      is_fed: whether the first warning is out of the question: steps have been seen, or it has been logged.
-      is_judged: whether the floors have been judged.
+      is_fed: True once steps have been seen or the first warning has been logged.
+      is_judged: True once the floors have been compared with sigma.
     """
 
     def __init__(self, name: str, feed: str, floor_in_units: bool):
@@ -48,7 +48,7 @@ class Advice:
             )
 
     def judge(self, moments: ReturnMoments, sigma_v: np.ndarray) -> None:
-        """Warns after 1,000 steps and the first return: before, sigma has had no time to leave its floor."""
+        """Warns of floors that do not fit, once there are 1,000 steps and a return of each head."""
         if self.is_judged or not (moments.count.min() >= STEPS_TO_JUDGE and moments.return_count.min() > 0):
             return
         self.is_judged = True

@@ -67,14 +67,14 @@ def CollectReturns(
         envs = rbs_tf.CollectReturns(gymnasium.make_vec("CartPole-v1", num_envs=4), scaling, gamma=0.99)
 
     The wrapper of an `Env` is a `gymnasium.Wrapper`. That of a `VectorEnv` is a `gymnasium.vector.VectorWrapper`, which
-    keeps every environment's episode apart and works in all of Gymnasium's autoreset modes. A step that only resets an
-    environment which has ended does not count; below an `Env`'s wrapper, `gymnasium.wrappers.Autoreset` may do that.
-    A Stable-Baselines3 `VecEnv` gets a `VecEnvWrapper`; it tells time-outs by `infos[i]["TimeLimit.truncated"]`.
+    keeps the environments' episodes apart and works in all of Gymnasium's autoreset modes. A step that only resets an
+    environment does not count; below an `Env`'s wrapper, `gymnasium.wrappers.Autoreset` may make such steps. A
+    Stable-Baselines3 `VecEnv` gets a `VecEnvWrapper`, which reads time-outs from `infos[i]["TimeLimit.truncated"]`.
 
     Statistics arrive in portions: rewards and discounts of the first `report_steps` steps at once, later ones every
-    `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut returns
-    where they are; only `terminated` has discount 0. Several wrappers may feed one layer, each from a thread of its
-    own, too, in the layer's process: with `AsyncVectorEnv`, wrap the vector environment, not those in it.
+    `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut the
+    returns; only `terminated` has discount 0. Several wrappers, also in several threads, may feed one layer, all in the
+    layer's process: with `AsyncVectorEnv`, wrap the vector environment, not the environments in it.
 
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.
@@ -83,15 +83,14 @@ def CollectReturns(
       head: the head, or task, that the environment's steps are of; of a vector environment one number, or one per
         environment. None: every step is of all heads.
       report_steps: steps between two reports within an episode; of a vector environment, its steps.
-      max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
+      max_report_steps: returns of longer episodes are cut every so many steps.
 
     Raises:
       TypeError: an env that is neither Gymnasium's nor Stable-Baselines3's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a head that is none, a vector environment that does not tell its autoreset mode, an env that feeds the scaling
-        already. From `step`,
-        which leaves out what is wrong: a reward that is NaN, infinite or above 1e140; values that are not one per
-        environment, in the environments' order; a step after an episode's end that no reset precedes.
+        a head out of range, a vector environment without an autoreset mode, an env that feeds the scaling already.
+        From `step`, which leaves the step out: a reward that is NaN, infinite or above 1e140; values that are not one
+        per environment, in the environments' order; a step after an episode's end without a reset.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
     _check_feeds_once(env, scaling)
@@ -112,13 +111,13 @@ def CollectReturns(
 
 
 def _is_vec_env(env: Any) -> bool:
-    """Says whether it is a `VecEnv` of Stable-Baselines3, which then has been imported: this does not."""
+    """Whether it is a `VecEnv` of Stable-Baselines3, without importing that."""
     base = sys.modules.get("stable_baselines3.common.vec_env")
     return base is not None and isinstance(env, base.VecEnv)
 
 
 def _check_feeds_once(env: Any, scaling: Any) -> None:
-    """Raises ValueError if the environment, as far as it shows what is in it, feeds the scaling already."""
+    """Raises ValueError if the environment, or one that can be seen in it, feeds the scaling already."""
     within = [env]
     for each in within:  # which grows
         feed = vars(each).get("_feed") if hasattr(each, "__dict__") else None
@@ -176,7 +175,7 @@ class Feed:
         of_heads = _SameRewards(np.broadcast_to(gammas, heads))
         self.scaling = scaling
         self._statistics = EpisodeStatistics(num_envs, of_heads, max_report_steps, tasks)
-        self._report_steps = self._early = report_steps  # so many steps are reported one by one at first
+        self._report_steps = self._early = report_steps  # the first steps are reported one by one
         self._warned = False
 
     def step(self, rewards: np.ndarray, terminal: np.ndarray, over: np.ndarray, counts: np.ndarray) -> None:
@@ -247,7 +246,7 @@ class CollectEnvReturns(gymnasium.Wrapper):
     def __init__(self, env: gymnasium.Env, feed: Feed):
         super().__init__(env)
         self._feed = feed
-        self._ended = False  # whether only a reset may follow
+        self._ended = False  # True: only a reset may follow
         self._autoresets = []
         while isinstance(env, gymnasium.Wrapper):
             if isinstance(env, gymnasium.wrappers.Autoreset):
@@ -322,9 +321,9 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         return observations, info
 
     def _check_order(self, info: dict[str, Any]) -> None:
-        """Refuses rows in another order, which EnvPool tells by `env_id`: the ids of environments, one per row."""
+        """Raises ValueError for rows in another order, as EnvPool gives them with `env_id`: each row's environment."""
         ids = info.get("env_id") if isinstance(info, dict) else None
-        # What Gymnasium gathers from the environments themselves comes with a mask of those that have it.
+        # With a mask, it comes from the environments' own infos, gathered by Gymnasium.
         if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or "_env_id" in info:
             return
         rows = np.arange(self.num_envs)
@@ -336,9 +335,10 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
 
 
 def checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """The values as they are to be counted, of this shape: NumPy would spread others over environments.
+    """The values in this shape and dtype; for one environment, any array of one value fits.
 
-    Values of one environment may be any that hold one. Raises ValueError for what does not fit.
+    Raises:
+      ValueError: another shape, which NumPy would spread over environments; values that are not of the dtype.
     """
     try:
         given = real_numbers(name, values)

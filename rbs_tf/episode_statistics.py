@@ -25,7 +25,7 @@ class EpisodeStatistics:
     Args:
       num_envs: N.
       heads: what each of H heads sees of a step.
-      max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
+      max_report_steps: returns of longer episodes are cut every so many steps.
       tasks: int [N], the head that each environment's steps are of; None: each step is of all heads.
       moments: the class to return; with `tasks` only `ReturnMoments`.
 
@@ -56,7 +56,7 @@ class EpisodeStatistics:
         Args:
           rewards: as the environment pays them.
           discounts: 0 at a terminal step, else 1.
-          counts: bool, False where the step is none (a reset, or a reward to be left out).
+          counts: bool, False where the step is only a reset, or its reward is to be left out.
           over: bool, whether the episode has ended with it.
         """
         step = np.array([np.where(counts, rewards, 0.0), discounts, counts])

@@ -1,4 +1,4 @@
-"""Return-based scaling as a Keras layer (section 3), and its formula on a single batch."""
+"""Return-based scaling as a Keras layer (section 3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FEED = (
 class ReturnScaling(tf.keras.layers.Layer):
     """Divides TD errors by max(sigma, sigma_v, batch_sigma), sigma^2 = V[R] + V[gamma] E[G^2], per head.
 
-    The statistics cover everything that was ever fed in, all of it before the TD errors that it causes:
+    The statistics cover everything that was ever fed in. Feed data before the TD errors that it causes:
 
         scaling = ReturnScaling(num_heads=10)
         scaling.update_state(rewards, discounts)     # [T, 10]: as steps happen
@@ -45,20 +45,18 @@ class ReturnScaling(tf.keras.layers.Layer):
     at least in float32: half precision spans fewer orders of magnitude than errors do. Every call reads the
     current variables, inside `tf.function`, Keras models and SavedModels as well.
 
-    Before any step has been fed in, errors are divided by `sigma_v` alone, and by default come out a hundred times as
-    large. The layer says so once in the log, when it is called eagerly or traced without a `batch_sigma`; and once,
-    after 1,000 steps, which heads' sigma is below the floor, and which floor fits them. It says neither under
-    `tf.distribute`.
+    Before any step has been fed in, errors are divided by `sigma_v`, and by default come out a hundred times as large.
+    The layer logs this once, when it is called eagerly or traced without a `batch_sigma`. After 1,000 steps it logs,
+    once, which heads' sigma is below the floor and which floor fits them. It logs neither under `tf.distribute`.
 
-    Several threads may feed one layer eagerly. What graphs feed, and what is fed under `tf.distribute`, has no lock:
-    feed the layer from one thread then.
+    Several threads may feed one layer eagerly. Graphs and `tf.distribute` take no lock: feed from one thread there.
 
     Under `tf.distribute`, what the replicas feed in within `strategy.run` is added up, and all hold the same
     statistics; create the layer under `strategy.scope()`. Under MirroredStrategy updates must not stand inside
     `tf.cond`: replicas meet there, as for any variable.
 
     Args:
-      num_heads: H, the value functions with statistics of their own.
+      num_heads: H, the number of value functions or tasks, each with its statistics.
       sigma_v: positive floor of the scale, a number or one per head: the noise of values at initialisation.
         The variable `sigma_v` holds it; assign to that once the noise has been measured.
       floor_in_units: the floor is sigma_v `unit`, for networks whose last layer is a `UnitDense`. While a head's unit
@@ -67,8 +65,10 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     Attributes:
       sigma_v: float64 [H] variable, saved with the weights.
-      statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`: one, so that nobody reads half an
-        update.
+      statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`. A single variable: no reader sees half
+        an update.
+      advice: the warnings that it logs.
+      home: its process and lock.
 
     Raises:
       ValueError: num_heads below 1 or no whole number, a sigma_v that is not positive, leaves float32 or has another
@@ -105,16 +105,15 @@ class ReturnScaling(tf.keras.layers.Layer):
         Args:
           rewards: [..., H], any dtype; without the last axis, too, when there is one head.
           discounts: [..., H]; what multiplies the future after each step: gamma, or 0 at a terminal step.
-          mask: [...], 0 or False for steps that do not count, whatever they hold; None counts all.
+          mask: [...], 0 or False for steps that do not count and may hold anything; None counts all.
           head: whole numbers, [...] or one: the head, or task, that each step is of. Rewards and discounts have no axis
             of heads then. None: each step is of all heads.
 
         Raises:
-          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head
-            and value; numbers of steps that do not agree, if they are known only when a graph runs. The
-            statistics stay as they were. XLA leaves such checks out of what it compiles: there an update that is
-            not finite is dropped without a word, on all replicas, and numbers of steps are not compared. Also a head
-            that is none.
+          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head and value;
+            numbers of steps that differ, if known only when a graph runs; a head out of range. The statistics stay as
+            they were. XLA drops such checks: there an update that is not finite is left out silently, on all replicas,
+            and numbers of steps are not compared.
           ValueError: shapes that do not fit, complex numbers.
         """
         columns, keep = self._masked(mask, head, rewards=rewards, discounts=discounts)
@@ -129,20 +128,20 @@ class ReturnScaling(tf.keras.layers.Layer):
         self._add(ReturnMoments(*[nothing] * 5, *return_fields(**columns, keep=keep)), **columns)
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Takes in all that another process has seen; once, even if every replica of a strategy calls it.
+        """Adds the statistics of another process; once, even if every replica of a strategy calls it.
 
         Raises:
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
         self.advice.is_fed = True
         if _is_here_and_now() and not any(map(tf.is_tensor, moments)):
-            # One operation instead of sixty: what a learner does before its updates.
+            # One operation in the place of sixty: learners call this before every update.
             with self.changes():
                 merged = ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments)
                 self.statistics.assign(merged.to_array())
             self._advise()
         else:
-            # A subclass may have more.
+            # A subclass may have more fields.
             own = [getattr(moments, field.name) for field in fields(ReturnMoments)]
             self._add(ReturnMoments(*map(tf.convert_to_tensor, own)))
 
@@ -201,7 +200,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         if batch_sigma is None:
             self._advise(before_errors=True)
         else:
-            # Of any other size than [H] it would spread.
+            # Other sizes than H must not spread.
             own = tf.cast(tf.stop_gradient(real_tensor("batch_sigma", batch_sigma)), tf.float64)
             own = tf.reshape(own, [self.num_heads])
             scale = tf.maximum(scale, own)
@@ -223,7 +222,7 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     @tf.autograph.experimental.do_not_convert
     def _advise(self, before_errors: bool = False) -> None:
-        """Logs what there is to say about a layer that scales errors, if its statistics can be read."""
+        """Logs the advice that is due, if the layer scales errors and its statistics can be read."""
         if self.advice.is_judged and (self.advice.is_fed or not before_errors):
             return
         if self._scales and (readable := self._readable()) is not None:
@@ -248,7 +247,7 @@ class ReturnScaling(tf.keras.layers.Layer):
             self.statistics.assign(tf.zeros_like(self.statistics))
 
     def changes(self) -> contextlib.AbstractContextManager:
-        """Keeps other threads out while the statistics are read and others assigned; see `_is_here_and_now`."""
+        """The lock to hold while statistics are read and assigned; none in graphs and under `tf.distribute`."""
         if _is_here_and_now():
             return self.home.lock
         return contextlib.nullcontext()
@@ -260,13 +259,13 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     def _add(self, moments: ReturnMoments, **columns: tf.Tensor) -> None:
         """Merges the moments of the columns, unless these hold what cannot be counted."""
-        # The moments come first, so that no replica waits in vain for another one that has raised.
+        # Sums over replicas first: one that raises would leave the others waiting.
         with tf.control_dependencies([*moments]):
             checks = [check for name, values in columns.items() for check in check_finite(name, values)]
         with self.changes():
             merged = tf.stack([*ReturnMoments.merge(self.moments, moments)])
             with tf.control_dependencies(checks):
-                # XLA leaves the checks out, and other replicas do not run this one's: nothing gets past this.
+                # XLA drops the checks, and other replicas do not run this one's.
                 finite = tf.reduce_all(tf.math.is_finite(merged))
                 merged = tf.where(finite, merged, self.statistics)
             self.statistics.assign(merged)
@@ -294,7 +293,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         return {name: tf.where(keep, values, 0.0) for name, values in columns.items()}, keep
 
     def _checked_heads(self, head: Any) -> tf.Tensor:
-        """Numbers of heads, each of which there is. Raises as `update_state` says."""
+        """Head numbers, checked as `update_state` says."""
         heads = tf.convert_to_tensor(head)
         words = f"head must be whole numbers from 0 to {self.num_heads - 1}; got"
         if not heads.dtype.is_integer:
@@ -306,7 +305,7 @@ class ReturnScaling(tf.keras.layers.Layer):
     def _check_heads(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         if not tensor.shape[-1:].is_compatible_with([self.num_heads]):
             raise wrong_columns(name, tensor.shape, self.num_heads)
-        # Known only when a graph runs, it must not be 1 there.
+        # A size that is known only when a graph runs must not be 1 there.
         unknown = tensor.shape.rank and tensor.shape[-1] is None
         return tf.ensure_shape(tensor, [*tensor.shape[:-1], self.num_heads]) if unknown else tensor
 
@@ -314,8 +313,7 @@ class ReturnScaling(tf.keras.layers.Layer):
 def float64_weight(
     layer: tf.keras.layers.Layer, name: str, shape: tuple[int, ...], value: float | np.ndarray
 ) -> tf.Variable:
-    """A weight of a Keras layer that is not trained, and stays float64 under every policy."""
-    # All replicas assign the same, so one of them speaks for the others.
+    """Adds a weight that is not trained and stays float64 under every dtype policy; all replicas assign the same."""
     if _KERAS_2:
         one_speaks = tf.VariableAggregation.ONLY_FIRST_REPLICA
         of_keras: dict[str, Any] = {"experimental_autocast": False, "aggregation": one_speaks}
@@ -328,8 +326,6 @@ def float64_weight(
 
 
 def _is_here_and_now() -> bool:
-    """Whether operations run when they are called, in one place.
-
-    A graph that is traced runs later. Replicas, threads of one process, wait for one another when they assign.
-    """
+    """Whether operations run when they are called, in one place: not in a graph, nor in replicas, which wait for one
+    another when they assign."""
     return tf.executing_eagerly() and not tf.distribute.has_strategy()

@@ -1,4 +1,4 @@
-"""The scale of errors in NumPy, for PyTorch, JAX and others; and what the Keras layer shares with it."""
+"""The scale of errors in NumPy."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ class Scale:
         env = rbs_tf.CollectReturns(env, scale, gamma=0.99)
         loss = np.mean(0.5 * np.square(scale(targets - values)))
 
-    Keep it on the host. `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients; a jitted function takes
-    `scale()` as an argument, since it keeps a number that it closes over. It logs what the layer logs. Several threads
-    may feed one `Scale`.
+    Keep it on the host. `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients. Pass `scale()` to a jitted
+    function as an argument: a number that it closes over is frozen. It logs what the layer logs. Several threads may
+    feed one `Scale`.
 
     Args:
-      num_heads: H, the value functions, or tasks, with statistics of their own.
+      num_heads: H, the number of value functions or tasks, each with its statistics.
       sigma_v: positive floor of the scale, a number or one per head, see `ReturnScaling`; may be assigned later.
       floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it (`rbs_tf.rescaling`).
 
     Attributes:
       moments: the `ReturnMoments` of everything so far.
+      home: its process and lock.
 
     Raises:
       ValueError: what the layer refuses.
@@ -81,7 +82,7 @@ class Scale:
         *,
         head: ArrayLike | None = None,
     ) -> np.ndarray:
-        """td_errors / max(sigma, sigma_v, batch_sigma), as the layer; without errors that by which they are divided.
+        """td_errors / max(sigma, sigma_v, batch_sigma), as the layer; without errors the divisor.
 
         Args:
           td_errors: [..., H], or without the last axis when there is one head or `head` is given.
@@ -92,7 +93,7 @@ class Scale:
           The shape of `td_errors`, float64 for float64 errors, float32 for all others. Without errors float32 [H].
 
         Raises:
-          ValueError: errors whose last axis is not the heads', a head that is none.
+          ValueError: errors whose last axis is not the heads', a head out of range.
           TypeError: tensors of another library, whose gradients would be lost.
         """
         self._advice.before_errors(self.moments, self._sigma_v)
@@ -101,7 +102,7 @@ class Scale:
         if batch_sigma is not None:
             divisor = np.maximum(divisor, np.reshape(batch_sigma, self.num_heads))
         if td_errors is None:
-            # 0 only in units of the return, before the first reward that is not 0.
+            # It is 0 in units of the return, before the first reward that is not 0.
             return np.where(divisor > 0.0, divisor, 1.0).astype(np.float32)
         if (library := type(td_errors).__module__.partition(".")[0]) in ("torch", "jax", "jaxlib"):
             raise TypeError(
@@ -123,7 +124,7 @@ class Scale:
         return errors / np.asarray(divisor, errors.dtype)
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Takes in what has been seen: `CollectReturns` calls it.
+        """Adds statistics; `CollectReturns` calls it.
 
         Raises:
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
@@ -138,14 +139,14 @@ class Scale:
             self.moments = ReturnMoments.empty(self.num_heads)
 
     def state_dict(self) -> dict[str, list]:
-        """All of it as lists of numbers, which `torch.save`, JSON and pickle keep to the last bit."""
+        """The statistics and the floor as lists of numbers, which `torch.save`, JSON and pickle keep exactly."""
         return {"moments": self.moments.to_array().tolist(), "sigma_v": self._sigma_v.tolist()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` returned; its values may be arrays or tensors, too.
+        """Restores what `state_dict` returned; its values may also be arrays or tensors.
 
         Raises:
-          ValueError: a state of another number of heads, or one that is not whole; nothing has changed then.
+          ValueError: a state of another number of heads, or with a part missing; nothing has changed then.
         """
         if missing := {"moments", "sigma_v"} - {*state}:
             lacks = ", ".join(sorted(missing))
@@ -160,14 +161,14 @@ class Scale:
 
 
 class Home:
-    """The process that statistics were made in, and the lock of its threads round each change of them.
+    """The process that statistics belong to, and the lock that its threads hold while they change them.
 
-    A copy has a lock of its own. A copy that multiprocessing hands to a new process is at home in none.
+    A copy has a new lock. A copy that multiprocessing hands to a new process belongs to neither process.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # `ScaledLoss.observe` holds it round the layer's changes
-        # Set while a new process unpickles its arguments; what is read from a file is at home where it is read.
+        # Set while a new process unpickles its arguments. What is read from a file belongs to its reader.
         handed_over = getattr(multiprocessing.current_process(), "_inheriting", False)
         self._process = None if handed_over else os.getpid()
 
@@ -185,7 +186,7 @@ def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
         raise ValueError(f"num_heads must be a whole number of at least 1, got {num_heads!r}")
     given = real_numbers("sigma_v", sigma_v)
     floor = given.astype(np.float64)
-    # Errors are divided in float32, which must hold the floor. Nobody means True.
+    # Errors are divided in float32, which must hold the floor.
     fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max) & (given.dtype != bool)
     if floor.shape not in ((), (num_heads,)) or not fits.all():
         raise ValueError(

@@ -22,7 +22,7 @@ from rbs_tf.units import check_outputs, rescaled
 
 
 class _Float64Buffers(nn.Module):
-    """Its buffers stay float64 whatever a network is cast to, and on the host beside devices without float64."""
+    """A module whose buffers stay float64 under casts, and on the host where the device has no float64."""
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> _Float64Buffers:
         own, self._buffers = self._buffers, {}  # type: ignore[has-type]
@@ -38,15 +38,15 @@ class _Float64Buffers(nn.Module):
 class ScaledErrors(_Float64Buffers):
     """Divides TD errors by max(sigma, sigma_v, batch_sigma): `ReturnScaling` for PyTorch.
 
-    `CollectReturns` feeds it, or `merge_state`: a `rbs_tf.Scale` on the host, whose log warnings it has. Its buffers
-    follow: `state_dict` holds the statistics, and a compiled loss reads the current ones without recompiling. Casts of
-    the module (`half`, `bfloat16`, `to`) leave them float64.
+    Feed it with `CollectReturns` or `merge_state`. A `rbs_tf.Scale` on the host keeps the statistics and logs its
+    warnings; buffers follow it: `state_dict` holds the statistics, and a compiled loss reads the current ones without
+    recompiling. Casts of the module (`half`, `bfloat16`, `to`) leave them float64.
 
-    In several processes (`torch.distributed`) each one feeds its own environments, and all call `sync` before an
-    update: until then `merge_state` only gathers. Then all have the same statistics, bit by bit.
+    With `torch.distributed`, each process feeds its environments, and all call `sync` before an update: until then
+    `merge_state` only gathers. After it, all have the same statistics, bit by bit.
 
     Args:
-      num_heads: H, the value functions, or tasks, with statistics of their own.
+      num_heads: H, the number of value functions or tasks, each with its statistics.
       sigma_v: positive floor of the scale, a number or one per head. Assign to change it.
       floor_in_units: the floor is sigma_v `unit`, for networks whose last layer is a `UnitLinear`. While a head's unit
         is 0, its errors are divided by their root mean square, or by 1 if all are 0.
@@ -77,7 +77,7 @@ class ScaledErrors(_Float64Buffers):
           head: whole numbers, in the errors' shape or one: the head, or task, of each error.
 
         Raises:
-          ValueError: errors of another shape; eagerly and on the CPU, a head that is none.
+          ValueError: errors of another shape; eagerly and on the CPU, a head out of range.
         """
         several = self.num_heads > 1 and head is None
         if several and errors.shape[-1:] != (self.num_heads,):
@@ -103,7 +103,7 @@ class ScaledErrors(_Float64Buffers):
         return errors / divisor
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Takes in what has been seen, in a process group at the next `sync`; `Scale.merge_state`."""
+        """Adds statistics, in a process group at the next `sync`; see `Scale.merge_state`."""
         with self.home.lock:
             if dist.is_available() and dist.is_initialized():
                 self._pending = ReturnMoments.merge(self._pending, moments)
@@ -112,7 +112,7 @@ class ScaledErrors(_Float64Buffers):
                 self._show()
 
     def sync(self, group: dist.ProcessGroup | None = None) -> None:
-        """Takes in what all processes have been fed since the last `sync`, in the order of their ranks.
+        """Adds what all processes have been fed since the last `sync`, in the order of their ranks.
 
         Every process of the group calls it, before its update and before saving. Without processes it does nothing.
         """
@@ -130,7 +130,7 @@ class ScaledErrors(_Float64Buffers):
             self._show()
 
     def reset_state(self) -> None:
-        """Forgets all statistics, those to be synced included; `sigma_v` stays."""
+        """Forgets all statistics, also those that wait for `sync`; `sigma_v` stays."""
         with self.home.lock:
             self._pending = ReturnMoments.empty(self.num_heads)
             self._scale.reset_state()
@@ -150,17 +150,17 @@ class ScaledErrors(_Float64Buffers):
             super().__setattr__(name, value)
 
     def _show(self) -> None:
-        """Makes the buffers what the scale on the host is."""
+        """Copies the scale on the host into the buffers."""
         scale = self._scale
         floor = scale.sigma_v * scale.unit if self.floor_in_units else scale.sigma_v
         self.statistics.copy_(torch.from_numpy(scale.moments.to_array()))
         self.sigma_v.copy_(torch.from_numpy(scale.sigma_v.copy()))
         self._floored.copy_(torch.from_numpy(np.maximum(scale.sigma, floor)))
         if scale.moments.count.any():
-            scale()  # says once which floor fits
+            scale()  # logs once which floor fits
 
     def _restore(self, _: Any = None) -> None:
-        """Makes the scale on the host what the buffers are, once a state has been loaded."""
+        """Copies the buffers, once a state has been loaded, into the scale on the host."""
         with self.home.lock:
             state = {"moments": self.statistics.cpu().numpy(), "sigma_v": self.sigma_v.cpu().numpy()}
             try:
@@ -177,14 +177,14 @@ class UnitLinear(_Float64Buffers, nn.Linear):
         for layer in (last, target_last):      # before every update
             layer.to_unit_(scaled.unit)
 
-    What W learns is of the size of 1, whatever the size of rewards. All values are 0 before the first unit. Bring the
+    W learns numbers of about 1 for rewards of any size. All values are 0 before the first unit. Bring the
     online and the target network to the same unit before every update: copies between them, whole or soft, are right
     then. Shared weights, weight normalisation and weight decay on this layer are not supported.
 
     Args:
       in_features: of `torch.nn.Linear`, as are `options`.
       out_features: outputs: of each head as many, those of the first head first.
-      heads: H, the value functions with units of their own: `unit`, a float64 [H] buffer.
+      heads: H, the number of value functions; `unit`, a float64 [H] buffer, has one unit for each.
     """
 
     def __init__(self, in_features: int, out_features: int, heads: int = 1, **options: Any):
@@ -217,7 +217,7 @@ def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tens
     Args:
       rewards: [T, B, H].
       discounts: [T, B, H].
-      mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
+      mask: [T, B], 1 for real steps, 0 for padding, which may hold anything.
 
     Returns:
       float64 [H], without gradient; 0 for a batch without real steps, NaN where a real step is.
@@ -231,7 +231,7 @@ def _zeros(*shape: int) -> torch.Tensor:
 
 
 def _with_float64(device: torch.device) -> torch.device:
-    """The device itself, or the host where the device has no float64, or no values at all."""
+    """The device, or the CPU for devices without float64 or without values."""
     return torch.device("cpu") if device.type in ("mps", "meta") else device
 
 
@@ -245,5 +245,5 @@ def _at_least_single(values: torch.Tensor) -> torch.Tensor:
 
 
 def _like(values: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """A copy, as the numbers may change before the backward pass; cast first, as a device may have no float64."""
+    """The numbers in the values' dtype and device: a copy, as they may change before the backward pass."""
     return numbers.to(values.dtype, copy=True).to(values.device)

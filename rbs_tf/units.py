@@ -1,8 +1,8 @@
 """Outputs in units of the return: what the layers of Keras, PyTorch and JAX, and `scalings.return_out`, share.
 
 A network puts out q, and values are Q = unit q, head by head, where unit = sqrt(max(E[G^2], E[R^2])) comes from the
-same statistics as sigma. When the unit changes, last layers are rewritten such that no value does, as in Pop-Art (van
-Hasselt et al. 2016). Learning is then the same, action by action, whatever rewards are multiplied with.
+same statistics as sigma. When the unit changes, last layers are rewritten so that no value does, as in Pop-Art (van
+Hasselt et al. 2016). Learning is then the same, action by action, for rewards times any number.
 """
 
 from __future__ import annotations

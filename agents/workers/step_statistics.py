@@ -22,8 +22,7 @@ class Reports:
     Args:
       heads: what each value head sees of rewards and discounts.
       num_envs: N.
-      max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
-        on as if a new one began.
+      max_report_steps: returns of longer episodes are cut every so many steps.
       moments: the class of what is reported, see `Scaling.moments_class`.
     """
 
@@ -59,7 +58,7 @@ class Reports:
         )
 
     def restore(self, state: State) -> None:
-        """Goes on where another one of the same arguments was."""
+        """Goes on from the state of another one with the same arguments."""
         of_envs = [[*part(state, str(index)).values()] for index in range(len(self._so_far))]
         self._statistics.restore(np.stack(values[:2]) for values in of_envs)
         self._so_far[:] = [values[2:] for values in of_envs]

@@ -78,7 +78,7 @@ def made(kind):
 
 @pytest.mark.parametrize("gamma", [0.9, [0.5, 0.99]])
 @pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv])
-def test_vec_envs_statistics_are_those_of_a_replay_of_their_episodes(kind, gamma):
+def test_vec_envs(kind, gamma):
     scale = Scale(num_heads=np.size(gamma))
     envs = CollectReturns(made(kind), scale, gamma, report_steps=4)
     envs.reset()
@@ -92,7 +92,7 @@ def test_vec_envs_statistics_are_those_of_a_replay_of_their_episodes(kind, gamma
     envs.close()
 
 
-def test_a_vec_env_feeds_a_scaling_once_and_other_wrappers_may_stand_around_it():
+def test_a_vec_env_feeds_a_scaling_once():
     scale = Scale()
     inner = CollectReturns(made(DummyVecEnv), scale, 0.9)
     for env in (inner, VecMonitor(inner), VecNormalize(VecMonitor(inner))):
@@ -104,14 +104,14 @@ def test_a_vec_env_feeds_a_scaling_once_and_other_wrappers_may_stand_around_it()
     CollectReturns(own, Scale(), 0.9)
 
 
-def test_what_is_no_environment_is_named():
+def test_wrong_environments():
     with pytest.raises(TypeError, match="or a Stable-Baselines3 VecEnv; got 3"):
         CollectReturns(3, Scale(), 0.9)
     with pytest.raises(ValueError, match="one per environment, 3"):
         CollectReturns(made(DummyVecEnv), Scale(num_heads=2), 0.9, head=[0, 1])
 
 
-def test_environments_of_a_vec_env_may_be_tasks():
+def test_tasks():
     scale = Scale(num_heads=2)
     envs = CollectReturns(made(DummyVecEnv), scale, 0.9, head=[0, 1, 1])
     envs.reset()
@@ -120,7 +120,7 @@ def test_environments_of_a_vec_env_may_be_tasks():
     assert scale.moments.count.tolist() == [6, 12]
 
 
-def test_no_program_of_the_page_is_left_out():
+def test_all_programs_are_run():
     assert [*pages.programs(PAGE)] == [PPO, SB3, SAC, STREAM]
 
 
@@ -139,7 +139,7 @@ def sac():
     return pages.run(PAGE, SAC)
 
 
-def test_ppo_in_a_single_file_learns(ppo):
+def test_ppo_learns(ppo):
     """A policy that plays at random balances for 22 steps."""
     assert np.mean(ppo.lengths[:3]) < 40.0 < 80.0 < np.median(ppo.lengths[-8:])
     assert 40 * 128 * 8 - 8 * 100 < ppo.scaled.moments.count <= 40 * 128 * 8  # in portions of 100 steps
@@ -151,7 +151,7 @@ def episode(times):
     return ReturnMoments.from_episode(times * np.array([0.0, 3.0, -1.0]), [0.99, 0.99, 0.0])
 
 
-def test_ppos_gradients_are_free_of_the_rewards_scale(ppo):
+def test_ppos_gradients(ppo):
     torch, rng = ppo.torch, np.random.default_rng(0)
     kept, found = {name: values.clone() for name, values in ppo.agent.state_dict().items()}, []
     seen, log_probs, advantages, returns = (
@@ -175,7 +175,7 @@ def test_ppos_gradients_are_free_of_the_rewards_scale(ppo):
     torch.testing.assert_close(gradients[0], larger_gradients[0], rtol=1e-4, atol=1e-6)
 
 
-def test_ppo_plays_the_same_whatever_rewards_are_multiplied_with():
+def test_ppos_actions():
     """The page's program, eight of its rollouts."""
     code, multiplied = pages.programs(PAGE)[PPO], "gymnasium.wrappers.vector.TransformReward"
     for before, after in (
@@ -192,7 +192,7 @@ def test_ppo_plays_the_same_whatever_rewards_are_multiplied_with():
     assert runs[0]["batch"][1].equal(runs[1]["batch"][1])  # the actions
 
 
-def test_stable_baselines_coefficient_is_the_division_of_errors(sb3):
+def test_stable_baselines(sb3):
     import torch
 
     model, scale = sb3.model, sb3.scale
@@ -215,7 +215,7 @@ def test_stable_baselines_coefficient_is_the_division_of_errors(sb3):
         assert gradient.abs().max() > 1e-4
 
 
-def test_sacs_critics_learn_the_same_whatever_rewards_are_multiplied_with(sac):
+def test_sacs_critics(sac):
     """Their values are in units of the return: nothing but rewards and the temperature is multiplied here."""
     torch, rng = sac.torch, np.random.default_rng(0)
     start, found = {name: values.clone() for name, values in sac.critics.state_dict().items()}, []
@@ -238,7 +238,7 @@ def test_sacs_critics_learn_the_same_whatever_rewards_are_multiplied_with(sac):
     assert gradients[0].abs().max() > 0.0
 
 
-def test_streaming_reads_the_scale_before_the_step():
+def test_streaming():
     stream = pages.run(PAGE, STREAM)
     assert stream.scale.moments.count == 200
     assert stream.divisor > 1.0 and abs(stream.error.item()) < stream.divisor
@@ -249,7 +249,7 @@ def test_streaming_reads_the_scale_before_the_step():
     assert code.index("scale()") < code.index("env.step(")
 
 
-def test_the_pages_table_is_what_its_runs_say():
+def test_the_pages_table():
     text = (ROOT / PAGE).read_text()
     written = text.split(ppo_scales.BEGIN)[1].split(ppo_scales.END)[0].strip()
     assert written == "\n".join(ppo_scales.table(ppo_scales.read(ppo_scales.TABLE)))
@@ -270,7 +270,7 @@ def made_up(score):
     ]
 
 
-def test_the_rules_recommend_what_helps_where_rewards_are_large_and_harms_nowhere():
+def test_the_rules():
     def score(arm, times):
         large = 50 * (arm in ppo_scales.OURS and times == 1000.0)
         return 100 + large - 50 * (arm == "unit" and times == 1.0)
@@ -288,18 +288,18 @@ def test_the_rules_recommend_what_helps_where_rewards_are_large_and_harms_nowher
 
 
 @pytest.mark.parametrize("arm", ppo_scales.ARMS)
-def test_the_studys_runs_give_a_row_each(arm):
+def test_the_studys_rows(arm):
     row = ppo_scales.train("CartPole-v1", arm, 1000.0, 0, 1e-3, steps=2048)
     assert tuple(row) == ppo_scales.COLUMNS and 10.0 < float(row["score"]) < 60.0
 
 
-def test_the_studys_values_in_units_learn_the_same_whatever_rewards_are_multiplied_with():
+def test_the_studys_units():
     runs = [ppo_scales.train("CartPole-v1", "unit", times, 0, 1e-3, steps=4096) for times in (1.0, TIMES)]
     assert runs[0]["score"] == runs[1]["score"] and runs[0]["gradient_norm"] == runs[1]["gradient_norm"]
     assert float(runs[1]["unit"]) == pytest.approx(TIMES * float(runs[0]["unit"]), rel=1e-3)
 
 
-def test_the_figures_divisors_are_those_of_vec_normalize_and_normalize_reward():
+def test_the_figures_divisors():
     rewards, ends = (part[:600] for part in vec_normalize.stream())
 
     class Stream(Script):

@@ -78,18 +78,29 @@ def of_row(tree, row):
     return jax.tree.map(lambda x: x[row], tree)
 
 
-def test_statistics_are_those_of_a_replay(tolerance):
-    for seed in range(5):
-        steps = stream(seed)
-        state = played(init(), *steps)
-        expected = replay(*steps)
-        assert_same(state, expected, tolerance)
-        of_results = max(tolerance, 5e-7) if tolerance == PAIRS else tolerance
-        np.testing.assert_allclose(rbs_tf.jax.sigma(state), expected.sigma, rtol=of_results)
-        np.testing.assert_allclose(rbs_tf.jax.unit(state), expected.unit, rtol=of_results)
+def test_statistics(tolerance):
+    """Those of a replay; with donated states, with a task for each environment, and of episodes that never end."""
+    steps = rewards, discounts, ended = stream(0)
+    state, expected = played(init(), *steps), replay(*steps)
+    assert_same(state, expected, tolerance)
+    of_results = TOLERANCE if tolerance == TOLERANCE else 5e-7
+    np.testing.assert_allclose(rbs_tf.jax.sigma(state), expected.sigma, rtol=of_results)
+    np.testing.assert_allclose(rbs_tf.jax.unit(state), expected.unit, rtol=of_results)
+    jax.jit(rbs_tf.jax.observe, donate_argnums=0)(init(), *of_row(steps, 0))
+    if tolerance != PAIRS:
+        return
+    tasks = np.array([0, 1, 1, 0])
+    found = rbs_tf.jax.moments(played(init(), *steps, tasks)).to_array()
+    for task in (0, 1):
+        expected = replay(*(x[:, tasks == task] for x in steps)).to_array()
+        np.testing.assert_allclose(found[:, task], expected[:, task], rtol=PAIRS)
+    discounts, ended = np.full_like(discounts, 0.5), np.zeros_like(ended)
+    state = played(init(), rewards, discounts, ended, max_report_steps=20)
+    ended[19::20] = True
+    assert_same(state, replay(rewards, discounts, ended), PAIRS)
 
 
-def test_over_seeds_and_devices_they_are_the_same(tolerance):
+def test_seeds_and_devices(tolerance):
     """vmap of two seeds; and pmap and shard_map of halves of the environments, whose statistics are those of all."""
     rewards, discounts, ended = stream(1, num_envs=8)
     halves = [np.stack(np.split(x, 2, axis=1)) for x in (rewards, discounts, ended)]
@@ -151,7 +162,7 @@ def long_stream(steps=2**17, num_envs=8):
     return rewards, np.where(ended[..., None], 0.0, GAMMAS).astype(np.float32), ended
 
 
-def test_a_million_steps_of_large_rewards_in_pairs_of_float32():
+def test_a_million_large_rewards():
     steps = long_stream()
     expected = replay(*steps)
     found = rbs_tf.jax.moments(played(init(8), *steps))
@@ -163,7 +174,7 @@ def test_a_million_steps_of_large_rewards_in_pairs_of_float32():
     assert wrong.min() > 1e-5
 
 
-def test_counts_that_float32_does_not_hold():
+def test_large_counts():
     before = ReturnMoments.from_array(
         replay(*stream(0)).to_array() * np.float64([[2.0**32 + 1], *[[1.0]] * 7])
     )
@@ -175,7 +186,7 @@ def test_counts_that_float32_does_not_hold():
     assert_same(found, expected, PAIRS)
 
 
-def test_what_is_not_finite_leaves_no_trace():
+def test_what_is_not_finite():
     """A step is dropped, for its head; what it ends has ended."""
     rewards, discounts, ended = stream(3)
     broken_rewards, broken_discounts = rewards.copy(), discounts.copy()
@@ -208,23 +219,6 @@ def test_what_is_not_finite_leaves_no_trace():
         assert np.isfinite(rbs_tf.jax.scaled(state, np.ones(2), batch_sigma=np.full(2, np.nan))).all()
 
 
-def test_a_task_feeds_its_head_only():
-    rewards, discounts, ended = stream(4)
-    tasks = np.array([0, 1, 1, 0])
-    found = rbs_tf.jax.moments(played(init(), rewards, discounts, ended, tasks))
-    for task in (0, 1):
-        expected = replay(*(x[:, tasks == task] for x in (rewards, discounts, ended)))
-        np.testing.assert_allclose(found.to_array()[:, task], expected.to_array()[:, task], rtol=PAIRS)
-
-
-def test_an_episode_that_never_ends_is_reported():
-    rewards, discounts, ended = stream(5, steps=60)
-    discounts, ended = np.full_like(discounts, 0.5), np.zeros_like(ended)
-    found = rbs_tf.jax.moments(played(init(), rewards, discounts, ended, max_report_steps=20))
-    ended[19::20] = True
-    assert_same(found, replay(rewards, discounts, ended), PAIRS)
-
-
 def test_hosts_and_files():
     left, right = (played(init(), *stream(seed)) for seed in (6, 7))
     moments = [rbs_tf.jax.moments(state) for state in (left, right)]
@@ -244,12 +238,7 @@ def test_hosts_and_files():
         rbs_tf.jax.merge(left, ReturnMoments.empty(3))
 
 
-def test_a_state_may_be_donated():
-    update = jax.jit(rbs_tf.jax.observe, donate_argnums=0)
-    update(init(), *of_row(stream(0), 0))
-
-
-def test_no_gradient_flows_through_the_scale():
+def test_gradients():
     state = played(init(), *stream(8))
 
     def loss(errors, times):
@@ -294,7 +283,7 @@ def test_pairs_hold_twice_the_digits(operation, how):
         np.testing.assert_array_equal(times, factor * once)
 
 
-def test_layers_go_from_unit_to_unit_without_changing_a_value():
+def test_units():
     rng = np.random.default_rng(0)
     layer = {"kernel": rng.normal(size=(5, 6)).astype(np.float32), "bias": np.ones(6, np.float32)}
     to_unit = jax.jit(rbs_tf.jax.to_unit)
@@ -385,7 +374,7 @@ def learned(times, units, updates=2000):
     return actions, rewards[updates // 2 :].mean() / times
 
 
-def test_the_same_actions_whatever_rewards_are_multiplied_with():
+def test_actions_are_free_of_the_rewards_size():
     """2,000 updates in units of the return; without, the actions are others."""
     found = {units: jax.jit(functools.partial(learned, units=units)) for units in (True, False)}
     (once, reward), (times, _) = (found[True](factor) for factor in (1.0, 1024.0))
@@ -415,14 +404,14 @@ def steps_balanced(failed):
     return late.size / max(late.sum(), 1)
 
 
-def test_the_pages_agents_learn_without_tensorflow(page):
+def test_the_pages_agents_learn(page):
     assert np.mean(page.returns[-20:]) > 60
     assert page.asked == 9500  # every update reads the current scale
     assert steps_balanced(page.failed) > 60
     assert "tensorflow" not in sys.modules
 
 
-def test_without_the_marked_lines_only_errors_are_scaled(page):
+def test_the_page_without_units(page):
     code = pages.programs(PAGE)["The whole loop compiled"]
     lines = [line for line in code.splitlines() if not line.endswith("  # units")]
     assert len(code.splitlines()) - len(lines) == 4
@@ -432,13 +421,13 @@ def test_without_the_marked_lines_only_errors_are_scaled(page):
     np.testing.assert_array_equal(names["agent"][2], np.ones(2))
 
 
-def test_the_pages_agent_in_units_takes_the_same_actions_whatever_the_rewards_size(page):
-    train = jax.jit(functools.partial(page.train, steps=2000))
+def test_the_pages_actions(page):
+    train = jax.jit(functools.partial(page.train, steps=500))
     (_, (once, _)), (_, (times, _)) = (train(jax.random.PRNGKey(1), factor) for factor in (1.0, 1024.0))
     np.testing.assert_array_equal(once, times)
 
 
-def test_the_pages_loss_is_free_of_the_scale_of_every_head(page):
+def test_the_pages_loss(page):
     """One head's values and scale times 1024: the same loss and gradient. (Rewards are 0: all heads have the same.)"""
     rng = np.random.default_rng(0)
     observations, following = rng.normal(size=(2, 8, 4)).astype(np.float32)

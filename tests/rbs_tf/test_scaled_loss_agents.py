@@ -232,7 +232,7 @@ def played(times, updates, in_units=True):
     return [each.action.numpy().tolist() for each in collected], online(tf.eye(4))[0]
 
 
-@pytest.mark.parametrize("updates", [150, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("updates", [60, pytest.param(2000, marks=pytest.mark.slow)])
 def test_actions_are_free_of_the_rewards_size(updates):
     (actions, values), (others, larger) = played(1.0, updates), played(1024.0, updates)
     assert actions == others
