@@ -1,5 +1,6 @@
 """docs/actor_critics.md's programs run as they stand; Stable-Baselines3's vector environments feed what they play."""
 
+import functools
 import itertools
 
 import gymnasium
@@ -14,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 
 from benchmarks import ppo_scales, vec_normalize
 from tests.elsewhere import pages
+from tests.rbs_tf.test_collect_returns import Script
 from tests.test_adopting import ROOT
 
 PAGE = "docs/actor_critics.md"
@@ -23,32 +25,6 @@ TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
 
 # Rewards of each episode in turn, and whether its last step is terminal or a time-out; float32 holds the rewards.
 EPISODES = (([1.0, 5.0, -2.0], True), ([3.0], True), (list(range(7)), False), ([0.5, 0.25], False))
-
-
-class Script(gymnasium.Env):
-    """Plays the episodes in turn, the first one first or, as `start` says, a later one."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, start):
-        self._next = start
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        rewards, self._terminal = EPISODES[self._next % len(EPISODES)]
-        self._next, self._rewards = self._next + 1, list(rewards)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        reward, over = self._rewards.pop(0), not self._rewards
-        return (
-            np.zeros(1, np.float32),
-            float(reward),
-            over and self._terminal,
-            over and not self._terminal,
-            {},
-        )
 
 
 STARTS = (0, 2, 3)
@@ -72,7 +48,8 @@ def replayed(steps, gammas, cut=()):
 
 
 def made(kind):
-    makers = [lambda start=start: Script(start) for start in STARTS]
+    episodes = [(*EPISODES[start:], *EPISODES[:start]) for start in STARTS]
+    makers = [functools.partial(Script, *own, forever=True) for own in episodes]
     return kind(makers, start_method="fork") if kind is SubprocVecEnv else kind(makers)
 
 
@@ -98,26 +75,10 @@ def test_a_vec_env_feeds_a_scaling_once():
     for env in (inner, VecMonitor(inner), VecNormalize(VecMonitor(inner))):
         with pytest.raises(ValueError, match="Wrap it once"):
             CollectReturns(env, scale, 0.9)
-    own = DummyVecEnv([lambda: CollectReturns(Script(0), scale, 0.9)])
+    own = DummyVecEnv([lambda: CollectReturns(Script(*EPISODES), scale, 0.9)])
     with pytest.raises(ValueError, match="Wrap it once"):
         CollectReturns(own, scale, 0.9)
     CollectReturns(own, Scale(), 0.9)
-
-
-def test_wrong_environments():
-    with pytest.raises(TypeError, match="or a Stable-Baselines3 VecEnv; got 3"):
-        CollectReturns(3, Scale(), 0.9)
-    with pytest.raises(ValueError, match="one per environment, 3"):
-        CollectReturns(made(DummyVecEnv), Scale(num_heads=2), 0.9, head=[0, 1])
-
-
-def test_tasks():
-    scale = Scale(num_heads=2)
-    envs = CollectReturns(made(DummyVecEnv), scale, 0.9, head=[0, 1, 1])
-    envs.reset()
-    for _ in range(6):
-        envs.step(np.zeros(3, int))
-    assert scale.moments.count.tolist() == [6, 12]
 
 
 def test_all_programs_are_run():
@@ -304,20 +265,14 @@ def test_the_figures_divisors():
 
     class Stream(Script):
         def __init__(self):
-            self._now = 0
+            self._next = zip(rewards, ends, strict=True)
 
         def reset(self, *, seed=None, options=None):
             return np.zeros(1, np.float32), {}
 
         def step(self, action):
-            self._now += 1
-            return (
-                np.zeros(1, np.float32),
-                rewards[self._now - 1] + 1e-3,
-                bool(ends[self._now - 1]),
-                False,
-                {},
-            )
+            reward, end = next(self._next)
+            return np.zeros(1, np.float32), reward + 1e-3, bool(end), False, {}
 
     stable_baselines = VecNormalize(DummyVecEnv([Stream]), norm_obs=False)
     stable_baselines.reset()

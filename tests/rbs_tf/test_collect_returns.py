@@ -105,14 +105,6 @@ def test_portions_add_up():
         assert_equal(seen.moments, expected(gammas, A, B, C, A))
 
 
-def test_first_steps_are_reported_at_once():
-    for steps, counted in ((1, 1), (2, 2), (5, 3), (6, 6)):
-        seen = Sum()
-        play(CollectReturns(Script(C), seen, 0.9, report_steps=3), steps=steps)
-        assert seen.moments.count == counted and seen.moments.return_count == 0
-        np.testing.assert_allclose(seen.moments.reward_mean, np.mean(C[0][:counted]))
-
-
 def test_cuts():
     """A reset in mid-episode, and the longest report, are like a time-out."""
     seen, endless = Sum(), Sum()

@@ -1,6 +1,5 @@
 """One scale per task: steps and errors that are of one head each."""
 
-import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -68,6 +67,8 @@ def test_wrong_tasks(head):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="whole numbers from 0 to 2"):
             call()
     assert not layer.moments.count.numpy().any()
+    with pytest.raises(ValueError, match="of_task is for moments of one head"):
+        scale.moments.of_task(0, 3)
 
 
 def test_environments_of_a_vector():
@@ -91,15 +92,3 @@ def test_environments_of_a_vector():
         np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-12, atol=1e-14)
     with pytest.raises(ValueError, match="one number, or one per environment, 3"):
         CollectReturns(SyncVectorEnv([lambda: Script()] * 3), Scale(TASKS), 0.9, head=[0, 1])
-
-
-def test_one_environment():
-    scale = Scale(TASKS)
-    env = CollectReturns(gymnasium.make("CartPole-v1"), scale, [0.9, 0.99, 0.999], head=1)
-    env.reset(seed=0)
-    while not env.step(0)[2]:
-        pass
-    assert scale.moments.count[1] == scale.moments.return_count[1] > 5
-    assert scale.moments.count[[0, 2]].tolist() == [0.0, 0.0]
-    with pytest.raises(ValueError, match="of_task is for moments of one head"):
-        scale.moments.of_task(0, 3)
