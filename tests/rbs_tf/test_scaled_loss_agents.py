@@ -88,7 +88,7 @@ def test_stock_agents_learn(name, tmp_path):
         observers=[replay.add_batch, scaled_loss.observe],
         num_steps=60 * NUM_ENVS,
     )
-    driver.run()
+    common.function(driver.run)()
 
     recorded = replay.gather_all()  # [B, T]
     recorded = tf.nest.map_structure(lambda x: np.swapaxes(x, 0, 1), recorded)
