@@ -109,11 +109,11 @@ class EpisodeStatistics:
 
     def restore(self, open_steps: Iterable[np.ndarray]) -> None:
         """Goes on from the `open_steps` of other statistics with the same arguments; nothing may wait for `take`."""
-        for env, steps in enumerate(open_steps):
-            self.lengths[env] = steps.shape[1]
-            while steps.shape[1] >= self._open.shape[2]:
-                self._open = np.concatenate([self._open, np.zeros_like(self._open)], axis=2)
-            self._open[:, env, : steps.shape[1]] = steps
+        steps = [*open_steps]
+        self.lengths = np.array([each.shape[1] for each in steps])
+        self._open = np.zeros((2, len(steps), 2 * max(64, *self.lengths)))
+        for env, each in enumerate(steps):
+            self._open[:, env, : each.shape[1]] = each
 
     def _moments_of(
         self, steps: np.ndarray, episodes: list[np.ndarray], columns: slice | list[int]
