@@ -59,9 +59,9 @@ class EpisodeStatistics:
           counts: bool, False where the step is only a reset, or its reward is to be left out.
           over: bool, whether the episode has ended with it.
         """
-        step = np.array([np.where(counts, rewards, 0.0), discounts, counts])
+        step = np.array([rewards, discounts, counts])
         self._new.append(step)
-        # A step that does not count leaves its place to the next.
+        # The next step overwrites one that does not count.
         self._open[:, self._envs, self.lengths] = step[:2]
         self.lengths = self.lengths + counts
         self.finish(over | (self.lengths >= self._max_steps))

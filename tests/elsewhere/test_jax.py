@@ -105,10 +105,10 @@ def test_seeds_and_devices(tolerance):
     rewards, discounts, ended = stream(1, num_envs=8)
     halves = [np.stack(np.split(x, 2, axis=1)) for x in (rewards, discounts, ended)]
     states = jax.tree.map(lambda x: jnp.stack([x, x]), init())
-    alone = [played(init(), *of_row(halves, row)) for row in (0, 1)]
+    single = [played(init(), *of_row(halves, row)) for row in (0, 1)]
     seeds = jax.jit(jax.vmap(lambda state, *steps: played(state, *steps)))(states, *halves)
     for row in (0, 1):
-        assert_same(of_row(seeds, row), rbs_tf.jax.moments(alone[row]), tolerance)
+        assert_same(of_row(seeds, row), rbs_tf.jax.moments(single[row]), tolerance)
 
     expected = replay(rewards, discounts, ended)
     devices = jax.pmap(functools.partial(played, axis_name="i"), axis_name="i")(states, *halves)

@@ -159,7 +159,7 @@ def test_saving(scaled, tmp_path):
         restored.load_state_dict(state, assign=assign)
         assert torch.equal(restored["network"].unit, scaled.unit)
         assert same(restored["scaled"], copy.deepcopy(scaled))
-        assert torch.equal(state["scaled.statistics"], kept["scaled.statistics"])  # it is nobody else's
+        assert torch.equal(state["scaled.statistics"], kept["scaled.statistics"])  # the module has copied it
 
 
 def test_wrong_states(scaled):
@@ -247,7 +247,7 @@ rank, place = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=2)
 model = nn.ModuleDict({"last": rbs_tf.torch.UnitLinear(3, 2), "scaled": rbs_tf.torch.ScaledErrors()})
 model.forward = lambda x: model["scaled"](1.0 - model["last"](x))
-if not rank:  # loads alone; the other one gets it from DDP
+if not rank:  # only this one loads; DDP hands it to the other
     model.load_state_dict(torch.load(f"{place}/state.pt"))
 parallel = nn.parallel.DistributedDataParallel(model)
 scaled, synced = model["scaled"], []

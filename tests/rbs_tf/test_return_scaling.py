@@ -45,7 +45,7 @@ def mode(request):
 
 
 def test_moments(mode):
-    """Those that NumPy finds, whatever masked steps hold, at once, step by step and from another process."""
+    """Those that NumPy finds, with garbage in masked steps, at once, step by step and from another process."""
     *arrays, mask = episodes(offset=1e4)
     garbage = [np.where(mask[..., None], column, np.nan) for column in arrays]
     layer, expected = ReturnScaling(3), in_numpy(*arrays, mask)

@@ -104,7 +104,7 @@ def test_saved_models_go_on_counting(layer, tmp_path):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
 def test_copies(layer, copied):
-    """With a lock of their own."""
+    """Each has its lock."""
     other = copied(layer)
     np.testing.assert_array_equal(other(ERRORS), layer(ERRORS))
     other.update_state(ERRORS, np.ones_like(ERRORS))

@@ -83,8 +83,8 @@ def test_padding_in_first_priorities():
     rewards, discounts, mask = normal(0, shape=ROWS), np.full(ROWS, 0.9), np.ones(ROWS[:2])
     mask[:, 0] = 0.0
     padded = context(rewards=rewards, discounts=discounts, mask=mask)
-    alone = context(rewards=rewards[:, 1:], discounts=discounts[:, 1:], mask=mask[:, 1:])
-    expected = ReturnOut(H).errors(tf.zeros((5, 2, H)), normal(1)[:, 1:], alone)
+    unpadded = context(rewards=rewards[:, 1:], discounts=discounts[:, 1:], mask=mask[:, 1:])
+    expected = ReturnOut(H).errors(tf.zeros((5, 2, H)), normal(1)[:, 1:], unpadded)
     np.testing.assert_allclose(ReturnOut(H).errors(tf.zeros(SHAPE), normal(1), padded)[:, 1:], expected)
 
 
