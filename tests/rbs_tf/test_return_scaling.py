@@ -293,6 +293,14 @@ def test_unknown_numbers_of_steps_are_checked_in_the_graph(heads, rewards, disco
     np.testing.assert_array_equal(layer.moments.reward_mean, [3.0] * layer.num_heads)
 
 
+def test_unknown_numbers_of_steps_of_a_single_head():
+    """The mask may have the head's axis."""
+    layer, steps = ReturnScaling(), tf.TensorSpec([None])
+    update = tf.function(layer.update_state, input_signature=[steps, steps, tf.TensorSpec([None, 1])])
+    update(np.ones(5), np.ones(5), np.ones((5, 1)))
+    np.testing.assert_array_equal(layer.moments.count, [5.0])
+
+
 def test_unknown_columns_do_not_spread_over_heads():
     layer, unknown = ReturnScaling(3), tf.TensorSpec([None, None])
     scale = tf.function(layer, input_signature=[unknown])
