@@ -8,7 +8,7 @@ from agents.tags import DEAD, LOSS, SCALED, SPREAD, UNSCALED
 from agents.targets import SequenceShape, of_all_replicas, rows_of
 from agents.update import TDLoss
 from networks.recurrent_q_network import RecurrentQNetwork
-from rbs_tf.return_scaling import summed_over_replicas
+from rbs_tf.tensor_moments import summed_over_replicas
 
 
 def batch_means(result: TDLoss) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:

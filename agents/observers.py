@@ -1,4 +1,4 @@
-"""Statistics by an observer: what drivers and actors of TF-Agents show an agent of its own steps."""
+"""Statistics from the steps that drivers and actors of TF-Agents show to an observer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Return-based scaling of temporal-difference errors (Schaul et al. 2021), for TensorFlow 2 and Keras.
 
-Importing this package imports no TensorFlow: each name below brings in what it needs when it is first used.
-Statistics and returns need NumPy alone, so PyTorch, JAX and processes that only collect do without TensorFlow.
+Importing this package imports no TensorFlow: each name below imports what it needs when it is first used.
+Statistics and returns need only NumPy, so PyTorch, JAX and processes that only collect do without TensorFlow.
 """
 
 import importlib
@@ -13,10 +13,11 @@ from rbs_tf.extras import needed_by
 if TYPE_CHECKING:
     from rbs_tf.collect_returns import CollectReturns
     from rbs_tf.moments import ReturnMoments
-    from rbs_tf.return_scaling import ReturnScaling, batch_sigma
+    from rbs_tf.return_scaling import ReturnScaling
     from rbs_tf.returns import discounted_returns
     from rbs_tf.scale import Scale
     from rbs_tf.scaled_loss import ScaledLoss
+    from rbs_tf.tensor_moments import batch_sigma
     from rbs_tf.unit_dense import UnitDense
     from rbs_tf.units import rescaling
 
@@ -33,7 +34,7 @@ __all__ = [
     "rescaling",
 ]
 
-# No module may be called like one of these names: importing it would put the module in the name's place.
+# No module has one of these names: importing it would put the module in the name's place.
 _MODULES = {
     "CollectReturns": "rbs_tf.collect_returns",
     "ReturnMoments": "rbs_tf.moments",
@@ -41,7 +42,7 @@ _MODULES = {
     "Scale": "rbs_tf.scale",
     "ScaledLoss": "rbs_tf.scaled_loss",
     "UnitDense": "rbs_tf.unit_dense",
-    "batch_sigma": "rbs_tf.return_scaling",
+    "batch_sigma": "rbs_tf.tensor_moments",
     "discounted_returns": "rbs_tf.returns",
     "rescaling": "rbs_tf.units",
 }
@@ -60,13 +61,13 @@ def __getattr__(name: str) -> Any:
 
 
 def _register(_: Any) -> None:
-    # Keras on another backend does not bring TensorFlow in, and neither do we.
+    # Keras on another backend imports no TensorFlow.
     if sys.modules.get("tensorflow"):
         importlib.import_module("rbs_tf.return_scaling")
         importlib.import_module("rbs_tf.unit_dense")
 
 
-# Keras loads saved layers whose class is registered, which importing its module does: here once Keras is imported.
+# Keras loads saved layers whose class is registered. Importing the module registers it, here once Keras is imported.
 try:
     from wrapt import when_imported  # type: ignore[import-untyped]  # comes with TensorFlow
 except ImportError:

@@ -6,7 +6,7 @@ import logging
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, SupportsFloat, overload
 
 import gymnasium
@@ -14,8 +14,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
-from rbs_tf.moments import ReturnMoments, checked_heads
-from rbs_tf.returns import LARGEST, LONGEST_EPISODE, discounted_returns, real_numbers
+from rbs_tf.episode_statistics import EpisodeStatistics
+from rbs_tf.moments import checked_heads
+from rbs_tf.returns import LARGEST, LONGEST_EPISODE, real_numbers
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +67,14 @@ def CollectReturns(
         envs = rbs_tf.CollectReturns(gymnasium.make_vec("CartPole-v1", num_envs=4), scaling, gamma=0.99)
 
     The wrapper of an `Env` is a `gymnasium.Wrapper`. That of a `VectorEnv` is a `gymnasium.vector.VectorWrapper`, which
-    keeps every environment's episode apart and works in all of Gymnasium's autoreset modes. A step that only resets an
-    environment which has ended does not count; below an `Env`'s wrapper, `gymnasium.wrappers.Autoreset` may do that.
-    A Stable-Baselines3 `VecEnv` gets a `VecEnvWrapper`; it tells time-outs by `infos[i]["TimeLimit.truncated"]`.
+    keeps the environments' episodes apart and works in all of Gymnasium's autoreset modes. A step that only resets an
+    environment does not count; below an `Env`'s wrapper, `gymnasium.wrappers.Autoreset` may make such steps. A
+    Stable-Baselines3 `VecEnv` gets a `VecEnvWrapper`, which reads time-outs from `infos[i]["TimeLimit.truncated"]`.
 
     Statistics arrive in portions: rewards and discounts of the first `report_steps` steps at once, later ones every
-    `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut returns
-    where they are; only `terminated` has discount 0. Several wrappers may feed one layer, each from a thread of its
-    own, too, in the layer's process: with `AsyncVectorEnv`, wrap the vector environment, not those in it.
+    `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut the
+    returns; only `terminated` has discount 0. Several wrappers, also in several threads, may feed one layer, all in the
+    layer's process: with `AsyncVectorEnv`, wrap the vector environment, not the environments in it.
 
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.
@@ -82,27 +83,26 @@ def CollectReturns(
       head: the head, or task, that the environment's steps are of; of a vector environment one number, or one per
         environment. None: every step is of all heads.
       report_steps: steps between two reports within an episode; of a vector environment, its steps.
-      max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
+      max_report_steps: returns of longer episodes are cut every so many steps.
 
     Raises:
       TypeError: an env that is neither Gymnasium's nor Stable-Baselines3's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a head that is none, a vector environment that does not tell its autoreset mode, an env that feeds the scaling
-        already. From `step`,
-        which leaves out what is wrong: a reward that is NaN, infinite or above 1e140; values that are not one per
-        environment, in the environments' order; a step after an episode's end that no reset precedes.
+        a head out of range, a vector environment without an autoreset mode, an env that feeds the scaling already.
+        From `step`, which leaves the step out: a reward that is NaN, infinite or above 1e140; values that are not one
+        per environment, in the environments' order; a step after an episode's end without a reset.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
     _check_feeds_once(env, scaling)
     if isinstance(env, gymnasium.Env):
-        return CollectEnvReturns(env, _Feed(1, scaling, gamma, head, report_steps, max_report_steps))
+        return CollectEnvReturns(env, Feed(1, scaling, gamma, head, report_steps, max_report_steps))
     of_vector = isinstance(env, gymnasium.vector.VectorEnv)
     if not of_vector and not _is_vec_env(env):
         raise TypeError(
             "env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv;"
             f" got {env!r}"
         )
-    feed = _Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
+    feed = Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
     if of_vector:
         return CollectVectorReturns(env, feed)
     from rbs_tf.sb3 import CollectVecEnvReturns
@@ -111,17 +111,17 @@ def CollectReturns(
 
 
 def _is_vec_env(env: Any) -> bool:
-    """Says whether it is a `VecEnv` of Stable-Baselines3, which then has been imported: this does not."""
+    """Whether it is a `VecEnv` of Stable-Baselines3, without importing that."""
     base = sys.modules.get("stable_baselines3.common.vec_env")
     return base is not None and isinstance(env, base.VecEnv)
 
 
 def _check_feeds_once(env: Any, scaling: Any) -> None:
-    """Raises ValueError if the environment, as far as it shows what is in it, feeds the scaling already."""
+    """Raises ValueError if the environment, or one that can be seen in it, feeds the scaling already."""
     within = [env]
     for each in within:  # which grows
         feed = vars(each).get("_feed") if hasattr(each, "__dict__") else None
-        if isinstance(feed, _Feed) and feed.scaling is scaling:
+        if isinstance(feed, Feed) and feed.scaling is scaling:
             raise ValueError(
                 "env has a CollectReturns in it that feeds the same scaling: every step would count twice. Wrap it once"
             )
@@ -133,8 +133,14 @@ def _check_feeds_once(env: Any, scaling: Any) -> None:
             within += [vars(each)["venv"]] if "venv" in vars(each) else vars(each).get("envs", [])
 
 
-class _Feed:
-    """Feeds a scaling with what N environments that step together show: their open episodes, and steps not reported."""
+class Feed:
+    """Feeds a scaling with the steps of N environments that step together.
+
+    Args: those of `CollectReturns`, and raises what it raises.
+
+    Attributes:
+      scaling: what is fed.
+    """
 
     def __init__(
         self,
@@ -160,76 +166,51 @@ class _Feed:
                     "report_steps and max_report_steps must be whole numbers of at least 1;"
                     f" got {report_steps!r} and {max_report_steps!r}"
                 )
-        self.scaling, self._gammas = scaling, np.broadcast_to(gammas, heads)
-        self._tasks = None
+        tasks = None
         if head is not None:
             tasks = checked_heads(head, heads)
             if tasks.shape not in ((), (num_envs,)):
                 raise ValueError(f"head must be one number, or one per environment, {num_envs}; got {head!r}")
-            self._tasks = np.broadcast_to(tasks, num_envs)
-        self._max_steps = max_report_steps
-        # The open episodes, one per row; grown when one is longer.
-        self._rewards = np.zeros((num_envs, min(128, max_report_steps)))
-        self._lengths = np.zeros(num_envs, np.int64)
-        # What has not been reported, one step of all environments per row.
-        self._new_rewards = np.zeros((report_steps, num_envs))
-        self._new_counted, self._new_terminal = np.zeros((2, report_steps, num_envs), bool)
-        self._num_new = 0
+            tasks = np.broadcast_to(tasks, num_envs)
+        of_heads = _SameRewards(np.broadcast_to(gammas, heads))
+        self.scaling = scaling
+        self._statistics = EpisodeStatistics(num_envs, of_heads, max_report_steps, tasks)
+        self._report_steps = self._early = report_steps  # the first steps are reported one by one
         self._warned = False
-        self._early = report_steps  # steps that are still to be reported one by one
 
     def step(self, rewards: np.ndarray, terminal: np.ndarray, over: np.ndarray, counts: np.ndarray) -> None:
-        """Takes in a step of every environment.
+        """Takes in a step of every environment, and reports if it is time.
 
         Args:
           rewards: float64 [N].
-          terminal, over: bool [N], whether the episode has terminated, and whether it has ended at all.
+          terminal: bool [N], whether the episode has terminated.
+          over: bool [N], whether it has ended, terminated or cut.
           counts: bool [N]; False where the step only resets.
 
         Raises:
-          ValueError: a reward that cannot be counted, once the others have been.
+          ValueError: a reward that cannot be counted; the others have been.
         """
-        fits, steps = np.abs(rewards) < LARGEST, self._lengths
-        counted, wrong = fits & counts, ~fits & counts
-        # One that does not count leaves its place to the next step.
-        self._rewards[np.arange(len(steps)), steps] = np.where(counted, rewards, 0.0)
-        self._new_rewards[self._num_new] = rewards
-        self._new_counted[self._num_new] = counted
-        self._new_terminal[self._num_new] = terminal
-        self._num_new += 1
-        self._lengths = steps + counted
-        self.finish(over | (self._lengths >= self._max_steps))
+        fits, before = np.abs(rewards) < LARGEST, self._statistics.lengths
+        self._statistics.step(rewards, np.where(terminal, 0.0, 1.0), fits & counts, over)
         early, self._early = self._early > 0, max(self._early - 1, 0)
-        if self._num_new and (early or self._num_new == len(self._new_rewards)):
+        new = self._statistics.num_new
+        if early or self._statistics.has_returns or new == self._report_steps:
             self._report()
-        if self._lengths.max(initial=0) == self._rewards.shape[1]:
-            self._rewards = np.concatenate([self._rewards, np.zeros_like(self._rewards)], axis=1)
+        wrong = ~fits & counts
         if wrong.any():
             index = int(wrong.argmax())
             whose = f" of environment {index}" if len(wrong) > 1 else ""
-            given = f"the reward{whose} is {rewards[index]} at step {steps[index]} of its episode"
+            given = f"the reward{whose} is {rewards[index]} at step {before[index]} of its episode"
             raise ValueError(f"{given}; expected a number below {LARGEST:g}. It has been left out")
 
     def finish(self, which: np.ndarray) -> None:
-        """Ends the open episodes of `which`, bool [N]: reports all steps and their returns; without any, nothing."""
-        lengths = np.where(which, self._lengths, 0)
-        if not lengths.any():
-            return
+        """Cuts the open episodes of the environments `which`, bool [N], and reports their returns, if there are any."""
+        self._statistics.finish(which)
+        if self._statistics.has_returns:
+            self._report()
 
-        def returns(envs: np.ndarray | slice, gammas: np.ndarray) -> ReturnMoments:
-            ends = lengths[envs]
-            within = np.arange(self._rewards.shape[1]) < ends[:, None]
-            rewards, last = self._rewards[envs][within], np.zeros(ends.sum(), bool)
-            last[np.cumsum(ends[ends > 0]) - 1] = True
-            # Cut or ended, nothing follows: a discount of 0 keeps the episodes apart.
-            return ReturnMoments.from_returns(discounted_returns(*_per_head(rewards, last, gammas)))
-
-        self._report(self._of_tasks(returns))
-        self._lengths = np.where(which, 0, self._lengths)
-
-    def _report(self, returns: ReturnMoments | None = None) -> None:
-        """Reports the steps that have not been, together with `returns`."""
-        home = getattr(self.scaling, "_home", None)
+    def _report(self) -> None:
+        home = getattr(self.scaling, "home", None)
         if home is not None and not home.is_here:
             raise RuntimeError(
                 f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process: wrap the "
@@ -243,39 +224,29 @@ class _Feed:
                 os.getpid(),
                 type(self.scaling).__name__,
             )
-        num_new, self._num_new = self._num_new, 0
-
-        def steps(envs: np.ndarray | slice, gammas: np.ndarray) -> ReturnMoments:
-            counted = self._new_counted[:num_new, envs]
-            rewards, terminal = self._new_rewards[:num_new, envs], self._new_terminal[:num_new, envs]
-            return ReturnMoments.from_steps(*_per_head(rewards[counted], terminal[counted], gammas))
-
-        moments = self._of_tasks(steps)
-        self.scaling.merge_state(moments if returns is None else ReturnMoments.merge(moments, returns))
-
-    def _of_tasks(self, moments: Callable[[np.ndarray | slice, np.ndarray], ReturnMoments]) -> ReturnMoments:
-        """All heads' moments, of a function (which environments, discounts [H] of their heads) -> moments."""
-        if self._tasks is None:
-            return moments(slice(None), self._gammas)
-        all_heads = ReturnMoments.empty(len(self._gammas))
-        for task in np.unique(self._tasks):
-            own = moments(self._tasks == task, self._gammas[[task]])
-            all_heads = ReturnMoments.merge(all_heads, own.of_task(task, all_heads.num_heads))
-        return all_heads
+        self.scaling.merge_state(self._statistics.take())
 
 
-def _per_head(rewards: np.ndarray, terminal: np.ndarray, gammas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards and discounts [T, H] of steps [T]."""
-    return np.repeat(rewards[:, None], len(gammas), axis=1), np.where(terminal[:, None], 0.0, gammas)
+@dataclass(frozen=True)
+class _SameRewards:
+    """H heads that all see the environment's rewards, and its discounts times their own, float64 [H]."""
+
+    gammas: np.ndarray
+
+    def rewards(self, rewards: ArrayLike) -> np.ndarray:
+        return np.repeat(np.asarray(rewards, np.float64)[..., None], len(self.gammas), axis=-1)
+
+    def discounts(self, discounts: ArrayLike) -> np.ndarray:
+        return np.asarray(discounts, np.float64)[..., None] * self.gammas
 
 
 class CollectEnvReturns(gymnasium.Wrapper):
     """`CollectReturns` around one environment."""
 
-    def __init__(self, env: gymnasium.Env, feed: _Feed):
+    def __init__(self, env: gymnasium.Env, feed: Feed):
         super().__init__(env)
         self._feed = feed
-        self._ended = False  # whether only a reset may follow
+        self._ended = False  # True: only a reset may follow
         self._autoresets = []
         while isinstance(env, gymnasium.Wrapper):
             if isinstance(env, gymnasium.wrappers.Autoreset):
@@ -294,10 +265,10 @@ class CollectEnvReturns(gymnasium.Wrapper):
                 "and has been left out. Call reset, or put CollectReturns beneath what resets the environment itself"
             )
         else:
-            terminal = _checked("terminated", terminated, bool)
-            over = terminal | _checked("truncated", truncated, bool)
+            terminal = checked("terminated", terminated, bool)
+            over = terminal | checked("truncated", truncated, bool)
             self._ended = bool(over)
-            number = _checked("reward", reward, np.float64)
+            number = checked("reward", reward, np.float64)
             self._feed.step(number.reshape(1), terminal.reshape(1), over.reshape(1), np.ones(1, bool))
         return observation, reward, terminated, truncated, info
 
@@ -311,7 +282,7 @@ class CollectEnvReturns(gymnasium.Wrapper):
 class CollectVectorReturns(gymnasium.vector.VectorWrapper):
     """`CollectReturns` around N environments that step together."""
 
-    def __init__(self, env: gymnasium.vector.VectorEnv, feed: _Feed):
+    def __init__(self, env: gymnasium.vector.VectorEnv, feed: Feed):
         super().__init__(env)
         self._feed = feed
         # Gymnasium up to 1.3 keeps the metadata of all environments of a class in one dictionary: the next vector
@@ -328,9 +299,9 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         observations, rewards, terminated, truncated, info = self.env.step(actions)
         self._check_order(info)
         shape = (self.num_envs,)
-        numbers = _checked("rewards", rewards, np.float64, shape)
-        terminal = _checked("terminated", terminated, bool, shape)
-        over = terminal | _checked("truncated", truncated, bool, shape)
+        numbers = checked("rewards", rewards, np.float64, shape)
+        terminal = checked("terminated", terminated, bool, shape)
+        over = terminal | checked("truncated", truncated, bool, shape)
         counts = ~self._ended
         if self._mode == AutoresetMode.NEXT_STEP:
             self._ended = over
@@ -343,16 +314,16 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         """As the environment's; `options={"reset_mask": bool [N]}` resets only those."""
         # Read before: Gymnasium takes the mask out of the caller's dictionary.
         mask = (arguments.get("options") or {}).get("reset_mask", np.ones(self.num_envs, bool))
-        mask = _checked("reset_mask", mask, bool, (self.num_envs,))
+        mask = checked("reset_mask", mask, bool, (self.num_envs,))
         observations, info = self.env.reset(**arguments)
         self._feed.finish(mask)
         self._ended = self._ended & ~mask
         return observations, info
 
     def _check_order(self, info: dict[str, Any]) -> None:
-        """Refuses rows in another order, which EnvPool tells by `env_id`: the ids of environments, one per row."""
+        """Raises ValueError for rows in another order, as EnvPool gives them with `env_id`: each row's environment."""
         ids = info.get("env_id") if isinstance(info, dict) else None
-        # What Gymnasium gathers from the environments themselves comes with a mask of those that have it.
+        # With a mask, it comes from the environments' own infos, gathered by Gymnasium.
         if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or "_env_id" in info:
             return
         rows = np.arange(self.num_envs)
@@ -363,10 +334,11 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
             )
 
 
-def _checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """The values as they are to be counted, of this shape: NumPy would spread others over environments.
+def checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
+    """The values in this shape and dtype; for one environment, any array of one value fits.
 
-    Values of one environment may be any that hold one. Raises ValueError for what does not fit.
+    Raises:
+      ValueError: another shape, which NumPy would spread over environments; values that are not of the dtype.
     """
     try:
         given = real_numbers(name, values)

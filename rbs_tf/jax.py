@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rbs_tf.moments import ReturnMoments, moments_of_batch
+from rbs_tf.advice import PAPERS_FLOOR
+from rbs_tf.moments import ReturnMoments, moments_of_batch, wrong_columns
 from rbs_tf.pair import FIELDS, Pair
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
-from rbs_tf.scale import PAPERS_FLOOR
 from rbs_tf.units import rescaled
 
 # The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
@@ -68,16 +68,16 @@ def observe(
 ) -> State:
     """Takes in a step of every environment: rewards and discounts at once, returns when their episode has ended.
 
-    A step that is NaN, infinite or larger than 1e10 (1e140 in float64), or that takes an episode's sums out of float32,
-    is left out for the heads that it concerns; an episode that it ends has ended. So statistics are always finite.
+    Per head, a step that is NaN, infinite or larger than 1e10 (1e140 in float64), or that takes an episode's sums out
+    of float32, is left out; it still ends its episode. So statistics are always finite.
 
     Args:
       rewards: [N] or [N, H].
       discounts: [N] or [N, H]: gamma, and 0 at a terminal step.
-      ended: bool [N], the episode's last step, terminal or cut: of the step before a reset, not after.
+      ended: bool [N], whether this is the episode's last step, terminal or cut.
       head: int [N], the head, or task, that each environment feeds; without, all.
       axis_name: of `pmap`, `shard_map` or `vmap`, or several: the step's statistics are those of all devices.
-      max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
+      max_report_steps: returns of longer episodes are cut every so many steps.
 
     Raises:
       ValueError: shapes that do not broadcast to [N, H].
@@ -145,7 +145,7 @@ def scale(
 
     Args:
       sigma_v: positive floor, a number or [H]; 1e-2.
-      batch_sigma: [H], of the batch that the errors come from; None. Where it is NaN, it does not count.
+      batch_sigma: [H], of the batch that the errors come from, or None; NaN does not count.
       floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it; 1 where that is 0.
     """
     found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
@@ -161,24 +161,25 @@ def scaled(
     *,
     head: Any = None,
 ) -> jax.Array:
-    """TD errors over their `scale`, or their root mean square where it has none yet. No gradient flows through that.
+    """TD errors divided by `scale`, or by their root mean square before it is known; both without gradient.
 
     Args:
       errors: [..., H], or without the last axis when there is one head or `head` is given.
-      sigma_v: of `scale`, as the next two.
-      batch_sigma: see there.
-      floor_in_units: see there.
-      head: the head, or task, of each error: whole numbers that broadcast to the errors' shape. One that is none
-        goes unnoticed, as indices do in JAX.
+      sigma_v, batch_sigma, floor_in_units: see `scale`.
+      head: the head, or task, of each error: whole numbers that broadcast to the errors' shape; not checked, as
+        indices are not in JAX.
 
     Returns:
-      The shape of the errors, float64 for float64 errors, float32 for all others. Raises ValueError for other heads'.
+      The shape of the errors, float64 for float64 errors, float32 for all others.
+
+    Raises:
+      ValueError: errors whose last axis is not the heads'.
     """
     errors = jnp.asarray(errors)
     errors = errors.astype(jnp.float64 if errors.dtype == jnp.float64 else jnp.float32)
     found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
     if head is None and found.size > 1 and errors.shape[-1:] != found.shape:
-        raise ValueError(f"errors must have shape [..., {found.size}]; got {errors.shape}")
+        raise wrong_columns("errors", errors.shape, found.size)
     axes = None if head is not None or found.size == 1 else tuple(range(errors.ndim - 1))
     of_errors = jnp.sqrt(jnp.mean(jnp.square(jax.lax.stop_gradient(errors)), axes))
     divisor = jnp.where(found > 0.0, found, jnp.where(of_errors > 0.0, of_errors, 1.0))

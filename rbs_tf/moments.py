@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rbs_tf.returns import discounted_returns, finite_columns, real_numbers
+from rbs_tf.returns import discounted_returns, finite_columns, real_numbers, returns_by_doubling
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Array: TypeAlias = np.ndarray | tf.Tensor
 
 
-# Their tensors may have no value yet; what builds moments from them looks after what they hold.
+# Tensors of these may have no value yet, and are not checked.
 _TENSORS_OF = ("tensorflow", "keras", "tf_keras", "torch", "jax", "jaxlib", "rbs_tf")
 _NOT_NEGATIVE = ("count", "reward_m2", "discount_m2", "return_count", "return_mean_square")
 
@@ -27,7 +27,7 @@ class ReturnMoments:
     """Population moments (ddof 0) per head of steps, and of returns, which are known later and counted apart.
 
     Second moments are kept centred: E[x^2] - E[x]^2 cancels catastrophically when the mean is large. Build
-    one with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge` in any order and
+    them with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge` in any order and
     grouping.
 
     Every field is float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments`, `rbs_tf.torch`
@@ -84,7 +84,7 @@ class ReturnMoments:
                 )
 
     def __setstate__(self, state: dict[str, Array]) -> None:
-        """Of pickle and copy: what is read is checked, and as read-only as what was written."""
+        """For pickle and copy: the copy is checked and read-only as well."""
         self.__dict__.update(state)
         self.__post_init__()
 
@@ -94,7 +94,7 @@ class ReturnMoments:
 
     @classmethod
     def empty(cls, num_heads: int) -> ReturnMoments:
-        """Moments of nothing, which `merge` into others without a trace; `num_heads` is H."""
+        """Moments of no steps, which change nothing in `merge`; `num_heads` is H."""
         return cls(*np.zeros((len(fields(cls)), num_heads)))
 
     @classmethod
@@ -129,13 +129,13 @@ class ReturnMoments:
     def from_batch(cls, rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ReturnMoments:
         """Steps and returns of a sampled batch of sequences, cut where they end and at padding.
 
-        `from_batch(...).sigma` is sigma of the batch alone, sigma_batch of section 3.2, for `Scale(errors,
-        batch_sigma)`. The Keras layer's is `rbs_tf.batch_sigma`.
+        `from_batch(...).sigma` is sigma_batch of section 3.2, for `Scale(errors, batch_sigma)`. The Keras layer's is
+        `rbs_tf.batch_sigma`.
 
         Args:
           rewards: [T, B, H].
           discounts: [T, B, H].
-          mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
+          mask: [T, B], 1 for real steps, 0 for padding, which may hold anything.
 
         Raises:
           ValueError: other shapes; a real step's reward or discount that is NaN or infinite.
@@ -143,16 +143,15 @@ class ReturnMoments:
         rewards, discounts = real_numbers("rewards", rewards), real_numbers("discounts", discounts)
         keep = real_numbers("mask", mask) != 0
         check_batch(rewards, discounts, keep)
-        rows = (np.where(keep[..., None], x, 0.0).reshape(-1, x.shape[-1]) for x in (rewards, discounts))
-        named = dict(zip(("rewards", "discounts"), rows, strict=True))
-        columns = [x.reshape(rewards.shape) for x in finite_columns(**named)]
-        return moments_of_batch(np, columns[0], columns[1], keep)
+        rows = [np.where(keep[..., None], x, 0.0).reshape(-1, x.shape[-1]) for x in (rewards, discounts)]
+        columns = (x.reshape(rewards.shape) for x in finite_columns(rewards=rows[0], discounts=rows[1]))
+        return moments_of_batch(np, *columns, keep)
 
     def of_task(self, head: int, num_heads: int) -> ReturnMoments:
-        """These moments, of one head, as those of head number `head` of `num_heads`; the others have seen nothing.
+        """These moments of one head as those of head number `head` of `num_heads`; the others are empty.
 
         Raises:
-          ValueError: moments of several heads, a head that is none.
+          ValueError: moments of several heads, a head out of range.
         """
         if self.num_heads != 1:
             raise ValueError(f"of_task is for moments of one head; these are of {self.num_heads}")
@@ -250,12 +249,15 @@ def check_batch(rewards: Any, discounts: Any, mask: Any) -> None:
 def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> ReturnMoments:
     """`ReturnMoments.from_batch` of arrays of PyTorch, JAX or NumPy, in what these share.
 
-    It computes in the dtype of the rewards and checks no values: NaN and infinity come out again.
+    In the dtype of the rewards, without checks of values: NaN and infinity come out again.
 
     Args:
       xp: `torch`, `jax.numpy` or `numpy`.
       rewards, discounts: [T, B, H], of one floating dtype, without gradients.
-      mask: [T, B], 0 for padding, whatever that holds. Raises ValueError for other shapes.
+      mask: [T, B], 0 for padding, which may hold anything.
+
+    Raises:
+      ValueError: other shapes.
     """
     check_batch(rewards, discounts, mask)
     keep = (mask != 0)[..., None]
@@ -271,24 +273,10 @@ def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> Return
         deviations = ones * (values - mean(values))
         return mean(values), (deviations * deviations).sum((0, 1))
 
-    returns = _returns(xp, rewards, discounts)
+    returns = returns_by_doubling(rewards, discounts, xp.zeros_like, xp.concatenate)
     return ReturnMoments(
         count, *mean_and_m2(rewards), *mean_and_m2(discounts), count, mean(returns), mean(returns * returns)
     )
-
-
-def _returns(xp: Any, rewards: Any, discounts: Any) -> Any:
-    """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end; all [T, ...].
-
-    By doubling, each step of which joins stretches of `rows` rows to stretches of twice as many.
-    """
-    sums, products, rows = rewards, discounts, 1
-    while rows < rewards.shape[0]:
-        nothing = xp.zeros_like(sums[:rows])
-        sums = sums + products * xp.concatenate([sums[rows:], nothing])
-        products = products * xp.concatenate([products[rows:], nothing])
-        rows *= 2
-    return sums
 
 
 def checked_heads(head: Any, num_heads: int) -> np.ndarray:
@@ -297,6 +285,14 @@ def checked_heads(head: Any, num_heads: int) -> np.ndarray:
     if heads.dtype.kind not in "iu" or ((heads < 0) | (heads >= num_heads)).any():
         raise ValueError(f"head must be whole numbers from 0 to {num_heads - 1}; got {head!r}")
     return heads
+
+
+def wrong_columns(name: str, shape: Any, num_heads: int) -> ValueError:
+    """The error to raise for values whose last axis is not the heads'."""
+    return ValueError(
+        f"{name} must have shape [..., {num_heads}], one column per head; got {shape}. "
+        "Values that all heads share need repeating: np.repeat(x[..., None], num_heads, axis=-1)"
+    )
 
 
 def _at_least_one(count: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The returns of episodes that are still open, kept in graphs and without a memory of their steps."""
+"""Statistics of open episodes in TensorFlow graphs, without a memory of their steps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.return_scaling import check_finite, real_tensor, step_fields
 from rbs_tf.returns import LONGEST_EPISODE, extended
+from rbs_tf.tensor_moments import check_finite, real_tensor, step_fields
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
@@ -22,9 +22,9 @@ class OpenEpisodes(tf.Module):
 
     Args:
       num_heads: H.
-      who: observes, for messages.
+      who: the observer's name, for messages.
       remedy: what to do instead, for messages.
-      max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
+      max_report_steps: returns of longer episodes are cut every so many steps.
     """
 
     def __init__(self, num_heads: int, who: str, remedy: str = "", max_report_steps: int = LONGEST_EPISODE):
@@ -62,7 +62,7 @@ class OpenEpisodes(tf.Module):
                 words += f"; one {self._who.partition('.')[0]} is for one set of environments"
                 raise tf.errors.InvalidArgumentError(None, None, words)
             self._num_envs = num_envs
-        # Stacked, they cannot differ in what is known only when a graph runs.
+        # Stacking checks sizes that are known only when a graph runs.
         return tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in fields.values()]), [4, -1])
 
     def moments(
@@ -83,14 +83,16 @@ class OpenEpisodes(tf.Module):
         real = (step_type != _LAST)[:, None]
         rewards, discounts = tf.where(real, rewards, 0.0), tf.where(real, discounts, 0.0)
         steps = step_fields(rewards, discounts, real)
-        with tf.control_dependencies(steps):  # no replica waits in vain for another one that has raised
+        with tf.control_dependencies(
+            steps
+        ):  # sums over replicas first: one that raises would leave others waiting
             checks = [
                 *check_finite("rewards", rewards, self._who),
                 *check_finite("discounts", discounts, self._who),
             ]
         with tf.control_dependencies(checks):
             steps = [tf.identity(field) for field in steps]
-            # What a checkpoint of more or fewer environments has left open is cut.
+            # Episodes from a checkpoint of another number of environments are cut.
             before, cut = of_environments(self._open, tf.shape(rewards)[0])
         fresh = tf.zeros_like(before)
         left = (step_type == _FIRST)[:, None] & (before[0] > 0.0)
@@ -109,7 +111,7 @@ class OpenEpisodes(tf.Module):
 
 
 def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """What is kept of each environment, or zeros if it is of another number of them.
+    """What is kept of each environment, or zeros after a change of their number.
 
     Args:
       kept: float64 [R, N, ...], of N environments; none of row 0 is negative.
@@ -118,8 +120,8 @@ def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, 
     Returns:
       float64 [R, B, ...], and what does not fit: [R, N, ...] of zeros if B is N.
     """
-    # Counted, because TensorFlow takes the shape that is assigned later for the one that is read here. Both ways at
-    # once, because a condition would upset replicas.
+    # N is counted: TensorFlow would take the shape that is assigned later for the one that is read here. Arithmetic
+    # in the place of `tf.cond`, which replicas do not support.
     counts = kept[0] if kept.shape.rank == 2 else tf.reduce_min(kept[0], axis=-1)
     fits = tf.cast(tf.math.count_nonzero(counts >= 0.0) == tf.cast(num_envs, tf.int64), tf.float64)
     nothing = tf.zeros([kept.shape[0], num_envs, *kept.shape[2:]], tf.float64)

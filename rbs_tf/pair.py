@@ -1,4 +1,4 @@
-"""What JAX keeps statistics in: `ReturnMoments` as a pytree, of numbers with twice the digits of float32."""
+"""`ReturnMoments` as a pytree of JAX, and numbers with twice the digits of float32 to keep in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Pair:
 
     @classmethod
     def of(cls, value: Pair | jax.Array | float) -> Pair:
-        """The pair of a number of float32, or of one that is a pair already."""
+        """From float32; a pair is returned as it is."""
         if isinstance(value, Pair):
             return value
         high = jnp.asarray(value, jnp.float32)
@@ -40,7 +40,7 @@ class Pair:
 
     @classmethod
     def of_float64(cls, values: np.ndarray) -> Pair:
-        """Of numbers of NumPy. Raises ValueError for one that is too large for float32."""
+        """From NumPy. Raises ValueError for a number that is too large for float32."""
         with np.errstate(over="ignore"):
             high = values.astype(np.float32)
         if not np.isfinite(high).all():
@@ -57,7 +57,7 @@ class Pair:
         return self.high.shape
 
     def __add__(self, other: Pair | float) -> Pair:
-        """Right to 46 bits of the larger of both, not of a difference."""
+        """Right to 46 bits of the larger summand; differences of close numbers lose digits."""
         other = Pair.of(other)
         high, rest = _sum(self.high, other.high)
         return Pair(*_sum_by_size(high, rest + (self.low + other.low)))
@@ -86,7 +86,7 @@ class Pair:
 
 
 def _sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """a + b in float32, and exactly what that has lost (Knuth)."""
+    """a + b in float32, and its rounding error, exactly (Knuth)."""
     total = a + b
     of_b = total - a
     return total, (a - (total - of_b)) + (b - of_b)
@@ -99,7 +99,7 @@ def _sum_by_size(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _product(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """About a b in float32, and what that has lost, from four products without any rounding."""
+    """About a b in float32, and its rounding error, from four exact products."""
     (a, a_rest), (b, b_rest) = _halves(a), _halves(b)
     high, low = _sum_by_size(a * b, a * b_rest)
     high, lower = _sum_by_size(high, a_rest * b)

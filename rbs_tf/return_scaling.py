@@ -1,27 +1,20 @@
-"""Return-based scaling as a Keras layer (section 3), and its formula on a single batch."""
+"""Return-based scaling as a Keras layer (section 3)."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import LARGEST, unmasked
-from rbs_tf.scale import (
-    PAPERS_FLOOR,
-    Home,
-    can_be_judged,
-    checked_floor,
-    words_if_below_floor,
-    words_if_empty,
-)
+from rbs_tf.advice import PAPERS_FLOOR, Advice
+from rbs_tf.moments import ReturnMoments, wrong_columns
+from rbs_tf.returns import unmasked
+from rbs_tf.scale import Home, checked_floor
+from rbs_tf.tensor_moments import check_finite, check_steps, real_tensor, return_fields, step_fields
 
 _KERAS_2 = not hasattr(tf.keras, "ops")
 
@@ -30,14 +23,12 @@ _FEED = (
     "merge_state(moments)"
 )
 
-log = logging.getLogger(__name__)
-
 
 @tf.keras.utils.register_keras_serializable(package="rbs_tf")
 class ReturnScaling(tf.keras.layers.Layer):
     """Divides TD errors by max(sigma, sigma_v, batch_sigma), sigma^2 = V[R] + V[gamma] E[G^2], per head.
 
-    The statistics cover everything that was ever fed in, all of it before the TD errors that it causes:
+    The statistics cover everything that was ever fed in. Feed data before the TD errors that it causes:
 
         scaling = ReturnScaling(num_heads=10)
         scaling.update_state(rewards, discounts)     # [T, 10]: as steps happen
@@ -54,20 +45,18 @@ class ReturnScaling(tf.keras.layers.Layer):
     at least in float32: half precision spans fewer orders of magnitude than errors do. Every call reads the
     current variables, inside `tf.function`, Keras models and SavedModels as well.
 
-    Before any step has been fed in, errors are divided by `sigma_v` alone, and by default come out a hundred times as
-    large. The layer says so once in the log, when it is called eagerly or traced without a `batch_sigma`; and once,
-    after 1,000 steps, which heads' sigma is below the floor, and which floor fits them. It says neither under
-    `tf.distribute`.
+    Before any step has been fed in, errors are divided by `sigma_v`, and by default come out a hundred times as large.
+    The layer logs this once, when it is called eagerly or traced without a `batch_sigma`. After 1,000 steps it logs,
+    once, which heads' sigma is below the floor and which floor fits them. It logs neither under `tf.distribute`.
 
-    Several threads may feed one layer eagerly. What graphs feed, and what is fed under `tf.distribute`, has no lock:
-    feed the layer from one thread then.
+    Several threads may feed one layer eagerly. Graphs and `tf.distribute` take no lock: feed from one thread there.
 
     Under `tf.distribute`, what the replicas feed in within `strategy.run` is added up, and all hold the same
     statistics; create the layer under `strategy.scope()`. Under MirroredStrategy updates must not stand inside
     `tf.cond`: replicas meet there, as for any variable.
 
     Args:
-      num_heads: H, the value functions with statistics of their own.
+      num_heads: H, the number of value functions or tasks, each with its statistics.
       sigma_v: positive floor of the scale, a number or one per head: the noise of values at initialisation.
         The variable `sigma_v` holds it; assign to that once the noise has been measured.
       floor_in_units: the floor is sigma_v `unit`, for networks whose last layer is a `UnitDense`. While a head's unit
@@ -76,8 +65,10 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     Attributes:
       sigma_v: float64 [H] variable, saved with the weights.
-      statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`: one, so that nobody reads half an
-        update.
+      statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`. A single variable: no reader sees half
+        an update.
+      advice: the warnings that it logs.
+      home: its process and lock.
 
     Raises:
       ValueError: num_heads below 1 or no whole number, a sigma_v that is not positive, leaves float32 or has another
@@ -103,8 +94,8 @@ class ReturnScaling(tf.keras.layers.Layer):
         self.supports_masking = True
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self._initial_sigma_v = floor
-        self._home = Home()
-        self._fed_or_warned = self._scales = self._judged = False
+        self.home = Home()
+        self.advice, self._scales = Advice(f"ReturnScaling '{self.name}'", _FEED, floor_in_units), False
         self.statistics = float64_weight(self, "statistics", (len(fields(ReturnMoments)), num_heads), 0.0)
         self.sigma_v = float64_weight(self, "sigma_v", (num_heads,), floor)
 
@@ -114,20 +105,19 @@ class ReturnScaling(tf.keras.layers.Layer):
         Args:
           rewards: [..., H], any dtype; without the last axis, too, when there is one head.
           discounts: [..., H]; what multiplies the future after each step: gamma, or 0 at a terminal step.
-          mask: [...], 0 or False for steps that do not count, whatever they hold; None counts all.
+          mask: [...], 0 or False for steps that do not count and may hold anything; None counts all.
           head: whole numbers, [...] or one: the head, or task, that each step is of. Rewards and discounts have no axis
             of heads then. None: each step is of all heads.
 
         Raises:
-          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head
-            and value; numbers of steps that do not agree, if they are known only when a graph runs. The
-            statistics stay as they were. XLA leaves such checks out of what it compiles: there an update that is
-            not finite is dropped without a word, on all replicas, and numbers of steps are not compared. Also a head
-            that is none.
+          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head and value;
+            numbers of steps that differ, if known only when a graph runs; a head out of range. The statistics stay as
+            they were. XLA drops such checks: there an update that is not finite is left out silently, on all replicas,
+            and numbers of steps are not compared.
           ValueError: shapes that do not fit, complex numbers.
         """
         columns, keep = self._masked(mask, head, rewards=rewards, discounts=discounts)
-        self._fed_or_warned = True
+        self.advice.is_fed = True
         nothing = tf.zeros(self.num_heads, tf.float64)
         self._add(ReturnMoments(*step_fields(**columns, keep=keep), *[nothing] * 3), **columns)
 
@@ -135,23 +125,23 @@ class ReturnScaling(tf.keras.layers.Layer):
         """Takes in the returns of steps that `update_state` has seen before; shapes and errors as there."""
         columns, keep = self._masked(mask, head, returns=returns)
         nothing = tf.zeros(self.num_heads, tf.float64)
-        self._add(ReturnMoments(*[nothing] * 5, *_return_fields(**columns, keep=keep)), **columns)
+        self._add(ReturnMoments(*[nothing] * 5, *return_fields(**columns, keep=keep)), **columns)
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Takes in all that another process has seen; once, even if every replica of a strategy calls it.
+        """Adds the statistics of another process; once, even if every replica of a strategy calls it.
 
         Raises:
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
-        self._fed_or_warned = True
+        self.advice.is_fed = True
         if _is_here_and_now() and not any(map(tf.is_tensor, moments)):
-            # One operation instead of sixty: what a learner does before its updates.
-            with self._changes():
+            # One operation in the place of sixty: learners call this before every update.
+            with self.changes():
                 merged = ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments)
                 self.statistics.assign(merged.to_array())
-            self._judge()
+            self._advise()
         else:
-            # A subclass may have more.
+            # A subclass may have more fields.
             own = [getattr(moments, field.name) for field in fields(ReturnMoments)]
             self._add(ReturnMoments(*map(tf.convert_to_tensor, own)))
 
@@ -208,10 +198,9 @@ class ReturnScaling(tf.keras.layers.Layer):
         scale = self.scale
         self._scales = True
         if batch_sigma is None:
-            self._warn_if_empty()
-            self._judge()
+            self._advise(before_errors=True)
         else:
-            # Of any other size than [H] it would spread.
+            # Other sizes than H must not spread.
             own = tf.cast(tf.stop_gradient(real_tensor("batch_sigma", batch_sigma)), tf.float64)
             own = tf.reshape(own, [self.num_heads])
             scale = tf.maximum(scale, own)
@@ -232,26 +221,14 @@ class ReturnScaling(tf.keras.layers.Layer):
         return errors / tf.cast(scale, errors.dtype)
 
     @tf.autograph.experimental.do_not_convert
-    def _warn_if_empty(self) -> None:
-        if self._fed_or_warned or (readable := self._readable()) is None:
+    def _advise(self, before_errors: bool = False) -> None:
+        """Logs the advice that is due, if the layer scales errors and its statistics can be read."""
+        if self.advice.is_judged and (self.advice.is_fed or not before_errors):
             return
-        self._fed_or_warned = True
-        moments, floor = readable
-        if not moments.count.any():
-            log.warning(
-                "%s", words_if_empty(f"ReturnScaling '{self.name}'", floor, _FEED, self.floor_in_units)
-            )
-
-    @tf.autograph.experimental.do_not_convert
-    def _judge(self) -> None:
-        """Says once which heads' floor is not theirs, if the layer scales errors at all."""
-        if self._judged or not self._scales or (readable := self._readable()) is None:
-            return
-        self._judged = can_be_judged(readable[0])
-        if self._judged and (
-            words := words_if_below_floor(f"ReturnScaling '{self.name}'", *readable, self.floor_in_units)
-        ):
-            log.warning("%s", words)
+        if self._scales and (readable := self._readable()) is not None:
+            if before_errors:
+                self.advice.before_errors(*readable)
+            self.advice.judge(*readable)
 
     def _readable(self) -> tuple[ReturnMoments, np.ndarray] | None:
         """The statistics and sigma_v in NumPy, also while a graph is traced; None where they cannot be read."""
@@ -266,13 +243,13 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     def reset_state(self) -> None:
         """Forgets all statistics. `sigma_v` stays: it belongs to the network, not to the data."""
-        with self._changes():
+        with self.changes():
             self.statistics.assign(tf.zeros_like(self.statistics))
 
-    def _changes(self) -> contextlib.AbstractContextManager:
-        """Keeps other threads out while the statistics are read and others assigned; see `_is_here_and_now`."""
+    def changes(self) -> contextlib.AbstractContextManager:
+        """The lock to hold while statistics are read and assigned; none in graphs and under `tf.distribute`."""
         if _is_here_and_now():
-            return self._home.lock
+            return self.home.lock
         return contextlib.nullcontext()
 
     def get_config(self) -> dict[str, Any]:
@@ -282,69 +259,53 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     def _add(self, moments: ReturnMoments, **columns: tf.Tensor) -> None:
         """Merges the moments of the columns, unless these hold what cannot be counted."""
-        # The moments come first, so that no replica waits in vain for another one that has raised.
+        # Sums over replicas first: one that raises would leave the others waiting.
         with tf.control_dependencies([*moments]):
             checks = [check for name, values in columns.items() for check in check_finite(name, values)]
-        with self._changes():
+        with self.changes():
             merged = tf.stack([*ReturnMoments.merge(self.moments, moments)])
             with tf.control_dependencies(checks):
-                # XLA leaves the checks out, and other replicas do not run this one's: nothing gets past this.
+                # XLA drops the checks, and other replicas do not run this one's.
                 finite = tf.reduce_all(tf.math.is_finite(merged))
                 merged = tf.where(finite, merged, self.statistics)
             self.statistics.assign(merged)
         if tf.executing_eagerly():
-            self._judge()
+            self._advise()
 
     def _masked(self, mask: Any, head: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The columns as float64 [..., H], 0 where masked, and the mask as bool [..., 1], or [..., H] with `head`."""
-        if head is not None:
-            columns = {name: self._of_tasks(name, values) for name, values in columns.items()}
-        columns = {name: self._with_heads(name, values) for name, values in columns.items()}
+        for name, values in columns.items():
+            tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
+            if head is not None:
+                columns[name] = tf.repeat(tensor[..., None], self.num_heads, axis=-1)
+            elif self.num_heads == 1 and tensor.shape[-1:] != [1]:
+                columns[name] = tensor[..., None]
+            else:
+                columns[name] = self._check_heads(name, tensor)
         some = next(iter(columns.values()))
         keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else real_tensor("mask", mask)
         keep = tf.cast(keep, tf.bool)
-        shapes = {name: values.shape[:-1] for name, values in columns.items()} | {"mask": keep.shape}
-        steps = map(_without_trailing_ones, shapes.values())
-        if not all(a.is_compatible_with(b) for a, b in itertools.pairwise(steps)):
-            found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            raise ValueError(f"{_must_agree(shapes)} {found}")
-        with tf.control_dependencies(_check_steps("ReturnScaling", columns, keep)):
+        with tf.control_dependencies(check_steps("ReturnScaling", columns, keep)):
             keep = tf.reshape(keep, tf.shape(some)[:-1])[..., None]
         if head is not None:
             heads = tf.broadcast_to(self._checked_heads(head), tf.shape(some)[:-1])
             keep &= tf.one_hot(heads, self.num_heads, True, False)
         return {name: tf.where(keep, values, 0.0) for name, values in columns.items()}, keep
 
-    def _of_tasks(self, name: str, values: Any) -> tf.Tensor:
-        """[...] -> [..., H], the same for all heads."""
-        tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
-        return tf.repeat(tensor[..., None], self.num_heads, axis=-1)
-
     def _checked_heads(self, head: Any) -> tf.Tensor:
-        """Numbers of heads, each of which there is. Raises as `update_state` says."""
+        """Head numbers, checked as `update_state` says."""
         heads = tf.convert_to_tensor(head)
+        words = f"head must be whole numbers from 0 to {self.num_heads - 1}; got"
         if not heads.dtype.is_integer:
-            raise ValueError(
-                f"head must be whole numbers from 0 to {self.num_heads - 1}; got {heads.dtype.name}"
-            )
+            raise ValueError(f"{words} {heads.dtype.name}")
         there = tf.reduce_all((heads >= 0) & (heads < self.num_heads))
-        message = [f"ReturnScaling: head must be whole numbers from 0 to {self.num_heads - 1}; got", heads]
-        with tf.control_dependencies([tf.debugging.Assert(there, message)]):
+        with tf.control_dependencies([tf.debugging.Assert(there, [f"ReturnScaling: {words}", heads])]):
             return tf.identity(heads)
-
-    def _with_heads(self, name: str, values: Any) -> tf.Tensor:
-        tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
-        if self.num_heads == 1 and tensor.shape[-1:] != [1]:
-            return tensor[..., None]
-        return self._check_heads(name, tensor)
 
     def _check_heads(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         if not tensor.shape[-1:].is_compatible_with([self.num_heads]):
-            raise ValueError(
-                f"{name} must have shape [..., {self.num_heads}], one column per head; got {tensor.shape}. "
-                "Values that all heads share need repeating: np.repeat(x[..., None], num_heads, axis=-1)"
-            )
-        # Known only when a graph runs, it must not be 1 there.
+            raise wrong_columns(name, tensor.shape, self.num_heads)
+        # A size that is known only when a graph runs must not be 1 there.
         unknown = tensor.shape.rank and tensor.shape[-1] is None
         return tf.ensure_shape(tensor, [*tensor.shape[:-1], self.num_heads]) if unknown else tensor
 
@@ -352,8 +313,7 @@ class ReturnScaling(tf.keras.layers.Layer):
 def float64_weight(
     layer: tf.keras.layers.Layer, name: str, shape: tuple[int, ...], value: float | np.ndarray
 ) -> tf.Variable:
-    """A weight of a Keras layer that is not trained, and stays float64 under every policy."""
-    # All replicas assign the same, so one of them speaks for the others.
+    """Adds a weight that is not trained and stays float64 under every dtype policy; all replicas assign the same."""
     if _KERAS_2:
         one_speaks = tf.VariableAggregation.ONLY_FIRST_REPLICA
         of_keras: dict[str, Any] = {"experimental_autocast": False, "aggregation": one_speaks}
@@ -365,170 +325,7 @@ def float64_weight(
     )
 
 
-def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
-    """sigma of a sampled batch alone (section 3.2), to be handed to `ReturnScaling` with the batch's errors.
-
-    sqrt(V[R] + V[gamma] E[G^2]) over all real steps of the batch, those of all replicas under `tf.distribute`. Returns
-    are cut where a sequence ends and at padding, so for long horizons this is smaller than the all-time sigma. It
-    exceeds it when rewards are larger than any before and, for short horizons, by a few percent in most batches.
-
-    Args:
-      rewards: [T, B, H], every reward that enters a target.
-      discounts: [T, B, H], what multiplies the future after each step.
-      mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
-
-    Returns:
-      float64 [H]; 0 for a batch without real steps. No gradient flows through it.
-
-    Raises:
-      ValueError: shapes that do not fit, complex numbers.
-      tf.errors.InvalidArgumentError: a real step's reward or discount that is NaN or infinite, only eagerly; shapes
-        that do not fit and are known only when a graph runs, but for XLA's.
-    """
-    given = {"rewards": rewards, "discounts": discounts, "mask": mask}
-    rewards, discounts, mask = (real_tensor(name, values) for name, values in given.items())
-    if (
-        not (rewards.shape.rank == discounts.shape.rank == 3 and mask.shape.rank == 2)
-        or not rewards.shape.is_compatible_with(discounts.shape)
-        or not rewards.shape[:2].is_compatible_with(mask.shape)
-    ):
-        raise ValueError(
-            "batch_sigma takes rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
-            f"{rewards.shape}, {discounts.shape} and {mask.shape}"
-        )
-    with tf.control_dependencies(
-        _check_steps("batch_sigma", {"rewards": rewards, "discounts": discounts}, mask)
-    ):
-        keep = tf.cast(mask, tf.bool)
-    rewards, discounts = (
-        tf.where(keep[..., None], tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
-    )
-    if tf.executing_eagerly():
-        check_finite("rewards", rewards, "batch_sigma")
-        check_finite("discounts", discounts, "batch_sigma")
-    returns = _returns(rewards, discounts)
-    moments = ReturnMoments(
-        *step_fields(rewards, discounts, keep[..., None]), *_return_fields(returns, keep[..., None])
-    )
-    return tf.sqrt(moments.sigma_squared)
-
-
-def _returns(rewards: tf.Tensor, discounts: tf.Tensor) -> tf.Tensor:
-    """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end; all [T, ...].
-
-    By doubling, each step of which joins stretches of `rows` rows to stretches of twice as many.
-    """
-    sums, products, rows = rewards, discounts, 1
-    while rows < (rewards.shape[0] or 2**30):
-        nothing = tf.zeros_like(sums[:rows])
-        sums += products * tf.concat([sums[rows:], nothing], axis=0)
-        products *= tf.concat([products[rows:], nothing], axis=0)
-        rows *= 2
-    return sums
-
-
-def step_fields(rewards: tf.Tensor, discounts: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
-    """The first five fields of `ReturnMoments` from [..., H], [..., H] and bool [..., 1 or H]."""
-    keep = _rows(keep)
-    steps = tf.stack([_rows(rewards), _rows(discounts)])
-    count, total = _sums(keep, keep * steps)
-    mean = total / tf.maximum(count, 1.0)
-    (m2,) = _sums(keep * tf.square(steps - mean[:, None]))
-    return [count + tf.zeros_like(mean[0]), mean[0], m2[0], mean[1], m2[1]]
-
-
-def _return_fields(returns: tf.Tensor, keep: tf.Tensor) -> list[tf.Tensor]:
-    """The last three fields of `ReturnMoments` from [..., H] and bool [..., 1 or H]."""
-    keep, returns = _rows(keep), _rows(returns)
-    count, total, squares = _sums(keep, keep * returns, keep * tf.square(returns))
-    divisor = tf.maximum(count, 1.0)
-    return [count + tf.zeros_like(total), total / divisor, squares / divisor]
-
-
-def _rows(values: tf.Tensor) -> tf.Tensor:
-    """[..., H] -> float64 [N, H]."""
-    return tf.reshape(tf.cast(values, tf.float64), [-1, values.shape[-1]])
-
-
-def _sums(*rows: tf.Tensor) -> list[tf.Tensor]:
-    """[..., N, H] -> [..., H] each, over the rows of all replicas that take part."""
-    return summed_over_replicas(*(tf.reduce_sum(x, axis=-2) for x in rows))
-
-
-def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
-    """Sums over a replica's share of a batch -> those over the whole batch; any shapes, float. Not in `tf.cond`."""
-    replica = tf.distribute.get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1:
-        return list(sums)
-    return replica.all_reduce(tf.distribute.ReduceOp.SUM, list(sums))
-
-
-def real_tensor(name: str, values: Any, **options: Any) -> tf.Tensor:
-    """What `tf.convert_to_tensor` makes of the values. Raises ValueError for what would lose a part.
-
-    Casts drop what is imaginary, and so do conversions with a `dtype_hint`.
-    """
-    unmasked(name, values)
-    leaves = [values] if hasattr(values, "dtype") else tf.nest.flatten(values)
-    if any("complex" in str(getattr(leaf, "dtype", type(leaf))) for leaf in leaves):
-        raise ValueError(f"{name} must be real numbers; got complex ones")
-    return tf.convert_to_tensor(values, **options)
-
-
 def _is_here_and_now() -> bool:
-    """Whether operations run when they are called, in one place.
-
-    A graph that is traced runs later. Replicas, threads of one process, wait for one another when they assign.
-    """
+    """Whether operations run when they are called, in one place: not in a graph, nor in replicas, which wait for one
+    another when they assign."""
     return tf.executing_eagerly() and not tf.distribute.has_strategy()
-
-
-def _must_agree(names: Iterable[str]) -> str:
-    return f"{' and '.join(names)} must agree in all axes before the heads'; got"
-
-
-def _check_steps(who: str, columns: dict[str, tf.Tensor], mask: tf.Tensor) -> list[tf.Operation]:
-    """Checks to run before columns [..., H] and their mask [...] may be relied on, if a graph does not know all sizes.
-
-    What it knows has been checked when it was traced.
-    """
-    if all(shape.is_fully_defined() for shape in (mask.shape, *(x.shape[:-1] for x in columns.values()))):
-        return []
-    shapes = {name: tf.shape(values)[:-1] for name, values in columns.items()} | {"mask": tf.shape(mask)}
-    longest = tf.reduce_max([tf.size(shape) for shape in shapes.values()])
-    # Trailing ones may be the single head.
-    padded = tf.stack(
-        [tf.pad(shape, [[0, longest - tf.size(shape)]], constant_values=1) for shape in shapes.values()]
-    )
-    message = [f"{who}: {_must_agree(shapes)}", *shapes.values()]
-    return [tf.debugging.Assert(tf.reduce_all(padded == padded[0]), message)]
-
-
-def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
-    """A shape of steps; trailing ones may be the single head."""
-    while shape.rank and shape[-1] == 1:
-        shape = shape[:-1]
-    return shape
-
-
-def check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:
-    """Checks to run before [..., H] values may be relied on; raises with the first culprit."""
-    # Not `~(abs(x) < limit)`: TensorFlow rewrites that as `abs(x) >= limit`, which NaN passes.
-    culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= LARGEST))
-    first = culprits[:1]
-    place = [] if values.shape.rank == 1 else ["at step", first[:, :-1]]
-    message = [
-        f"{who}: {name} must be finite; got",
-        tf.gather_nd(values, first),
-        *place,
-        "head" if place else "for head",
-        first[:, -1],
-        "- mask the step out, or repair what produced it",
-    ]
-    none = tf.equal(tf.size(culprits), 0)
-    if not tf.executing_eagerly():
-        return [tf.debugging.Assert(none, message)]
-    if not none:
-        words = (str(np.squeeze(x)) if tf.is_tensor(x) else x for x in message)
-        raise tf.errors.InvalidArgumentError(None, None, " ".join(words))
-    return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,18 +36,37 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
     """
     sums, products = finite_columns(rewards=rewards, discounts=discounts)  # copies
     shape = np.shape(rewards)
-    if (np.abs(products) > 1.0).any():  # products of many such leave float64, even where nothing follows them
+    if (np.abs(products) > 1.0).any():  # products of many leave float64, even where nothing follows
         for t in range(len(sums) - 2, -1, -1):
             sums[t] += products[t] * sums[t + 1]
         return sums.reshape(shape)
-    # By doubling: each round joins stretches of so many rows to stretches of twice as many. log2(T) operations on whole
-    # arrays, where a loop over T would take microseconds a step.
+    # By doubling: each round joins stretches of `rows` rows to stretches of twice as many, log2(T) operations on whole
+    # arrays in the place of a loop over T.
     rows = 1
     while rows < len(sums):
         sums[:-rows] += products[:-rows] * sums[rows:]
         products[:-rows] *= products[rows:]
         rows *= 2
     return sums.reshape(shape)
+
+
+def returns_by_doubling(
+    rewards: Any, discounts: Any, zeros_like: Callable[[Any], Any], concatenate: Callable[[list], Any]
+) -> Any:
+    """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end, in operations that compile.
+
+    Args:
+      rewards, discounts: [T, ...] of any library; T may be unknown to a graph of TensorFlow.
+      zeros_like, concatenate: the library's, over the first axis.
+    """
+    num_steps = 2**30 if rewards.shape[0] is None else rewards.shape[0]
+    sums, products, rows = rewards, discounts, 1
+    while rows < num_steps:  # each round joins stretches of `rows` rows to stretches of twice as many
+        nothing = zeros_like(sums[:rows])
+        sums = sums + products * concatenate([sums[rows:], nothing])
+        products = products * concatenate([products[rows:], nothing])
+        rows *= 2
+    return sums
 
 
 def extended(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:
@@ -73,7 +93,7 @@ def extended(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:
 
 
 def unmasked(name: str, values: Any) -> None:
-    """Raises ValueError for one of NumPy's masked arrays: what is read of it has no mask."""
+    """Raises ValueError for a masked array of NumPy, whose mask would be lost."""
     if np.ma.isMaskedArray(values):
         raise ValueError(f"{name} is a masked array, whose mask would be lost: leave out what does not count")
 
@@ -82,7 +102,7 @@ def real_numbers(name: str, values: ArrayLike) -> np.ndarray:
     """The values as an array of numbers, in their own dtype; numbers of Python become float64 or whole.
 
     Raises:
-      ValueError: something else than real numbers, as dates or text; a masked array, whose mask would be lost.
+      ValueError: dates, text and all else that is not real numbers; a masked array, whose mask would be lost.
     """
     unmasked(name, values)
     try:
@@ -91,7 +111,7 @@ def real_numbers(name: str, values: ArrayLike) -> np.ndarray:
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be real numbers that float64 holds: {described(error)}") from error
-    # Kinds that NumPy does not know are those of half precision, which other packages bring.
+    # Other packages add kinds of half precision.
     if array.dtype.kind not in "biuf" and array.dtype.name not in ("bfloat16", "float8_e4m3fn"):
         raise ValueError(f"{name} must be real numbers; got {array.dtype}")
     return array

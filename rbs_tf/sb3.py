@@ -6,13 +6,13 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from rbs_tf.collect_returns import _checked, _Feed
+from rbs_tf.collect_returns import Feed, checked
 
 
 class CollectVecEnvReturns(VecEnvWrapper):
     """`CollectReturns` around a `VecEnv`, which resets an environment in the step that ends its episode."""
 
-    def __init__(self, venv: VecEnv, feed: _Feed):
+    def __init__(self, venv: VecEnv, feed: Feed):
         super().__init__(venv)
         self._feed = feed
 
@@ -20,10 +20,10 @@ class CollectVecEnvReturns(VecEnvWrapper):
         """As the environments'."""
         observations, rewards, dones, infos = self.venv.step_wait()
         shape = (self.num_envs,)
-        over = _checked("dones", dones, bool, shape)
+        over = checked("dones", dones, bool, shape)
         timed_out = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-        terminal = over & ~_checked("TimeLimit.truncated", timed_out, bool, shape)
-        self._feed.step(_checked("rewards", rewards, np.float64, shape), terminal, over, np.ones(shape, bool))
+        terminal = over & ~checked("TimeLimit.truncated", timed_out, bool, shape)
+        self._feed.step(checked("rewards", rewards, np.float64, shape), terminal, over, np.ones(shape, bool))
         return observations, rewards, dones, infos
 
     def reset(self) -> VecEnvObs:

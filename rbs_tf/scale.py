@@ -1,8 +1,7 @@
-"""The scale of errors in NumPy, for PyTorch, JAX and others; and what the Keras layer shares with it."""
+"""The scale of errors in NumPy."""
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import threading
@@ -12,14 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rbs_tf.moments import ReturnMoments, checked_heads
+from rbs_tf.advice import PAPERS_FLOOR, Advice
+from rbs_tf.moments import ReturnMoments, checked_heads, wrong_columns
 from rbs_tf.returns import real_numbers
 
-PAPERS_FLOOR = 1e-2
-STEPS_TO_JUDGE = 1000  # after which a sigma below its floor is no matter of too few steps
 _FLOAT32 = np.finfo(np.float32)
-
-log = logging.getLogger(__name__)
 
 
 class Scale:
@@ -29,17 +25,18 @@ class Scale:
         env = rbs_tf.CollectReturns(env, scale, gamma=0.99)
         loss = np.mean(0.5 * np.square(scale(targets - values)))
 
-    Keep it on the host. `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients; a jitted function takes
-    `scale()` as an argument, since it keeps a number that it closes over. It logs what the layer logs. Several threads
-    may feed one `Scale`.
+    Keep it on the host. `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients. Pass `scale()` to a jitted
+    function as an argument: a number that it closes over is frozen. It logs what the layer logs. Several threads may
+    feed one `Scale`.
 
     Args:
-      num_heads: H, the value functions, or tasks, with statistics of their own.
+      num_heads: H, the number of value functions or tasks, each with its statistics.
       sigma_v: positive floor of the scale, a number or one per head, see `ReturnScaling`; may be assigned later.
       floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it (`rbs_tf.rescaling`).
 
     Attributes:
       moments: the `ReturnMoments` of everything so far.
+      home: its process and lock.
 
     Raises:
       ValueError: what the layer refuses.
@@ -51,8 +48,8 @@ class Scale:
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self.sigma_v = sigma_v  # type: ignore[assignment]  # it takes a number, too
         self.moments = ReturnMoments.empty(num_heads)
-        self._home = Home()
-        self._fed_or_warned = self._judged = False
+        self.home = Home()
+        self._advice = Advice("Scale", "merge_state(moments)", floor_in_units)
 
     @property
     def sigma_v(self) -> np.ndarray:
@@ -85,7 +82,7 @@ class Scale:
         *,
         head: ArrayLike | None = None,
     ) -> np.ndarray:
-        """td_errors / max(sigma, sigma_v, batch_sigma), as the layer; without errors that by which they are divided.
+        """td_errors / max(sigma, sigma_v, batch_sigma), as the layer; without errors the divisor.
 
         Args:
           td_errors: [..., H], or without the last axis when there is one head or `head` is given.
@@ -96,23 +93,16 @@ class Scale:
           The shape of `td_errors`, float64 for float64 errors, float32 for all others. Without errors float32 [H].
 
         Raises:
-          ValueError: errors whose last axis is not the heads', a head that is none.
+          ValueError: errors whose last axis is not the heads', a head out of range.
           TypeError: tensors of another library, whose gradients would be lost.
         """
-        if not self._fed_or_warned and not self.moments.count.any():
-            log.warning(
-                "%s", words_if_empty("Scale", self._sigma_v, "merge_state(moments)", self.floor_in_units)
-            )
-            self._fed_or_warned = True
-        if not self._judged and can_be_judged(self.moments):
-            self._judged = True
-            if words := words_if_below_floor("Scale", self.moments, self._sigma_v, self.floor_in_units):
-                log.warning("%s", words)
+        self._advice.before_errors(self.moments, self._sigma_v)
+        self._advice.judge(self.moments, self._sigma_v)
         divisor = np.maximum(self.sigma, self._sigma_v * self.unit if self.floor_in_units else self._sigma_v)
         if batch_sigma is not None:
             divisor = np.maximum(divisor, np.reshape(batch_sigma, self.num_heads))
         if td_errors is None:
-            # 0 only in units of the return, before the first reward that is not 0.
+            # It is 0 in units of the return, before the first reward that is not 0.
             return np.where(divisor > 0.0, divisor, 1.0).astype(np.float32)
         if (library := type(td_errors).__module__.partition(".")[0]) in ("torch", "jax", "jaxlib"):
             raise TypeError(
@@ -122,7 +112,7 @@ class Scale:
         errors = real_numbers("td_errors", td_errors)
         errors = errors.astype(np.float64 if errors.dtype == np.float64 else np.float32)
         if head is None and errors.shape[-1:] != (self.num_heads,) and self.num_heads > 1:
-            raise ValueError(f"td_errors must have shape [..., {self.num_heads}]; got {list(errors.shape)}")
+            raise wrong_columns("td_errors", errors.shape, self.num_heads)
         if not divisor.all():
             axes = None if head is not None or self.num_heads == 1 else tuple(range(errors.ndim - 1))
             of_errors = np.sqrt(np.mean(np.square(errors, dtype=np.float64), axis=axes))
@@ -134,29 +124,29 @@ class Scale:
         return errors / np.asarray(divisor, errors.dtype)
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Takes in what has been seen: `CollectReturns` calls it.
+        """Adds statistics; `CollectReturns` calls it.
 
         Raises:
           ValueError: moments of another number of heads, or so large that their sum would not be finite.
         """
-        with self._home.lock:
+        with self.home.lock:
             self.moments = ReturnMoments.merge(self.moments, moments)
-        self._fed_or_warned = True
+        self._advice.is_fed = True
 
     def reset_state(self) -> None:
         """Forgets all statistics; `sigma_v` stays."""
-        with self._home.lock:
+        with self.home.lock:
             self.moments = ReturnMoments.empty(self.num_heads)
 
     def state_dict(self) -> dict[str, list]:
-        """All of it as lists of numbers, which `torch.save`, JSON and pickle keep to the last bit."""
+        """The statistics and the floor as lists of numbers, which `torch.save`, JSON and pickle keep exactly."""
         return {"moments": self.moments.to_array().tolist(), "sigma_v": self._sigma_v.tolist()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state_dict` returned; its values may be arrays or tensors, too.
+        """Restores what `state_dict` returned; its values may also be arrays or tensors.
 
         Raises:
-          ValueError: a state of another number of heads, or one that is not whole; nothing has changed then.
+          ValueError: a state of another number of heads, or with a part missing; nothing has changed then.
         """
         if missing := {"moments", "sigma_v"} - {*state}:
             lacks = ", ".join(sorted(missing))
@@ -166,19 +156,19 @@ class Scale:
             words = f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}"
             raise ValueError(f"{words}: load it into Scale(num_heads={moments.num_heads})")
         self.sigma_v = np.asarray(state["sigma_v"])
-        with self._home.lock:
+        with self.home.lock:
             self.moments = moments
 
 
 class Home:
-    """The process that statistics were made in, and the lock of its threads round each change of them.
+    """The process that statistics belong to, and the lock that its threads hold while they change them.
 
-    A copy has a lock of its own. A copy that multiprocessing hands to a new process is at home in none.
+    A copy has a new lock. A copy that multiprocessing hands to a new process belongs to neither process.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # `ScaledLoss.observe` holds it round the layer's changes
-        # Set while a new process unpickles its arguments; what is read from a file is at home where it is read.
+        # Set while a new process unpickles its arguments. What is read from a file belongs to its reader.
         handed_over = getattr(multiprocessing.current_process(), "_inheriting", False)
         self._process = None if handed_over else os.getpid()
 
@@ -196,7 +186,7 @@ def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
         raise ValueError(f"num_heads must be a whole number of at least 1, got {num_heads!r}")
     given = real_numbers("sigma_v", sigma_v)
     floor = given.astype(np.float64)
-    # Errors are divided in float32, which must hold the floor. Nobody means True.
+    # Errors are divided in float32, which must hold the floor.
     fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max) & (given.dtype != bool)
     if floor.shape not in ((), (num_heads,)) or not fits.all():
         raise ValueError(
@@ -204,50 +194,3 @@ def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
             f"{' '.join(repr(sigma_v).split())}. The paper's is 1e-2"
         )
     return floor
-
-
-def words_if_empty(name: str, sigma_v: np.ndarray, feed: str, floor_in_units: bool = False) -> str:
-    """What to say when errors come before any step; `feed` is the call that brings steps."""
-    factor = f": its floor sigma_v multiplies errors by up to {1.0 / sigma_v.min():.4g}"
-    return (
-        f"{name} has not seen any step yet{'' if floor_in_units else factor}. "
-        f"Call {feed}, before the errors; CollectReturns does, in the process that scales"
-    )
-
-
-def can_be_judged(moments: ReturnMoments) -> bool:
-    """Says whether sigma has had time to leave its floor. Without returns it lacks its second term."""
-    return bool(moments.count.min() >= STEPS_TO_JUDGE and moments.return_count.min() > 0)
-
-
-def words_if_below_floor(
-    name: str, moments: ReturnMoments, sigma_v: np.ndarray, floor_in_units: bool = False
-) -> str:
-    """Names the heads whose scale is a floor that nobody has measured, or is too small for their errors; "" for none.
-
-    Where values are still about 0, errors have mean E[R] and variance sigma^2. Their root mean square is a floor of
-    the errors' own size, for heads that sigma is blind to.
-    """
-    first_errors = np.sqrt(moments.sigma_squared + np.square(moments.reward_mean))
-    # A head whose rewards are all 0 has no unit, and values of 0.
-    unit = np.where(moments.unit > 0.0, moments.unit, 1.0) if floor_in_units else np.ones_like(sigma_v)
-    floor = sigma_v * unit
-    below = (moments.sigma < floor) & ((sigma_v == PAPERS_FLOOR) | (floor < 0.5 * first_errors))
-    if floor_in_units:
-        below &= moments.unit > 0.0
-    if not below.any():
-        return ""
-    floors = np.where(below & (first_errors > 0), np.maximum(first_errors / unit, _FLOAT32.tiny), sigma_v)
-    factors = 1.0 / np.maximum(moments.sigma, floor)
-    unknown = "; of heads without any reward, the spread of a new network's values"
-    unknown = "" if first_errors[below].all() else unknown
-    return (
-        f"{name}: after {moments.count.min():.0f} steps sigma is below its floor sigma_v for head "
-        f"{', '.join(map(str, np.flatnonzero(below)))}: errors are multiplied by {_numbers(factors)}, head by head. "
-        "Rewards that hardly vary are invisible to sigma; set the floor to the size of the first errors, sqrt(sigma^2 "
-        f"+ E[R]^2){', in units of the return' if floor_in_units else ''}: sigma_v={_numbers(floors)}{unknown}"
-    )
-
-
-def _numbers(values: np.ndarray) -> str:
-    return f"[{', '.join(f'{x:.3g}' for x in values)}]"

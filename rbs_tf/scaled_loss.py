@@ -25,15 +25,14 @@ _NO_STEP = (
 class ScaledLoss(tf.Module):
     """A `td_errors_loss_fn` that divides TD errors by sigma, and the observer that keeps its statistics.
 
-    For the TF-Agents agents that use their `td_errors_loss_fn`: DQN and double DQN, recurrent or not, DDPG, TD3, SAC
-    and CQL-SAC. `CategoricalDqnAgent` takes one and ignores it. PPO and REINFORCE take none: `scale_value_loss` is for
-    them.
+    For TF-Agents' DQN and double DQN, recurrent or not, DDPG, TD3, SAC and CQL-SAC. `CategoricalDqnAgent` takes a
+    `td_errors_loss_fn` and ignores it. PPO and REINFORCE take none: use `scale_value_loss`.
 
         scaled_loss = rbs_tf.ScaledLoss(gamma=0.99)
         agent = DqnAgent(..., gamma=0.99, td_errors_loss_fn=scaled_loss)
         driver = DynamicStepDriver(..., observers=[replay_buffer.add_batch, scaled_loss.observe])
 
-    The agent holds it, so that its checkpoints hold the statistics. Both calls work eagerly and inside `tf.function`.
+    The agent's checkpoints hold the statistics. Both calls work eagerly and inside `tf.function`.
     Under `tf.distribute`, create it and the agent under `strategy.scope()`.
 
     Rewards and discounts count at once, returns when their episode has ended. Until one has, errors are divided by
@@ -45,9 +44,9 @@ class ScaledLoss(tf.Module):
         square, the paper's. Thresholds are in units of sigma: `common.element_wise_huber_loss` is quadratic up to one
         sigma and linear beyond.
       sigma_v: floor of the scale, see `ReturnScaling`.
-      floor_in_units: see there, too.
+      floor_in_units: see there.
       reward_scale_factor: the agent's.
-      max_report_steps: the returns of an episode that goes on for longer are cut after so many steps.
+      max_report_steps: returns of longer episodes are cut every so many steps.
 
     Attributes:
       scaling: the `ReturnScaling` layer, of one head.
@@ -76,7 +75,7 @@ class ScaledLoss(tf.Module):
         self._gamma, self._reward_scale_factor = gamma, reward_scale_factor
         self._loss_fn = loss_fn or (lambda errors, zeros: 0.5 * tf.math.squared_difference(errors, zeros))
         self.scaling = ReturnScaling(sigma_v=sigma_v, floor_in_units=floor_in_units)
-        self.scaling._fed_or_warned = True  # What is missing is said here, in the words of `observe`.
+        self.scaling.advice.is_fed = True  # the call raises where the layer would warn
         self._episodes = OpenEpisodes(1, "ScaledLoss.observe", _RECORDED, max_report_steps)
 
     @property
@@ -104,7 +103,7 @@ class ScaledLoss(tf.Module):
           The shape of `loss`; float64 for a float64 loss, float32 for all others. Raises as the call does.
         """
         with tf.control_dependencies(self._checked()):
-            # Once for each power. The square of a small scale is 0 in float32.
+            # Divided twice: the square of a small scale is 0 in float32.
             return self.scaling(self.scaling(tf.convert_to_tensor(loss)))
 
     def observe(self, trajectory: Any) -> tf.Operation | None:
@@ -120,7 +119,7 @@ class ScaledLoss(tf.Module):
             call. The statistics stay as they were.
           ValueError: fields of another rank, or of different shapes; complex numbers.
         """
-        with self.scaling._changes():
+        with self.scaling.changes():
             self._observe(self._episodes.columns(trajectory))
         return None if tf.executing_eagerly() else tf.no_op()
 

@@ -15,13 +15,14 @@ import torch.distributed as dist
 from numpy.typing import ArrayLike
 from torch import nn
 
-from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch
-from rbs_tf.scale import PAPERS_FLOOR, Scale
-from rbs_tf.units import rescaled
+from rbs_tf.advice import PAPERS_FLOOR
+from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch, wrong_columns
+from rbs_tf.scale import Scale
+from rbs_tf.units import check_outputs, rescaled
 
 
 class _Float64Buffers(nn.Module):
-    """Its buffers stay float64 whatever a network is cast to, and on the host beside devices without float64."""
+    """A module whose buffers stay float64 under casts, and on the host where the device has no float64."""
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> _Float64Buffers:
         own, self._buffers = self._buffers, {}  # type: ignore[has-type]
@@ -37,15 +38,15 @@ class _Float64Buffers(nn.Module):
 class ScaledErrors(_Float64Buffers):
     """Divides TD errors by max(sigma, sigma_v, batch_sigma): `ReturnScaling` for PyTorch.
 
-    `CollectReturns` feeds it, or `merge_state`: a `rbs_tf.Scale` on the host, whose log warnings it has. Its buffers
-    follow: `state_dict` holds the statistics, and a compiled loss reads the current ones without recompiling. Casts of
-    the module (`half`, `bfloat16`, `to`) leave them float64.
+    Feed it with `CollectReturns` or `merge_state`. A `rbs_tf.Scale` on the host keeps the statistics and logs its
+    warnings; buffers follow it: `state_dict` holds the statistics, and a compiled loss reads the current ones without
+    recompiling. Casts of the module (`half`, `bfloat16`, `to`) leave them float64.
 
-    In several processes (`torch.distributed`) each one feeds its own environments, and all call `sync` before an
-    update: until then `merge_state` only gathers. Then all have the same statistics, bit by bit.
+    With `torch.distributed`, each process feeds its environments, and all call `sync` before an update: until then
+    `merge_state` only gathers. After it, all have the same statistics, bit by bit.
 
     Args:
-      num_heads: H, the value functions, or tasks, with statistics of their own.
+      num_heads: H, the number of value functions or tasks, each with its statistics.
       sigma_v: positive floor of the scale, a number or one per head. Assign to change it.
       floor_in_units: the floor is sigma_v `unit`, for networks whose last layer is a `UnitLinear`. While a head's unit
         is 0, its errors are divided by their root mean square, or by 1 if all are 0.
@@ -76,11 +77,11 @@ class ScaledErrors(_Float64Buffers):
           head: whole numbers, in the errors' shape or one: the head, or task, of each error.
 
         Raises:
-          ValueError: errors of another shape; eagerly and on the CPU, a head that is none.
+          ValueError: errors of another shape; eagerly and on the CPU, a head out of range.
         """
         several = self.num_heads > 1 and head is None
         if several and errors.shape[-1:] != (self.num_heads,):
-            raise ValueError(f"errors must have shape [..., {self.num_heads}]; got {list(errors.shape)}")
+            raise wrong_columns("errors", tuple(errors.shape), self.num_heads)
         if not torch.compiler.is_compiling():
             if not self._scale.moments.count.any():
                 self._scale()  # warns once
@@ -102,8 +103,8 @@ class ScaledErrors(_Float64Buffers):
         return errors / divisor
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Takes in what has been seen, in a process group at the next `sync`; `Scale.merge_state`."""
-        with self._home.lock:
+        """Adds statistics, in a process group at the next `sync`; see `Scale.merge_state`."""
+        with self.home.lock:
             if dist.is_available() and dist.is_initialized():
                 self._pending = ReturnMoments.merge(self._pending, moments)
             else:
@@ -111,13 +112,13 @@ class ScaledErrors(_Float64Buffers):
                 self._show()
 
     def sync(self, group: dist.ProcessGroup | None = None) -> None:
-        """Takes in what all processes have been fed since the last `sync`, in the order of their ranks.
+        """Adds what all processes have been fed since the last `sync`, in the order of their ranks.
 
         Every process of the group calls it, before its update and before saving. Without processes it does nothing.
         """
         if not (dist.is_available() and dist.is_initialized()):
             return
-        with self._home.lock:
+        with self.home.lock:
             self._restore()  # DDP broadcasts buffers, as when one process has loaded a checkpoint
             rows = torch.from_numpy(self._pending.to_array())
             rows = rows.to("cuda" if dist.get_backend(group) == "nccl" else "cpu")
@@ -129,8 +130,8 @@ class ScaledErrors(_Float64Buffers):
             self._show()
 
     def reset_state(self) -> None:
-        """Forgets all statistics, those to be synced included; `sigma_v` stays."""
-        with self._home.lock:
+        """Forgets all statistics, also those that wait for `sync`; `sigma_v` stays."""
+        with self.home.lock:
             self._pending = ReturnMoments.empty(self.num_heads)
             self._scale.reset_state()
             self._show()
@@ -139,7 +140,7 @@ class ScaledErrors(_Float64Buffers):
     sigma = property(lambda self: self.moments.sigma, doc="float64 [H], without a floor; 0 at first.")
     unit = property(lambda self: self.moments.unit, doc="float64 [H], the size of values; 0 at first.")
     mean_return = property(lambda self: self.moments.mean_return, doc="float64 [H], E[G].")
-    _home = property(lambda self: self._scale._home, doc="What `CollectReturns` asks for.")
+    home = property(lambda self: self._scale.home, doc="What `CollectReturns` asks for.")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("statistics", "sigma_v") and name in self._buffers:
@@ -149,18 +150,18 @@ class ScaledErrors(_Float64Buffers):
             super().__setattr__(name, value)
 
     def _show(self) -> None:
-        """Makes the buffers what the scale on the host is."""
+        """Copies the scale on the host into the buffers."""
         scale = self._scale
         floor = scale.sigma_v * scale.unit if self.floor_in_units else scale.sigma_v
         self.statistics.copy_(torch.from_numpy(scale.moments.to_array()))
         self.sigma_v.copy_(torch.from_numpy(scale.sigma_v.copy()))
         self._floored.copy_(torch.from_numpy(np.maximum(scale.sigma, floor)))
         if scale.moments.count.any():
-            scale()  # says once which floor fits
+            scale()  # logs once which floor fits
 
     def _restore(self, _: Any = None) -> None:
-        """Makes the scale on the host what the buffers are, once a state has been loaded."""
-        with self._home.lock:
+        """Copies the buffers, once a state has been loaded, into the scale on the host."""
+        with self.home.lock:
             state = {"moments": self.statistics.cpu().numpy(), "sigma_v": self.sigma_v.cpu().numpy()}
             try:
                 self._scale.load_state_dict(state)
@@ -176,20 +177,19 @@ class UnitLinear(_Float64Buffers, nn.Linear):
         for layer in (last, target_last):      # before every update
             layer.to_unit_(scaled.unit)
 
-    What W learns is of the size of 1, whatever the size of rewards. All values are 0 before the first unit. Bring the
+    W learns numbers of about 1 for rewards of any size. All values are 0 before the first unit. Bring the
     online and the target network to the same unit before every update: copies between them, whole or soft, are right
     then. Shared weights, weight normalisation and weight decay on this layer are not supported.
 
     Args:
       in_features: of `torch.nn.Linear`, as are `options`.
       out_features: outputs: of each head as many, those of the first head first.
-      heads: H, the value functions with units of their own: `unit`, a float64 [H] buffer.
+      heads: H, the number of value functions; `unit`, a float64 [H] buffer, has one unit for each.
     """
 
     def __init__(self, in_features: int, out_features: int, heads: int = 1, **options: Any):
         super().__init__(in_features, out_features, **options)
-        if heads < 1 or out_features % heads:
-            raise ValueError(f"{heads} heads of as many outputs each do not make {out_features} out_features")
+        check_outputs(out_features, heads)
         self.heads = heads
         self.register_buffer("unit", _zeros(heads).to(_with_float64(self.weight.device)))
 
@@ -217,7 +217,7 @@ def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tens
     Args:
       rewards: [T, B, H].
       discounts: [T, B, H].
-      mask: [T, B], 1 for real steps, 0 for padding, whatever that holds.
+      mask: [T, B], 1 for real steps, 0 for padding, which may hold anything.
 
     Returns:
       float64 [H], without gradient; 0 for a batch without real steps, NaN where a real step is.
@@ -231,7 +231,7 @@ def _zeros(*shape: int) -> torch.Tensor:
 
 
 def _with_float64(device: torch.device) -> torch.device:
-    """The device itself, or the host where the device has no float64, or no values at all."""
+    """The device, or the CPU for devices without float64 or without values."""
     return torch.device("cpu") if device.type in ("mps", "meta") else device
 
 
@@ -245,5 +245,5 @@ def _at_least_single(values: torch.Tensor) -> torch.Tensor:
 
 
 def _like(values: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    """A copy, as the numbers may change before the backward pass; cast first, as a device may have no float64."""
+    """The numbers in the values' dtype and device: a copy, as they may change before the backward pass."""
     return numbers.to(values.dtype, copy=True).to(values.device)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from rbs_tf.return_scaling import float64_weight
-from rbs_tf.units import rescaled
+from rbs_tf.units import check_outputs, rescaled
 
 
 @tf.keras.utils.register_keras_serializable(package="rbs_tf")
@@ -19,8 +19,8 @@ class UnitDense(tf.keras.layers.Dense):
         for layer in (last, target_last):       # before every update
             layer.to_unit(scaling.unit)
 
-    What the kernel has to learn is of the size of 1, whatever the size of rewards. `to_unit` changes the unit and,
-    where there has been one, the weights with it, so that no value changes. All values are 0 before the first unit.
+    The kernel learns numbers of about 1 for rewards of any size. `to_unit` changes the unit and, after the first one,
+    the weights with it, so that no value changes. All values are 0 before the first unit.
 
     Bring the online and the target network to the same unit before every update: copies between them, whole or soft,
     are right then. The optimizer's slots stay as they are. Weights that another layer shares, weight normalisation and
@@ -28,7 +28,7 @@ class UnitDense(tf.keras.layers.Dense):
 
     Args:
       units: outputs: of each head as many, those of the first head first.
-      heads: H, the value functions with units of their own.
+      heads: H, the number of value functions, each with its unit.
       **kwargs: of `tf.keras.layers.Dense`, but for an activation.
 
     Attributes:
@@ -42,10 +42,7 @@ class UnitDense(tf.keras.layers.Dense):
         if kwargs.get("activation") not in (None, "linear"):
             raise ValueError("UnitDense puts out values, without an activation")
         super().__init__(units, **kwargs)
-        if heads < 1 or units % heads:
-            raise ValueError(
-                f"units must be as many for each of the heads; got {units} units and {heads} heads"
-            )
+        check_outputs(units, heads)
         self.heads = heads
         self.unit = float64_weight(self, "unit", (heads,), 0.0)
 
@@ -65,7 +62,7 @@ class UnitDense(tf.keras.layers.Dense):
             weight.assign(weight * tf.cast(tf.repeat(ratio, self.units // self.heads), weight.dtype))
         self.unit.assign(after)
 
-    # Keras 3's Dense saves its kernel and its bias, and nothing else.
+    # Keras 3's Dense saves only its kernel and its bias.
     def save_own_variables(self, store: Any) -> None:
         """Saves all three."""
         tf.keras.layers.Layer.save_own_variables(self, store)

@@ -1,8 +1,8 @@
 """Outputs in units of the return: what the layers of Keras, PyTorch and JAX, and `scalings.return_out`, share.
 
 A network puts out q, and values are Q = unit q, head by head, where unit = sqrt(max(E[G^2], E[R^2])) comes from the
-same statistics as sigma. When the unit changes, last layers are rewritten such that no value does, as in Pop-Art (van
-Hasselt et al. 2016). Learning is then the same, action by action, whatever rewards are multiplied with.
+same statistics as sigma. When the unit changes, last layers are rewritten so that no value does, as in Pop-Art (van
+Hasselt et al. 2016). Learning is then the same, action by action, for rewards times any number.
 """
 
 from __future__ import annotations
@@ -57,3 +57,9 @@ def rescaled(
     changes = known & (new > 0.0) & (abs(new - old) > SMALLEST_CHANGE * old)
     ratio = single(where(changes, old / where(changes, new, 1.0), 1.0))
     return ratio, where(known, old / double(ratio), new)
+
+
+def check_outputs(outputs: int, heads: int) -> None:
+    """Raises ValueError unless each of the heads has as many of a last layer's outputs, and at least one."""
+    if heads < 1 or outputs % heads:
+        raise ValueError(f"outputs must be as many for each head; got {outputs} outputs and {heads} heads")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from tf_agents.trajectories.time_step import StepType
 
@@ -11,19 +9,11 @@ from agents.heads import Heads
 from agents.replay.replay import Episode, StatisticsReport
 from agents.replay.rows import Rows
 from agents.storage.state import State, joined_in_order, part
-from rbs_tf import ReturnMoments, discounted_returns
+from rbs_tf import ReturnMoments
+from rbs_tf.episode_statistics import EpisodeStatistics
 
-_NOTHING = np.zeros(0, np.float32)
-
-
-class _Unfinished(NamedTuple):
-    """An environment's episode: raw return, length and rewards so far, and its steps since returns were reported."""
-
-    rewards: np.ndarray = _NOTHING
-    discounts: np.ndarray = _NOTHING
-    episode_return: float = 0.0
-    episode_length: int = 0
-    episode_rewards: int = 0
+# Of an open episode: its raw return, its steps, and those with a reward.
+_SO_FAR = ("episode_return", "episode_length", "episode_rewards")
 
 
 class Reports:
@@ -32,68 +22,43 @@ class Reports:
     Args:
       heads: what each value head sees of rewards and discounts.
       num_envs: N.
-      max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
-        on as if a new one began.
+      max_report_steps: returns of longer episodes are cut every so many steps.
       moments: the class of what is reported, see `Scaling.moments_class`.
     """
 
     def __init__(
         self, heads: Heads, num_envs: int, max_report_steps: int, moments: type[ReturnMoments] = ReturnMoments
     ):
-        self._heads, self._moments, self._max_steps = heads, moments, max_report_steps
-        self._unfinished = [_Unfinished() for _ in range(num_envs)]
+        self._statistics = EpisodeStatistics(num_envs, heads, max_report_steps, moments=moments)
+        self._so_far = np.zeros((num_envs, len(_SO_FAR)))
 
     def report(self, rows: Rows) -> tuple[StatisticsReport, list[Episode]]:
-        """Returns what the next rows [K, N] add to the statistics, and the episodes that have finished in them."""
-        rows, heads = rows.without_stored(), self._heads
-        arrived = rows.step_type != StepType.FIRST
-        episodes: list[Episode] = []
-        returns: list[np.ndarray] = []
-        for index in range(len(self._unfinished)):
-            ends = np.flatnonzero(rows.step_type[:, index] == StepType.LAST)
-            for own in np.split(np.arange(len(rows)), ends + 1):
+        """Returns what the next rows [K, N] add to the statistics, and the episodes that have ended in them."""
+        arrived, ended = rows.step_type != StepType.FIRST, rows.step_type == StepType.LAST
+        for row in zip(rows.reward, rows.discount, arrived, ended, strict=True):
+            self._statistics.step(*row)
+        episodes = []
+        for index, so_far in enumerate(self._so_far):
+            for own in np.split(np.arange(len(arrived)), np.flatnonzero(ended[:, index]) + 1):
                 own = own[arrived[own, index]]
-                if len(own):
-                    self._extend(index, rows[own, index], episodes, returns)
-        steps = heads.rewards(rows.reward[arrived]), heads.discounts(rows.discount[arrived])
-        moments = self._moments.from_steps(*steps)
-        if returns:
-            moments = self._moments.merge(moments, self._moments.from_returns(np.concatenate(returns)))
+                rewards = rows.reward[own, index]
+                so_far += rewards.sum(dtype=np.float64), len(own), np.count_nonzero(rewards)
+                if ended[own, index].any():
+                    acted = int(rows.head[own[-1], index]), float(rows.epsilon[own[-1], index])
+                    episodes.append(Episode(float(so_far[0]), int(so_far[1]), *acted, int(so_far[2])))
+                    so_far[:] = 0.0
         of_episodes = np.array(episodes, np.float64).reshape(-1, len(Episode._fields))
-        return {"moments": moments.to_array(), "episodes": of_episodes}, episodes
+        return {"moments": self._statistics.take().to_array(), "episodes": of_episodes}, episodes
 
     def state(self) -> State:
-        """Returns what `restore` needs in order to go on with the episodes that are not finished."""
+        """Returns what `restore` needs in order to go on with the open episodes."""
         return joined_in_order(
-            {name: np.array(value) for name, value in episode._asdict().items()}
-            for episode in self._unfinished
+            {"rewards": steps[0], "discounts": steps[1], **dict(zip(_SO_FAR, so_far.copy(), strict=True))}
+            for steps, so_far in zip(self._statistics.open_steps(), self._so_far, strict=True)
         )
 
     def restore(self, state: State) -> None:
-        """Goes on where another one of the same settings was."""
-        for index in range(len(self._unfinished)):
-            rewards, discounts, episode_return, *counts = part(state, str(index)).values()
-            self._unfinished[index] = _Unfinished(
-                rewards, discounts, float(episode_return), *map(int, counts)
-            )
-
-    def _extend(self, index: int, rows: Rows, episodes: list[Episode], returns: list[np.ndarray]) -> None:
-        """Takes the next steps of an environment's episode, perhaps its last; appends what is due."""
-        episode, heads = self._unfinished[index], self._heads
-        rewards = np.concatenate([episode.rewards, rows.reward])
-        discounts = np.concatenate([episode.discounts, rows.discount])
-        episode_return = episode.episode_return + rows.reward.sum(dtype=np.float64)
-        paid = episode.episode_rewards + np.count_nonzero(rows.reward)
-        length, ended = episode.episode_length + len(rows), rows.step_type[-1] == StepType.LAST
-        whole = len(rewards) if ended else len(rewards) - len(rewards) % self._max_steps
-        for start in range(0, whole, self._max_steps):
-            cut = slice(start, min(start + self._max_steps, whole))
-            returns.append(discounted_returns(heads.rewards(rewards[cut]), heads.discounts(discounts[cut])))
-        if ended:
-            acted = int(rows.head[-1]), float(rows.epsilon[-1])
-            episodes.append(Episode(float(episode_return), length, *acted, paid))
-            self._unfinished[index] = _Unfinished()
-        else:
-            self._unfinished[index] = _Unfinished(
-                rewards[whole:], discounts[whole:], episode_return, length, paid
-            )
+        """Goes on from the state of another one with the same arguments."""
+        of_envs = [[*part(state, str(index)).values()] for index in range(len(self._so_far))]
+        self._statistics.restore(np.stack(values[:2]) for values in of_envs)
+        self._so_far[:] = [values[2:] for values in of_envs]

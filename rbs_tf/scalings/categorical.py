@@ -45,8 +45,7 @@ class CategoricalScaling(Scaling):
 
     def decode(self, outputs: tf.Tensor) -> tf.Tensor:
         masses = tf.exp(outputs - tf.reduce_max(outputs, axis=-1, keepdims=True))
-        # In pairs from both sides: a uniform distribution has to have the centre for its mean to the last bit, and bins
-        # may be as large as 5e8.
+        # In pairs from both sides, so that the mean of a uniform distribution is exactly the centre: bins may be 5e8.
         pairs = len(self._offsets)
         differences = masses[..., -pairs:] - tf.reverse(masses[..., :pairs], axis=[-1])
         mean = tf.reduce_sum(differences * self._offsets, axis=-1) / tf.reduce_sum(masses, axis=-1)
@@ -102,7 +101,7 @@ class TwoHot(CategoricalScaling):
 
 @configurable("hl_gauss", module="scalings")
 class HLGauss(CategoricalScaling):
-    """Distributions over even bins between fixed bounds, in reward units; each target a normal of its own.
+    """Distributions over even bins between fixed bounds, in reward units; each target becomes a normal.
 
     Source: Farebrother et al. 2024, "Stop regressing: training value functions via classification for scalable deep
     RL", whose bounds are for clipped rewards. Targets are clipped to the bounds. Each bin's probability is the mass of

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.settings import Setting, configurable
+from rbs_tf.tensor_moments import summed_over_replicas
 
 
 @configurable("error_based", module="scalings")

@@ -12,7 +12,7 @@ from rbs_tf.scalings.false_friends import return_variance
 from rbs_tf.scalings.scaling import Scaling
 from rbs_tf.settings import Setting, configurable
 
-# What Gymnasium's running variance starts with: so many samples of mean 0 and variance 1.
+# Gymnasium's running variance starts with this many samples of mean 0 and variance 1.
 _PRIOR_COUNT = 1e-4
 
 
@@ -60,6 +60,6 @@ class GymnasiumNormalise(Scaling):
 
 
 def _running_variance(count: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    """The variance of so many samples, float64 [H] each, and of those that Gymnasium starts with."""
+    """The variance of `count` samples, float64 [H] each, and of those that Gymnasium starts with."""
     share = _PRIOR_COUNT / (count + _PRIOR_COUNT)
     return share + (1.0 - share) * (variance + share * tf.square(mean))

@@ -1,4 +1,4 @@
-"""A scaling from whatever says which one."""
+"""Builds a scaling from a class, a layer or a name."""
 
 from __future__ import annotations
 

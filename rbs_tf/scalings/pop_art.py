@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.return_scaling import summed_over_replicas
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.settings import Setting, configurable
+from rbs_tf.tensor_moments import summed_over_replicas
 from rbs_tf.unit_dense import rescaled_in_graph
 from rbs_tf.units import SMALLEST_CHANGE
 
@@ -17,8 +17,7 @@ from rbs_tf.units import SMALLEST_CHANGE
 class OutputUnits(tf.Module):
     """The units in which one network's last layers are written: value = scale * output + shift, head by head.
 
-    Both numbers are what has been applied to the float32 weights, to the last bit of what was multiplied and
-    added there, not what somebody would like them to be; so they may trail what `rewrite` was asked for by 1e-4.
+    Both are exactly what has been applied to the float32 weights; they may trail what `rewrite` was asked for by 1e-4.
 
     Args:
       num_heads: H.
@@ -60,7 +59,7 @@ class OutputUnits(tf.Module):
         self.shift.assign(new_shift)
 
     def assign(self, other: OutputUnits) -> None:
-        """Becomes the units of another network, together with whose weights they are taken over."""
+        """Copies the units of another network, whose weights are copied with them."""
         self.scale.assign(other.scale)
         self.shift.assign(other.shift)
 

@@ -8,12 +8,13 @@ from typing import Annotated
 import numpy as np
 import tensorflow as tf
 
+from rbs_tf.advice import PAPERS_FLOOR
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.return_scaling import ReturnScaling, batch_sigma
-from rbs_tf.scale import PAPERS_FLOOR
+from rbs_tf.return_scaling import ReturnScaling
 from rbs_tf.scalings.error import batch_moments, deviation
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.settings import Setting, configurable
+from rbs_tf.tensor_moments import batch_sigma
 
 
 @configurable("return_based", module="scalings")
@@ -36,8 +37,8 @@ class ReturnBasedScaling(Scaling):
         returns; biases start at 0. A head of rewards far from 0 need not learn its offset.
       half_life: environment steps after which statistics count half; None for all of them alike. What arrives
         together ages together.
-      layer: to be used in place of one of its own: its statistics, and its sigma_v where that is no longer the layer's
-        default, 1e-2. There it was set by the user and stays; a head that has the default gets what is measured.
+      layer: a layer to use, with its statistics. A head's sigma_v that is not the default, 1e-2, was set by the user
+        and stays; a default one is replaced by what is measured.
 
     Raises:
       ValueError: a layer of another number of heads.

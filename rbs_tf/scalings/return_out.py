@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rbs_tf.return_scaling import batch_sigma
 from rbs_tf.scalings.error import batch_moments
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
 from rbs_tf.settings import configurable
+from rbs_tf.tensor_moments import batch_sigma
 
 
 @configurable("return_out", module="scalings")
@@ -18,7 +18,7 @@ class ReturnOut(ReturnBasedScaling):
 
     Beyond the paper, in which values still have to grow to their size by steps of the learning rate. Here Q = s q with
     s from the same all-time statistics, and changes of s preserve Q as in Pop-Art (van Hasselt et al. 2016), so that
-    learning is the same, action by action, whatever all rewards are multiplied with.
+    learning is the same, action by action, for rewards times any number.
 
     Errors are divided by max(sigma, sigma_v s, sigma_batch), where sigma_v, the spread over states of each head's
     outputs, is in network units. A head that has seen no reward but 0 has s = 0, and all its values are 0. The first s

@@ -47,8 +47,8 @@ class Scaling(tf.Module):
     normalises outputs. Categorical scalings have heads of K = `outputs_per_action` logits per action, of which `decode`
     makes one value; everything else is about values.
 
-    Under `tf.distribute` every replica calls the hooks with its share of the batch and holds variables of its own. Sum
-    what is taken from a batch with `return_scaling.summed_over_replicas`, outside of `tf.cond`. Bodies without a
+    Under `tf.distribute` every replica calls the hooks with its share of the batch and holds its own variables. Sum
+    what is taken from a batch with `tensor_moments.summed_over_replicas`, outside of `tf.cond`. Bodies without a
     statement need their `return`: AutoGraph compiles none that is only a docstring.
 
     Args:

@@ -1,5 +1,6 @@
 """docs/actor_critics.md's programs run as they stand; Stable-Baselines3's vector environments feed what they play."""
 
+import functools
 import itertools
 
 import gymnasium
@@ -14,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 
 from benchmarks import ppo_scales, vec_normalize
 from tests.elsewhere import pages
+from tests.rbs_tf.test_collect_returns import Script
 from tests.test_adopting import ROOT
 
 PAGE = "docs/actor_critics.md"
@@ -23,32 +25,6 @@ TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
 
 # Rewards of each episode in turn, and whether its last step is terminal or a time-out; float32 holds the rewards.
 EPISODES = (([1.0, 5.0, -2.0], True), ([3.0], True), (list(range(7)), False), ([0.5, 0.25], False))
-
-
-class Script(gymnasium.Env):
-    """Plays the episodes in turn, the first one first or, as `start` says, a later one."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, start):
-        self._next = start
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        rewards, self._terminal = EPISODES[self._next % len(EPISODES)]
-        self._next, self._rewards = self._next + 1, list(rewards)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        reward, over = self._rewards.pop(0), not self._rewards
-        return (
-            np.zeros(1, np.float32),
-            float(reward),
-            over and self._terminal,
-            over and not self._terminal,
-            {},
-        )
 
 
 STARTS = (0, 2, 3)
@@ -72,13 +48,14 @@ def replayed(steps, gammas, cut=()):
 
 
 def made(kind):
-    makers = [lambda start=start: Script(start) for start in STARTS]
+    episodes = [(*EPISODES[start:], *EPISODES[:start]) for start in STARTS]
+    makers = [functools.partial(Script, *own, forever=True) for own in episodes]
     return kind(makers, start_method="fork") if kind is SubprocVecEnv else kind(makers)
 
 
 @pytest.mark.parametrize("gamma", [0.9, [0.5, 0.99]])
 @pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv])
-def test_vec_envs_statistics_are_those_of_a_replay_of_their_episodes(kind, gamma):
+def test_vec_envs(kind, gamma):
     scale = Scale(num_heads=np.size(gamma))
     envs = CollectReturns(made(kind), scale, gamma, report_steps=4)
     envs.reset()
@@ -92,35 +69,19 @@ def test_vec_envs_statistics_are_those_of_a_replay_of_their_episodes(kind, gamma
     envs.close()
 
 
-def test_a_vec_env_feeds_a_scaling_once_and_other_wrappers_may_stand_around_it():
+def test_a_vec_env_feeds_a_scaling_once():
     scale = Scale()
     inner = CollectReturns(made(DummyVecEnv), scale, 0.9)
     for env in (inner, VecMonitor(inner), VecNormalize(VecMonitor(inner))):
         with pytest.raises(ValueError, match="Wrap it once"):
             CollectReturns(env, scale, 0.9)
-    own = DummyVecEnv([lambda: CollectReturns(Script(0), scale, 0.9)])
+    own = DummyVecEnv([lambda: CollectReturns(Script(*EPISODES), scale, 0.9)])
     with pytest.raises(ValueError, match="Wrap it once"):
         CollectReturns(own, scale, 0.9)
     CollectReturns(own, Scale(), 0.9)
 
 
-def test_what_is_no_environment_is_named():
-    with pytest.raises(TypeError, match="or a Stable-Baselines3 VecEnv; got 3"):
-        CollectReturns(3, Scale(), 0.9)
-    with pytest.raises(ValueError, match="one per environment, 3"):
-        CollectReturns(made(DummyVecEnv), Scale(num_heads=2), 0.9, head=[0, 1])
-
-
-def test_environments_of_a_vec_env_may_be_tasks():
-    scale = Scale(num_heads=2)
-    envs = CollectReturns(made(DummyVecEnv), scale, 0.9, head=[0, 1, 1])
-    envs.reset()
-    for _ in range(6):
-        envs.step(np.zeros(3, int))
-    assert scale.moments.count.tolist() == [6, 12]
-
-
-def test_no_program_of_the_page_is_left_out():
+def test_all_programs_are_run():
     assert [*pages.programs(PAGE)] == [PPO, SB3, SAC, STREAM]
 
 
@@ -139,7 +100,7 @@ def sac():
     return pages.run(PAGE, SAC)
 
 
-def test_ppo_in_a_single_file_learns(ppo):
+def test_ppo_learns(ppo):
     """A policy that plays at random balances for 22 steps."""
     assert np.mean(ppo.lengths[:3]) < 40.0 < 80.0 < np.median(ppo.lengths[-8:])
     assert 40 * 128 * 8 - 8 * 100 < ppo.scaled.moments.count <= 40 * 128 * 8  # in portions of 100 steps
@@ -151,7 +112,7 @@ def episode(times):
     return ReturnMoments.from_episode(times * np.array([0.0, 3.0, -1.0]), [0.99, 0.99, 0.0])
 
 
-def test_ppos_gradients_are_free_of_the_rewards_scale(ppo):
+def test_ppos_gradients(ppo):
     torch, rng = ppo.torch, np.random.default_rng(0)
     kept, found = {name: values.clone() for name, values in ppo.agent.state_dict().items()}, []
     seen, log_probs, advantages, returns = (
@@ -175,7 +136,7 @@ def test_ppos_gradients_are_free_of_the_rewards_scale(ppo):
     torch.testing.assert_close(gradients[0], larger_gradients[0], rtol=1e-4, atol=1e-6)
 
 
-def test_ppo_plays_the_same_whatever_rewards_are_multiplied_with():
+def test_ppos_actions():
     """The page's program, eight of its rollouts."""
     code, multiplied = pages.programs(PAGE)[PPO], "gymnasium.wrappers.vector.TransformReward"
     for before, after in (
@@ -192,7 +153,7 @@ def test_ppo_plays_the_same_whatever_rewards_are_multiplied_with():
     assert runs[0]["batch"][1].equal(runs[1]["batch"][1])  # the actions
 
 
-def test_stable_baselines_coefficient_is_the_division_of_errors(sb3):
+def test_stable_baselines(sb3):
     import torch
 
     model, scale = sb3.model, sb3.scale
@@ -215,7 +176,7 @@ def test_stable_baselines_coefficient_is_the_division_of_errors(sb3):
         assert gradient.abs().max() > 1e-4
 
 
-def test_sacs_critics_learn_the_same_whatever_rewards_are_multiplied_with(sac):
+def test_sacs_critics(sac):
     """Their values are in units of the return: nothing but rewards and the temperature is multiplied here."""
     torch, rng = sac.torch, np.random.default_rng(0)
     start, found = {name: values.clone() for name, values in sac.critics.state_dict().items()}, []
@@ -238,7 +199,7 @@ def test_sacs_critics_learn_the_same_whatever_rewards_are_multiplied_with(sac):
     assert gradients[0].abs().max() > 0.0
 
 
-def test_streaming_reads_the_scale_before_the_step():
+def test_streaming():
     stream = pages.run(PAGE, STREAM)
     assert stream.scale.moments.count == 200
     assert stream.divisor > 1.0 and abs(stream.error.item()) < stream.divisor
@@ -249,7 +210,7 @@ def test_streaming_reads_the_scale_before_the_step():
     assert code.index("scale()") < code.index("env.step(")
 
 
-def test_the_pages_table_is_what_its_runs_say():
+def test_the_pages_table():
     text = (ROOT / PAGE).read_text()
     written = text.split(ppo_scales.BEGIN)[1].split(ppo_scales.END)[0].strip()
     assert written == "\n".join(ppo_scales.table(ppo_scales.read(ppo_scales.TABLE)))
@@ -270,7 +231,7 @@ def made_up(score):
     ]
 
 
-def test_the_rules_recommend_what_helps_where_rewards_are_large_and_harms_nowhere():
+def test_the_rules():
     def score(arm, times):
         large = 50 * (arm in ppo_scales.OURS and times == 1000.0)
         return 100 + large - 50 * (arm == "unit" and times == 1.0)
@@ -288,36 +249,30 @@ def test_the_rules_recommend_what_helps_where_rewards_are_large_and_harms_nowher
 
 
 @pytest.mark.parametrize("arm", ppo_scales.ARMS)
-def test_the_studys_runs_give_a_row_each(arm):
+def test_the_studys_rows(arm):
     row = ppo_scales.train("CartPole-v1", arm, 1000.0, 0, 1e-3, steps=2048)
     assert tuple(row) == ppo_scales.COLUMNS and 10.0 < float(row["score"]) < 60.0
 
 
-def test_the_studys_values_in_units_learn_the_same_whatever_rewards_are_multiplied_with():
+def test_the_studys_units():
     runs = [ppo_scales.train("CartPole-v1", "unit", times, 0, 1e-3, steps=4096) for times in (1.0, TIMES)]
     assert runs[0]["score"] == runs[1]["score"] and runs[0]["gradient_norm"] == runs[1]["gradient_norm"]
     assert float(runs[1]["unit"]) == pytest.approx(TIMES * float(runs[0]["unit"]), rel=1e-3)
 
 
-def test_the_figures_divisors_are_those_of_vec_normalize_and_normalize_reward():
+def test_the_figures_divisors():
     rewards, ends = (part[:600] for part in vec_normalize.stream())
 
     class Stream(Script):
         def __init__(self):
-            self._now = 0
+            self._next = zip(rewards, ends, strict=True)
 
         def reset(self, *, seed=None, options=None):
             return np.zeros(1, np.float32), {}
 
         def step(self, action):
-            self._now += 1
-            return (
-                np.zeros(1, np.float32),
-                rewards[self._now - 1] + 1e-3,
-                bool(ends[self._now - 1]),
-                False,
-                {},
-            )
+            reward, end = next(self._next)
+            return np.zeros(1, np.float32), reward + 1e-3, bool(end), False, {}
 
     stable_baselines = VecNormalize(DummyVecEnv([Stream]), norm_obs=False)
     stable_baselines.reset()

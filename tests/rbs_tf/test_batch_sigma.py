@@ -29,9 +29,9 @@ def in_numpy(rewards, discounts, mask):
     return total.sigma
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.integers(-100, 100))
-def test_it_is_the_formula_over_all_real_steps_whatever_padding_holds(seed, exponent):
+def test_the_formula(seed, exponent):
     """Returns are cut at padding; and it is homogeneous to the last bit for powers of two, whose squares only
     float64 holds."""
     rewards, discounts, mask = batch(seed)
@@ -46,55 +46,39 @@ def test_it_is_the_formula_over_all_real_steps_whatever_padding_holds(seed, expo
     np.testing.assert_array_equal(found, factor * batch_sigma(small, discounts, mask).numpy())
 
 
-def test_in_graphs_it_is_the_same_and_the_number_of_steps_may_be_unknown():
+def test_in_graphs():
+    """Also where the number of steps is known only when the graph runs; columns do not spread over it then."""
     compiled = tf.function(batch_sigma, jit_compile=True)
     np.testing.assert_allclose(compiled(*map(tf.constant, batch(0))), in_numpy(*batch(0)), rtol=1e-12)
     unknown = tf.TensorSpec([None, None, 3])
     traced = tf.function(batch_sigma, input_signature=[unknown, unknown, tf.TensorSpec([None, None])])
     for steps in (1, 7):
         arrays = batch(1, steps=steps)
-        found = traced(*(array.astype(np.float32) for array in arrays))
+        found = traced(*map(np.float32, arrays))
         assert found.dtype == tf.float64
         np.testing.assert_allclose(found, in_numpy(*arrays), rtol=1e-5)
-
-
-def test_steps_that_a_graph_does_not_know_do_not_spread():
-    unknown = tf.TensorSpec([None, None, 3], tf.float64)
-    traced = tf.function(
-        batch_sigma, input_signature=[unknown, unknown, tf.TensorSpec([None, None], tf.float64)]
-    )
-    rewards, discounts, mask = batch(1)
+    rewards, discounts, mask = map(np.float32, arrays)
     for wrong in (
         (rewards, discounts[:1], mask),
         (rewards, discounts, mask[:1]),
         (rewards[:, :1], discounts, mask),
     ):
         with pytest.raises(
-            tf.errors.InvalidArgumentError, match="batch_sigma: rewards and discounts and mask must agree"
+            tf.errors.InvalidArgumentError, match="batch_sigma: rewards and discounts and mask"
         ):
-            traced(*map(np.float64, wrong))
+            traced(*wrong)
 
 
-def test_a_batch_of_nothing_but_padding_has_no_scale():
+def test_padding_only_and_gradients():
     rewards, discounts, mask = batch(3)
     np.testing.assert_array_equal(batch_sigma(rewards, discounts, np.zeros_like(mask)), np.zeros(3))
-
-
-def test_a_large_mean_does_not_drown_the_spread():
-    """Without a future, sigma is the spread of rewards, here 1 around 1e6."""
-    rewards = np.float32([1e6 - 1, 1e6 + 1]).reshape(2, 1, 1)
-    np.testing.assert_array_equal(batch_sigma(rewards, np.zeros((2, 1, 1)), np.ones((2, 1))), [1.0])
-
-
-def test_no_gradient_flows_through_it():
-    rewards, discounts, mask = batch(4)
     rewards = tf.Variable(rewards)
     with tf.GradientTape() as tape:
         sigma = batch_sigma(rewards, discounts, mask)
     assert tape.gradient(sigma, rewards) is None
 
 
-def test_shapes_that_do_not_fit_are_refused():
+def test_wrong_shapes():
     for shapes in (
         ((3, 2), (3, 2), (3, 2)),
         ((3, 2, 1), (3, 2, 2), (3, 2)),
@@ -108,7 +92,7 @@ def test_shapes_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e200])
-def test_what_cannot_be_counted_is_refused(value):
+def test_what_is_not_finite_is_refused(value):
     rewards, discounts, mask = batch(0)
     rewards[3, 1, 2], mask[3, 1] = value, True
     said = r"batch_sigma: rewards must be finite; .* at step \[?3 1\]? head 2"

@@ -1,6 +1,6 @@
 """Two replicas, each fed its share of the data, hold the statistics that one process finds in all of it.
 
-TensorFlow must hear of logical devices before it does anything else: these tests have a process of their own.
+TensorFlow takes logical devices only before it has done anything: these tests run in a separate process.
 """
 
 import functools

@@ -44,36 +44,33 @@ def mode(request):
     return request.param
 
 
-def test_it_holds_the_moments_that_numpy_finds(mode):
-    """Whatever stands in masked steps, at once or step by step."""
+def test_moments(mode):
+    """Those that NumPy finds, with garbage in masked steps, at once, step by step and from another process."""
     *arrays, mask = episodes(offset=1e4)
     garbage = [np.where(mask[..., None], column, np.nan) for column in arrays]
-    for columns, keep in ((arrays, None), (garbage, mask)):
-        layer, expected = ReturnScaling(3), in_numpy(*arrays, keep)
-        mode(lambda layer=layer, columns=columns, keep=keep: feed(layer, *columns, keep))()
+    layer, expected = ReturnScaling(3), in_numpy(*arrays, mask)
+    update = mode(lambda *columns: feed(layer, *columns))
+    for rows in ([(*garbage, mask)], [*zip(*garbage, mask, strict=True)]):
+        layer.reset_state()
+        for row in rows:
+            update(*map(tf.constant, row))
         np.testing.assert_allclose(layer.statistics, expected.to_array(), rtol=1e-11, atol=1e-12)
         np.testing.assert_allclose(layer.sigma, expected.sigma, rtol=1e-11)
         np.testing.assert_allclose(layer.mean_return, expected.mean_return, rtol=1e-12)
         assert layer.sigma.dtype == layer.mean_return.dtype == tf.float64
-    step_by_step = ReturnScaling(3)
-    update = mode(lambda *columns: feed(step_by_step, *columns))
-    for row in zip(*garbage, mask, strict=True):
-        update(*map(tf.constant, row))
-    np.testing.assert_allclose(step_by_step.statistics, layer.statistics, rtol=1e-11, atol=1e-12)
-
-
-def test_moments_of_another_process_are_added_as_they_are(mode):
-    *arrays, _ = episodes()
+    before = layer.statistics.numpy()
+    update(*map(tf.constant, (*arrays, np.zeros_like(mask))))
+    feed(layer, *(array[:0] for array in arrays))
+    np.testing.assert_array_equal(layer.statistics, before)
     more = ReturnMoments.from_episode(np.ones((4, 3)), np.zeros((4, 3)))
-    layer = ReturnScaling(3)
-    feed(layer, *arrays)
     mode(lambda: layer.merge_state(more))()
-    expected = ReturnMoments.merge(in_numpy(*arrays), more)
-    np.testing.assert_allclose(layer.moments.to_array(), expected.to_array(), rtol=1e-12)
+    np.testing.assert_allclose(
+        layer.moments.to_array(), expected.merge(expected, more).to_array(), rtol=1e-11
+    )
 
 
-def test_errors_are_divided_by_the_largest_of_the_three_scales_as_the_variables_hold_them_now(mode):
-    """Unlike keras.layers.Normalization, whose statistics are frozen into a graph when it is traced."""
+def test_errors_are_divided_by_the_largest_scale(mode):
+    """As the variables hold them now: keras.layers.Normalization freezes its statistics into a graph."""
     layer, errors = ReturnScaling(3, sigma_v=[1.0, 4.0, 1.0]), tf.fill((5, 2, 3), 8.0)
     scaled = mode(layer)
     np.testing.assert_array_equal(scaled(errors)[0, 0], [8.0, 2.0, 8.0])
@@ -84,18 +81,16 @@ def test_errors_are_divided_by_the_largest_of_the_three_scales_as_the_variables_
     np.testing.assert_array_equal(with_batch()[4, 1], [4.0, 2.0, 0.5])
     layer.sigma_v.assign([16.0, 1.0, 1.0])
     np.testing.assert_array_equal(scaled(errors)[0, 0], [0.5, 4.0, 4.0])
-
-
-def test_sigma_v_is_the_papers_until_something_has_been_seen():
-    np.testing.assert_allclose(ReturnScaling(2)(tf.ones((1, 2))), [[100.0, 100.0]], rtol=1e-6)
-    np.testing.assert_array_equal(ReturnScaling(2).sigma, [0.0, 0.0])
+    layer.reset_state()
+    np.testing.assert_array_equal(scaled(errors)[0, 0], [0.5, 8.0, 8.0])
+    np.testing.assert_array_equal(ReturnScaling().sigma_v, [1e-2])
 
 
 def warnings_of(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_layer_that_has_seen_nothing_says_so_once(mode, caplog):
+def test_what_has_seen_nothing_says_so_once(mode, caplog):
     layer = ReturnScaling(2, sigma_v=[0.5, 0.02])
     layer.update_returns([[7.0, 7.0]])  # of no known steps
     scaled = mode(layer)
@@ -103,26 +98,25 @@ def test_a_layer_that_has_seen_nothing_says_so_once(mode, caplog):
         scaled(tf.ones((rows, 2)))  # another shape is another graph
     (said,) = warnings_of(caplog)
     assert "its floor sigma_v multiplies errors by up to 50. Call update_state" in said and "\n" not in said
+    caplog.clear()
 
-
-def test_a_layer_that_has_seen_something_or_gets_the_scale_of_its_batch_is_silent(mode, caplog):
     def in_the_same_graph(layer):
         layer.update_state([1.0, 5.0], [0.0, 0.0])
         return layer(tf.ones(3))
 
+    restored = ReturnScaling()
+    restored.statistics.assign(np.ones((8, 1)))
+    mode(restored)(tf.ones(3))
     for use in (
         in_the_same_graph,
         lambda layer: layer.merge_state(ReturnMoments.from_episode([1.0], [0.0])) or layer(tf.ones(3)),
         lambda layer: layer(tf.ones(3), batch_sigma=tf.ones(1)),
     ):
         mode(functools.partial(use, ReturnScaling()))()
-    restored = ReturnScaling()
-    restored.statistics.assign(np.ones((8, 1)))
-    mode(restored)(tf.ones(3))
     assert not warnings_of(caplog)
 
 
-def test_a_model_may_be_built_before_its_data_but_not_run(caplog):
+def test_a_model_may_be_built_before_its_data(caplog):
     inputs = tf.keras.Input((3,))
     model = tf.keras.Model(inputs, ReturnScaling(3)(inputs))
     assert not warnings_of(caplog)
@@ -131,7 +125,7 @@ def test_a_model_may_be_built_before_its_data_but_not_run(caplog):
     assert len(warnings_of(caplog)) == 1
 
 
-def test_the_gradient_goes_through_the_errors_alone():
+def test_gradients_flow_through_errors_only():
     layer = ReturnScaling(2, sigma_v=4.0)
     errors, batch_sigma = tf.Variable([[1.0, 2.0]]), tf.Variable([8.0, 1.0])
     with tf.GradientTape() as tape:
@@ -140,15 +134,6 @@ def test_the_gradient_goes_through_the_errors_alone():
     np.testing.assert_array_equal(gradient, [[0.125, 0.25]])
     assert through_scale is None
     assert layer.trainable_variables == []
-
-
-def test_reset_forgets_the_data_but_not_the_network():
-    layer = ReturnScaling(3)
-    feed(layer, *episodes()[:3])
-    layer.sigma_v.assign([1.0, 2.0, 3.0])
-    layer.reset_state()
-    np.testing.assert_array_equal(layer.statistics, np.zeros((8, 3)))
-    np.testing.assert_array_equal(layer.sigma_v, [1.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize(
@@ -176,7 +161,7 @@ def test_what_is_not_finite_never_enters(mode, name, value):
     np.testing.assert_array_equal(layer.statistics, before)
 
 
-def test_threads_that_feed_one_layer_lose_nothing(at_once):
+def test_threads(at_once):
     layer = ReturnScaling()
     more = ReturnMoments.from_episode([1.0, 2.0], [0.9, 0.0])
 
@@ -191,16 +176,6 @@ def test_threads_that_feed_one_layer_lose_nothing(at_once):
     np.testing.assert_allclose(layer.sigma, more.sigma, rtol=1e-12)
 
 
-def test_an_update_without_steps_changes_nothing(mode):
-    *arrays, _ = episodes()
-    layer = ReturnScaling(3)
-    feed(layer, *arrays)
-    before = layer.statistics.numpy()
-    mode(lambda: feed(layer, *arrays, np.zeros((12, 2))))()
-    mode(lambda: feed(layer, *(array[:0] for array in arrays)))()
-    np.testing.assert_array_equal(layer.statistics, before)
-
-
 @pytest.mark.parametrize("shape, mask_shape", [((5,), (5,)), ((5, 1), (5,)), ((5, 2), (5, 2)), ((), ())])
 def test_one_head_needs_no_axis(shape, mask_shape):
     rewards, mask = np.arange(np.prod(shape)).reshape(shape), np.ones(mask_shape)
@@ -211,15 +186,8 @@ def test_one_head_needs_no_axis(shape, mask_shape):
     assert layer(tf.ones(shape), batch_sigma=tf.ones(1)).shape == shape
 
 
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32])
-def test_errors_come_out_in_float32_at_least(dtype):
-    scaled = ReturnScaling(2, sigma_v=1e6)(tf.ones((3, 2), dtype))
-    assert scaled.dtype == (tf.float64 if dtype == tf.float64 else tf.float32)
-    np.testing.assert_allclose(scaled, 1e-6, rtol=1e-6)  # 0 in float16
-
-
 @pytest.mark.parametrize("policy", ["mixed_float16", "float64"])
-def test_statistics_stay_float64_under_every_dtype_policy(policy):
+def test_statistics_stay_float64_under_dtype_policies(policy):
     tf.keras.mixed_precision.set_global_policy(policy)
     try:
         layer = ReturnScaling(3)
@@ -234,6 +202,19 @@ def test_statistics_stay_float64_under_every_dtype_policy(policy):
     np.testing.assert_allclose(layer.sigma, in_numpy(*arrays).sigma, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32])
+def test_errors_are_float32_at_least(dtype):
+    scaled = ReturnScaling(2, sigma_v=1e6)(tf.ones((3, 2), dtype))
+    assert scaled.dtype == (tf.float64 if dtype == tf.float64 else tf.float32)
+    np.testing.assert_allclose(scaled, 1e-6, rtol=1e-6)  # 0 in float16
+
+
+def test_errors_may_be_numbers_and_lists():
+    for errors in (4.0, -3, [4.0, -1.0], (4, -1), [[4.0], [-1.0]], [np.float32(4), 2.0]):
+        np.testing.assert_array_equal(ReturnScaling(sigma_v=2.0)(errors), np.array(errors) / 2.0)
+    np.testing.assert_array_equal(ReturnScaling(2, sigma_v=2.0)(td_errors=[[4.0, -1.0]]), [[2.0, -0.5]])
+
+
 class HalfPrecisionLayer(tf.keras.layers.Layer):
     """It casts the variables that are read while it is called, unless they forbid it."""
 
@@ -246,7 +227,7 @@ class HalfPrecisionLayer(tf.keras.layers.Layer):
         return self.scaling.sigma
 
 
-def test_statistics_stay_float64_within_a_half_precision_layer():
+def test_statistics_stay_float64_in_a_half_precision_layer():
     rewards = tf.constant(np.random.default_rng(0).normal(1e4, 1.0, (50, 3)), tf.float16)
     sigma = HalfPrecisionLayer()(rewards)
     assert sigma.dtype == tf.float64
@@ -254,31 +235,26 @@ def test_statistics_stay_float64_within_a_half_precision_layer():
 
 
 def test_what_does_not_fit_is_refused():
-    layer, ones = ReturnScaling(3), np.ones
-    masked = np.ma.masked_array(ones((4, 3)), [[0, 1, 0]] * 4)
+    layer, ones, agree = ReturnScaling(3), np.ones, "and mask must agree"
+    masked, lost = (
+        np.ma.masked_array(ones((4, 3)), [[0, 1, 0]] * 4),
+        "is a masked array, whose mask would be lost",
+    )
+    imaginary, real = 1j * ones((4, 3)), "must be real numbers; got complex ones"
     for call, complaint in (
         (lambda: layer.update_state(ones(6), ones(6)), r"rewards must have shape \[..., 3\].*np.repeat"),
         (lambda: layer(tf.ones((6, 1))), r"td_errors must have shape \[..., 3\]"),
-        (lambda: layer.update_state(ones((4, 3)), ones((5, 3))), "rewards and discounts and mask must agree"),
-        (lambda: layer.update_state(*ones((2, 4, 2, 3)), ones((2, 4))), "and mask must agree"),
+        (lambda: layer.update_state(ones((4, 3)), ones((5, 3))), f"rewards and discounts {agree}"),
+        (lambda: layer.update_state(*ones((2, 4, 2, 3)), ones((2, 4))), agree),
         (lambda: layer.merge_state(ReturnMoments.empty(2)), "equally many heads merge; got 3 and 2"),
-        (lambda: layer.update_state(masked, ones((4, 3))), "is a masked array, whose mask would be lost"),
-        (lambda: layer.update_returns(masked), "is a masked array"),
-        (lambda: layer(masked), "is a masked array"),
-        (lambda: batch_sigma(masked[:, None], ones((4, 1, 3)), ones((4, 1))), "is a masked array"),
-        (
-            lambda: layer.update_state(1j * ones((4, 3)), ones((4, 3))),
-            "rewards must be real numbers; got complex ones",
-        ),
-        (
-            lambda: layer.update_returns([[tf.constant(1j), 2.0, 3.0]]),
-            "returns must be real numbers; got complex ones",
-        ),
-        (lambda: tf.function(layer)(1j * ones((4, 3))), "td_errors must be real numbers; got complex ones"),
-        (
-            lambda: layer(tf.ones(3), batch_sigma=1j * ones(3)),
-            "batch_sigma must be real numbers; got complex ones",
-        ),
+        (lambda: layer.update_state(masked, ones((4, 3))), lost),
+        (lambda: layer.update_returns(masked), lost),
+        (lambda: layer(masked), lost),
+        (lambda: batch_sigma(masked[:, None], ones((4, 1, 3)), ones((4, 1))), lost),
+        (lambda: layer.update_state(imaginary, ones((4, 3))), f"rewards {real}"),
+        (lambda: layer.update_returns([[tf.constant(1j), 2.0, 3.0]]), f"returns {real}"),
+        (lambda: tf.function(layer)(imaginary), f"td_errors {real}"),
+        (lambda: layer(tf.ones(3), batch_sigma=1j * ones(3)), f"batch_sigma {real}"),
     ):
         with pytest.raises(ValueError, match=complaint):
             call()
@@ -298,7 +274,7 @@ def test_what_does_not_fit_is_refused():
         ((2,), (3, 2), (1, 2), (3, 2)),
     ],
 )
-def test_steps_whose_number_a_graph_does_not_know_are_refused_when_it_runs(heads, rewards, discounts, mask):
+def test_unknown_numbers_of_steps_are_checked_in_the_graph(heads, rewards, discounts, mask):
     layer = ReturnScaling(*heads)
     arrays = np.ones(rewards + heads), np.ones(discounts + heads), np.ones(mask)
     kinds = [tf.TensorSpec([None] * len(x), tf.float64) for x in (rewards, discounts, mask)]
@@ -317,7 +293,15 @@ def test_steps_whose_number_a_graph_does_not_know_are_refused_when_it_runs(heads
     np.testing.assert_array_equal(layer.moments.reward_mean, [3.0] * layer.num_heads)
 
 
-def test_columns_that_a_graph_does_not_know_do_not_spread_over_heads():
+def test_unknown_numbers_of_steps_of_a_single_head():
+    """The mask may have the head's axis."""
+    layer, steps = ReturnScaling(), tf.TensorSpec([None])
+    update = tf.function(layer.update_state, input_signature=[steps, steps, tf.TensorSpec([None, 1])])
+    update(np.ones(5), np.ones(5), np.ones((5, 1)))
+    np.testing.assert_array_equal(layer.moments.count, [5.0])
+
+
+def test_unknown_columns_do_not_spread_over_heads():
     layer, unknown = ReturnScaling(3), tf.TensorSpec([None, None])
     scale = tf.function(layer, input_signature=[unknown])
     update = tf.function(layer.update_state, input_signature=[unknown, unknown])
@@ -329,33 +313,24 @@ def test_columns_that_a_graph_does_not_know_do_not_spread_over_heads():
     np.testing.assert_array_equal(layer.moments.count, [4.0] * 3)
 
 
-@pytest.mark.parametrize("errors", [4.0, -3, [4.0, -1.0], (4, -1), [[4.0], [-1.0]], [np.float32(4), 2.0]])
-def test_numbers_and_lists_of_them_are_errors_too(errors):
-    scaled = ReturnScaling(sigma_v=2.0)(errors)
-    np.testing.assert_array_equal(scaled, np.array(errors) / 2.0)
-    np.testing.assert_array_equal(ReturnScaling(2, sigma_v=2.0)(td_errors=[[4.0, -1.0]]), [[2.0, -0.5]])
-
-
-@pytest.mark.parametrize("backend", ["jax", "torch", "numpy"])
 @pytest.mark.parametrize("build", [ReturnScaling, functools.partial(rbs_tf.ScaledLoss, 0.9)])
-def test_another_backend_of_keras_is_refused_when_the_layer_is_built(backend, build, monkeypatch):
-    monkeypatch.setattr(tf.keras.backend, "backend", lambda: backend)
-    with pytest.raises(
-        RuntimeError, match=f"TensorFlow backend.*{backend}.*KERAS_BACKEND=tensorflow"
-    ) as refused:
+def test_another_backend_of_keras_is_refused(build, monkeypatch):
+    monkeypatch.setattr(tf.keras.backend, "backend", lambda: "jax")
+    words = "TensorFlow backend.*jax.*KERAS_BACKEND=tensorflow"
+    with pytest.raises(RuntimeError, match=words) as refused:
         build()
     assert "\n" not in str(refused.value)
 
 
-def test_the_packages_names_are_what_its_modules_define():
-    assert rbs_tf.batch_sigma is rbs_tf.return_scaling.batch_sigma
+def test_the_packages_names():
+    assert rbs_tf.batch_sigma is rbs_tf.tensor_moments.batch_sigma
     assert {getattr(rbs_tf, name).__name__ for name in rbs_tf.__all__} == set(rbs_tf.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = rbs_tf.nothing
 
 
 @pytest.mark.parametrize("make", [Scale, ReturnScaling])
-def test_what_is_no_number_of_heads_and_no_floor_is_refused(make):
+def test_wrong_heads_and_floors(make):
     masked = np.ma.masked_array([0.1, 0.2], [0, 1])
     numbers = 0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, 10**400, 1j, True, "0.1", None
     floors = *numbers, [1.0] * 3, [1.0, 0.0], np.eye(2), masked

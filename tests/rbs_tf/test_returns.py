@@ -16,11 +16,11 @@ def recursion(rewards, discounts):
     return returns
 
 
-def test_three_steps_by_hand():
+def test_by_hand():
     np.testing.assert_array_equal(discounted_returns([1, 2, 4], [0.5, 0.5, 0]), [3.0, 4.0, 4.0])
 
 
-def test_discounts_above_one_whose_products_leave_float64_equal_the_recursion():
+def test_discounts_above_one():
     rewards, discounts = np.zeros(3000), np.full(3000, 2.0)
     rewards[:3] = rewards[-3:] = 1.0
     discounts[500::1000] = 0.0
@@ -30,13 +30,13 @@ def test_discounts_above_one_whose_products_leave_float64_equal_the_recursion():
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (1,), (1, 3), (2, 1)])
-def test_the_shape_of_the_rewards_is_kept(shape):
+def test_shapes_are_kept(shape):
     returns = discounted_returns(np.ones(shape), np.zeros(shape))
     np.testing.assert_array_equal(returns, np.ones(shape))
     assert returns.dtype == np.float64
 
 
-def test_long_episodes_of_the_papers_discounts_equal_the_recursion():
+def test_long_episodes():
     rewards = np.random.default_rng(0).normal(size=(27000, 5))
     discounts = np.tile([0.0, 0.9, 0.99, 0.999, 1.0], (27000, 1))
     np.testing.assert_allclose(
@@ -45,7 +45,7 @@ def test_long_episodes_of_the_papers_discounts_equal_the_recursion():
 
 
 @given(st.data(), st.integers(1, 30), st.integers(1, 3))
-def test_arbitrary_discounts_equal_the_recursion_and_arguments_are_left_as_they_were(data, steps, heads):
+def test_the_recursion(data, steps, heads):
     def draw(low, high):
         return data.draw(arrays.arrays(np.float64, (steps, heads), elements=st.floats(low, high)))
 
@@ -58,14 +58,14 @@ def test_arbitrary_discounts_equal_the_recursion_and_arguments_are_left_as_they_
 
 
 @pytest.mark.parametrize(("name", "value"), [("rewards", np.nan), ("discounts", -np.inf)])
-def test_what_is_not_finite_is_refused_by_name(name, value):
+def test_what_is_not_finite_is_refused(name, value):
     columns = {"rewards": np.ones((20, 3)), "discounts": np.ones((20, 3))}
     columns[name][12, 2] = value
     with pytest.raises(ValueError, match=rf"{name} must be finite; got {value} at step 12, head 2"):
         discounted_returns(**columns)
 
 
-def test_shapes_that_do_not_fit_are_refused():
+def test_wrong_shapes():
     for rewards, discounts in (
         ((3,), (4,)),
         ((3, 2), (3,)),

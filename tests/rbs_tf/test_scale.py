@@ -28,7 +28,7 @@ def some(num_heads=2, times=1.0, seed=0):
     return ReturnMoments.from_episode(times * rewards, discounts)
 
 
-def test_it_is_the_larger_of_sigma_and_the_floor_in_float32_and_homogeneous():
+def test_scale():
     scale, larger = Scale(2, sigma_v=[1e-3, 5e3]), Scale(2, sigma_v=[1e-3, 5e3])
     assert scale().tolist() == pytest.approx([1e-3, 5e3]) and scale().dtype == np.float32
     for seed in range(3):
@@ -43,7 +43,7 @@ def test_it_is_the_larger_of_sigma_and_the_floor_in_float32_and_homogeneous():
     assert not scale.moments.count.any() and scale.sigma_v.tolist() == [7e3, 7e3]
 
 
-def test_its_state_survives_to_the_last_bit(caplog):
+def test_its_state_is_kept_to_the_last_bit(caplog):
     scale = Scale(2, sigma_v=[0.1, 0.3])
     scale.merge_state(some())
     for carry in (
@@ -62,7 +62,7 @@ def test_its_state_survives_to_the_last_bit(caplog):
         assert copied.moments.count[0] == 100 and scale.moments.count[0] == 50
 
 
-def test_a_state_that_does_not_fit_is_refused_by_name_and_changes_nothing():
+def test_wrong_states():
     scale = Scale(2)
     scale.merge_state(some())
     before = scale.state_dict()
@@ -119,7 +119,7 @@ def warnings_of(caplog):
     return found
 
 
-def test_heads_whose_sigma_is_below_an_unmeasured_floor_are_named_once_with_the_floor_that_fits(fed, caplog):
+def test_heads_below_their_floor_are_named_once(fed, caplog):
     caplog.set_level(logging.WARNING)
     blind = heads(steps(CONSTANT, 0.0), steps(CONSTANT, 0.9), steps(CONSTANT, 0.99))
     fed(blind, portions=3)
@@ -145,7 +145,7 @@ def test_heads_whose_sigma_is_below_an_unmeasured_floor_are_named_once_with_the_
     assert "for head 0:" in said and "of heads without any reward, the spread" in said
 
 
-def test_too_few_steps_none_that_has_ended_and_a_layer_that_scales_nothing_are_not_judged(fed, caplog):
+def test_what_is_not_judged(fed, caplog):
     caplog.set_level(logging.WARNING)
     fed(heads(steps(CONSTANT[:999], 0.0)))
     fed(ReturnMoments.from_steps(CONSTANT, 0.0 * CONSTANT))  # returns follow later
@@ -154,7 +154,7 @@ def test_too_few_steps_none_that_has_ended_and_a_layer_that_scales_nothing_are_n
     assert not warnings_of(caplog)
 
 
-def test_a_scale_that_has_seen_nothing_says_so_once(caplog):
+def test_a_scale_without_steps_says_so_once(caplog):
     scale = Scale(sigma_v=0.02)
     for _ in range(2):
         scale()

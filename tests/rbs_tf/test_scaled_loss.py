@@ -37,6 +37,7 @@ def trajectory(*rows, array=np.array):
 def observe(loss, *environments, **kinds):
     for rows in zip(*environments, strict=False):
         loss.observe(trajectory(*rows, **kinds))
+    return loss
 
 
 def assert_equal(loss, moments):
@@ -46,14 +47,19 @@ def assert_equal(loss, moments):
 C = ([4.0, 4.0, 1.0, 0.5, 7.0], False)
 
 
-@pytest.mark.parametrize("array", [np.array, tf.constant])
-def test_statistics_are_those_of_the_episodes(array):
-    loss = ScaledLoss(gamma=0.9)
-    observe(loss, steps(A, B, C), steps(C, A, B), array=array)
-    assert_equal(loss, expected(0.9, A, B, C, C, A, B))
+@pytest.fixture(scope="module")
+def seen() -> ScaledLoss:
+    """It is not to be fed again."""
+    return observe(ScaledLoss(gamma=0.9), steps(A, B, C), steps(C, A, B))
 
 
-def test_observing_works_inside_a_graph_and_without_a_batch_axis():
+def test_statistics_are_those_of_the_episodes(seen):
+    assert_equal(seen, expected(0.9, A, B, C, C, A, B))
+    loss = observe(ScaledLoss(gamma=0.9), steps(A, B), array=tf.constant)
+    assert_equal(loss, expected(0.9, A, B))
+
+
+def test_observing_in_a_graph_without_a_batch_axis():
     loss = ScaledLoss(gamma=0.9)
 
     @tf.function
@@ -68,48 +74,44 @@ def test_observing_works_inside_a_graph_and_without_a_batch_axis():
     assert_equal(loss, expected(0.9, A, B, C))
 
 
-def test_rewards_count_as_steps_happen_and_returns_when_the_episode_has_ended():
-    loss = ScaledLoss(gamma=0.9)
-    observe(loss, [*steps(A, C)][:6])  # A, the boundary, and two steps of C
+def test_rewards_count_at_once_and_returns_at_the_end():
+    loss = observe(ScaledLoss(gamma=0.9), [*steps(A, C)][:6])  # A, the boundary, and two steps of C
     open_steps = ReturnMoments.from_steps([4.0, 4.0], [0.9, 0.9])
     assert_equal(loss, ReturnMoments.merge(expected(0.9, A), open_steps))
 
 
-def test_episodes_are_cut_where_they_are_left_or_after_the_longest_report():
-    left, endless = (
-        ScaledLoss(gamma=0.9, reward_scale_factor=-10.0),
-        ScaledLoss(gamma=0.9, max_report_steps=2),
-    )
-    observe(left, [*[*steps(C)][:2], *steps(A)])
+def test_cuts():
+    """Where episodes are left, and after the longest report."""
+    left = observe(ScaledLoss(gamma=0.9, reward_scale_factor=-10.0), [*[*steps(C)][:2], *steps(A)])
     assert_equal(left, expected(0.9, ([-40.0, -40.0], False), (-10.0 * np.array(A[0]), True)))
-    observe(endless, steps(C))
+    endless = observe(ScaledLoss(gamma=0.9, max_report_steps=2), steps(C))
     assert_equal(endless, expected(0.9, ([4.0, 4.0], False), ([1.0, 0.5], False), ([7.0], False)))
-
-
-def seen(**settings) -> ScaledLoss:
-    loss = ScaledLoss(gamma=0.9, **settings)
-    observe(loss, steps(A, B, C), steps(C, A, B))
-    return loss
 
 
 targets, predictions = np.random.default_rng(0).normal(0, 20, (2, 4, 7)).astype(np.float32)
 sigma = expected(0.9, A, B, C, C, A, B).sigma[0]
 
 
-def test_the_loss_is_half_the_square_of_errors_divided_by_sigma_unless_another_is_given():
-    np.testing.assert_allclose(seen().scale, sigma, rtol=1e-10)
+def test_the_loss(seen):
+    """Half the square of errors divided by sigma, unless another is given."""
+    np.testing.assert_allclose(seen.scale, sigma, rtol=1e-10)
     scaled, prediction = (targets - predictions) / sigma, tf.constant(predictions)
     with tf.GradientTape() as tape:
         tape.watch(prediction)
-        loss = seen()(targets, prediction)
+        loss = seen(targets, prediction)
     np.testing.assert_allclose(loss, 0.5 * scaled**2, rtol=1e-5)
     np.testing.assert_allclose(tape.gradient(loss, prediction), -scaled / sigma, rtol=1e-5)
 
-    huber = seen(loss_fn=common.element_wise_huber_loss)(targets, predictions)  # its threshold is 1 sigma
+    def given(loss_fn):
+        loss = ScaledLoss(gamma=0.9, loss_fn=loss_fn)
+        loss.scaling.merge_state(expected(0.9, A, B, C, C, A, B))
+        return loss
+
+    huber = given(common.element_wise_huber_loss)(targets, predictions)  # its threshold is 1 sigma
     size = np.abs(scaled)
     assert (size < 1).any() and (size > 1).any()
     np.testing.assert_allclose(huber, np.where(size < 1, 0.5 * size**2, size - 0.5), rtol=1e-5)
-    below = seen(loss_fn=lambda errors, zeros: tf.nn.relu(errors - zeros))
+    below = given(lambda errors, zeros: tf.nn.relu(errors - zeros))
     np.testing.assert_allclose(below([5.0, -5.0], [0.0, 0.0]), [5.0 / sigma, 0.0], rtol=1e-6)
 
 
@@ -118,8 +120,8 @@ WRAPS = pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager"
 
 @WRAPS
 @pytest.mark.parametrize("square", [50.0, [8.0, 2.0]])
-def test_a_value_loss_is_divided_by_the_square_of_sigma(wrap, square):
-    loss, square = seen(), tf.constant(square)
+def test_value_losses(wrap, square, seen):
+    loss, square = seen, tf.constant(square)
     with tf.GradientTape() as tape:
         tape.watch(square)
         scaled = wrap(loss.scale_value_loss)(square)
@@ -127,7 +129,7 @@ def test_a_value_loss_is_divided_by_the_square_of_sigma(wrap, square):
     np.testing.assert_allclose(tape.gradient(scaled, square), np.full(square.shape, 1 / sigma**2), rtol=1e-6)
 
 
-def test_the_square_of_a_small_scale_is_not_lost():
+def test_a_small_scales_square_is_not_lost():
     loss = ScaledLoss(gamma=0.9, sigma_v=1e-30)
     loss.scaling.merge_state(ReturnMoments.from_episode([1e-25, 3e-25], [0.9, 0.0]))
     assert float(loss.scale_value_loss(1e-20)) == pytest.approx(1e-20 / float(loss.scale) ** 2)
@@ -135,12 +137,12 @@ def test_the_square_of_a_small_scale_is_not_lost():
 
 def test_a_compiled_loss_reads_the_current_statistics():
     loss = ScaledLoss(gamma=0.9)
-    compiled = tf.function(loss, jit_compile=True)
-    observe(loss, steps(B))
-    before = compiled(targets, predictions)
-    observe(loss, steps(A, C))
-    np.testing.assert_allclose(compiled(targets, predictions), loss(targets, predictions), rtol=1e-6)
-    assert not np.allclose(compiled(targets, predictions), before)
+    compiled, found = tf.function(loss, jit_compile=True), []
+    for episode in (B, A):
+        loss.scaling.merge_state(expected(0.9, episode))
+        found.append(compiled(targets, predictions))
+        np.testing.assert_allclose(found[-1], loss(targets, predictions), rtol=1e-6)
+    assert not np.allclose(*found)
 
 
 @WRAPS
@@ -152,36 +154,37 @@ def test_without_any_step_there_is_no_scale(wrap):
         assert wrap is tf.function or "\n" not in refused.value.message
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_is_refused_and_leaves_no_trace(bad):
-    loss, reference = ScaledLoss(gamma=0.9), ScaledLoss(gamma=0.9)
-    rows = [*steps(C, A)]
+def test_what_is_not_finite_is_refused():
+    loss, rows = ScaledLoss(gamma=0.9), [*steps(C, A)]
     observe(loss, rows[:2])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="rewards must be finite"):
-        loss.observe(trajectory((MID, MID, bad, 1.0)))
+    for bad in (np.nan, np.inf):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="rewards must be finite"):
+            loss.observe(trajectory((MID, MID, bad, 1.0)))
     observe(loss, rows[2:])
-    observe(reference, rows)
-    assert_equal(loss, reference.scaling.moments)
+    assert_equal(loss, expected(0.9, C, A))
 
 
-def test_threads_that_feed_one_loss_lose_no_step(at_once):
+def test_threads(at_once):
     loss, num_envs = ScaledLoss(gamma=0.9), 10_000  # so many that threads meet
     step = trajectory(*[(MID, MID, 1.0, 1.0)] * num_envs)
     at_once(lambda: [loss.observe(step) for _ in range(10)])
     assert loss.scaling.moments.count == 4 * 10 * num_envs
 
 
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_is_refused(seen):
     with pytest.raises(tf.errors.InvalidArgumentError, match="number of environments has changed"):
-        seen().observe(trajectory((FIRST, MID, 1.0, 1.0)))
-    sequence = trajectory(*steps(A))
-    batch = types.SimpleNamespace(**{name: value[None] for name, value in vars(sequence).items()})
-    with pytest.raises(ValueError, match=r"\[B\] or \[\] per field; got .*merge_state"):
-        seen().observe(batch)
+        seen.observe(trajectory((FIRST, MID, 1.0, 1.0)))
+    step = vars(trajectory(*[(FIRST, MID, 1.0, 1.0)] * 3))
+    shapes = ("reward", (1,)), ("discount", ()), ("step_type", (2,)), ("reward", (3, 1)), ("reward", (1, 3))
+    wrong = [({name: np.ones(shape, step[name].dtype)}, name) for name, shape in shapes]
+    wrong.append(({name: value[None] for name, value in step.items()}, ".*merge_state"))
+    for fields, words in wrong:  # which do not spread over environments
+        loss = ScaledLoss(gamma=0.9)
+        with pytest.raises(ValueError, match=rf"\[B\] or \[\] per field; got .*{words}"):
+            loss.observe(types.SimpleNamespace(**step | fields))
+        assert loss.scaling.moments.count == 0
     with pytest.raises(ValueError, match="reward must be real numbers; got complex ones"):
-        seen().observe(
-            types.SimpleNamespace(**vars(sequence) | {"reward": sequence.reward + np.complex64(1j)})
-        )
+        seen.observe(types.SimpleNamespace(**step | {"reward": step["reward"] + np.complex64(1j)}))
     for name, value in (
         ("gamma", 1.1),
         ("gamma", float("nan")),
@@ -193,20 +196,20 @@ def test_what_does_not_fit_is_refused():
             ScaledLoss(**{"gamma": 0.9, name: value})
 
 
-def test_a_checkpoint_goes_on_in_the_middle_of_an_episode(tmp_path):
+def test_a_checkpoint_goes_on_in_mid_episode(tmp_path, seen):
     rows = [*zip(steps(A, B, C), steps(C, A, B), strict=True)]
-    whole, loss, again = seen(), ScaledLoss(gamma=0.9), ScaledLoss(gamma=0.9)
+    loss, again = ScaledLoss(gamma=0.9), ScaledLoss(gamma=0.9)
     for row in rows[:6]:
         loss.observe(trajectory(*row))
     path = tf.train.Checkpoint(loss=loss).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(loss=again).read(path).assert_consumed()
     for row in rows[6:]:
         again.observe(trajectory(*row))
-    assert_equal(again, whole.scaling.moments)
+    assert_equal(again, seen.scaling.moments)
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])
-def test_a_checkpoint_of_any_number_of_environments_cuts_open_episodes_and_goes_on(tmp_path, num_envs):
+def test_a_checkpoint_of_other_environments_cuts_episodes(tmp_path, num_envs):
     """As do environments of the same number, which begin again."""
     loss, again = ScaledLoss(gamma=0.9), ScaledLoss(gamma=0.9)
     observe(loss, *[[*steps(A)][:2], [*steps(C)][:2], [*steps(C, A)][:2]])
@@ -218,12 +221,3 @@ def test_a_checkpoint_of_any_number_of_environments_cuts_open_episodes_and_goes_
         observe(resumed, *[[*steps(B, A)]] * num_envs)
         cut = (A[0][:2], False), (C[0][:2], False), (C[0][:2], False)
         assert_equal(resumed, expected(0.9, *cut, *[B, A] * num_envs))
-
-
-def test_fields_of_different_shapes_do_not_spread_over_environments():
-    step = vars(trajectory((FIRST, MID, 1.0, 1.0), (FIRST, MID, 1.0, 1.0), (FIRST, MID, 1.0, 1.0)))
-    for name, shape in (("reward", (1,)), ("discount", ()), ("step_type", (2,)), ("reward", (3, 1))):
-        loss, wrong = ScaledLoss(gamma=0.9), np.ones(shape, step[name].dtype)
-        with pytest.raises(ValueError, match=r"\[B\] or \[\] per field; got .*" + name):
-            loss.observe(types.SimpleNamespace(**step | {name: wrong}))
-        assert loss.scaling.moments.count == 0

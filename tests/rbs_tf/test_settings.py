@@ -32,7 +32,7 @@ class Checked(Base):
     pass
 
 
-def test_what_fits_is_passed_on_and_what_does_not_is_refused_in_a_sentence():
+def test_what_fits():
     fits = (
         ("count", (1, 2000, np.int64(7))),
         ("rate", (None, 1e-9, 3, np.float32(0.5))),
@@ -70,11 +70,11 @@ def test_what_fits_is_passed_on_and_what_does_not_is_refused_in_a_sentence():
             assert str(raised.value).startswith(said)
 
 
-def test_parameters_without_an_annotation_are_no_settings():
+def test_unannotated_parameters():
     assert list(settings_of(Checked)) == ["count", "rate", "share", "bound", "flag", "kind", "sizes", "even"]
 
 
-def test_gin_sees_the_parameters_behind_the_check():
+def test_gin():
     gin = pytest.importorskip("gin")
     with pytest.raises(ValueError, match="doesn't have a parameter named 'cuont'"):
         gin.parse_config("settings_test.cuont = 5")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import rbs_tf
 from tests.elsewhere.vectors import BY_NAME, TOLERANCE, VECTORS
@@ -36,18 +35,6 @@ def test_batch_sigma(vector):
     numpy = rbs_tf.ReturnMoments.from_batch(rewards, discounts, mask).sigma
     np.testing.assert_allclose(numpy, expected, rtol=TOLERANCE)
     np.testing.assert_allclose(rbs_tf.batch_sigma(rewards, discounts, mask), expected, rtol=TOLERANCE)
-
-
-def test_the_layer_fed_step_by_step(vector):
-    if not vector.episodes:
-        return
-    layer = rbs_tf.ReturnScaling(vector.num_heads, vector.sigma_v, floor_in_units=vector.in_units)
-    for rewards, discounts in vector.episodes:
-        layer.update_state(rewards, discounts)
-        layer.update_returns(rbs_tf.discounted_returns(rewards, discounts))
-    np.testing.assert_allclose(layer.sigma, vector.sigma, rtol=TOLERANCE)
-    tf.debugging.assert_type(layer(vector.errors), tf.float64)
-    np.testing.assert_allclose(layer(vector.errors), vector.scaled, rtol=TOLERANCE)
 
 
 def test_the_vectors_are_no_trifles():

@@ -54,7 +54,7 @@ def context(mask):
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
-def test_bins_lie_where_the_papers_have_them(kind):
+def test_bins(kind):
     scaling = kind(H)
     assert scaling.outputs_per_action == len(SUPPORTS[kind])
     np.testing.assert_allclose(scaling.support, SUPPORTS[kind], rtol=1e-6, atol=1e-6)
@@ -65,7 +65,7 @@ def test_bins_lie_where_the_papers_have_them(kind):
 @given(
     x=st.floats(-2e3, 2e3) | st.floats(-1.0, 1.0) | st.sampled_from([0.0, -1e12, 1e12, 10.0, -10.0, 400.0])
 )
-def test_targets_are_projected_as_in_float64(kind, x):
+def test_projections(kind, x):
     x = float(np.float32(x))
     found = kind(H).project(tf.constant([x])).numpy()[0].astype(np.float64)
     assert found.min() >= 0.0 and found.sum() == pytest.approx(1.0, abs=1e-6)
@@ -73,7 +73,7 @@ def test_targets_are_projected_as_in_float64(kind, x):
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
-def test_values_are_the_means_of_softmaxes(kind):
+def test_values(kind):
     scaling = kind(H)
     logits = (
         np.random.default_rng(0).normal(size=(4, 3, H, scaling.outputs_per_action)).astype(np.float32) * 2
@@ -85,7 +85,7 @@ def test_values_are_the_means_of_softmaxes(kind):
 
 
 @pytest.mark.parametrize("kind", [*SCALINGS, lambda heads: HLGauss(heads, -1.0, 5.0, bins=6)])
-def test_a_uniform_distribution_means_the_middle_to_the_last_bit(kind):
+def test_uniform_distributions(kind):
     scaling = kind(H)
     middle = np.float32((scaling.support[0] + scaling.support[-1]) / 2)
     for jit_compile in (False, True):
@@ -95,7 +95,7 @@ def test_a_uniform_distribution_means_the_middle_to_the_last_bit(kind):
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
-def test_losses_and_their_gradients_are_those_of_cross_entropy(kind):
+def test_losses_and_gradients(kind):
     scaling, rng = kind(H), np.random.default_rng(1)
     logits = tf.Variable(rng.normal(size=(4, 3, H, scaling.outputs_per_action)).astype(np.float32))
     targets = tf.constant(rng.normal(size=(4, 3, H)) * 5.0, tf.float32)
@@ -124,7 +124,7 @@ def test_losses_and_their_gradients_are_those_of_cross_entropy(kind):
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
-def test_a_huge_target_moves_no_logit_by_more_than_one(kind):
+def test_huge_targets(kind):
     scaling = kind(H)
     logits = tf.Variable(tf.zeros((1, 1, H, scaling.outputs_per_action)))
     with tf.GradientTape() as tape:
@@ -133,7 +133,7 @@ def test_a_huge_target_moves_no_logit_by_more_than_one(kind):
     assert np.isfinite(total) and np.abs(gradient).max() <= 1.0 and gradient[0, 0, 0, -1] < -0.7
 
 
-def test_errors_of_two_hot_are_those_of_the_logarithms():
+def test_errors_of_two_hot():
     """Rewards ten times as large, far from 0, have the same errors."""
     targets, outputs = tf.constant([[[1e5, -3.0]]]), tf.constant([[[1e4, 3.0]]])
     found = TwoHot(H).errors(targets, outputs, context([[1.0]]))

@@ -38,13 +38,13 @@ def state(scaling):
 
 
 @pytest.mark.parametrize("kind", [ErrorBasedScaling, CrossHeadScaling])
-def test_the_first_batch_is_divided_by_its_own_deviation(kind):
+def test_the_first_batch(kind):
     errors = some_errors(size=[1.0, 1e6])
     np.testing.assert_allclose(scaled(kind(H), errors), errors / errors.std(axis=(0, 1)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("step", [0.3, 0.02, 1.0])
-def test_statistics_are_over_all_errors_with_weights_that_fade(step):
+def test_statistics_fade(step):
     scaling, errors, weights = ErrorBasedScaling(H, step=step), [], []
     for seed in range(12):
         batch, mask = (
@@ -66,18 +66,18 @@ def test_statistics_are_over_all_errors_with_weights_that_fade(step):
         np.testing.assert_allclose(found, counted / np.maximum(deviation, 1e-4), rtol=1e-9)
 
 
-def test_a_small_deviation_beside_a_large_mean_survives():
+def test_small_deviations():
     scaling = ErrorBasedScaling(H)
     for seed in range(50):
         update(scaling, some_errors(seed, size=1e-3, offset=1e6))
     np.testing.assert_allclose(state(scaling)["error_deviation"], 1e-3, rtol=0.1)
 
 
-def test_errors_without_spread_are_divided_by_the_lower_bound():
+def test_the_lower_bound():
     np.testing.assert_allclose(scaled(ErrorBasedScaling(H, min_scale=0.5), np.ones(SHAPE)), 2.0)
 
 
-def test_meme_takes_the_largest_of_the_three_and_its_running_deviation_does_not_yet_hold_the_batch():
+def test_the_largest_of_three():
     scaling = CrossHeadScaling(H, step=1.0)
     update(scaling, some_errors(0, size=[1.0, 1e-5]))
     running = state(scaling)["error_deviation"]

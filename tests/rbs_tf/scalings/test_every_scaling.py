@@ -65,7 +65,7 @@ def assert_same(found, expected, of=lambda values: values):
 
 
 @EVERY
-def test_neither_xla_nor_padding_nor_another_head_changes_what_is_computed(name):
+def test_xla_padding_and_other_heads_change_nothing(name):
     every = plain, compiled, padded, other = [SCALINGS[name](H) for _ in range(4)]
     expected = played(plain)
     for a, b in zip(played(compiled, by_xla=True), expected, strict=True):
@@ -79,7 +79,7 @@ def test_neither_xla_nor_padding_nor_another_head_changes_what_is_computed(name)
 
 
 @EVERY
-def test_a_restored_scaling_goes_on_as_if_it_had_never_stopped(name, tmp_path):
+def test_a_restored_scaling_goes_on(name, tmp_path):
     scaling, restored = SCALINGS[name](H), SCALINGS[name](H)
     layers, copies = layers_for(scaling), layers_for(restored)
     played(scaling, range(3), layers=layers)
@@ -93,7 +93,7 @@ def test_a_restored_scaling_goes_on_as_if_it_had_never_stopped(name, tmp_path):
 
 
 @EVERY
-def test_errors_may_be_asked_for_without_changing_anything(name):
+def test_errors_change_nothing(name):
     scaling = SCALINGS[name](H)
     for seen in (range(0), range(3)):
         played(scaling, seen)
@@ -109,7 +109,7 @@ def test_errors_may_be_asked_for_without_changing_anything(name):
 
 
 @pytest.mark.parametrize("name", BY_VALUE)
-def test_only_outputs_carry_gradients_and_only_into_their_own_errors(name):
+def test_gradients(name):
     scaling = BY_VALUE[name](H)
     played(scaling)
     outputs, rewards = tf.Variable(normal(1)), tf.Variable(normal(2, 20.0, ROWS))
@@ -143,9 +143,7 @@ def test_a_batch_of_padding_changes_nothing(name):
 @example(exponent=-100, updates=2)
 @example(exponent=100, updates=2)
 @given(exponent=st.integers(-60, 60), updates=st.integers(0, 4))
-def test_rewards_times_a_power_of_two_leave_errors_and_weights_as_they_are_to_the_last_bit(
-    name, exponent, updates
-):
+def test_a_power_of_two_changes_nothing(name, exponent, updates):
     """From the very first priorities on, for which there are no statistics yet."""
     found = []
     for factor in (1.0, 2.0**exponent):
@@ -158,7 +156,7 @@ def test_rewards_times_a_power_of_two_leave_errors_and_weights_as_they_are_to_th
         np.testing.assert_array_equal(large, plain)
 
 
-def test_a_large_reward_has_a_small_error_when_its_batch_is_the_first_to_hold_it():
+def test_first_large_rewards():
     rewards = np.zeros(ROWS)
     rewards[1, 0] = 1e6
     targets, outputs = tf.constant(rewards[:5], tf.float32), tf.zeros(SHAPE)
@@ -170,7 +168,7 @@ def test_a_large_reward_has_a_small_error_when_its_batch_is_the_first_to_hold_it
     assert np.abs(seen.errors(targets, outputs, context())).max() > 1e7, "sigma_batch would have seen it"
 
 
-def test_impossible_options_are_refused_by_name():
+def test_wrong_options():
     for kind, name, *values in (
         (scalings.CrossHeadScaling, "min_scale", -1.0),
         (scalings.GymnasiumNormalise, "epsilon", 0.0),

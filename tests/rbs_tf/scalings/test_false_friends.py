@@ -29,27 +29,27 @@ def scale(false_friend, moments, **options):
 
 @FALSE_FRIENDS
 @pytest.mark.parametrize("reward", [0.0, 1e-30])
-def test_the_floor_takes_the_place_of_a_smaller_scale(false_friend, reward):
+def test_the_floor(false_friend, reward):
     assert scale(false_friend, episode([reward], gamma=0.0), sigma_v=7.0) == pytest.approx(7.0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(value=st.floats(-1e12, 1e12), count=st.integers(1, 50))
-def test_equal_returns_have_no_negative_variance(value, count):
+def test_no_negative_variance(value, count):
     variance = return_variance(ReturnMoments.from_returns(np.full((count, H), value))).numpy()
     assert (variance >= 0.0).all() and (variance <= 1e-13 * value**2).all()
 
 
 @settings(max_examples=25, deadline=None)
 @given(exponent=st.floats(-6, 12), sign=st.sampled_from([-1.0, 1.0]), offset=st.sampled_from([0.0, 1e6]))
-def test_standard_deviations_are_those_of_the_population_of_rewards_and_of_returns(exponent, sign, offset):
+def test_standard_deviations(exponent, sign, offset):
     rewards = sign * 10.0**exponent * (np.random.default_rng(0).normal(5.0, 1.0, 40) + offset)
     returns = discounted_returns(rewards, np.append(np.full(39, 0.97), 0.0))
     for kind, values in ((RewardStd, rewards), (ReturnStd, returns)):
         assert scale(kind, episode(rewards), sigma_v=1e-30) == pytest.approx(values.std(), rel=1e-9)
 
 
-def test_until_an_episode_has_ended_the_floor_stands_in_for_the_deviation_of_returns():
+def test_the_floor_before_the_first_return():
     steps = ReturnMoments.from_steps(np.random.default_rng(0).normal(size=(50, H)), np.full((50, H), 0.9))
     assert scale(ReturnStd, steps) == pytest.approx(1e-2)
 
@@ -60,9 +60,7 @@ def test_until_an_episode_has_ended_the_floor_stands_in_for_the_deviation_of_ret
     lengths=st.lists(st.integers(2, 300), min_size=1, max_size=5),
     reports=st.sampled_from([1, 30]),
 )
-def test_the_horizon_is_that_of_the_discount_inside_episodes_or_without_one_their_mean_length(
-    gamma, lengths, reports
-):
+def test_horizons(gamma, lengths, reports):
     """However many ends there are, and however often rounding might make a 1 look like a discount."""
     for discount, expected in ((gamma, 1.0 / (1.0 - gamma)), (1.0, np.mean(lengths))):
         moments, scaling = ReturnMoments.empty(H), Horizon(H)
@@ -72,7 +70,7 @@ def test_the_horizon_is_that_of_the_discount_inside_episodes_or_without_one_thei
         np.testing.assert_allclose(scaling.scale, expected, rtol=1e-9)
 
 
-def test_horizons_at_the_ends():
+def test_extreme_horizons():
     """Before the first step, of episodes of one step, and of one without an end."""
     assert Horizon(H).scale[0].numpy() == 1.0
     assert [scale(Horizon, episode([5.0], gamma)) for gamma in (0.0, 0.97, 1.0)] == [1.0] * 3

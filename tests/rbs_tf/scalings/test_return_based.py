@@ -12,14 +12,14 @@ from tests.rbs_tf.scalings.episodes import ROWS, SHAPE, H, context, episode, hea
 INPUTS = np.random.default_rng(3).normal(size=(20, 6)).astype(np.float32)
 
 
-def test_each_head_is_divided_by_its_own_sigma_and_before_any_statistics_by_the_floor():
+def test_sigma_or_the_floor():
     scaling = ReturnBasedScaling(H, sigma_v=0.5)
     np.testing.assert_allclose(scales(scaling, context()), 0.5)
     scaling.observe(episode())
     np.testing.assert_allclose(scales(scaling, context()), episode().sigma, rtol=1e-6)
 
 
-def test_sigma_v_is_the_masked_spread_of_values_over_states_per_head():
+def test_sigma_v_is_measured():
     scaling, mask = ReturnBasedScaling(H), np.ones(SHAPE[:2])
     values = normal(1, [0.01, 5.0])
     mask[3:, 1] = 0
@@ -31,7 +31,7 @@ def test_sigma_v_is_the_masked_spread_of_values_over_states_per_head():
         np.testing.assert_allclose(scaling.layer.sigma_v, values[mask == 1].std(axis=0), rtol=1e-6)
 
 
-def test_the_gap_between_the_networks_enters_as_in_the_papers_formula():
+def test_target_network_term():
     scaling, moments = ReturnBasedScaling(H, target_network_term=True), episode()
     scaling.observe(moments)
     gaps, mask = np.random.default_rng(1).normal(size=SHAPE) * [3.0, 5000.0], np.ones(ROWS[:2])
@@ -45,7 +45,7 @@ def test_the_gap_between_the_networks_enters_as_in_the_papers_formula():
     np.testing.assert_allclose(scales(scaling, context(gaps, mask)), np.sqrt(expected), rtol=1e-5)
 
 
-def test_the_floors_still_hold_beside_the_gap():
+def test_floors_beside_the_gap():
     scaling = ReturnBasedScaling(H, target_network_term=True)
     np.testing.assert_allclose(scales(scaling, context(np.full(SHAPE, 7.0))), 1e-2, rtol=1e-6)
     rewards = np.zeros(ROWS)
@@ -55,7 +55,7 @@ def test_the_floors_still_hold_beside_the_gap():
     assert np.isfinite(scales(scaling, nothing)).all()
 
 
-def test_each_heads_values_move_by_its_mean_return_once_in_both_networks():
+def test_value_bias():
     """Each head's when its own returns are there."""
     scaling, layers = ReturnBasedScaling(H, value_bias=True), [head_layers(0), head_layers(1)]
     before, moved = [layer(INPUTS).numpy() for layer in layers], np.zeros(H)
@@ -82,7 +82,7 @@ def test_each_heads_values_move_by_its_mean_return_once_in_both_networks():
     half_life=st.floats(1.0, 1e4),
     seed=st.integers(0, 1000),
 )
-def test_fading_statistics_are_weighted_moments_of_everything(lengths, half_life, seed):
+def test_half_life(lengths, half_life, seed):
     scaling, rng = ReturnBasedScaling(H, half_life=half_life), np.random.default_rng(seed)
     rewards, weights = [], []
     for steps in lengths:

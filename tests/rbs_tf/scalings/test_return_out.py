@@ -16,7 +16,7 @@ reports = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(
     described=reports,
     replaced=st.integers(0, 7),
@@ -52,7 +52,7 @@ def test_it_is_numpys(described, replaced, sigma_v, of_batch):
         assert (np.abs(found - expected) <= 1e-3 * size)[..., known].all()
 
 
-def test_where_no_episode_has_ended_or_rewards_exceed_returns_the_rewards_count():
+def test_rewards_count_where_returns_are_smaller():
     rewards, discounts = steps(size=10.0)
     alternating = np.tile([[1.0], [-1.0]], (10, H)), np.full((20, H), 0.9)
     for report, expected in (
@@ -67,7 +67,7 @@ def test_where_no_episode_has_ended_or_rewards_exceed_returns_the_rewards_count(
 
 @pytest.mark.parametrize("size", [0.0, 1.0], ids=["no rewards", "constant rewards"])
 @pytest.mark.parametrize("seen", [False, True], ids=["nothing seen", "not updated yet"])
-def test_first_priorities_do_not_know_the_unit_where_the_rewards_of_a_batch_do_not_vary(size, seen):
+def test_first_priorities_are_free_of_the_unit(size, seen):
     found = []
     for factor in (1.0, 2.0**-10):
         scaling, rewards = ReturnOut(H), np.full(ROWS, factor * size, np.float32)
@@ -79,16 +79,16 @@ def test_first_priorities_do_not_know_the_unit_where_the_rewards_of_a_batch_do_n
     assert np.isfinite(found).all() and np.abs(found).max() > 0
 
 
-def test_padding_has_no_part_in_the_unit_of_first_priorities():
+def test_padding_in_first_priorities():
     rewards, discounts, mask = normal(0, shape=ROWS), np.full(ROWS, 0.9), np.ones(ROWS[:2])
     mask[:, 0] = 0.0
     padded = context(rewards=rewards, discounts=discounts, mask=mask)
-    alone = context(rewards=rewards[:, 1:], discounts=discounts[:, 1:], mask=mask[:, 1:])
-    expected = ReturnOut(H).errors(tf.zeros((5, 2, H)), normal(1)[:, 1:], alone)
+    unpadded = context(rewards=rewards[:, 1:], discounts=discounts[:, 1:], mask=mask[:, 1:])
+    expected = ReturnOut(H).errors(tf.zeros((5, 2, H)), normal(1)[:, 1:], unpadded)
     np.testing.assert_allclose(ReturnOut(H).errors(tf.zeros(SHAPE), normal(1), padded)[:, 1:], expected)
 
 
-def test_settings_of_the_papers_scaling_are_not_its_own():
+def test_gins_settings_of_the_papers_scaling():
     gin.bind_parameter("scalings.return_based.half_life", 10)
     scaling = ReturnOut(H)
     for seed in range(2):

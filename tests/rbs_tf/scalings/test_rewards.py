@@ -24,7 +24,7 @@ def scale(scaling, episodes, gamma):
 
 
 @given(reward=st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False))
-def test_rewards_are_clipped_to_plus_and_minus_one(reward):
+def test_clipping(reward):
     assert ClippedRewards(1).rewards(tf.fill([1, 1, 1], reward)).numpy().item() == np.clip(reward, -1, 1)
 
 
@@ -51,7 +51,7 @@ def gymnasiums_scale(episodes, gamma):
 @given(
     seed=st.integers(0, 1000), exponent=st.floats(-6, 6), spike=st.floats(0, 1000), offset=st.floats(-9, 9)
 )
-def test_without_a_future_it_is_the_wrapper_exactly(seed, exponent, spike, offset):
+def test_without_a_future_it_is_the_wrapper(seed, exponent, spike, offset):
     rng = np.random.default_rng(seed)
     episodes = [10.0**exponent * rng.normal(offset, 1.0, rng.integers(1, 20)) for _ in range(3)]
     episodes[1][0] += 10.0**exponent * spike
@@ -66,25 +66,23 @@ def test_without_a_future_it_is_the_wrapper_exactly(seed, exponent, spike, offse
         (np.random.default_rng(0).normal(1.0, 5.0, (200, 30)), 0.05),
     ],
 )
-def test_for_constant_or_independent_rewards_it_is_about_the_wrapper(episodes, rel):
+def test_it_is_about_the_wrapper(episodes, rel):
     """Sums forwards and returns are the same numbers in another order."""
     expected = gymnasiums_scale(episodes, 0.9)
     assert scale(GymnasiumNormalise(H), episodes, 0.9) == pytest.approx(expected, rel=rel)
 
 
-def test_before_anything_is_known_rewards_are_left_as_they_are():
-    rewards = tf.random.normal(SHAPE)
-    np.testing.assert_allclose(GymnasiumNormalise(H).rewards(rewards), rewards, rtol=1e-6)
-
-
-def test_a_large_reward_is_harmless_before_its_return_is_known():
-    scaling, rewards = GymnasiumNormalise(H), np.zeros((10_000, H))
-    rewards[50] = 1e6
-    scaling.observe(ReturnMoments.from_steps(rewards, np.full_like(rewards, 0.9)))
+def test_before_returns_are_known():
+    """Rewards are left as they are before any step, and a large one is harmless."""
+    scaling, rewards = GymnasiumNormalise(H), tf.random.normal(SHAPE)
+    np.testing.assert_allclose(scaling.rewards(rewards), rewards, rtol=1e-6)
+    steps = np.zeros((10_000, H))
+    steps[50] = 1e6
+    scaling.observe(ReturnMoments.from_steps(steps, np.full_like(steps, 0.9)))
     assert scaling.rewards(tf.fill(SHAPE, 1e6)).numpy().max() < 110.0
 
 
-def test_rewards_are_normalised_inside_a_target_and_bootstraps_are_not():
+def test_targets_and_bootstraps():
     """The target is linear in the rewards; what the target network adds is in normalised units already."""
     agent, windows = make_agent(scaling=GymnasiumNormalise), random_windows()
 
@@ -111,7 +109,7 @@ def one_step_errors(scaling, rewards, outputs, next_outputs):
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.floats(-4, 6), min_size=1, max_size=4))
-def test_max_reward_divides_rewards_by_the_largest_of_all_so_far(exponents):
+def test_max_reward(exponents):
     scaling, largest = MaxReward(H), np.zeros(H)
     for seed, exponent in enumerate(exponents):
         rewards, discounts = steps(seed, size=10.0**exponent)
@@ -124,7 +122,7 @@ def test_max_reward_divides_rewards_by_the_largest_of_all_so_far(exponents):
         np.testing.assert_array_equal(scaling.summaries()["reward_scale"], largest)
 
 
-def test_a_head_that_has_seen_no_reward_has_values_of_0():
+def test_a_head_without_rewards():
     scaling, q = MaxReward(H), normal(0)
     scaling.observe(episode(size=[0.0, 3.0]))
     np.testing.assert_array_equal(scaling.values(q)[..., 0], 0.0)
@@ -133,7 +131,7 @@ def test_a_head_that_has_seen_no_reward_has_values_of_0():
     np.testing.assert_array_equal(errors[..., 0], -q[..., 0])
 
 
-def test_first_priorities_are_in_units_of_their_batch_without_its_padding():
+def test_first_priorities():
     rewards, mask = normal(0, shape=ROWS), np.ones(ROWS[:2])
     mask[3:, 1] = 0
     rewards[3:, 1] = np.inf
@@ -145,7 +143,7 @@ def test_first_priorities_are_in_units_of_their_batch_without_its_padding():
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.floats(-3, 3), st.integers(1, 9)), max_size=5))
-def test_moments_with_maxima_are_the_moments_and_the_largest_reward(described):
+def test_moments_with_maxima(described):
     episodes = [steps(seed, length, 10.0**size) for seed, (size, length) in enumerate(described)]
     found, plain = (
         functools.reduce(kind.merge, [kind.from_episode(*each) for each in episodes], kind.empty(H))
@@ -161,7 +159,7 @@ def test_moments_with_maxima_are_the_moments_and_the_largest_reward(described):
     assert found.to_array().shape == (9, H)
 
 
-def test_plain_moments_and_other_numbers_of_heads_are_refused_and_leave_everything_as_it_was():
+def test_wrong_moments():
     scaling = MaxReward(H)
     before = numbers(scaling)
     with pytest.raises(ValueError, match="make them with rbs_tf.scalings.maxima.MomentsWithMaxima"):

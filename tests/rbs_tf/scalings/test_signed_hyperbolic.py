@@ -22,7 +22,7 @@ def exact(x):
 
 @example(np.float32(0))
 @given(NUMBERS)
-def test_it_is_accurate_to_float32_however_small_or_large(x):
+def test_accuracy(x):
     # Below 1e-6 the paper's form cancels even in the widest float; there f(x) = x / 2 (1 - x / 4 + ...).
     expected = exact(x) if abs(x) > 1e-6 else x / 2
     np.testing.assert_allclose(squash(tf.constant(x)).numpy(), expected, rtol=5e-7)
@@ -36,7 +36,7 @@ def test_round_trips(x):
     np.testing.assert_allclose(squash(unsquash(tf.constant(y))).numpy(), y, rtol=1e-6)
 
 
-def test_targets_are_summed_in_reward_units_so_outputs_of_true_values_have_no_error():
+def test_the_fixed_point():
     """A cycle of rewards with discount 0.9 and n = 3: squashed sums would not have this fixed point."""
     scaling, rewards = SignedHyperbolic(1), np.tile([0.0, 100.0, -7.0, 3000.0], 5)[:, None, None]
     values = np.zeros((21, 1, 1))
