@@ -21,8 +21,9 @@ from agents.experience import windows_of
 from agents.heads import Heads
 from agents.observers import StatisticsObserver
 from agents.policy import MultiHeadPolicy, num_actions
+from agents.sequences import Sequence, SequenceShape, Steps, rows_of, sequence_spec
 from agents.tags import PROBABILITY
-from agents.targets import Sequence, SequenceShape, Steps, rows_of, sequence_spec, transitions
+from agents.targets import transitions
 from agents.update import LossOptions, Network, TDLoss, first_priorities, td_loss
 from networks.any_network import adapted
 from networks.recurrent_core import State

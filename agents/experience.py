@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tf_agents.trajectories.trajectory import Trajectory
 
-from agents.targets import Sequence, SequenceShape, Steps, unpacked
+from agents.sequences import Sequence, SequenceShape, Steps, unpacked
 
 
 def windows_of(experience: Trajectory | Sequence, spec: Trajectory, shape: SequenceShape) -> Sequence:

@@ -12,10 +12,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from agents.heads import Heads
+from agents.sequences import Sequence, SequenceShape, Steps
 from agents.targets import (
-    Sequence,
-    SequenceShape,
-    Steps,
     Transitions,
     aligned,
     importance_weights,

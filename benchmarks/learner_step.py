@@ -31,7 +31,7 @@ from tf_agents.agents import tf_agent  # noqa: E402
 from tf_agents.trajectories import trajectory  # noqa: E402
 
 from agents import agent as agent_module  # noqa: E402
-from agents.targets import Sequence  # noqa: E402
+from agents.sequences import Sequence  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
 from rbs_tf import ReturnMoments  # noqa: E402

@@ -387,7 +387,7 @@ def _configure(options: argparse.Namespace, configs: Path) -> str | None:
             "--collectors and --cluster"
         )
     if backend:  # known to be right before there is a run folder
-        from agents.replay.replay import chosen_backend
+        from agents.replay.backends import chosen_backend
 
         chosen_backend(backend, None, is_distributed(options))
     if is_distributed(options) and in_force("train.steps_per_update") is not None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from agents.replay.compression import compress, decompress_batch, level_for
 from agents.replay.rows import Rows
-from agents.targets import Sequence, SequenceShape, Steps
+from agents.sequences import Sequence, SequenceShape, Steps
 
 # Of a row, in their column's order: one float32 column holds them all, for step types and actions are small enough.
 SCALARS = tuple(field for field in Steps._fields if field != "observation")

@@ -15,7 +15,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-from agents.targets import Packed
+from agents.sequences import Packed
 
 # Both quicker and smaller than level 1 on Atari frames; level 6 takes a quarter less, for up to twice the work.
 _LEVEL = 3

@@ -36,25 +36,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from agents.replay.backends import LOCAL, TABLE, begins_with
 from agents.replay.blocks import Block, Layout, blocks_of, columns_of
 from agents.replay.replay import (
-    LOCAL,
-    TABLE,
     Drawn,
     Replay,
     ReplayStopped,
     StatisticsReport,
     Writer,
-    begins_with,
     check_priority,
     check_same,
     emptied,
 )
 from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
+from agents.sequences import Sequence, SequenceShape
 from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import State, from_bytes, joined, part, to_bytes
-from agents.targets import Sequence, SequenceShape
 from rbs_tf import ReturnMoments
 
 _FOLDER = "local"  # under `ReplayFolders.writes_to`

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 
 # Measured: the least compressible of all 57 Atari games (Yars' Revenge) takes 2.1 kB a frame at zlib's level 3 (Pong
 # 0.08, the mean 0.49), by Reverb alone 5 to 6 kB, and what is around it comes on top. Other observations count in full,

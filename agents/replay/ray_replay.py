@@ -23,19 +23,10 @@ import numpy as np
 import ray
 import tensorflow as tf
 
+from agents.replay.backends import CALLS, RAY, TABLE
 from agents.replay.blocks import Block, Layout, blocks_of, columns_of
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import (
-    CALLS,
-    RAY,
-    TABLE,
-    Intake,
-    ReplayStopped,
-    StatisticsReport,
-    Writer,
-    check_priority,
-    nobody_reads,
-)
+from agents.replay.replay import Intake, ReplayStopped, StatisticsReport, Writer, check_priority, nobody_reads
 from agents.replay.rows import Rows
 
 _POLL = 0.2  # seconds: how often whoever waits looks whether it has been stopped
@@ -132,23 +123,21 @@ class RayTable(LocalReplay):
         return drawn
 
     def _draw(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-        def due() -> bool:
-            enough = self.size >= self.min_sequences
-            return enough and self._lead(0, batch_size) >= -self._settings.error_buffer
+        def allowed() -> bool:
+            left = self._samples_due(self.inserted, self.sampled + batch_size)
+            return self.size >= self.min_sequences and left >= -self._settings.error_buffer
 
-        self._lock.wait_for(lambda: self._closed or due())
+        self._lock.wait_for(lambda: self._closed or allowed())
         if self._closed:
             raise ReplayStopped
         return super()._draw(batch_size)
 
-    def _lead(self, more_inserted: int, more_sampled: int) -> float:
-        """By how many samples insertions would be ahead of the replay ratio."""
-        inserted, sampled = self.inserted + more_inserted, self.sampled + more_sampled
-        return (inserted - self.min_sequences) * self.replay_ratio - sampled
-
     def _admit(self) -> None:
         """Lets in those who stand in line, as far as insertions may be ahead."""
-        while self._line and not self._closed and self._lead(1, 0) <= self._settings.error_buffer:
+        def allowed() -> bool:
+            return self._samples_due(self.inserted + 1, self.sampled) <= self._settings.error_buffer
+
+        while self._line and not self._closed and allowed():
             _, window, priority = self._line.popleft()
             self._insert(window, priority)
         self._lock.notify_all()

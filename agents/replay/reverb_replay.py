@@ -18,24 +18,23 @@ import reverb
 import tensorflow as tf
 from reverb.cc import schema_pb2
 
+from agents.replay.backends import REVERB, begins_with
 from agents.replay.blocks import Layout
 from agents.replay.replay import (
-    REVERB,
     Drawn,
     Episode,
     Replay,
     ReplayStopped,
     StatisticsReport,
     Writer,
-    begins_with,
     check_priority,
     check_same,
     emptied,
     nobody_reads,
 )
 from agents.replay.rows import Rows
+from agents.sequences import Sequence, SequenceShape
 from agents.storage.checkpoint import ReplayFolders
-from agents.targets import Sequence, SequenceShape
 from rbs_tf import ReturnMoments
 
 _SEQUENCES, _STATISTICS, _WEIGHTS = "sequences", "statistics", "weights"  # tables

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tf_agents.trajectories.time_step import StepType
 
+from agents.sequences import SequenceShape
 from agents.storage.state import State, joined, part
-from agents.targets import SequenceShape
 
 
 @dataclasses.dataclass(frozen=True)

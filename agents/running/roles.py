@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from agents.monitoring import summaries
 from agents.monitoring.progress import COMPILING
-from agents.replay.replay import RAY, REVERB
+from agents.replay.backends import RAY, REVERB
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import newest_step, write_operative_config
 from agents.storage.weights import Publisher, assign

@@ -14,11 +14,12 @@ from tf_agents.train.utils import strategy_utils
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.errors import EnvironmentFault
+from agents.replay.backends import LOCAL, RAY, chosen_backend
 from agents.replay.blocks import Layout
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import LOCAL, RAY, Replay, chosen_backend
+from agents.replay.replay import Replay
+from agents.sequences import stored_spec
 from agents.storage.checkpoint import Checkpointer
-from agents.targets import stored_spec
 from agents.workers.collector import Collector
 from agents.workers.learner import Learner
 from agents.workers.settings import Settings

@@ -17,8 +17,8 @@ from agents.heads import Heads
 from agents.policy import PolicyInfo
 from agents.replay.replay import Episode, Intake
 from agents.replay.rows import Piece, Rows, SequenceCutter
+from agents.sequences import SequenceShape, Steps, side_by_side
 from agents.storage.state import State, joined, joined_in_order, numbered, part
-from agents.targets import SequenceShape, Steps, side_by_side
 from agents.workers.faults import check_finite, time_step_of
 from agents.workers.step_statistics import Reports
 from rbs_tf import ReturnMoments

@@ -10,9 +10,9 @@ import tensorflow as tf
 from tf_agents.environments import py_environment
 
 from agents.errors import UsageError, without_gin_trail
+from agents.replay.backends import LOCAL, REVERB
 from agents.replay.blocks import level_for
 from agents.replay.memory import available_memory, estimate_memory, rounded_down
-from agents.replay.replay import LOCAL, REVERB
 from agents.workers import build
 from agents.workers.settings import Settings
 from rbs_tf.errors import described

@@ -18,8 +18,8 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.commands import configuration
+from agents.sequences import Packed, Sequence, SequenceShape
 from agents.storage.run_folder import REPOSITORY
-from agents.targets import Packed, Sequence, SequenceShape
 from benchmarks import workloads
 
 NETWORKS = {

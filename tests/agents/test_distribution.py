@@ -15,9 +15,9 @@ from tf_agents.drivers import dynamic_step_driver
 from tf_agents.utils import common
 
 from agents.commands import configuration
-from agents.replay.replay import LOCAL, REVERB
+from agents.replay.backends import LOCAL, REVERB
 from agents.running.embedded import EmbeddedRun
-from agents.targets import Steps
+from agents.sequences import Steps
 from agents.workers import build
 from agents.workers.build import build_strategy
 from agents.workers.learner import Learner

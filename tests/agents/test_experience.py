@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tf_agents.trajectories import trajectory
 
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 from tests.agents.small_agent import (
     FEATURES,
     SHAPE,

@@ -14,7 +14,7 @@ from tf_agents.trajectories import time_step as ts
 from agents.agent import RecurrentMultiHeadAgent
 from agents.bandit import HeadBandit
 from agents.heads import Heads
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 from networks import AnyNetwork, RecurrentQNetwork
 from rbs_tf import ReturnScaling
 from rbs_tf.scalings import PopArt, ReturnBasedScaling, ReturnOut, Scaling, TwoHot

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from agents.replay.backends import LOCAL, RAY
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import LOCAL, RAY, Replay
+from agents.replay.replay import Replay
 from agents.replay.rows import Rows
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=2)  # 8 rows, blocks of 2
 OBSERVATION = tf.TensorSpec((3,), tf.uint8)

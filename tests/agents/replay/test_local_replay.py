@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from agents.replay.backends import LOCAL
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import LOCAL
+from agents.sequences import SequenceShape
 from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import from_bytes, to_bytes
-from agents.targets import SequenceShape
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, rows_of, whole_table
 
 

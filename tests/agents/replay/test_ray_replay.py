@@ -9,8 +9,9 @@ import tensorflow as tf
 
 pytest.importorskip("ray")
 
+from agents.replay.backends import RAY  # noqa: E402
 from agents.replay.local_replay import LocalReplay  # noqa: E402
-from agents.replay.replay import RAY, ReplayStopped  # noqa: E402
+from agents.replay.replay import ReplayStopped  # noqa: E402
 from agents.storage.checkpoint import ReplayFolders  # noqa: E402
 from tests.agents.queue import drained  # noqa: E402
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, whole_table  # noqa: E402

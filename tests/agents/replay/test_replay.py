@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from agents.replay import memory as replay_memory
-from agents.replay.replay import LOCAL, RAY, REVERB, StatisticsReport
+from agents.replay.backends import LOCAL, RAY, REVERB
+from agents.replay.replay import StatisticsReport
+from agents.sequences import Packed, SequenceShape, unpacked
 from agents.storage.checkpoint import ReplayFolders
-from agents.targets import Packed, SequenceShape, unpacked
 from rbs_tf.scalings import MomentsWithMaxima
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, first_rows, replay_class

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tf_agents.trajectories.time_step import StepType
 
 from agents.replay.rows import Piece, Rows, SequenceCutter
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 
 MID = 1
 PAPER = SequenceShape()

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Episode
+from agents.sequences import Steps
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
-from agents.targets import Steps
 from agents.workers.learner import Learner
 from rbs_tf import ReturnMoments
 from tests.agents.replay.streams import rows_of
