@@ -56,12 +56,13 @@ def td_loss(
     online: Network,
     target: Network,
     sequence: Sequence,
+    weights: tf.Tensor | None = None,
+    first: tf.Tensor | None = None,
+    *,
     scaling: Scaling,
     heads: Heads,
     shape: SequenceShape,
     options: LossOptions,
-    weights: tf.Tensor | None = None,
-    first: tf.Tensor | None = None,
 ) -> TDLoss:
     """R2D2's loss (Kapturowski et al. 2019) with many heads and scaled errors; gradients flow into `online` only.
 

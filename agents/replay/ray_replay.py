@@ -134,6 +134,7 @@ class RayTable(LocalReplay):
 
     def _admit(self) -> None:
         """Lets in those who stand in line, as far as insertions may be ahead."""
+
         def allowed() -> bool:
             return self._samples_due(self.inserted + 1, self.sampled) <= self._settings.error_buffer
 
