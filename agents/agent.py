@@ -314,12 +314,14 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """
         return self._td_loss(*_arguments(sequence, weights, None))
 
+    @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _loss(
         self, experience: Trajectory | Sequence, weights: tf.Tensor | None = None, training: bool = False
     ) -> tf_agent.LossInfo:
         sequence = self.windows(experience)
         return self._loss_info(self.sequence_errors(sequence, _per_window(weights, sequence)))
 
+    @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _train(
         self, experience: Trajectory | Sequence, weights: tf.Tensor | None = None
     ) -> tf_agent.LossInfo:

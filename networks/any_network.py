@@ -34,6 +34,7 @@ class AnyNetwork(tf.Module):
         for each action.
     """
 
+    has_torso = False
     reward_input = None
     torso_is_centred = False
     torso_layers: tuple[str, ...] = ()
@@ -128,10 +129,6 @@ class AnyNetwork(tf.Module):
         """As `RecurrentQNetwork.call`."""
         observation, previous_action, previous_reward = inputs
         return self.behind_torso(observation, previous_action, previous_reward, step_type, network_state)
-
-    def features(self, observation: Any, training: bool = False) -> Any:
-        """The observation itself: there is no torso apart."""
-        return observation
 
     def behind_torso(
         self,

@@ -56,18 +56,18 @@ class LossBehindTorsos:
     ) -> tuple[Any, list[tuple[tf.Tensor, tf.Variable]]]:
         """What `loss` returns, and the gradient in each trainable variable of the online network; see `__call__`."""
         observation, *columns = *inputs, step_type
+        of_torso = self._online.torso_variables
         with tf.GradientTape() as tape:
             features = self._features(observation)
         result, of_features, gradients = self._behind_torsos(features, columns, arguments)
-        of_torso = self._online.torso_variables
         if of_torso:
-            gradients = tape.gradient(features[0], of_torso, of_features) + gradients
+            gradients = tape.gradient(features[0], of_torso, *of_features) + gradients
         return result, list(zip(gradients, of_torso + self._online.variables_behind_torso, strict=True))
 
     def _features(self, observation: Any) -> tuple[Any, Any]:
         """What the torsos make of sequences, float32 [B, rows, D]; of networks without one, the observations."""
         online, burn_in = self._online, self._burn_in
-        if not online.torso_variables:
+        if not online.has_torso:
             return observation, observation
         features = online.features(_cut(observation, slice(burn_in, self._rows)), training=True)
         if burn_in:
@@ -77,13 +77,13 @@ class LossBehindTorsos:
 
     def _gradients(
         self, features: tuple[Any, Any], columns: list[tf.Tensor], arguments: tuple
-    ) -> tuple[Any, tf.Tensor | None, list[tf.Tensor]]:
-        """The loss, and its gradients in the online torso's features and in the variables behind it."""
+    ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
+        """The loss, and its gradients in the online torso's features, if it has a torso, and in what is behind it."""
+        of_torso = list(features[:1]) if self._online.has_torso else []
         with tf.GradientTape() as tape:
-            tape.watch(features[0])
+            tape.watch(of_torso)
             result = self._of_features(features, columns, arguments)
-        sources = (features[0] if self._online.torso_variables else None), self._online.variables_behind_torso
-        return result, *tape.gradient(result.loss, sources)
+        return result, *tape.gradient(result.loss, [of_torso, self._online.variables_behind_torso])
 
     def _of_features(self, features: tuple[Any, Any], columns: list[tf.Tensor], arguments: tuple) -> Any:
         def behind_torso(network: Any, of_torso: Any) -> Callable:

@@ -11,6 +11,7 @@ from tf_agents.trajectories import time_step as ts
 
 from agents.heads import Heads
 from agents.storage.weights import assign, packed
+from networks import loss_behind_torsos
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import PopArt, ReturnBasedScaling, ReturnOut, Scaling
 from tests.agents import numpy_step
