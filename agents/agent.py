@@ -17,7 +17,7 @@ from tf_agents.utils import eager_utils
 
 from agents.bandit import HeadBandit
 from agents.diagnostics import batch_means, torso_activity
-from agents.experience import windows_of
+from agents.experience import sequences_of
 from agents.heads import Heads
 from agents.observers import StatisticsObserver
 from agents.policy import MultiHeadPolicy, num_actions
@@ -58,10 +58,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         agent.train(trajectory)      # [B, L, ...], L = agent.train_sequence_length
 
     `agents.update` has the loss. Every head learns from all experience, with the environment's discount times its own,
-    and a target network that is replaced every `target_update_period` updates. `train` takes windows as `Trajectory` of
-    `collect_data_spec`, or as `Sequence` of our own replay; [B] `weights` multiply the loss of each window. Rows behind
-    an episode's end train as the next episode. `observers` keep the statistics that the scaling needs, and choose the
-    head that acts: as long as no episode has ended, all heads are equally likely, also in `policy`.
+    and a target network that is replaced every `target_update_period` updates. `train` takes sequences as `Trajectory`
+    of `collect_data_spec`, or as `Sequence` of our own replay; [B] `weights` multiply the loss of each sequence. Rows
+    behind an episode's end train as the next episode. `observers` keep the statistics that the scaling needs, and
+    choose the head that acts: until an episode has ended, all heads are equally likely, also in `policy`.
 
     Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`, and their losses add up
     to the batch's. What only acts and observes stays outside of it and sees the first replica's weights.
@@ -75,7 +75,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       heads: the value functions; H of them. None: `Heads()`, the paper's ten.
       scaling: a class of `rbs_tf.scalings` or another factory called with H, a `ReturnScaling` layer of H heads, a name
         such as "return_out", or None for no scaling. See `rbs_tf.scalings.making`.
-      shape: the layout of a window: burn_in + length + n_step rows. None: `SequenceShape()`.
+      shape: the layout of a sequence: burn_in + length + n_step rows. None: `SequenceShape()`.
       epsilon_greedy: how often the collect policy acts at random, or a tuple from which each episode draws it. None:
         that of `MultiHeadPolicy`.
       bandit_window: episodes that choose the acting head. None: that of `HeadBandit`.
@@ -154,7 +154,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.bandit = HeadBandit(
             len(self.heads), **({} if bandit_window is None else {"window": bandit_window})
         )
-        # Policies have no part in this: under a scope, their random generators would work in `strategy.run` alone.
+        # Policies stay outside: in a scope, their random generators would work in `strategy.run` only.
         with self.strategy.scope():
             self.scaling: Scaling = make_scaling(scaling, len(self.heads))
             outputs = self.scaling.outputs_per_action
@@ -236,7 +236,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     @property
     def sequence_spec(self) -> Sequence:
-        """Of one row and one window in our own form, without batch and time."""
+        """Of one row and one sequence in our own form, without batch and time."""
         return sequence_spec(self.time_step_spec.observation, self.network.state_spec)
 
     @property
@@ -266,10 +266,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
 
     def observe(self, moments: ReturnMoments) -> None:
-        """Statistics of new steps and episodes, see `Scaling.observe`; call before the update that needs them.
-
-        For loops of one's own: in TF-Agents' drivers, `observers` call it.
-        """
+        """Feeds new statistics to scaling and reward input; call before `train`. `observers` call it in drivers."""
         self.scaling.observe(moments)
         if self.network.reward_input is None:
             return
@@ -302,7 +299,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.policy.act_with(tf.argmax(self.bandit.lower_ends))
 
     def initial_priorities(self, steps: Steps, taken: tf.Tensor, greedy: tf.Tensor) -> tf.Tensor:
-        """Priorities of new windows, see `agents.update.first_priorities`; the observation may be None."""
+        """Priorities of new sequences, see `agents.update.first_priorities`; the observation may be None."""
         return first_priorities(
             steps, taken, greedy, self.scaling, self.heads, self.shape, self._loss_options.eta
         )
@@ -318,16 +315,16 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _loss(
         self, experience: Trajectory | Sequence, weights: tf.Tensor | None = None, training: bool = False
     ) -> tf_agent.LossInfo:
-        sequence = self.windows(experience)
-        return self._loss_info(self.sequence_errors(sequence, _per_window(weights, sequence)))
+        sequence = self.sequences(experience)
+        return self._loss_info(self.sequence_errors(sequence, _per_sequence(weights, sequence)))
 
     @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _train(
         self, experience: Trajectory | Sequence, weights: tf.Tensor | None = None
     ) -> tf_agent.LossInfo:
         # Ahead of XLA, which would recompile for every number of pieces.
-        sequence = self.windows(experience)
-        weights = _per_window(weights, sequence)
+        sequence = self.sequences(experience)
+        weights = _per_sequence(weights, sequence)
         with tf.control_dependencies(self._statistics_checked()):
             steps = sequence.steps._replace(step_type=tf.identity(sequence.steps.step_type))
         info = self._loss_info(self._compiled_update(sequence._replace(steps=steps), weights))
@@ -343,9 +340,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self._summarise(info.extra)
         return info
 
-    def windows(self, experience: Trajectory | Sequence) -> Sequence:
-        """What `train` takes, as windows of our own form; raises ValueError for what does not fit."""
-        return windows_of(experience, self.collect_data_spec, self.shape)
+    def sequences(self, experience: Trajectory | Sequence) -> Sequence:
+        """What `train` takes, as sequences of our own form; raises ValueError for what does not fit."""
+        return sequences_of(experience, self.collect_data_spec, self.shape)
 
     def _statistics_checked(self) -> list[tf.Operation]:
         """Raises, in a graph when it runs, where the scaling has nothing to scale by."""
@@ -380,11 +377,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.scaling.target_updated()
 
     def set_torso_from(self, sequences: list[Sequence]) -> None:
-        """Sets the torsos' layers by the windows' real rows, before the first update. Eager, outside of replicas."""
+        """Sets the torsos' layers by the sequences' real rows, before the first update. Eager, outside of replicas."""
         # Rows behind the burn-in that begin a transition, unpadded: [N, ...], by name or not.
         rows, real = (self.shape.burn_in, self.shape.rows - 1), []
         for sequence in sequences:
-            steps = self.windows(sequence).steps
+            steps = self.sequences(sequence).steps
             kept = functools.partial(
                 tf.boolean_mask, mask=tf.transpose(transitions(steps, self.heads, self.shape).mask)
             )
@@ -416,18 +413,18 @@ def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:
     return mirrored and any("CPU" in device for device in strategy.extended.worker_devices)
 
 
-def _per_window(weights: Any, sequence: Sequence) -> tf.Tensor | None:
+def _per_sequence(weights: Any, sequence: Sequence) -> tf.Tensor | None:
     """Weights as float32 [B] or []; raises ValueError for another shape."""
     if weights is None:
         return None
-    weights, windows = tf.cast(weights, tf.float32), sequence.probability
+    weights, sequences = tf.cast(weights, tf.float32), sequence.probability
     if weights.shape.rank == 0:
         return weights
-    wanted = "weights must have shape [B], one number per window"
-    if not weights.shape.is_compatible_with(windows.shape):
-        raise ValueError(f"{wanted}, {windows.shape} here; got {weights.shape}")
+    wanted = "weights must have shape [B], one number per sequence"
+    if not weights.shape.is_compatible_with(sequences.shape):
+        raise ValueError(f"{wanted}, {sequences.shape} here; got {weights.shape}")
     # What is known only when a graph runs must not spread either.
-    fits = tf.debugging.assert_equal(tf.size(weights), tf.size(windows), wanted)
+    fits = tf.debugging.assert_equal(tf.size(weights), tf.size(sequences), wanted)
     with tf.control_dependencies([] if fits is None else [fits]):
         return tf.identity(weights)
 

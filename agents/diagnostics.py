@@ -47,7 +47,7 @@ def torso_activity(
 
     Args:
       network: whose torso.
-      observation: [B, L, ...], of windows.
+      observation: [B, L, ...], of sequences.
       shape: their layout.
       due: bool []; where it is false, nothing is computed and all is 0.
     """

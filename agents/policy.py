@@ -18,7 +18,7 @@ PAPER_EPSILONS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.4)
 
 
 class PolicyState(NamedTuple):
-    """Memory of one environment's policy between steps; everything is drawn anew on a first step."""
+    """Memory of one environment's policy between steps; first steps draw head and epsilon."""
 
     core_state: tuple  # (h, c), each float32 [N, U], after the last row
     previous_action: tf.Tensor  # int32 [N]

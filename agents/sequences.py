@@ -1,10 +1,8 @@
-"""Windows of experience, and the mathematics of an update as pure functions.
+"""Sequences of experience: their layout, their rows, and how observations travel from collector to learner.
 
-These are time-major: T steps, B sequences, H heads.
-
-Row t of a window is what the network sees at time t: its reward, discount and previous action arrive with its
-observation. Transition t leads from row t to row t + 1. A window has `burn_in` rows that only warm the recurrent state
-up, `length` rows whose transitions train, and `n_step` rows that the last of these bootstrap from:
+Row t of a sequence is what the network sees at time t: its reward, discount and previous action arrive with its
+observation. Transition t leads from row t to row t + 1. A sequence has `burn_in` rows that only warm up the recurrent
+state, `length` rows whose transitions train, and `n_step` rows that the last of these bootstrap from:
 
     burn_in                  length                  n_step
     s - burn_in ... s - 1  | s ... s + length - 1  | s + length ... s + length + n_step - 1
@@ -36,7 +34,7 @@ class Steps(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Observations of windows as pieces of P to an observation, each of them there once or at least not often.
+    """Observations of sequences as pieces of P to an observation, most of them stored once.
 
     A GPU gets a tenth of the bytes in this way, see `unpacked`.
     """
@@ -46,7 +44,7 @@ class Packed(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """A batch of windows, what the learner trains on."""
+    """A batch of sequences, what the learner trains on."""
 
     steps: Steps  # [B, L, ...]; the observation may be `Packed`
     core_state: Any  # (h, c), each float32 [B, U], entering row 0
@@ -55,7 +53,7 @@ class Sequence(NamedTuple):
 
 
 def sequence_spec(observation: Any, state: tuple[tf.TensorSpec, tf.TensorSpec]) -> Sequence:
-    """Of one row and one window, without batch and time."""
+    """Of one row and one sequence, without batch and time."""
     scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
     steps = Steps(scalar_int, observation, scalar_int, scalar_float, scalar_float)
     return Sequence(steps, state, scalar_float, tf.TensorSpec((), tf.int64))
@@ -64,16 +62,16 @@ def sequence_spec(observation: Any, state: tuple[tf.TensorSpec, tf.TensorSpec]) 
 @configurable(module="agents")
 @dataclasses.dataclass(frozen=True)
 class SequenceShape:
-    """The layout of windows, in rows (environment steps).
+    """The layout of sequences, in rows (environment steps).
 
     Args:
       burn_in: rows before the training region.
-      length: transitions that a window trains.
-      period: distance between the starts of consecutive windows.
+      length: transitions that a sequence trains.
+      period: distance between the starts of consecutive sequences.
       n_step: rows after the training region, for n-step targets.
 
     Raises:
-      ValueError: windows so far apart that transitions would be lost between them.
+      ValueError: sequences so far apart that transitions would be lost between them.
     """
 
     burn_in: Annotated[int, Setting("environment steps", least=0, paper="20")] = 20
@@ -84,27 +82,27 @@ class SequenceShape:
     def __post_init__(self) -> None:
         if self.period > self.length:
             raise ValueError(
-                f"SequenceShape.period is {self.period} and length {self.length}: transitions between windows would be "
-                f"lost; write SequenceShape.period = {self.length} or less"
+                f"SequenceShape.period is {self.period} and length {self.length}: transitions between sequences "
+                f"would be lost; write SequenceShape.period = {self.length} or less"
             )
 
     @property
     def rows(self) -> int:
-        """L, the rows of a window."""
+        """L, the rows of a sequence."""
         return self.burn_in + self.length + self.n_step
 
     @property
     def block(self) -> int:
-        """Rows that are stored together: windows start and end on multiples of it."""
+        """Rows that are stored together: sequences start and end on multiples of it."""
         return math.gcd(self.period, self.rows)
 
     @property
     def blocks(self) -> int:
-        """Blocks of a window."""
+        """Blocks of a sequence."""
         return self.rows // self.block
 
     def starts(self, transitions: int) -> range:
-        """First training transitions of an episode's windows; each window adds what none before it trains."""
+        """First training transition of each sequence; the last is kept only if it trains a new transition."""
         return range(0, max(1, transitions - self.length + self.period), self.period)
 
 
@@ -126,7 +124,7 @@ def unpacked(sequence: Sequence, spec: Any) -> Sequence:
 
 
 def rows_of(observation: Any, start: int, end: int) -> Any:
-    """Rows [B, start:end, ...] of windows' observations, by name where they have names."""
+    """Rows [B, start:end, ...] of sequences' observations, by name where they have names."""
     return tf.nest.map_structure(lambda part: part[:, start:end], observation)
 
 

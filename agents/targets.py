@@ -21,7 +21,7 @@ class Transitions(NamedTuple):
 
 
 def transitions(steps: Steps, heads: Heads, shape: SequenceShape) -> Transitions:
-    """Time-major, from rows [B, L] of windows. An action, its reward and discount arrive with the row they lead to."""
+    """Time-major, from rows [B, L]. An action, its reward and discount arrive with the row that they lead to."""
     actions, rewards, discounts, types = (
         tf.transpose(x)[shape.burn_in :]
         for x in (steps.previous_action, steps.reward, steps.discount, steps.step_type)
@@ -71,7 +71,7 @@ def n_step_targets(
 def sequence_priorities(errors: tf.Tensor, mask: tf.Tensor, eta: float) -> tf.Tensor:
     """Priority of each sequence: eta max_t + (1 - eta) mean_t of the head-averaged absolute scaled error.
 
-    R2D2's mixture (Kapturowski et al. 2019, section 2.3), over unmasked steps alone.
+    R2D2's mixture (Kapturowski et al. 2019, section 2.3), over unmasked steps only.
 
     Args:
       errors: float32 [T, B, H], scaled TD errors.

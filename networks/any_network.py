@@ -19,7 +19,7 @@ class AnyNetwork(tf.Module):
     the first) and previous reward (as the environment pays it). It has to reset its state before FIRST rows, as
     TF-Agents' own do. It is called with `training=False`.
 
-    All of it counts as what lies behind the torso: it runs anew for each of the update's stretches of rows.
+    All of it counts as behind the torso, see `networks.loss_behind_torsos`.
 
     Args:
       q_network: not yet built or built; copied for the target network.

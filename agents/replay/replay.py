@@ -109,7 +109,7 @@ class ReplaySettings:
 
 
 class Writer(abc.ABC):
-    """Stores one environment's stream of blocks, and windows of them; made by `Replay.writer`.
+    """Stores one environment's stream of blocks, and sequences of them; made by `Replay.writer`.
 
     `insert` and `flush` raise `ReplayStopped` if the replay was stopped, and:
 
@@ -119,19 +119,19 @@ class Writer(abc.ABC):
     """
 
     @abc.abstractmethod
-    def append(self, block: Rows, starts_window: bool) -> None:
+    def append(self, block: Rows, starts_sequence: bool) -> None:
         """Appends the next rows, [block]; copies them."""
 
     @abc.abstractmethod
     def insert(self, priority: float) -> None:
-        """Inserts the window that ends with the last block."""
+        """Inserts the sequence that ends with the last block."""
 
     @abc.abstractmethod
     def flush(self) -> None:
         """Waits until everything inserted is in the table."""
 
     def state(self) -> State | None:
-        """The blocks that windows to come may refer to, for `restore`; None: no other writer can go on from here."""
+        """The blocks that sequences to come may refer to, for `restore`; None: no other writer can go on from here."""
         return None
 
     def restore(self, state: State) -> None:
@@ -282,8 +282,8 @@ class Replay(Intake):
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
         """Everything that is in the queue now, oldest first, by key; never waits.
 
-        A report leaves the queue when the next one is asked for, or the end: it is still there for whoever comes after
-        a reader that died over it. It has kept its key then. One reader at a time.
+        A report leaves the queue when the next one is asked for, or the end: where a reader died
+        over it, the next reader finds it under the same key. One reader at a time.
         """
 
     @abc.abstractmethod
@@ -295,7 +295,7 @@ class Replay(Intake):
         """Ends datasets and waiting writers. May be called again."""
 
     def _check_buffer(self) -> None:
-        """Refuses an `error_buffer` with which either side would wait for ever."""
+        """Refuses an `error_buffer` with which one side would wait forever."""
         buffer = self._settings.error_buffer
         if buffer < max(1.0, self.replay_ratio):
             raise ValueError(
@@ -322,7 +322,7 @@ def nobody_reads(patience: float, inserted: int, sampled: int) -> TimeoutError:
 
 
 def check_priority(priority: float) -> None:
-    """Refuses what no draw could use, and for which Reverb would wait for ever."""
+    """Refuses what no draw could use, and for which Reverb would wait forever."""
     if not 0.0 <= priority < math.inf:
         raise FloatingPointError(
             f"A priority must be finite and not negative, got {priority}; have the values diverged?"

@@ -138,7 +138,7 @@ def test_windows_across_an_episodes_end_give_each_episode_its_own_targets(length
     shape = SequenceShape(burn_in=0, length=8, period=4, n_step=3)
     agent = one_agent(shape=shape)
     columns = crossing(length, 3, terminal, shape.rows)
-    whole = agent.sequence_errors(agent.windows(as_trajectory(with_state(columns))))
+    whole = agent.sequence_errors(agent.sequences(as_trajectory(with_state(columns))))
     ends = [0, length + 1, min(length + 5, shape.rows), shape.rows]
     mask = whole.mask[:, 0].numpy().astype(bool)
     last = columns["step_type"][0, : shape.length] == LAST

@@ -129,7 +129,7 @@ def test_any_recurrent_network_collects_and_trains_through_a_stock_buffer(name, 
 def test_the_target_network_of_a_stock_network_lags_behind():
     agent = built(rnn(), target_update_period=2)
     agent.observe(some_moments(ONE_HEAD.pairs))
-    sequence = agent.windows(one_head_trajectory(agent))
+    sequence = agent.sequences(one_head_trajectory(agent))
     pairs = list(zip(agent.network.variables, agent.target_network.variables, strict=True))
     assert all(np.array_equal(a, b) for a, b in pairs)
     agent.train(sequence)

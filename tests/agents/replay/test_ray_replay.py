@@ -55,7 +55,7 @@ def test_rounds_of_several_environments_make_the_table_that_one_process_makes(ma
             for stream, count in zip(streams, counts, strict=True):
                 stream.insert(count, priority=1.0 + count)
                 # Blocks whose windows come in a later round; in the third no window begins.
-                stream.append(starts_window=any(counts))
+                stream.append(starts_sequence=any(counts))
         client.end_round()
     assert table.size == local.size == 10
     assert_same_tables(table, local)
