@@ -217,23 +217,22 @@ def test_a_length_that_is_known_only_when_the_graph_runs_is_checked_there():
     assert agent.train_step_counter.numpy() == 0
 
 
-def test_without_statistics_training_raises_when_it_runs_and_says_what_to_type():
-    for traced in (False, True):
-        for experience in (as_sequence(random_windows()), as_trajectory(random_windows())):
-            agent = make_agent()
-            train = tf.function(agent.train) if traced else agent.train
-            held = [*agent.variables, *agent.optimizer.variables]
-            before = [variable.numpy() for variable in held]
-            if traced:
-                train.get_concrete_function(experience)
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"no step has been.*\*agent.observers"):
-                train(experience)
-            assert agent.train_step_counter.numpy() == 0
-            for value, variable in zip(before, held, strict=True):
-                np.testing.assert_array_equal(value, variable, err_msg=variable.name)
-            agent.observe(some_moments())
-            assert np.isfinite(train(experience).loss)
-    make_agent(scaling=None).train(as_sequence(random_windows()))  # nothing is scaled
+@pytest.mark.parametrize("traced, made", [(False, as_sequence), (True, as_trajectory)])
+def test_without_statistics_training_raises_when_it_runs_and_says_what_to_type(traced, made):
+    agent, experience = make_agent(), made(random_windows())
+    train = tf.function(agent.train) if traced else agent.train
+    held = [*agent.variables, *agent.optimizer.variables]
+    before = [variable.numpy() for variable in held]
+    if traced:
+        train.get_concrete_function(experience)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"no step has been.*\*agent.observers"):
+        train(experience)
+    assert agent.train_step_counter.numpy() == 0
+    for value, variable in zip(before, held, strict=True):
+        np.testing.assert_array_equal(value, variable, err_msg=variable.name)
+    agent.observe(some_moments())
+    assert np.isfinite(train(experience).loss)
+    make_agent(scaling=None).train(experience)  # nothing is scaled
 
 
 def test_a_step_of_a_trajectory_is_what_stock_drivers_make_of_it():

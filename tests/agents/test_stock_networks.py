@@ -92,8 +92,10 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("burn_in, double_q", [(0, False), (2, True)])
+@pytest.mark.parametrize(
+    "name, burn_in, double_q",
+    [("QRnnNetwork", 0, False), ("three heads that see all", 2, True), ("ours", 2, True)],
+)
 def test_any_recurrent_network_collects_and_trains_through_a_stock_buffer(name, burn_in, double_q):
     make, heads = NETWORKS[name]
     shape = SequenceShape(burn_in=burn_in, length=4, period=2, n_step=2)
@@ -119,7 +121,6 @@ def test_any_recurrent_network_collects_and_trains_through_a_stock_buffer(name, 
     windows = next(draws)[0]
     info = windows.policy_info
     seen = windows.observation, info.previous_action, info.previous_reward
-    values, _ = agent.network(seen, windows.step_type, tuple(state[:, 0] for state in info.core_state))
     for variable, value in zip(agent.network.trainable_variables, before, strict=True):
         variable.assign(value)
     values, _ = agent.network(seen, windows.step_type, tuple(state[:, 0] for state in info.core_state))
@@ -241,9 +242,9 @@ def test_defaults_are_the_papers_and_every_setting_is_an_argument():
         lambda: tf.compat.v1.train.AdamOptimizer(0.1),
     ],
 )
-@pytest.mark.parametrize("jit_compile", [False, None])
-def test_an_optimizer_of_ones_own(optimizer, jit_compile):
-    agent = make_agent(optimizer=optimizer(), jit_compile=jit_compile)
+def test_an_optimizer_of_ones_own(optimizer):
+    """Compiled in part, where not all of them can be."""
+    agent = make_agent(optimizer=optimizer(), jit_compile=None)
     agent.observe(some_moments())
     before = [variable.numpy() for variable in agent.network.trainable_variables]
     train = tf.function(agent.train)
