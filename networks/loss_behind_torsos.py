@@ -70,7 +70,7 @@ class LossBehindTorsos:
         if not online.has_torso:
             return observation, observation
         features = online.features(_cut(observation, slice(burn_in, self._rows)), training=True)
-        if burn_in:
+        if burn_in:  # its gradient is 0 without this, too, but costs a backward pass
             burnt_in = tf.stop_gradient(online.features(_cut(observation, slice(burn_in))))
             features = tf.concat([burnt_in, features], axis=1)
         return features, self._target.features(observation)

@@ -10,6 +10,6 @@ def test_what_may_be_taken_is_what_was_earned_less_what_was_taken():
     assert due(11, 2, first=6, cost=1.5) >= 1 > due(11, 3, first=6, cost=1.5)
 
 
-def test_a_cost_that_is_no_binary_fraction_is_paid_in_full():
-    """floor(n / 0.1) updates after n steps."""
-    assert [due(n, 10 * n - 1, cost=0.1) >= 1 > due(n, 10 * n, cost=0.1) for n in (1, 3, 6, 7)] == [True] * 4
+def test_a_cost_is_a_divisor_so_that_rounding_delays_no_update():
+    assert 49 * (1 / 49) < 1 <= due(49, 0, cost=49)
+    assert due(1, 9, cost=0.1) >= 1 > due(1, 10, cost=0.1)
