@@ -17,15 +17,16 @@ from tf_agents.utils import eager_utils
 
 from agents.bandit import HeadBandit
 from agents.diagnostics import batch_means, torso_activity
-from agents.experience import windows_of
+from agents.experience import sequences_of
 from agents.heads import Heads
 from agents.observers import StatisticsObserver
 from agents.policy import MultiHeadPolicy, num_actions
+from agents.sequences import Sequence, SequenceShape, Steps, rows_of, sequence_spec
 from agents.tags import PROBABILITY
-from agents.targets import Sequence, SequenceShape, Steps, rows_of, sequence_spec, transitions
-from agents.update import LossOptions, Network, TDLoss, first_priorities, td_loss
+from agents.targets import transitions
+from agents.update import LossOptions, TDLoss, first_priorities, td_loss
 from networks.any_network import adapted
-from networks.recurrent_core import State
+from networks.loss_behind_torsos import LossBehindTorsos
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import ReturnBasedScaling, Scaling
@@ -38,8 +39,6 @@ _NO_STATISTICS = (
     "*agent.observers to the observers of the driver or Actor that collects; with recorded episodes, call "
     "agent.observe(rbs_tf.ReturnMoments.from_episode(rewards, discounts)), [T, H] each"
 )
-
-MOST_COMPILED_UNITS = 128  # of the core; larger products are quicker with oneDNN (benchmarks/learner_step.py)
 
 
 class LossExtra(NamedTuple):
@@ -59,10 +58,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         agent.train(trajectory)      # [B, L, ...], L = agent.train_sequence_length
 
     `agents.update` has the loss. Every head learns from all experience, with the environment's discount times its own,
-    and a target network that is replaced every `target_update_period` updates. `train` takes windows as `Trajectory` of
-    `collect_data_spec`, or as `Sequence` of our own replay; [B] `weights` multiply the loss of each window. Rows behind
-    an episode's end train as the next episode. `observers` keep the statistics that the scaling needs, and choose the
-    head that acts: as long as no episode has ended, all heads are equally likely, also in `policy`.
+    and a target network that is replaced every `target_update_period` updates. `train` takes sequences as `Trajectory`
+    of `collect_data_spec`, or as `Sequence` of our own replay; [B] `weights` multiply the loss of each sequence. Rows
+    behind an episode's end train as the next episode. `observers` keep the statistics that the scaling needs, and
+    choose the head that acts: until an episode has ended, all heads are equally likely, also in `policy`.
 
     Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`, and their losses add up
     to the batch's. What only acts and observes stays outside of it and sees the first replica's weights.
@@ -76,7 +75,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       heads: the value functions; H of them. None: `Heads()`, the paper's ten.
       scaling: a class of `rbs_tf.scalings` or another factory called with H, a `ReturnScaling` layer of H heads, a name
         such as "return_out", or None for no scaling. See `rbs_tf.scalings.making`.
-      shape: the layout of a window: burn_in + length + n_step rows. None: `SequenceShape()`.
+      shape: the layout of a sequence: burn_in + length + n_step rows. None: `SequenceShape()`.
       epsilon_greedy: how often the collect policy acts at random, or a tuple from which each episode draws it. None:
         that of `MultiHeadPolicy`.
       bandit_window: episodes that choose the acting head. None: that of `HeadBandit`.
@@ -155,7 +154,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.bandit = HeadBandit(
             len(self.heads), **({} if bandit_window is None else {"window": bandit_window})
         )
-        # Policies have no part in this: under a scope, their random generators would work in `strategy.run` alone.
+        # Policies stay outside: in a scope, their random generators would work in `strategy.run` only.
         with self.strategy.scope():
             self.scaling: Scaling = make_scaling(scaling, len(self.heads))
             outputs = self.scaling.outputs_per_action
@@ -174,20 +173,28 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self._target_update_period, self._summary_interval = target_update_period, summary_interval
         self._loss_options = LossOptions(double_q, priority_eta, importance_exponent)
         self._gradient_clipping = gradient_clipping
-        # All that `td_loss` asks the online network for.
-        self._online_rows = self.shape.rows if double_q else self.shape.burn_in + self.shape.length
-        self._has_torso = isinstance(self.network, RecurrentQNetwork)
-        whole, in_part = jit_compile, False
-        if jit_compile is None and self._has_torso and self.strategy is tf.distribute.get_strategy():
+        ours, on_cpu = isinstance(self.network, RecurrentQNetwork), False
+        self._shows_torso = ours and summary_interval > 0
+        if jit_compile is None and ours and self.strategy is tf.distribute.get_strategy():
             devices = {device.device_type for device in tf.config.list_logical_devices()}
-            small = self.network.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
-            whole, in_part = "GPU" in devices and not summarize_grads_and_vars, devices == {"CPU"} and small
-        self._compiles_in_part = in_part
-        self._compiled_update = _compiled(self._update, whole)
-        self._compiled_gradients = _compiled(self._gradients, in_part)
-        self._compiled_adam = _compiled(
-            self.optimizer.apply_gradients, in_part and hasattr(self.optimizer, "build")
+            jit_compile, on_cpu = "GPU" in devices and not summarize_grads_and_vars, devices == {"CPU"}
+        how = {
+            "scaling": self.scaling,
+            "heads": self.heads,
+            "shape": self.shape,
+            "options": self._loss_options,
+        }
+        self._td_loss = LossBehindTorsos(
+            self.network,
+            self.target_network,
+            functools.partial(td_loss, **how),
+            self.shape.burn_in,
+            self.shape.rows if double_q else self.shape.burn_in + self.shape.length,
+            compiled=on_cpu,
         )
+        self._compiled_update = _compiled(self._update, jit_compile)
+        compiles_adam = self._td_loss.compiled and hasattr(self.optimizer, "build")
+        self._compiled_adam = _compiled(self.optimizer.apply_gradients, compiles_adam)
         acting = time_step_spec, action_spec, self.network, len(self.heads)
         decode, exploring = self.scaling.decode, {}
         if epsilon_greedy is not None:
@@ -229,7 +236,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     @property
     def sequence_spec(self) -> Sequence:
-        """Of one row and one window in our own form, without batch and time."""
+        """Of one row and one sequence in our own form, without batch and time."""
         return sequence_spec(self.time_step_spec.observation, self.network.state_spec)
 
     @property
@@ -259,10 +266,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """Nothing: the target network was made equal on construction, and a restored one must stay as it is."""
 
     def observe(self, moments: ReturnMoments) -> None:
-        """Statistics of new steps and episodes, see `Scaling.observe`; call before the update that needs them.
-
-        For loops of one's own: in TF-Agents' drivers, `observers` call it.
-        """
+        """Feeds new statistics to scaling and reward input; call before `train`. `observers` call it in drivers."""
         self.scaling.observe(moments)
         if self.network.reward_input is None:
             return
@@ -274,21 +278,19 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.target_network.reward_input.statistics.assign(self.network.reward_input.statistics)
 
     def compile_ahead(self, batch_size: int) -> None:
-        """Compiles what the first update with so many windows would compile otherwise, and changes nothing."""
-        if not self._compiles_in_part:
+        """Compiles what the first update with so many sequences would compile otherwise, and changes nothing."""
+        if not self._td_loss.compiled:
             return
 
         def zeros(specs: Any, *outer: int) -> Any:
             return tf.nest.map_structure(lambda spec: tf.zeros((*outer, *spec.shape), spec.dtype), specs)
 
         spec: Any = self.sequence_spec
-        steps = zeros(spec.steps._replace(observation=()), batch_size, self.shape.rows)
-        sequence = zeros(spec._replace(steps=()), batch_size)._replace(steps=steps)
-        size = self.network.features(zeros(spec.steps.observation, 1)).shape[-1]
-        features = [tf.zeros((batch_size, rows, size)) for rows in (self._online_rows, self.shape.rows)]
-        arguments = sequence, None, *features, tf.constant(False)
-        # From a graph, as the update calls it: what an eager call compiles serves eager calls only.
-        tf.function(lambda: self._compiled_gradients(*arguments), autograph=False)()
+        sequence = zeros(spec._replace(steps=()), batch_size)
+        sequence = sequence._replace(steps=zeros(spec.steps, batch_size, self.shape.rows))
+        arguments = _arguments(sequence, None, tf.constant(False))
+        # In a graph, as in the update: what an eager call compiles serves eager calls only.
+        tf.function(lambda: self._td_loss.with_gradients(*arguments)[0], autograph=False)()
 
     def update_bandit(self, heads: np.ndarray | tf.Tensor, returns: np.ndarray | tf.Tensor) -> None:
         """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""
@@ -297,30 +299,32 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.policy.act_with(tf.argmax(self.bandit.lower_ends))
 
     def initial_priorities(self, steps: Steps, taken: tf.Tensor, greedy: tf.Tensor) -> tf.Tensor:
-        """Priorities of new windows, see `agents.update.first_priorities`; the observation may be None."""
+        """Priorities of new sequences, see `agents.update.first_priorities`; the observation may be None."""
         return first_priorities(
             steps, taken, greedy, self.scaling, self.heads, self.shape, self._loss_options.eta
         )
 
     def sequence_errors(self, sequence: Sequence, weights: tf.Tensor | None = None) -> TDLoss:
-        """Loss and scaled TD errors of the training region of each window; gradients flow into the online network only.
+        """Loss and scaled TD errors of the training rows; gradients flow into the online network only.
 
         Changes nothing. Before the first update, the scaling has not seen values yet (sigma_v is its default).
         """
-        return self._td_loss(sequence, weights, *self._features(sequence.steps.observation))
+        return self._td_loss(*_arguments(sequence, weights, None))
 
+    @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _loss(
         self, experience: Trajectory | Sequence, weights: tf.Tensor | None = None, training: bool = False
     ) -> tf_agent.LossInfo:
-        sequence = self.windows(experience)
-        return self._loss_info(self.sequence_errors(sequence, _per_window(weights, sequence)))
+        sequence = self.sequences(experience)
+        return self._loss_info(self.sequence_errors(sequence, _per_sequence(weights, sequence)))
 
+    @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _train(
         self, experience: Trajectory | Sequence, weights: tf.Tensor | None = None
     ) -> tf_agent.LossInfo:
         # Ahead of XLA, which would recompile for every number of pieces.
-        sequence = self.windows(experience)
-        weights = _per_window(weights, sequence)
+        sequence = self.sequences(experience)
+        weights = _per_sequence(weights, sequence)
         with tf.control_dependencies(self._statistics_checked()):
             steps = sequence.steps._replace(step_type=tf.identity(sequence.steps.step_type))
         info = self._loss_info(self._compiled_update(sequence._replace(steps=steps), weights))
@@ -328,7 +332,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         with tf.control_dependencies([info.loss]):
             self.train_step_counter.assign_add(1)
         tf.cond(self.train_step_counter % self._target_update_period == 0, self._replace_target, lambda: None)
-        if self._summary_interval and self._has_torso:
+        if self._shows_torso:
             due = self.train_step_counter % self._summary_interval == 0
             observation = sequence.steps.observation
             info.extra.scalars.update(torso_activity(self.network, observation, self.shape, due))
@@ -336,9 +340,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             self._summarise(info.extra)
         return info
 
-    def windows(self, experience: Trajectory | Sequence) -> Sequence:
-        """What `train` takes, as windows of our own form; raises ValueError for what does not fit."""
-        return windows_of(experience, self.collect_data_spec, self.shape)
+    def sequences(self, experience: Trajectory | Sequence) -> Sequence:
+        """What `train` takes, as sequences of our own form; raises ValueError for what does not fit."""
+        return sequences_of(experience, self.collect_data_spec, self.shape)
 
     def _statistics_checked(self) -> list[tf.Operation]:
         """Raises, in a graph when it runs, where the scaling has nothing to scale by."""
@@ -354,17 +358,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _update(self, sequence: Sequence, weights: tf.Tensor | None) -> TDLoss:
         """One update of the online network."""
         self.scaling.before_update(self.network.heads, self.target_network.heads)
-        with tf.GradientTape() as tape:
-            features, target_features = self._features(sequence.steps.observation)
-        # What is compiled takes no arguments that it does not use: they would be copied.
-        sequence = sequence._replace(steps=sequence.steps._replace(observation=()))
-        result, of_features, gradients = self._compiled_gradients(
-            sequence, weights, features, target_features, ~self._initialised
-        )
-        if of_features:
-            gradients = tape.gradient(features, self.network.torso_variables, *of_features) + gradients
-        variables = self.network.torso_variables + self.network.variables_behind_torso
-        pairs = list(zip(gradients, variables, strict=True))
+        result, pairs = self._td_loss.with_gradients(*_arguments(sequence, weights, ~self._initialised))
         if self._gradient_clipping is not None:
             pairs = eager_utils.clip_gradient_norms(pairs, self._gradient_clipping)
         if self.summarize_grads_and_vars:
@@ -377,61 +371,17 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.scaling.after_update(result.targets, result.outputs, result.mask, self.network.heads)
         return result
 
-    def _features(self, observation: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Both torsos' features of windows, float32 [B, rows, D]: the online network's first.
-
-        These carry the gradient behind the burn-in, and end where `td_loss` asks for no more. Of a network without a
-        torso apart: the observations.
-        """
-        if not self._has_torso:
-            return observation, observation
-        burn_in = self.shape.burn_in
-        features = self.network.features(rows_of(observation, burn_in, self._online_rows), training=True)
-        if burn_in:
-            burnt_in = tf.stop_gradient(self.network.features(rows_of(observation, 0, burn_in)))
-            features = tf.concat([burnt_in, features], axis=1)
-        return features, self.target_network.features(observation)
-
-    def _gradients(
-        self,
-        sequence: Sequence,
-        weights: tf.Tensor | None,
-        features: Any,
-        target_features: Any,
-        first: tf.Tensor,
-    ) -> tuple[TDLoss, list[tf.Tensor], list[tf.Tensor]]:
-        """The loss, and its gradients in the features, if there is a torso, and in all variables behind it."""
-        of_torso = [features] if self._has_torso else []
-        with tf.GradientTape() as tape:
-            tape.watch(of_torso)
-            result = self._td_loss(sequence, weights, features, target_features, first)
-        gradients = tape.gradient(result.loss, of_torso + self.network.variables_behind_torso)
-        return result, gradients[: len(of_torso)], gradients[len(of_torso) :]
-
-    def _td_loss(
-        self,
-        sequence: Sequence,
-        weights: tf.Tensor | None,
-        features: Any,
-        target_features: Any,
-        first: Any = None,
-    ) -> TDLoss:
-        online = _behind_torso(self.network, features, sequence.steps)
-        target = _behind_torso(self.target_network, target_features, sequence.steps)
-        how = self.scaling, self.heads, self.shape, self._loss_options
-        return td_loss(online, target, sequence, *how, weights, first)
-
     def _replace_target(self) -> None:
         for variable, source in zip(self.target_network.variables, self.network.variables, strict=True):
             variable.assign(source)
         self.scaling.target_updated()
 
     def set_torso_from(self, sequences: list[Sequence]) -> None:
-        """Sets the torsos' layers by the windows' real rows, before the first update. Eager, outside of replicas."""
+        """Sets the torsos' layers by the sequences' real rows, before the first update. Eager, outside of replicas."""
         # Rows behind the burn-in that begin a transition, unpadded: [N, ...], by name or not.
         rows, real = (self.shape.burn_in, self.shape.rows - 1), []
         for sequence in sequences:
-            steps = self.windows(sequence).steps
+            steps = self.sequences(sequence).steps
             kept = functools.partial(
                 tf.boolean_mask, mask=tf.transpose(transitions(steps, self.heads, self.shape).mask)
             )
@@ -463,30 +413,28 @@ def _mirrors_cpus(strategy: tf.distribute.Strategy) -> bool:
     return mirrored and any("CPU" in device for device in strategy.extended.worker_devices)
 
 
-def _per_window(weights: Any, sequence: Sequence) -> tf.Tensor | None:
+def _per_sequence(weights: Any, sequence: Sequence) -> tf.Tensor | None:
     """Weights as float32 [B] or []; raises ValueError for another shape."""
     if weights is None:
         return None
-    weights, windows = tf.cast(weights, tf.float32), sequence.probability
+    weights, sequences = tf.cast(weights, tf.float32), sequence.probability
     if weights.shape.rank == 0:
         return weights
-    wanted = "weights must have shape [B], one number per window"
-    if not weights.shape.is_compatible_with(windows.shape):
-        raise ValueError(f"{wanted}, {windows.shape} here; got {weights.shape}")
+    wanted = "weights must have shape [B], one number per sequence"
+    if not weights.shape.is_compatible_with(sequences.shape):
+        raise ValueError(f"{wanted}, {sequences.shape} here; got {weights.shape}")
     # What is known only when a graph runs must not spread either.
-    fits = tf.debugging.assert_equal(tf.size(weights), tf.size(windows), wanted)
+    fits = tf.debugging.assert_equal(tf.size(weights), tf.size(sequences), wanted)
     with tf.control_dependencies([] if fits is None else [fits]):
         return tf.identity(weights)
 
 
-def _behind_torso(network: Any, features: Any, steps: Steps) -> Network:
-    """The network from its torso's features [B, rows, D] on, as `td_loss` calls it."""
-
-    def outputs(rows: slice, state: State) -> tuple[tf.Tensor, State]:
-        columns = steps.previous_action[:, rows], steps.reward[:, rows], steps.step_type[:, rows]
-        return network.behind_torso(tf.nest.map_structure(lambda x: x[:, rows], features), *columns, state)
-
-    return outputs
+def _arguments(sequence: Sequence, *others: tf.Tensor | None) -> tuple:
+    """Of `LossBehindTorsos`: what the networks see, and what else `td_loss` takes."""
+    observation, steps = sequence.steps.observation, sequence.steps._replace(observation=())
+    seen = observation, steps.previous_action, steps.reward
+    # What is compiled takes no arguments that it does not use: they would be copied.
+    return seen, steps.step_type, sequence._replace(steps=steps), *others
 
 
 def _compiled(function: Callable, by_xla: bool | None) -> Callable:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from agents.sequences import SequenceShape, rows_of
 from agents.tags import DEAD, LOSS, SCALED, SPREAD, UNSCALED
-from agents.targets import SequenceShape, of_all_replicas, rows_of
+from agents.targets import of_all_replicas
 from agents.update import TDLoss
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf.tensor_moments import summed_over_replicas
@@ -46,7 +47,7 @@ def torso_activity(
 
     Args:
       network: whose torso.
-      observation: [B, L, ...], of windows.
+      observation: [B, L, ...], of sequences.
       shape: their layout.
       due: bool []; where it is false, nothing is computed and all is 0.
     """

@@ -7,16 +7,16 @@ from typing import Any
 import tensorflow as tf
 from tf_agents.trajectories.trajectory import Trajectory
 
-from agents.targets import Sequence, SequenceShape, Steps, unpacked
+from agents.sequences import Sequence, SequenceShape, Steps, unpacked
 
 
-def windows_of(experience: Trajectory | Sequence, spec: Trajectory, shape: SequenceShape) -> Sequence:
-    """The windows of either form as a `Sequence` with whole observations.
+def sequences_of(experience: Trajectory | Sequence, spec: Trajectory, shape: SequenceShape) -> Sequence:
+    """The sequences of either form as a `Sequence` with whole observations.
 
     Args:
       experience: [B, L, ...].
       spec: the agent's `collect_data_spec`, of one row.
-      shape: of the windows: L is `shape.rows`.
+      shape: of the sequences: L is `shape.rows`.
 
     Raises:
       ValueError: a `Trajectory` of another structure, length, shape or dtype.
@@ -27,10 +27,10 @@ def windows_of(experience: Trajectory | Sequence, spec: Trajectory, shape: Seque
 
 
 def from_trajectory(trajectory: Trajectory) -> Sequence:
-    """The same windows as a `Sequence`: L rows of the one are L rows of the other.
+    """The same sequences as a `Sequence`: L rows of the one are L rows of the other.
 
     A row of a `Trajectory` has the reward and the discount that follow its action; those that led to the row are in its
-    `policy_info`, see `agents.policy`. The state that counts is the one that enters row 0. All windows weigh the same.
+    `policy_info`, see `agents.policy`. The core state is the one that enters row 0. All sequences weigh the same.
 
     Args:
       trajectory: [B, L, ...].
@@ -44,7 +44,7 @@ def from_trajectory(trajectory: Trajectory) -> Sequence:
 
 
 def checked(trajectory: Any, spec: Trajectory, shape: SequenceShape) -> Trajectory:
-    """The trajectory as tensors [B, L, ...] with L known; raises as `windows_of`."""
+    """The trajectory as tensors [B, L, ...] with L known; raises as `sequences_of`."""
     if not isinstance(trajectory, Trajectory):
         raise ValueError(
             f"train() takes a Trajectory of agent.collect_data_spec, or a Sequence; got {type(trajectory).__name__}"

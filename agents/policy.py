@@ -18,7 +18,7 @@ PAPER_EPSILONS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.4)
 
 
 class PolicyState(NamedTuple):
-    """Memory of one environment's policy between steps; everything is drawn anew on a first step."""
+    """Memory of one environment's policy between steps; first steps draw head and epsilon."""
 
     core_state: tuple  # (h, c), each float32 [N, U], after the last row
     previous_action: tf.Tensor  # int32 [N]
@@ -102,6 +102,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         """Lets one head act in all episodes to come."""
         self.head_probabilities.assign(tf.one_hot(head, self.head_probabilities.shape[0]))
 
+    @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _action(self, time_step: ts.TimeStep, policy_state: PolicyState, seed: Any) -> policy_step.PolicyStep:
         del seed  # The generator holds the only randomness, so that a checkpoint holds all of it.
         return self.action_of(self._heads(time_step, policy_state), time_step, policy_state)
@@ -117,6 +118,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         action = tf.where(self._generator.uniform(batch) < state.epsilon, random, greedy)
         return self._step(action, action, values, state, info)
 
+    @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _distribution(self, time_step: ts.TimeStep, policy_state: PolicyState) -> policy_step.PolicyStep:
         """Of actions, given the head and epsilon of the episode; state and info are those of the greedy action."""
         head = self._heads(time_step, policy_state)

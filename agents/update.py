@@ -1,7 +1,7 @@
-"""The update on one page: from a batch of windows to what Adam, the replay and the scaling get back.
+"""The update on one page: from a batch of sequences to what Adam, the replay and the scaling get back.
 
-Time-major: T training steps, R rows that targets reach (T and n - 1 more), B windows, H heads, A actions; K outputs per
-action for categorical scalings. Everything is float32 and pure; `agents.targets` has the formulas.
+Time-major: T training steps, R rows that targets reach (T and n - 1 more), B sequences, H heads, A actions; K outputs
+per action for categorical scalings. Everything is float32 and pure; `agents.targets` has the formulas.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from agents.heads import Heads
+from agents.sequences import Sequence, SequenceShape, Steps
 from agents.targets import (
-    Sequence,
-    SequenceShape,
-    Steps,
     Transitions,
     aligned,
     importance_weights,
@@ -37,12 +35,12 @@ class LossOptions(NamedTuple):
     """How errors become a loss and priorities."""
 
     double_q: bool  # the online network chooses the bootstrap action (van Hasselt 2016)
-    eta: float  # weight of the maximum in a window's priority
+    eta: float  # weight of the maximum in a sequence's priority
     beta: float  # exponent of the importance weights
 
 
 class TDLoss(NamedTuple):
-    """The loss of a batch of windows and what it is made of; gradients flow through `loss` and `losses`."""
+    """The loss of a batch of sequences and what it is made of; gradients flow through `loss` and `losses`."""
 
     loss: tf.Tensor  # []: of all replicas' batch, this replica's part
     priorities: tf.Tensor  # [B]
@@ -58,21 +56,22 @@ def td_loss(
     online: Network,
     target: Network,
     sequence: Sequence,
+    weights: tf.Tensor | None = None,
+    first: tf.Tensor | None = None,
+    *,
     scaling: Scaling,
     heads: Heads,
     shape: SequenceShape,
     options: LossOptions,
-    weights: tf.Tensor | None = None,
-    first: tf.Tensor | None = None,
 ) -> TDLoss:
     """R2D2's loss (Kapturowski et al. 2019) with many heads and scaled errors; gradients flow into `online` only.
 
         loss = 1 / (B T) sum_{t, b, h} w_b 1/2 scaled_error^2,   or w_b times what `scaling.losses` has for the square
 
     Args:
-      sequence: the windows [B, L]; their observations are not used.
+      sequence: [B, L]; observations are not used.
       weights: float32 [B] or [], which multiply the importance weights.
-      first: bool [], whether the scaling takes sigma_v from these windows. None: nothing is changed.
+      first: bool [], whether the scaling takes sigma_v from this batch. None: nothing is changed.
     """
     burn_in, length = shape.burn_in, shape.length
     batch = transitions(sequence.steps, heads, shape)
@@ -144,10 +143,10 @@ def first_priorities(
     shape: SequenceShape,
     eta: float,
 ) -> tf.Tensor:
-    """Priorities [B] of new windows from the values seen while acting, which stand for both networks.
+    """Priorities [B] of new sequences from the values seen while acting, which stand for both networks.
 
     Args:
-      steps: rows [B, L] of the windows; their observations are not used.
+      steps: rows [B, L]; observations are not used.
       taken, greedy: [B, L, H], network units, the value of the action taken and each head's highest.
     """
     batch = transitions(steps, heads, shape)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agents.targets import Sequence
+    from agents.sequences import Sequence
     from benchmarks.workloads import Work
 
 ROOT = Path(__file__).parents[1]
@@ -74,7 +74,7 @@ def device_rows(small: bool) -> list[Row]:
 
 def paper(small: bool) -> Work:
     """The paper's update, or its network on few frames."""
-    from agents.targets import SequenceShape
+    from agents.sequences import SequenceShape
     from benchmarks.workloads import PAPER
 
     if small:

@@ -38,7 +38,7 @@ from agents.running.startup import quiet
 
 quiet()
 
-from agents.replay.replay import why_no_reverb  # noqa: E402
+from agents.replay.backends import why_no_reverb  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 HEAD = "10.78.0.1"

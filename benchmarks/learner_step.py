@@ -30,10 +30,10 @@ import tensorflow as tf  # noqa: E402
 from tf_agents.agents import tf_agent  # noqa: E402
 from tf_agents.trajectories import trajectory  # noqa: E402
 
-from agents import agent as agent_module  # noqa: E402
-from agents.targets import Sequence  # noqa: E402
+from agents.sequences import Sequence  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
+from networks import loss_behind_torsos  # noqa: E402
 from rbs_tf import ReturnMoments  # noqa: E402
 from rbs_tf.scalings import Scaling  # noqa: E402
 
@@ -68,7 +68,7 @@ def compare_stock(work: Work, bounds: dict[str, float], calls: int = 1) -> None:
 def compare_compiled(work: Work, bound: float | None = None, calls: int = 1) -> None:
     """Publishes a row for all but the torso compiled with XLA, the default of small cores, against nothing compiled."""
     sequence = workloads.windows(work)
-    agent_module.MOST_COMPILED_UNITS = work.lstm_units
+    loss_behind_torsos.MOST_COMPILED_UNITS = work.lstm_units
     ways = (training(workloads.agent(work, jit_compile=how), sequence) for how in (None, False, True))
     *figures, whole = times(*ways, calls=calls)
     what = f"learner step, {work.name}, ten heads, compiled behind the torso"
@@ -103,7 +103,7 @@ def main() -> None:
     narrow = {"bfloat16": 0.45} if workloads.native_bfloat16() else {}
     compare_stock(workloads.PAPER, {"float32": 0.85, **narrow})
     compare_stock(workloads.SMALL, {"float32": 0.9}, calls=8)
-    default = agent_module.MOST_COMPILED_UNITS
+    default = loss_behind_torsos.MOST_COMPILED_UNITS
     compare_compiled(workloads.QUICKSTART, 0.65, calls=16)
     compare_compiled(workloads.SMALL, 1.0, calls=8)
     compare_compiled(workloads.ATARI_SMALL, 0.7, calls=4)
@@ -111,7 +111,7 @@ def main() -> None:
     more = dataclasses.replace(workloads.SMALL, name="small network with a core of 256", lstm_units=256)
     compare_compiled(more, calls=8)
     compare_compiled(workloads.PAPER)
-    agent_module.MOST_COMPILED_UNITS = default
+    loss_behind_torsos.MOST_COMPILED_UNITS = default
     compare_heads(workloads.PAPER, 1.05, calls=1)
     compare_heads(workloads.SMALL, 1.25, calls=20)
     compare_scaling(workloads.PAPER, 1.005, calls=1)

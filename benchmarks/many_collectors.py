@@ -21,11 +21,11 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 
+from agents.replay.backends import CALLS  # noqa: E402
 from agents.replay.ray_replay import RayClient, RayTable  # noqa: E402
-from agents.replay.replay import CALLS  # noqa: E402
 from agents.running import ray_connection  # noqa: E402
 from agents.running.cluster import Member  # noqa: E402
-from agents.targets import SequenceShape  # noqa: E402
+from agents.sequences import SequenceShape  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.replay import collector  # noqa: E402
 

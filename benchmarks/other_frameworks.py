@@ -35,7 +35,7 @@ import tensorflow as tf  # noqa: E402
 from tf_agents.trajectories.time_step import StepType  # noqa: E402
 
 from agents.agent import RecurrentMultiHeadAgent  # noqa: E402
-from agents.targets import Sequence  # noqa: E402
+from agents.sequences import Sequence  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.rivals import Settings, Way, way  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402

@@ -27,12 +27,13 @@ from typing import Any  # noqa: E402
 
 import tensorflow as tf  # noqa: E402
 
+from agents.replay.backends import CALLS  # noqa: E402
 from agents.replay.local_replay import LocalReplay  # noqa: E402
 from agents.replay.ray_replay import RayClient, RayTable  # noqa: E402
-from agents.replay.replay import CALLS, Replay  # noqa: E402
+from agents.replay.replay import Replay  # noqa: E402
 from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
 from agents.running import ray_connection  # noqa: E402
-from agents.targets import SequenceShape  # noqa: E402
+from agents.sequences import SequenceShape  # noqa: E402
 from agents.workers.collector import Collector  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402

@@ -17,7 +17,7 @@ from tf_agents.utils import common
 import networks
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import TEN_HEADS, Heads
-from agents.targets import Sequence, SequenceShape, Steps
+from agents.sequences import Sequence, SequenceShape, Steps
 from rbs_tf.scalings import ReturnBasedScaling
 
 ONE_HEAD = ((0.99, False),)

@@ -19,7 +19,7 @@ class AnyNetwork(tf.Module):
     the first) and previous reward (as the environment pays it). It has to reset its state before FIRST rows, as
     TF-Agents' own do. It is called with `training=False`.
 
-    All of it counts as what lies behind the torso: it runs anew for each of the update's stretches of rows.
+    All of it counts as behind the torso, see `networks.loss_behind_torsos`.
 
     Args:
       q_network: not yet built or built; copied for the target network.
@@ -34,6 +34,7 @@ class AnyNetwork(tf.Module):
         for each action.
     """
 
+    has_torso = False
     reward_input = None
     torso_is_centred = False
     torso_layers: tuple[str, ...] = ()
@@ -128,10 +129,6 @@ class AnyNetwork(tf.Module):
         """As `RecurrentQNetwork.call`."""
         observation, previous_action, previous_reward = inputs
         return self.behind_torso(observation, previous_action, previous_reward, step_type, network_state)
-
-    def features(self, observation: Any, training: bool = False) -> Any:
-        """The observation itself: there is no torso apart."""
-        return observation
 
     def behind_torso(
         self,

@@ -62,6 +62,7 @@ class RecurrentQNetwork(network.Network):
       TypeError: a torso that is a layer already.
     """
 
+    has_torso = True
     _network_output_spec: Any  # of the class above; None until there are variables
 
     def __init__(

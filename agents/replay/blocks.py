@@ -1,4 +1,4 @@
-"""What a table holds of windows: blocks of rows, each stored once, and the way from there to tensors."""
+"""What a table holds of sequences: blocks of rows, each stored once, and the way from there to tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from agents.replay.compression import compress, decompress_batch, level_for
 from agents.replay.rows import Rows
-from agents.targets import Sequence, SequenceShape, Steps
+from agents.sequences import Sequence, SequenceShape, Steps
 
 # Of a row, in their column's order: one float32 column holds them all, for step types and actions are small enough.
 SCALARS = tuple(field for field in Steps._fields if field != "observation")
@@ -22,14 +22,14 @@ class Block(NamedTuple):
 
     observation: Any  # [block, ...], or bytes
     scalars: np.ndarray  # float32 [block, 4]
-    core_state: np.ndarray | None  # float32 [S], entering its first row; None unless a window starts here
+    core_state: np.ndarray | None  # float32 [S], entering its first row; None unless a sequence starts here
 
 
 class Layout:
-    """How the rows of a window are stored.
+    """How the rows of a sequence are stored.
 
     Args:
-      shape: layout of the windows.
+      shape: layout of the sequences.
       observation_spec: `tf.TensorSpec` of one observation.
       state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
       compression: zlib's level for observations, see `level_for`.
@@ -37,7 +37,7 @@ class Layout:
     Attributes:
       level: of zlib; 0: observations are stored as they are.
       observations: the name of their column: a checkpoint of others is refused for it.
-      signature: `tf.TensorSpec` of each column of a window.
+      signature: `tf.TensorSpec` of each column of a sequence.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Layout:
             "core_state": tf.TensorSpec((sum(self._state_sizes),), tf.float32, "core_state"),
         }
 
-    def block(self, rows: Rows, starts_window: bool) -> Block:
+    def block(self, rows: Rows, starts_sequence: bool) -> Block:
         """Packs rows [block]; copies all of them."""
         scalars = np.array([getattr(rows, name) for name in SCALARS], np.float32).T.copy()
         observation = compress(rows.observation, self.level) if self.level else np.array(rows.observation)
-        return Block(observation, scalars, np.array(rows.core_state[0]) if starts_window else None)
+        return Block(observation, scalars, np.array(rows.core_state[0]) if starts_sequence else None)
 
     def sequence(self, columns: Mapping[str, tf.Tensor], probability: Any, table_size: Any) -> Sequence:
         """Unpacks a batch in graphs: the columns of `signature`, [B, ...]; compressed observations become `Packed`."""

@@ -1,10 +1,9 @@
 """Observations in the replay as zlib streams, several rows in each, of pieces that are stored once.
 
 Half a line of a raw Atari frame mostly looks as it did one frame earlier, or as another line does: of a block of 5
-frames 1% to 25% of the pieces are new, of Yars' Revenge with its noise 36% (57 games, random play). zlib alone would
-find the same stretches, but has to look at all of them, and so has whoever undoes it; a piece that is merely numbered
-costs neither of them. Reverb compresses what it stores with Snappy, which spends at least 3 bytes on 64, however often
-these have been seen before: 4.7 kB of a raw frame.
+frames 1% to 25% of the pieces are new, of Yars' Revenge with its noise 36% (57 games, random play). zlib without pieces
+would find the same stretches, but compressing and decompressing would go through all of them. Reverb compresses what it
+stores with Snappy, which spends at least 3 bytes on 64, however often these have been seen before: 4.7 kB of a frame.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-from agents.targets import Packed
+from agents.sequences import Packed
 
 # Both quicker and smaller than level 1 on Atari frames; level 6 takes a quarter less, for up to twice the work.
 _LEVEL = 3
@@ -54,14 +53,14 @@ def compress(rows: np.ndarray, level: int) -> bytes:
 
 
 def decompress_batch(strings: tf.Tensor, rows: int, spec: tf.TensorSpec) -> Packed:
-    """The inverse for a batch of windows, in graphs: strings [B, N] of `rows` rows each -> observations [B, N rows]."""
+    """The inverse for a batch, in graphs: strings [B, N] of `rows` rows each -> observations [B, N rows]."""
     # Bytes of a piece, and how many of them a string has.
     size = _piece(tuple(spec.shape), spec.dtype.size)
     count = rows * spec.shape.num_elements() * spec.dtype.size // size
     # GPUs gather no bytes.
     dtype = tf.int64 if spec.dtype == tf.uint8 and size % 8 == 0 else spec.dtype
     unzipped = tf.map_fn(
-        lambda window: tf.io.decode_compressed(window, "ZLIB"), strings, parallel_iterations=32
+        lambda sequence: tf.io.decode_compressed(sequence, "ZLIB"), strings, parallel_iterations=32
     )
     blocks = tf.reshape(unzipped, (-1,))
     numbers = tf.io.decode_raw(tf.strings.substr(blocks, 0, 4 * count), tf.int32)

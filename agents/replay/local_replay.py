@@ -1,14 +1,14 @@
 """Replay of sequences and a queue of statistics in the memory of one process, with draws that can be repeated.
 
-Each block of rows is kept once, in an array of its own, for as long as a window refers to it: a full table takes what
-its windows hold, however short the episodes are. Sequence k, by order of insertion, stands in place k mod the table's
+Each block of rows is kept once, in an array of its own, for as long as a sequence refers to it: a full table takes what
+its sequences hold, however short the episodes are. Sequence k, by order of insertion, stands in place k mod the table's
 size, as the oldest leaves first: keys need no index.
 
 A checkpoint is a folder of .npy files and one of JSON, nothing that could run code:
 
     table.json          settings, counts, the state of the random number generator
     priorities.npy      float64 [N], oldest sequence first
-    windows.npy         int64 [N, blocks of a window]: which blocks each sequence is made of
+    windows.npy         int64 [N, blocks of a sequence]: which blocks each sequence is made of
     statistics.npz      the queue
 
 and its M blocks, one behind the other, in the columns of `columns_of`:
@@ -16,7 +16,7 @@ and its M blocks, one behind the other, in the columns of `columns_of`:
     observations.npy    [M rows of a block, ...]; compressed: uint8, bytes
     lengths.npy         int64 [M], bytes of each block; only if they are compressed
     scalars.npy         float32 [M rows of a block, 4]
-    starts.npy          bool [M]: does a window begin there?
+    starts.npy          bool [M]: does a sequence begin there?
     core_states.npy     float32 [those, S]
 
 Blocks are written and read one by one, so that neither way takes the memory a second time.
@@ -36,25 +36,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from agents.replay.backends import LOCAL, TABLE, begins_with
 from agents.replay.blocks import Block, Layout, blocks_of, columns_of
 from agents.replay.replay import (
-    LOCAL,
-    TABLE,
     Drawn,
     Replay,
     ReplayStopped,
     StatisticsReport,
     Writer,
-    begins_with,
     check_priority,
     check_same,
     emptied,
 )
 from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
+from agents.sequences import Sequence, SequenceShape
 from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import State, from_bytes, joined, part, to_bytes
-from agents.targets import Sequence, SequenceShape
 from rbs_tf import ReturnMoments
 
 _FOLDER = "local"  # under `ReplayFolders.writes_to`
@@ -101,7 +99,7 @@ class LocalReplay(Replay):
         self._lock = threading.Condition()  # batches that are read ahead are drawn in another thread
         self._closed = False
         self._oldest = 0  # key of the oldest sequence
-        self._windows: list[tuple[Block, ...]] = [()] * self._max_size
+        self._sequences: list[tuple[Block, ...]] = [()] * self._max_size
         self._priorities = np.zeros(self._max_size)
         self._weights = SumTree(self._max_size)
         self._queue: collections.deque[tuple[int, StatisticsReport]] = collections.deque()
@@ -126,8 +124,8 @@ class LocalReplay(Replay):
             for column, shape in zip(drawn, shapes, strict=True):
                 column.set_shape((batch_size, *shape))
             *columns, probability, table_size, key, priority = drawn
-            windows = dict(zip(signature, columns, strict=True))
-            return self._layout.sequence(windows, probability, table_size), Drawn(key, priority)
+            sequences = dict(zip(signature, columns, strict=True))
+            return self._layout.sequence(sequences, probability, table_size), Drawn(key, priority)
 
         return draws.map(draw)
 
@@ -154,13 +152,13 @@ class LocalReplay(Replay):
     def _save(self, folder: pathlib.Path) -> None:
         with self._lock:  # for as long as it takes to know what belongs to it: others write meanwhile
             places = np.arange(self._oldest, self.inserted) % self._max_size
-            windows = [self._windows[place] for place in places.tolist()]
+            sequences = [self._sequences[place] for place in places.tolist()]
             priorities, reports = self._priorities[places], list(self._queue)
             described = self._described() | {"reports": [key for key, _ in reports]}
-        # Blocks are their own identity: the windows keep them alive.
-        blocks = {id(block): block for window in windows for block in window}
+        # Blocks are their own identity: the sequences keep them alive.
+        blocks = {id(block): block for sequence in sequences for block in sequence}
         numbers = {identity: number for number, identity in enumerate(blocks)}
-        numbered = [[numbers[id(block)] for block in window] for window in windows]
+        numbered = [[numbers[id(block)] for block in sequence] for sequence in sequences]
         np.save(folder / "windows.npy", np.array(numbered, np.int64))
         np.save(folder / "priorities.npy", priorities)
         for name, parts in columns_of(list(blocks.values())).items():
@@ -186,8 +184,8 @@ class LocalReplay(Replay):
         self.inserted, self.sampled, self._oldest = (counts[of] for of in ("inserted", "sampled", "oldest"))
         self._random.bit_generator.state = described["random"]
         places, blocks = np.arange(self._oldest, self.inserted) % self._max_size, blocks_of(columns)
-        for place, window in zip(places.tolist(), columns["windows"].tolist(), strict=True):
-            self._windows[place] = tuple(blocks[number] for number in window)
+        for place, sequence in zip(places.tolist(), columns["windows"].tolist(), strict=True):
+            self._sequences[place] = tuple(blocks[number] for number in sequence)
         self._set_priorities(places, np.array(columns["priorities"]))
         reports = from_bytes((folder / _STATISTICS).read_bytes())
         self._queue.extend((key, part(reports, str(key))) for key in described["reports"])
@@ -210,8 +208,8 @@ class LocalReplay(Replay):
         self._closed = True
         self._stopped.assign(True)
 
-    def _insert(self, window: tuple[Block, ...], priority: float) -> None:
-        """Puts a window into the table, from which the oldest may leave for it."""
+    def _insert(self, sequence: tuple[Block, ...], priority: float) -> None:
+        """Puts a sequence into the table, from which the oldest may leave for it."""
         check_priority(priority)
         if self._closed:
             raise ReplayStopped
@@ -219,7 +217,7 @@ class LocalReplay(Replay):
             if self.size == self._max_size:
                 self._oldest += 1
             place = self.inserted % self._max_size
-            self._windows[place] = window
+            self._sequences[place] = sequence
             self.inserted += 1
             self._set_priorities(np.array([place]), np.array([priority]))
 
@@ -243,18 +241,20 @@ class LocalReplay(Replay):
             keys, probability = self._draw(batch_size)
             table_size = self.size
             places = keys % self._max_size
-            windows = [self._windows[place] for place in places.tolist()]
+            sequences = [self._sequences[place] for place in places.tolist()]
             priorities = self._priorities[places]
             self.sampled += batch_size
-        blocks = list(itertools.chain.from_iterable(windows))
+        blocks = list(itertools.chain.from_iterable(sequences))
         stored = [block.observation for block in blocks]
         observations = np.array(stored, object) if self._layout.level else np.stack(stored)
         scalars = np.stack([block.scalars for block in blocks])
-        core_states = np.stack([window[0].core_state for window in windows])
-        by_window = (column.reshape(batch_size, -1, *column.shape[1:]) for column in (observations, scalars))
+        core_states = np.stack([sequence[0].core_state for sequence in sequences])
+        by_sequence = (
+            column.reshape(batch_size, -1, *column.shape[1:]) for column in (observations, scalars)
+        )
         sizes = np.full(batch_size, table_size, np.int64)
         drawn = probability.astype(np.float32), sizes, keys.astype(np.uint64), priorities
-        return [*by_window, core_states, *drawn]
+        return [*by_sequence, core_states, *drawn]
 
     def _draw(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Keys int64 [B], and the probability float64 [B] that each draw had.
@@ -277,14 +277,14 @@ class LocalReplay(Replay):
 
 
 class LocalWriter(Writer):
-    """Keeps an environment's last blocks, and hands windows of them to the table; made by `LocalReplay.writer`."""
+    """Keeps an environment's last blocks, and hands sequences of them to the table; made by `LocalReplay.writer`."""
 
     def __init__(self, insert: Callable[[tuple[Block, ...], float], None], layout: Layout):
         self._insert, self._layout = insert, layout
         self._recent: collections.deque[Block] = collections.deque(maxlen=layout.shape.blocks)
 
-    def append(self, block: Rows, starts_window: bool) -> None:
-        self._recent.append(self._layout.block(block, starts_window))
+    def append(self, block: Rows, starts_sequence: bool) -> None:
+        self._recent.append(self._layout.block(block, starts_sequence))
 
     def insert(self, priority: float) -> None:
         self._insert(tuple(self._recent), priority)
@@ -293,7 +293,7 @@ class LocalWriter(Writer):
         """Does nothing: what was inserted is in the table."""
 
     def state(self) -> State:
-        # A window to come has one block more than these; nothing refers to blocks before the first that starts one.
+        # A sequence to come has one block more than these; nothing refers to blocks before the first that starts one.
         recent = list(self._recent)[max(len(self._recent) - self._layout.shape.blocks + 1, 0) :]
         recent = list(itertools.dropwhile(lambda block: block.core_state is None, recent))
         return {name: np.concatenate(parts) for name, parts in columns_of(recent).items()}

@@ -8,16 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 
 # Measured: the least compressible of all 57 Atari games (Yars' Revenge) takes 2.1 kB a frame at zlib's level 3 (Pong
-# 0.08, the mean 0.49), by Reverb alone 5 to 6 kB, and what is around it comes on top. Other observations count in full,
-# but for smaller pictures: of 84 x 84 in grey, two stacked, the same game (the mean is a sixth) keeps these shares.
+# 0.08, the mean 0.49), with Reverb's own compression 5 to 6 kB, and what is around it comes on top. Other observations
+# count in full, but for smaller pictures: of 84 x 84 in grey, two stacked, the same game (the mean is a sixth) keeps
+# these shares.
 ATARI_FRAME = (210, 160, 3)
 _ATARI_ROW = {True: 2_400, False: 5_700}
 _PICTURE_SHARE = {True: 0.21, False: 0.25}
 _PICTURE_SIDE = 42  # pixels
-# Measured likewise with tiny observations: scalars and bookkeeping, in bytes of each row, block and sequence.
+# Measured with tiny observations: scalars and bookkeeping, in bytes of each row, block and sequence.
 _OVERHEADS = {"reverb": (166, 0, 1_000), "local": (16, 450, 420)}
 
 
@@ -32,8 +33,8 @@ def estimate_memory(
     """Bytes of a full replay of `capacity` observations, one core state per sequence.
 
     Atari frames (uint8 210 x 160 x 3) and smaller pictures (uint8, 42 pixels and more in both directions) count as
-    compressed, as measured; other observations as if they did not compress at all. Episodes shorter than a window share
-    fewer rows between sequences than this assumes. `backend`: "reverb", which compresses what nobody has, or "local".
+    compressed, as measured; other observations as if they did not compress at all. Episodes shorter than a sequence
+    share fewer rows between sequences than this assumes. `backend`: "reverb", which compresses by itself, or "local".
     """
     size = observation_spec.shape.num_elements()
     of_row, of_block, of_sequence = _OVERHEADS[backend]
@@ -94,5 +95,5 @@ def _control_groups(root: pathlib.Path) -> Iterator[int]:
         for folder in (group, *group.parents):
             if (folder / limit).exists() and (most := (folder / limit).read_text().strip()) != "max":
                 stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-                # File cache that can be dropped counts as used, though nobody needs it.
+                # The usage includes file cache that can be dropped.
                 yield int(most) - int((folder / usage).read_text()) + int(stat.get(cache, 0))

@@ -1,9 +1,9 @@
 """The local table in the learner's process, and the way there for the others: calls of the learner's actor in Ray.
 
 A collector hands over what a round has written in one call: statistics, and the blocks of all its environments, each
-once. The table keeps the last blocks of every stream, which windows to come refer to. A call carries the number of its
-writer's start, which is random, and a running one: sent again, it counts once. Nothing waits inside a call: windows
-that the replay ratio does not let in yet stand in a line, and their writer asks now and then whether it is empty.
+once. The table keeps the last blocks of every stream, which later sequences refer to. A call carries a random number of
+its writer and a running one: sent again, it counts once. Calls never wait: sequences that the replay ratio does not let
+in yet stand in a line, and their writer polls until it is empty.
 
 Weights are put into Ray's object store once; every machine fetches them once, and its processes share that memory.
 """
@@ -23,22 +23,13 @@ import numpy as np
 import ray
 import tensorflow as tf
 
+from agents.replay.backends import CALLS, RAY, TABLE
 from agents.replay.blocks import Block, Layout, blocks_of, columns_of
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import (
-    CALLS,
-    RAY,
-    TABLE,
-    Intake,
-    ReplayStopped,
-    StatisticsReport,
-    Writer,
-    check_priority,
-    nobody_reads,
-)
+from agents.replay.replay import Intake, ReplayStopped, StatisticsReport, Writer, check_priority, nobody_reads
 from agents.replay.rows import Rows
 
-_POLL = 0.2  # seconds: how often whoever waits looks whether it has been stopped
+_POLL = 0.2  # seconds: between two looks at whether the replay has been stopped
 _SOON = 0.005  # seconds to wait for others at first
 
 
@@ -53,7 +44,7 @@ class RayTable(LocalReplay):
     def __init__(self, *args: Any, **options: Any):
         self._had: dict[int, int] = {}  # the last round's number by writer
         super().__init__(*args, **options)
-        self._check_buffer()
+        self._settings.check_buffer()
         if self._settings.read_ahead is None:
             self._read_ahead = 1
         # Of each collector: its writer, and the last blocks of its environments.
@@ -101,7 +92,7 @@ class RayTable(LocalReplay):
             return self.waiting(writer)
 
     def waiting(self, writer: int) -> tuple[int, int, int]:
-        """How many windows of a writer are not in the table yet; insertions and samples so far."""
+        """How many sequences of a writer are not in the table yet; insertions and samples so far."""
         with self._lock:
             return sum(of == writer for of, *_ in self._line), self.inserted, self.sampled
 
@@ -122,7 +113,7 @@ class RayTable(LocalReplay):
     end_waits = stop
 
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        self._check_read_ahead(batch_size)
+        self._settings.check_read_ahead(self._read_ahead, batch_size)
         return super()._batches(draws, batch_size)
 
     def _batch(self, batch_size: int) -> list[np.ndarray]:
@@ -132,25 +123,24 @@ class RayTable(LocalReplay):
         return drawn
 
     def _draw(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-        def due() -> bool:
-            enough = self.size >= self.min_sequences
-            return enough and self._lead(0, batch_size) >= -self._settings.error_buffer
+        def allowed() -> bool:
+            left = self._samples_due(self.inserted, self.sampled + batch_size)
+            return self.size >= self.min_sequences and left >= -self._settings.error_buffer
 
-        self._lock.wait_for(lambda: self._closed or due())
+        self._lock.wait_for(lambda: self._closed or allowed())
         if self._closed:
             raise ReplayStopped
         return super()._draw(batch_size)
 
-    def _lead(self, more_inserted: int, more_sampled: int) -> float:
-        """By how many samples insertions would be ahead of the replay ratio."""
-        inserted, sampled = self.inserted + more_inserted, self.sampled + more_sampled
-        return (inserted - self.min_sequences) * self.replay_ratio - sampled
-
     def _admit(self) -> None:
         """Lets in those who stand in line, as far as insertions may be ahead."""
-        while self._line and not self._closed and self._lead(1, 0) <= self._settings.error_buffer:
-            _, window, priority = self._line.popleft()
-            self._insert(window, priority)
+
+        def allowed() -> bool:
+            return self._samples_due(self.inserted + 1, self.sampled) <= self._settings.error_buffer
+
+        while self._line and not self._closed and allowed():
+            _, sequence, priority = self._line.popleft()
+            self._insert(sequence, priority)
         self._lock.notify_all()
 
     def _described(self) -> dict[str, Any]:
@@ -166,7 +156,7 @@ class RayClient(Intake):
     """The way to the table of the learner's process.
 
     Args:
-      layout: of the windows.
+      layout: of the sequences.
       learner: Ray's handle of the process, which answers `ask`.
       collector: index of the one that writes, if any.
       patience: seconds, see `ReplaySettings`.
@@ -190,7 +180,7 @@ class RayClient(Intake):
 
     def end_round(self) -> None:
         """Hands over the round: the columns of `columns_of`, and of each block the stream, and the priority of the
-        window that ends with it, NaN without one.
+        sequence that ends with it, NaN without one.
 
         Raises:
           ReplayStopped: see `end_waits`.
@@ -209,7 +199,7 @@ class RayClient(Intake):
         self._number += 1
         pause, end = _SOON, time.monotonic() + self._patience
         while left:
-            # In proportion to the wait: neither is time lost nor the learner kept from its work.
+            # In proportion to the wait: polling costs neither side much.
             if self._stopping.wait(pause):
                 raise ReplayStopped
             pause, before = min(1.5 * pause, _POLL), sampled
@@ -228,7 +218,7 @@ class RayClient(Intake):
         return None if newest is None else (newest[0], self._wait_for(newest[1][0]))
 
     def end_waits(self) -> None:
-        """Lets whoever waits here raise `ReplayStopped`; from any thread."""
+        """Makes waiting calls raise `ReplayStopped`; from any thread."""
         self._stopping.set()
 
     stop = end_waits
@@ -261,8 +251,8 @@ class RayWriter(Writer):
     def __init__(self, stream: int, layout: Layout, written: list[tuple[int, float, Block]]):
         self._stream, self._layout, self._written = stream, layout, written
 
-    def append(self, block: Rows, starts_window: bool) -> None:
-        self._written.append((self._stream, math.nan, self._layout.block(block, starts_window)))
+    def append(self, block: Rows, starts_sequence: bool) -> None:
+        self._written.append((self._stream, math.nan, self._layout.block(block, starts_sequence)))
 
     def insert(self, priority: float) -> None:
         check_priority(priority)

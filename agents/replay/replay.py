@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import functools
 import math
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,20 +17,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents.errors import UsageError
 from agents.replay.blocks import Layout
 from agents.replay.memory import check_memory, estimate_memory
+from agents.replay.pace import due
 from agents.replay.rows import Rows
-from agents.storage.checkpoint import ReplayFolders, remove_files
+from agents.sequences import SequenceShape, unpacked
+from agents.storage.checkpoint import remove_files
 from agents.storage.run_folder import unused
 from agents.storage.state import State
-from agents.targets import SequenceShape, unpacked
 from rbs_tf import ReturnMoments
 from rbs_tf.settings import Setting, configurable
-
-REVERB, LOCAL, RAY = "reverb", "local", "ray"
-CALLS = "calls"  # Ray's name for the threads that answer calls of Ray's replay: they leave the driver's alone
-TABLE = "table.json"  # a file of the local replay's checkpoints, which Reverb's do not have
 
 
 class Episode(NamedTuple):
@@ -102,24 +97,19 @@ class ReplaySettings:
     patience: Annotated[float, Setting("seconds", least=0, gin=False)] = 300.0
     port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
 
-    def check_tolerance(self, batch_size: int, read_ahead: int) -> None:
-        """Refuses an `error_buffer` with which writers or readers of the replay would wait for ever.
-
-        Args:
-          read_ahead: batches, where the settings say None.
-
-        Raises:
-          ValueError: it is smaller than what one insertion, or the batches in use, take.
-        """
+    def check_buffer(self) -> None:
+        """Raises ValueError for an `error_buffer` with which one side would wait forever."""
         if self.error_buffer < max(1.0, self.replay_ratio):
             raise ValueError(
                 f"Replay.error_buffer must be at least as large as Replay.replay_ratio, and 1; got {self.error_buffer} "
                 f"and {self.replay_ratio}"
             )
-        ahead = read_ahead if self.read_ahead is None else self.read_ahead
-        if (needed := (ahead + 1) * batch_size) > self.error_buffer:
+
+    def check_read_ahead(self, read_ahead: int, batch_size: int) -> None:
+        """Raises ValueError where batches read ahead, and the one in use, are more than the replay ratio tolerates."""
+        if (needed := (read_ahead + 1) * batch_size) > self.error_buffer:
             raise ValueError(
-                f"{ahead} batches read ahead and one in use, of {batch_size} sequences, are more than the replay "
+                f"{read_ahead} batches read ahead and one in use, of {batch_size} sequences, are more than the replay "
                 f"ratio's tolerance; write Replay.error_buffer = {needed} or more"
             )
 
@@ -135,7 +125,7 @@ class ReplaySettings:
 
 
 class Writer(abc.ABC):
-    """Stores one environment's stream of blocks, and windows of them; made by `Replay.writer`.
+    """Stores one environment's stream of blocks, and sequences of them; made by `Replay.writer`.
 
     `insert` and `flush` raise `ReplayStopped` if the replay was stopped, and:
 
@@ -145,19 +135,19 @@ class Writer(abc.ABC):
     """
 
     @abc.abstractmethod
-    def append(self, block: Rows, starts_window: bool) -> None:
+    def append(self, block: Rows, starts_sequence: bool) -> None:
         """Appends the next rows, [block]; copies them."""
 
     @abc.abstractmethod
     def insert(self, priority: float) -> None:
-        """Inserts the window that ends with the last block."""
+        """Inserts the sequence that ends with the last block."""
 
     @abc.abstractmethod
     def flush(self) -> None:
         """Waits until everything inserted is in the table."""
 
     def state(self) -> State | None:
-        """The blocks that windows to come may refer to, for `restore`; None: no other writer can go on from here."""
+        """The blocks that sequences to come may refer to, for `restore`; None: no other writer can go on from here."""
         return None
 
     def restore(self, state: State) -> None:
@@ -250,28 +240,33 @@ class Replay(Intake):
     def updates_due(self, updates: int, batch_size: int) -> bool:
         """Says whether one more update after `updates` of them keeps to the replay ratio.
 
-        The first `min_sequences` insertions earn no samples. Where one thread takes turns at collecting and
-        learning, the learner must ask here first: waiting for sequences, it would wait for itself.
+        The first `min_sequences` insertions earn no samples. A thread that takes turns at collecting and learning has
+        to ask here before it draws: otherwise it would wait for itself.
         """
-        return (updates + 1) * batch_size <= (self.inserted - self.min_sequences) * self.replay_ratio
+        return self._samples_due(self.inserted, updates * batch_size) >= batch_size
 
     def updates_due_by_steps(self, updates: int, environment_steps: int, steps_per_update: float) -> bool:
         """Says whether one more update after `updates` of them keeps to a number of environment steps per update.
 
-        Counted from step `min_sequences` times the sequences' period on, whatever has been inserted: the same steps
-        give the same updates, however long episodes are. While there are fewer than `min_sequences` sequences none is
-        due, and what has been missed then is made up for.
+        The first `min_sequences` times `SequenceShape.period` steps earn none. Insertions do not count: the same steps
+        give the same updates, however long episodes are. None is due before there are `min_sequences` sequences;
+        updates missed until then are caught up with.
         """
-        counted = environment_steps - self.min_sequences * self._shape.period
-        return updates + 1 <= counted / steps_per_update and self.size >= self.min_sequences
+        first = self.min_sequences * self._shape.period
+        earned = due(environment_steps, updates, first=first, cost=steps_per_update) >= 1
+        return earned and self.size >= self.min_sequences
 
     def batch_due(self, batch_size: int) -> bool:
         """Says whether one more batch keeps to the replay ratio, by the replay's own count of samples.
 
-        Unlike a learner's count of updates it survives the learner: one that has lost some does not wait for
-        samples that the replay will not give.
+        This count survives a learner that has died and lost updates; by the learner's own, it would draw samples that
+        the replay withholds.
         """
-        return self.sampled + batch_size <= (self.inserted - self.min_sequences) * self.replay_ratio
+        return self._samples_due(self.inserted, self.sampled) >= batch_size
+
+    def _samples_due(self, inserted: int, sampled: int) -> float:
+        """Samples that the replay ratio still allows; negative where there have been more."""
+        return due(inserted, sampled, first=self.min_sequences, ratio=self.replay_ratio)
 
     def dataset(self, batch_size: int, packed: bool = False) -> tf.data.Dataset:
         """Batches without end, until the replay is stopped: `(Sequence, Drawn)`.
@@ -303,8 +298,8 @@ class Replay(Intake):
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
         """Everything that is in the queue now, oldest first, by key; never waits.
 
-        A report leaves the queue when the next one is asked for, or the end: it is still there for whoever comes after
-        a reader that died over it. It has kept its key then. One reader at a time.
+        A report leaves the queue when the next one is asked for, or the end: where a reader died
+        over it, the next reader finds it under the same key. One reader at a time.
         """
 
     @abc.abstractmethod
@@ -314,23 +309,6 @@ class Replay(Intake):
     @abc.abstractmethod
     def stop(self) -> None:
         """Ends datasets and waiting writers. May be called again."""
-
-    def _check_buffer(self) -> None:
-        """Refuses an `error_buffer` with which either side would wait for ever."""
-        buffer = self._settings.error_buffer
-        if buffer < max(1.0, self.replay_ratio):
-            raise ValueError(
-                f"Replay.error_buffer must be at least as large as Replay.replay_ratio, and 1; got {buffer} and "
-                f"{self.replay_ratio}"
-            )
-
-    def _check_read_ahead(self, batch_size: int) -> None:
-        ahead = (self._read_ahead + 1) * batch_size
-        if ahead > self._settings.error_buffer:
-            raise ValueError(
-                f"{self._read_ahead} batches read ahead and one in use, of {batch_size} sequences, are more "
-                f"than the replay ratio's tolerance; write Replay.error_buffer = {ahead} or more"
-            )
 
 
 def nobody_reads(patience: float, inserted: int, sampled: int) -> TimeoutError:
@@ -343,7 +321,7 @@ def nobody_reads(patience: float, inserted: int, sampled: int) -> TimeoutError:
 
 
 def check_priority(priority: float) -> None:
-    """Refuses what no draw could use, and for which Reverb would wait for ever."""
+    """Refuses what no draw could use, and for which Reverb would wait forever."""
     if not 0.0 <= priority < math.inf:
         raise FloatingPointError(
             f"A priority must be finite and not negative, got {priority}; have the values diverged?"
@@ -362,27 +340,6 @@ def check_same(
         )
 
 
-def written_by(checkpoint: pathlib.Path) -> str:
-    """The backend that has written a replay's folder in a checkpoint; "local" of Ray's, too: it is the same table."""
-    return LOCAL if (checkpoint / TABLE).exists() else REVERB
-
-
-def begins_with(folders: ReplayFolders | None, backend: str) -> pathlib.Path | None:
-    """The checkpoint that a replay begins with, if any.
-
-    Raises:
-      ValueError: another backend has written it.
-    """
-    checkpoint = folders.begins_with if folders else None
-    if checkpoint is not None and (then := written_by(checkpoint)) != (LOCAL if backend == RAY else backend):
-        raise ValueError(
-            f"The replay's checkpoint was written by the {then} replay, and this run has the {backend} one. To go on, "
-            "leave out --replay (Replay.backend), --collectors and --cluster; or start in another folder with "
-            "--root_dir=DIR"
-        )
-    return checkpoint
-
-
 def emptied(folder: pathlib.Path, names: Iterable[str]) -> pathlib.Path:
     """Makes a folder, without what a killed process has left of these files; returns it, or one with a number behind
     its name if something else is in it."""
@@ -393,58 +350,3 @@ def emptied(folder: pathlib.Path, names: Iterable[str]) -> pathlib.Path:
     folder = unused(folder)
     folder.mkdir()
     return folder
-
-
-@functools.cache
-def why_no_reverb() -> str:
-    """Why Reverb cannot be imported; empty if it can."""
-    try:
-        import reverb  # noqa: F401
-    except Exception as error:  # TensorFlow's own, for one, if it was compiled for another TensorFlow
-        return (str(error).splitlines() or [type(error).__name__])[0]
-    return ""
-
-
-def require_reverb(asked: str, instead: str) -> None:
-    """Refuses what needs Reverb where it cannot be imported.
-
-    Args:
-      asked: what needs it, as the user has typed it.
-      instead: what else to do.
-    """
-    if why := why_no_reverb():
-        raise UsageError(
-            f"{asked} needs Reverb, which cannot be imported ({why}). It goes with Python 3.10 or 3.11 and TensorFlow "
-            f"2.15. Install it with: pip install 'dm-reverb~=0.14.0' 'tensorflow~=2.15.0'; or {instead}"
-        )
-
-
-def chosen_backend(chosen: str | None, checkpoint: pathlib.Path | None, distributed: bool = False) -> str:
-    """The backend of a run: the one that is set, else that of its checkpoint, else what `ReplaySettings` says.
-
-    Args:
-      chosen: as it is set.
-      checkpoint: a replay's folder in it.
-      distributed: whether several processes reach it.
-
-    Raises:
-      UsageError: it is Reverb, which is not there, or of several processes in a run of one.
-    """
-    if chosen == REVERB:
-        instead = "leave out --replay" if distributed else "train in one process with --replay=local"
-        require_reverb("Replay.backend = 'reverb'", instead)
-    if chosen == RAY and not distributed:
-        raise UsageError(
-            "Replay.backend = 'ray' is of several processes. Add --collectors=N, or leave out --replay (Replay.backend)"
-        )
-    if chosen is None and checkpoint is not None:
-        chosen = written_by(checkpoint)
-        if chosen == REVERB:
-            require_reverb(
-                "The replay in this folder's checkpoint", "start in another folder with --root_dir=DIR"
-            )
-        elif distributed:
-            chosen = RAY
-    if chosen is None and distributed:
-        chosen = RAY if why_no_reverb() else REVERB
-    return chosen or LOCAL

@@ -1,7 +1,7 @@
 """Replay of sequences, a queue of statistics and the newest weights, in a Reverb server of this process or another.
 
-Rows are appended in blocks, and a window refers to its blocks and to one core state: each column and each append has a
-price.
+Rows are appended in blocks, and a sequence refers to its blocks and to one core state: every column and every append
+costs time.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ import reverb
 import tensorflow as tf
 from reverb.cc import schema_pb2
 
+from agents.replay.backends import REVERB, begins_with
 from agents.replay.blocks import Layout
 from agents.replay.replay import (
-    REVERB,
     Drawn,
     Episode,
     Replay,
     ReplayStopped,
     StatisticsReport,
     Writer,
-    begins_with,
     check_priority,
     check_same,
     emptied,
     nobody_reads,
 )
 from agents.replay.rows import Rows
+from agents.sequences import Sequence, SequenceShape
 from agents.storage.checkpoint import ReplayFolders
-from agents.targets import Sequence, SequenceShape
 from rbs_tf import ReturnMoments
 
 _SEQUENCES, _STATISTICS, _WEIGHTS = "sequences", "statistics", "weights"  # tables
-_POLL_MS = 200  # How often whoever waits looks whether the replay has been stopped.
+_POLL_MS = 200  # between two looks at whether the replay has been stopped
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
 _MOST_EPISODES = _MOST_REPORTS = 1_000_000
 _FOLDER = (
@@ -78,7 +77,7 @@ class ReverbReplay(Replay):
     ):
         own, parts = address is None, (shape, observation_spec, state_spec, num_heads, moments)
         super().__init__(*parts, backend=REVERB, own=own, **options)
-        self._check_buffer()
+        self._settings.check_buffer()
         if self._settings.read_ahead is None:
             self._read_ahead = int(not own)
         self._stopping = threading.Event()
@@ -131,7 +130,7 @@ class ReverbReplay(Replay):
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
         self._has_dataset = True
         signature = self._layout.signature
-        self._check_read_ahead(batch_size)
+        self._settings.check_read_ahead(self._read_ahead, batch_size)
 
         def draw(_: tf.Tensor) -> tf.data.Dataset:
             return reverb.TrajectoryDataset(
@@ -291,7 +290,7 @@ class ReverbReplay(Replay):
 
 
 class SequenceWriter(Writer):
-    """Appends blocks and inserts windows of them; made by `ReverbReplay.writer`."""
+    """Appends blocks and inserts sequences of them; made by `ReverbReplay.writer`."""
 
     def __init__(
         self, client: reverb.Client, layout: Layout, flush: Callable[[reverb.TrajectoryWriter], None]
@@ -302,8 +301,8 @@ class SequenceWriter(Writer):
             length = 1 if column == "core_state" else _chunk_blocks(layout.shape)
             self._writer.configure((column,), num_keep_alive_refs=blocks, max_chunk_length=length)
 
-    def append(self, block: Rows, starts_window: bool) -> None:
-        stored = self._layout.block(block, starts_window)
+    def append(self, block: Rows, starts_sequence: bool) -> None:
+        stored = self._layout.block(block, starts_sequence)
         observation = np.array(stored.observation, object) if self._layout.level else stored.observation
         columns = {self._layout.observations: observation, "scalars": stored.scalars}
         if stored.core_state is not None:
@@ -313,9 +312,9 @@ class SequenceWriter(Writer):
     def insert(self, priority: float) -> None:
         check_priority(priority)
         history, blocks = self._writer.history, self._layout.shape.blocks
-        window = {name: history[name][-blocks:] for name in (self._layout.observations, "scalars")}
+        sequence = {name: history[name][-blocks:] for name in (self._layout.observations, "scalars")}
         self._writer.create_item(
-            _SEQUENCES, priority, window | {"core_state": history["core_state"][-blocks]}
+            _SEQUENCES, priority, sequence | {"core_state": history["core_state"][-blocks]}
         )
 
     def flush(self) -> None:
@@ -326,7 +325,7 @@ class SequenceWriter(Writer):
 
 
 def _chunk_blocks(shape: SequenceShape) -> int:
-    """Blocks per chunk; it divides the windows' distance, as inserting a window closes the open chunk."""
+    """Blocks per chunk; it divides the sequences' distance, as inserting a sequence closes the open chunk."""
     distance = shape.period // shape.block
     fitting = (n for n in range(1, distance + 1) if distance % n == 0 and n * shape.block <= _CHUNK_ROWS)
     return max(fitting, default=1)
@@ -357,7 +356,7 @@ def _check_free(port: int) -> None:
 
 
 def _reach_directly(host: str) -> None:
-    """Keeps gRPC from sending its calls through an HTTP proxy, where they would wait for ever."""
-    # It reads these names in lower case alone.
+    """Keeps gRPC from sending its calls through an HTTP proxy, where they would wait forever."""
+    # It reads these names in lower case only.
     spared = (os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or "").split(",")  # noqa: SIM112
     os.environ["no_grpc_proxy"] = ",".join(filter(None, dict.fromkeys([*spared, host])))  # noqa: SIM112

@@ -1,7 +1,7 @@
-"""Rows of experience, and how an environment's stream of them is cut into blocks, stored once, and windows of blocks.
+"""Rows of experience, and how an environment's stream of them is cut into blocks, stored once, and sequences of blocks.
 
-Window s of an episode (`SequenceShape.starts`) begins to train at transition s. Rows before the episode's start and
-after its final row are padding, so that a window never crosses the end of an episode.
+Sequence s of an episode (`SequenceShape.starts`) begins to train at transition s. Rows before the episode's start and
+after its final row are padding, so that a sequence never crosses the end of an episode.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tf_agents.trajectories.time_step import StepType
 
+from agents.sequences import SequenceShape
 from agents.storage.state import State, joined, part
-from agents.targets import SequenceShape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,15 +67,15 @@ class Rows:
 
 
 class Piece(NamedTuple):
-    """The next rows of a stream, and the window that ends with them."""
+    """The next rows of a stream, and the sequence that ends with them."""
 
     block: Rows  # [block], to be stored
-    starts_window: bool  # with its first row
-    window: Rows | None  # [L], without what is stored; None where none ends here
+    starts_sequence: bool  # with its first row
+    sequence: Rows | None  # [L], without what is stored; None where none ends here
 
 
 class SequenceCutter:
-    """Cuts the stream of one environment into blocks and windows, episode by episode."""
+    """Cuts the stream of one environment into blocks and sequences, episode by episode."""
 
     def __init__(self, shape: SequenceShape):
         self._shape = shape
@@ -135,10 +135,10 @@ class SequenceCutter:
         pieces = []
         for start in range(0, whole, shape.block):
             end = start + shape.block
-            window_start = cut + end - shape.rows
-            ends_window = window_start >= 0 and window_start % shape.period == 0
-            window = seen[len(recent) + end - shape.rows : len(recent) + end] if ends_window else None
-            pieces.append(Piece(extended[start:end], (cut + start) % shape.period == 0, window))
+            sequence_start = cut + end - shape.rows
+            ends_sequence = sequence_start >= 0 and sequence_start % shape.period == 0
+            sequence = seen[len(recent) + end - shape.rows : len(recent) + end] if ends_sequence else None
+            pieces.append(Piece(extended[start:end], (cut + start) % shape.period == 0, sequence))
         # A copy, for a view would keep all these rows in memory.
         pending = Rows.concatenate([extended[whole:]])
         recent = seen[max(len(seen) - (shape.rows - shape.block), 0) :]

@@ -9,7 +9,7 @@ class SumTree:
     """A weight for each of n places, 0 at first; a binary tree of their sums.
 
     A sum is always that of its two halves as they are, never changed by a difference, so that it does not drift: the
-    tree is a function of the weights alone, whatever they were before.
+    tree depends on the current weights only.
     """
 
     def __init__(self, size: int):

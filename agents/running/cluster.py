@@ -23,7 +23,7 @@ import gin  # noqa: E402
 from agents.errors import EnvironmentFault, RunFolderError, UsageError  # noqa: E402
 from agents.monitoring.progress import Progress, closing_words  # noqa: E402
 from agents.monitoring.summaries import figures_note  # noqa: E402
-from agents.replay.replay import CALLS, REVERB  # noqa: E402
+from agents.replay.backends import CALLS, REVERB  # noqa: E402
 from agents.running import processes, ray_connection, roles  # noqa: E402
 from agents.running.signals import on_first_signal, raise_for  # noqa: E402
 from agents.storage.run_folder import PROCESSES, write  # noqa: E402

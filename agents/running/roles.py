@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.monitoring import summaries
-from agents.replay.replay import RAY, REVERB
+from agents.replay.backends import RAY, REVERB
 from agents.running.loop import learn
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import newest_step, write_operative_config

@@ -16,13 +16,14 @@ from tf_agents.train.utils import strategy_utils
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.errors import EnvironmentFault
+from agents.replay.backends import LOCAL, RAY, REVERB, chosen_backend
 from agents.replay.blocks import Layout, level_for
 from agents.replay.local_replay import LocalReplay
 from agents.replay.memory import check_memory, estimate_memory
-from agents.replay.replay import LOCAL, RAY, REVERB, Replay, chosen_backend
+from agents.replay.replay import Replay
+from agents.sequences import stored_spec
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import checkpoints
-from agents.targets import stored_spec
 from agents.workers.collector import Collector
 from agents.workers.learner import Learner
 from agents.workers.settings import Settings
@@ -205,7 +206,9 @@ def check_replay(
     """
     replay = settings.replay
     if backend != LOCAL and settings.train.steps_per_update is None:
-        replay.check_tolerance(settings.train.batch_size, read_ahead=int(distributed))
+        replay.check_buffer()
+        ahead = int(distributed) if replay.read_ahead is None else replay.read_ahead
+        replay.check_read_ahead(ahead, settings.train.batch_size)
     if stores:
         spec, kind = stored_observation(environment), REVERB if backend == REVERB else LOCAL
         level = level_for(spec, replay.compression)

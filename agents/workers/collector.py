@@ -17,14 +17,14 @@ from agents.heads import Heads
 from agents.policy import PolicyInfo
 from agents.replay.replay import Episode, Intake
 from agents.replay.rows import Piece, Rows, SequenceCutter
+from agents.sequences import SequenceShape, Steps, side_by_side
 from agents.storage.state import State, joined, joined_in_order, numbered, part
-from agents.targets import SequenceShape, Steps, side_by_side
 from agents.workers.faults import check_finite, time_step_of
 from agents.workers.step_statistics import Reports
 from rbs_tf import ReturnMoments
 from rbs_tf.returns import LONGEST_EPISODE
 
-# Columns of a window that its first priority is computed from.
+# Columns of a sequence that its first priority is computed from.
 _OF_PRIORITIES = ("step_type", "previous_action", "reward", "discount", "taken_values", "greedy_values")
 
 
@@ -32,17 +32,17 @@ class Collector:
     """Runs a policy in N environments and feeds the replay.
 
     Of each environment the policy's state is kept between runs; an episode that is unfinished when the
-    collector is closed has its complete windows in the replay and its steps in the statistics, but no
+    collector is closed has its complete sequences in the replay and its steps in the statistics, but no
     returns; unless another collector takes over its `state`.
 
     Args:
-      environment: batched; reset by the first run, closed by whoever made it.
+      environment: batched; reset by the first run, not closed here.
       policy: gives `PolicyInfo` with every action (see `agents.policy`).
       heads: what each value head sees of rewards and discounts.
       replay: receives sequences and statistics.
       shape: layout of the sequences.
       priorities: `(steps [k, L], taken_values [k, L, H], greedy_values [k, L, H]) -> float32 [k]` for new
-        windows; `steps.observation` is None. Traced once.
+        sequences; `steps.observation` is None. Traced once.
       max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
         on as if a new one began: otherwise an environment that never ends would never report any.
       moments: the class of the moments in the statistics.
@@ -51,7 +51,7 @@ class Collector:
     Attributes:
       environment_steps: transitions so far, all environments together; may be set, for a resumed run.
       episodes: finished episodes so far; likewise.
-      activity: ("environment", "acting" or "writing", since when on the monotonic clock), for whoever supervises it.
+      activity: "environment", "acting" or "writing", and monotonic time of the last change, for supervision.
       waited: seconds in which inserting waited for the replay.
     """
 
@@ -74,7 +74,7 @@ class Collector:
         self._environment, self._replay = environment, replay
         batch, spec = environment.batch_size, tensor_spec.from_spec(environment.time_step_spec())
         self._policy_state = policy.get_initial_state(batch)
-        # One graph: a `tf.function` would study the types of all its arguments anew at every step.
+        # One graph: a `tf.function` would check the types of all its arguments at every step.
         act = tf.function(lambda time_step, state: policy.action(time_step, state), autograph=False)
         self._act = act.get_concrete_function(tensor_spec.add_outer_dim(spec, batch), self._policy_state)
         self._priorities = _traced_once(priorities, shape.rows, len(heads))
@@ -160,7 +160,7 @@ class Collector:
             writer.restore(part(state, f"writers/{index}"))
 
     def close(self) -> None:
-        """Closes the writers; never waits. Windows that are not complete are lost."""
+        """Closes the writers; never waits. Sequences that are not complete are lost."""
         for writer in self._writers:
             writer.close()
 
@@ -198,18 +198,20 @@ class Collector:
         return time_step
 
     def _insert(self, streams: list[list[Piece]]) -> None:
-        """Stores blocks and inserts windows, environment by environment."""
-        windows = [piece.window for pieces in streams for piece in pieces if piece.window is not None]
+        """Stores blocks and inserts sequences, environment by environment."""
+        sequences = [piece.sequence for pieces in streams for piece in pieces if piece.sequence is not None]
         priorities: Iterator[float] = iter(())
-        if windows:
-            columns = (np.stack([getattr(window, name) for window in windows]) for name in _OF_PRIORITIES)
+        if sequences:
+            columns = (
+                np.stack([getattr(sequence, name) for sequence in sequences]) for name in _OF_PRIORITIES
+            )
             priorities = iter(self._priorities(*columns).numpy().tolist())
         for pieces, writer in zip(streams, self._writers, strict=True):
             for piece in pieces:
-                writer.append(piece.block, piece.starts_window)
-                if piece.window is not None:
+                writer.append(piece.block, piece.starts_sequence)
+                if piece.sequence is not None:
                     writer.insert(next(priorities))
-            if any(piece.window is not None for piece in pieces):
+            if any(piece.sequence is not None for piece in pieces):
                 self._wait_for(writer.flush)
         self._wait_for(self._replay.end_round)
 
@@ -220,7 +222,7 @@ class Collector:
 
 
 def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
-    """`priorities` as a graph for any number of windows, called with the columns `_OF_PRIORITIES` of them."""
+    """`priorities` as a graph for any number of sequences, called with the columns `_OF_PRIORITIES` of them."""
     of_rows = [tf.TensorSpec((None, rows), of) for of in (tf.int32, tf.int32, tf.float32, tf.float32)]
     values = tf.TensorSpec((None, rows, num_heads), tf.float32)
     signature = [*of_rows, values, values]

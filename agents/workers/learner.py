@@ -32,34 +32,6 @@ _LATEST = 100  # updates that loss scales are taken over
 _FRAMES = 1024  # that the torso is set from
 
 
-class _SingleUpdates(tf_agents_learner.Learner):
-    """TF-Agents' learner, but for tracing the update once, not thrice, which is most of what a start takes.
-
-    TF-Agents traces it for the optimizer's variables, which exist here, for the first of several iterations, and for
-    the others.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        logger = logging.getLogger("absl")
-        level = logger.level
-        logger.setLevel(logging.ERROR)  # it advises against what is right for whoever has made the variables
-        try:
-            super().__init__(*args, run_optimizer_variable_init=False, **kwargs)
-        finally:
-            logger.setLevel(level)
-
-    @tf.function(autograph=False)
-    def _train(self, iterations: Any, iterator: Any, parallel_iterations: Any) -> tf_agent.LossInfo:
-        info = self.single_train_step(iterator)
-        loss = self.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
-        # Means of the whole batch: all replicas hold the same.
-        per_head, scalars = (
-            {tag: self.strategy.experimental_local_results(mean)[0] for tag, mean in means.items()}
-            for means in (info.extra.per_head, info.extra.scalars)
-        )
-        return tf_agent.LossInfo(loss, LossExtra((), per_head, scalars))
-
-
 class Learner:
     """One update at a time, each after every statistic that has arrived; owns the counters of the run.
 
@@ -110,25 +82,37 @@ class Learner:
             # A replay refuses NaN without saying where it comes from; `update` finds it in the loss.
             replay.update_priorities(info.key, tf.where(tf.math.is_finite(priorities), priorities, 0.0))
 
-        self._learner = _SingleUpdates(
-            root_dir,
-            agent.train_step_counter,
-            agent,
-            # Put together behind the copy to a GPU; a CPU gains nothing by it.
-            experience_dataset_fn=lambda: replay.dataset(
-                batch_size // replicas, packed=bool(tf.config.list_physical_devices("GPU"))
-            ),
-            # Otherwise draws would be made ahead, and would miss the newest priorities.
-            experience_dataset_options=tf.distribute.InputOptions(
-                experimental_fetch_to_device=False,
-                experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
-            ),
-            after_train_strategy_step_fn=update_priorities,
-            # Checkpoints span learner, replay and collector; the Learner's own would hold only one of the three.
-            checkpoint_interval=2**62,
-            summary_interval=summary_interval,
-            strategy=agent.strategy,
+        # Put together behind the copy to a GPU; a CPU gains nothing by it.
+        packed = bool(tf.config.list_physical_devices("GPU"))
+        # Otherwise draws would be made ahead, and would miss the newest priorities.
+        options = tf.distribute.InputOptions(
+            experimental_fetch_to_device=False,
+            experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
         )
+        with agent.strategy.scope():
+            dataset = agent.strategy.distribute_datasets_from_function(
+                lambda _: replay.dataset(batch_size // replicas, packed=packed), options
+            )
+            self._batches = iter(dataset)
+        logger = logging.getLogger("absl")
+        level = logger.level
+        logger.setLevel(
+            logging.ERROR
+        )  # it advises against what is right where the optimizer has its variables already
+        try:
+            self._learner = tf_agents_learner.Learner(
+                root_dir,
+                agent.train_step_counter,
+                agent,
+                after_train_strategy_step_fn=update_priorities,
+                # Checkpoints span learner, replay and collector; the Learner's own would hold only one of the three.
+                checkpoint_interval=2**62,
+                summary_interval=summary_interval,
+                strategy=agent.strategy,
+                run_optimizer_variable_init=False,
+            )
+        finally:
+            logger.setLevel(level)
         restored = checkpointer.restore() if checkpointer else None
         # While the replay fills.
         self._compiling = threading.Thread(target=agent.compile_ahead, args=(batch_size,))
@@ -181,7 +165,8 @@ class Learner:
             draws = iter(self._replay.dataset(self.batch_size))
             count = -(-_FRAMES // (self.batch_size * self._agent.shape.rows))
             self._agent.set_torso_from([next(draws)[0] for _ in range(count)])
-        loss, means = self._learner.run(iterations=1)
+        with self._agent.strategy.scope():
+            loss, means = self._one_update(self._batches)
         self._errors.append([means.per_head[tag] for tag in (UNSCALED, SCALED)])
         due = self._summary_interval and self.updates % self._summary_interval == 0
         if due:  # before the loss is looked at: what led to a NaN is to be seen
@@ -194,6 +179,18 @@ class Learner:
         if due:
             self._summarise_rates()
         return loss
+
+    # `Learner.run` would trace the update twice: for the first of several iterations, and for the others.
+    @tf.function(autograph=False)
+    def _one_update(self, batches: Any) -> tf_agent.LossInfo:
+        info, strategy = self._learner.single_train_step(batches), self._agent.strategy
+        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
+        # Means of the whole batch: all replicas hold the same.
+        per_head, scalars = (
+            {tag: strategy.experimental_local_results(mean)[0] for tag, mean in means.items()}
+            for means in (info.extra.per_head, info.extra.scalars)
+        )
+        return tf_agent.LossInfo(loss, LossExtra((), per_head, scalars))
 
     def loss_scales(self) -> summaries.LossScales:
         """Loss scales of the latest updates of this start."""

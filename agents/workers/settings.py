@@ -11,7 +11,7 @@ import numpy as np
 
 from agents.heads import Heads
 from agents.replay.replay import ReplaySettings
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 from rbs_tf.scalings import ReturnBasedScaling, Scaling
 from rbs_tf.settings import Setting, configurable, makes
 

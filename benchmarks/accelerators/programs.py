@@ -18,8 +18,8 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.commands import configuration
+from agents.sequences import Packed, Sequence, SequenceShape
 from agents.storage.run_folder import REPOSITORY
-from agents.targets import Packed, Sequence, SequenceShape
 from benchmarks import workloads
 
 NETWORKS = {
@@ -101,7 +101,9 @@ def windows(work: workloads.Work, packed: bool) -> Sequence:
 def update(agent: RecurrentMultiHeadAgent, **options: Any) -> Any:
     """The whole update as one graph, `options` of `tf.function`."""
     run = agent.strategy.run
-    return tf.function(lambda sequence: run(lambda: agent._update(agent.windows(sequence), None)), **options)
+    return tf.function(
+        lambda sequence: run(lambda: agent._update(agent.sequences(sequence), None)), **options
+    )
 
 
 def program(

@@ -13,8 +13,8 @@ from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
 from agents.policy import PolicyInfo
-from agents.replay.replay import LOCAL
-from agents.targets import SequenceShape
+from agents.replay.backends import LOCAL
+from agents.sequences import SequenceShape
 from agents.workers.collector import Collector
 from rbs_tf import ReturnMoments
 from tests.agents.replay.streams import replay_class

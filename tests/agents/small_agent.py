@@ -12,7 +12,7 @@ from tf_agents.trajectories.trajectory import Trajectory
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.policy import PolicyInfo
-from agents.targets import Sequence, SequenceShape, Steps
+from agents.sequences import Sequence, SequenceShape, Steps
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
 from rbs_tf.scalings import MomentsWithMaxima, ReturnBasedScaling

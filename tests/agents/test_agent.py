@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
-from agents import agent as agent_module
 from agents.heads import Heads
 from agents.storage.weights import assign, packed
+from networks import loss_behind_torsos
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import PopArt, ReturnBasedScaling, ReturnOut, Scaling
 from tests.agents import numpy_step
@@ -299,7 +299,7 @@ def test_the_target_network_is_replaced_every_period():
 def test_by_default_a_gpu_compiles_all_and_a_cpu_what_is_behind_the_torso_of_small_cores(monkeypatch):
     def compiles():
         agent = make_agent(jit_compile=None)
-        return agent._compiled_update != agent._update, agent._compiles_in_part
+        return agent._compiled_update != agent._update, agent._td_loss.compiled
 
     for kinds, expected in (
         (["CPU"], (False, True)),
@@ -310,7 +310,7 @@ def test_by_default_a_gpu_compiles_all_and_a_cpu_what_is_behind_the_torso_of_sma
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda devices=devices: devices)
         assert compiles() == expected
     monkeypatch.undo()
-    monkeypatch.setattr(agent_module, "MOST_COMPILED_UNITS", 3)
+    monkeypatch.setattr(loss_behind_torsos, "MOST_COMPILED_UNITS", 3)
     assert compiles() == (False, False)
 
 
@@ -339,7 +339,7 @@ def test_compiling_in_part_and_ahead_changes_nothing_and_serves_the_first_update
         each.observe(some_moments())
     for _ in range(3):
         np.testing.assert_allclose(train(sequence).loss, other.train(sequence).loss, rtol=1e-5)
-    assert agent._compiled_gradients.experimental_get_tracing_count() == 1
+    assert agent._td_loss._behind_torsos.experimental_get_tracing_count() == 1
     for a, b in zip(agent.network.variables, other.network.variables, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
 

@@ -143,9 +143,9 @@ def test_infinite_logits_in_padding_are_cut_off():
         online = tf.Variable(tf.where(trains, logits, padding))
         with tf.GradientTape() as tape:
             networks = network(online), network(tf.constant(logits))
-            result = td_loss(
-                *networks, sequence, scaling, heads, SHAPE, LossOptions(double_q=False, eta=0.9, beta=0.6)
-            )
+            options = LossOptions(double_q=False, eta=0.9, beta=0.6)
+            how = {"scaling": scaling, "heads": heads, "shape": SHAPE, "options": options}
+            result = td_loss(*networks, sequence, **how)
         found.append((tape.gradient(result.loss, online), *result))
     for ours, expected in zip(*reversed(found), strict=True):
         assert np.isfinite(ours).all()

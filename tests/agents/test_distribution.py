@@ -15,9 +15,9 @@ from tf_agents.drivers import dynamic_step_driver
 from tf_agents.utils import common
 
 from agents.commands import configuration
-from agents.replay.replay import LOCAL, REVERB
+from agents.replay.backends import LOCAL, REVERB
 from agents.running.embedded import EmbeddedRun
-from agents.targets import Steps
+from agents.sequences import Steps
 from agents.workers import build
 from agents.workers.build import build_strategy
 from agents.workers.learner import Learner
@@ -193,7 +193,7 @@ def check_learner(root_dir, backend):
         columns = {name: windows[name][index] for name in Steps._fields}
         rows = rows_of(**columns, core_state=np.concatenate([windows["h"][index], windows["c"][index]]))
         for row in range(SHAPE.rows):
-            writer.append(rows[row : row + 1], starts_window=True)
+            writer.append(rows[row : row + 1], starts_sequence=True)
         writer.insert(100.0 + index)
         writer.flush()
     with pytest.raises(ValueError, match="multiple of 2"):

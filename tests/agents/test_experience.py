@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tf_agents.trajectories import trajectory
 
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 from tests.agents.small_agent import (
     FEATURES,
     SHAPE,
@@ -138,7 +138,7 @@ def test_windows_across_an_episodes_end_give_each_episode_its_own_targets(length
     shape = SequenceShape(burn_in=0, length=8, period=4, n_step=3)
     agent = one_agent(shape=shape)
     columns = crossing(length, 3, terminal, shape.rows)
-    whole = agent.sequence_errors(agent.windows(as_trajectory(with_state(columns))))
+    whole = agent.sequence_errors(agent.sequences(as_trajectory(with_state(columns))))
     ends = [0, length + 1, min(length + 5, shape.rows), shape.rows]
     mask = whole.mask[:, 0].numpy().astype(bool)
     last = columns["step_type"][0, : shape.length] == LAST
@@ -217,23 +217,22 @@ def test_a_length_that_is_known_only_when_the_graph_runs_is_checked_there():
     assert agent.train_step_counter.numpy() == 0
 
 
-def test_without_statistics_training_raises_when_it_runs_and_says_what_to_type():
-    for traced in (False, True):
-        for experience in (as_sequence(random_windows()), as_trajectory(random_windows())):
-            agent = make_agent()
-            train = tf.function(agent.train) if traced else agent.train
-            held = [*agent.variables, *agent.optimizer.variables]
-            before = [variable.numpy() for variable in held]
-            if traced:
-                train.get_concrete_function(experience)
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"no step has been.*\*agent.observers"):
-                train(experience)
-            assert agent.train_step_counter.numpy() == 0
-            for value, variable in zip(before, held, strict=True):
-                np.testing.assert_array_equal(value, variable, err_msg=variable.name)
-            agent.observe(some_moments())
-            assert np.isfinite(train(experience).loss)
-    make_agent(scaling=None).train(as_sequence(random_windows()))  # nothing is scaled
+@pytest.mark.parametrize("traced, made", [(False, as_sequence), (True, as_trajectory)])
+def test_without_statistics_training_raises_when_it_runs_and_says_what_to_type(traced, made):
+    agent, experience = make_agent(), made(random_windows())
+    train = tf.function(agent.train) if traced else agent.train
+    held = [*agent.variables, *agent.optimizer.variables]
+    before = [variable.numpy() for variable in held]
+    if traced:
+        train.get_concrete_function(experience)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"no step has been.*\*agent.observers"):
+        train(experience)
+    assert agent.train_step_counter.numpy() == 0
+    for value, variable in zip(before, held, strict=True):
+        np.testing.assert_array_equal(value, variable, err_msg=variable.name)
+    agent.observe(some_moments())
+    assert np.isfinite(train(experience).loss)
+    make_agent(scaling=None).train(experience)  # nothing is scaled
 
 
 def test_a_step_of_a_trajectory_is_what_stock_drivers_make_of_it():

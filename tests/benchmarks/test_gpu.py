@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tf_agents.agents.tf_agent import LossInfo
 
-from agents.targets import SequenceShape, unpacked
+from agents.sequences import SequenceShape, unpacked
 from benchmarks import gpu, workloads
 
 TINY = dataclasses.replace(workloads.QUICKSTART, batch=2, shape=SequenceShape(1, 2, 1, 1))

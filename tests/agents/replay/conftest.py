@@ -2,7 +2,8 @@
 
 import pytest
 
-from agents.replay.replay import LOCAL, RAY, REVERB, Replay
+from agents.replay.backends import LOCAL, RAY, REVERB
+from agents.replay.replay import Replay
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, replay_class
 from tests.agents.running.stand_in_ray import Calls
 

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from agents.replay.backends import LOCAL, RAY
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import LOCAL, RAY, Replay
+from agents.replay.replay import Replay
 from agents.replay.rows import Rows
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=2)  # 8 rows, blocks of 2
 OBSERVATION = tf.TensorSpec((3,), tf.uint8)
@@ -53,12 +54,12 @@ class Stream:
     def __init__(self, replay: Replay):
         self.writer, self.row = replay.writer(), 0
 
-    def append(self, starts_window: bool = True) -> None:
+    def append(self, starts_sequence: bool = True) -> None:
         t = np.arange(self.row, self.row + SHAPE.block)
         observation = np.repeat(t[:, None], 3, axis=1).astype(np.uint8)
         states = np.stack([t, t, -t, -t], axis=1)
         rows = rows_of(observation, t % 3, t - 1, t * 0.1 + np.float32(1e7), t % 2, states)
-        self.writer.append(rows, starts_window)
+        self.writer.append(rows, starts_sequence)
         self.row += SHAPE.block
 
     def insert(self, count: int, priority: float = 1.0) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.replay.compression import compress, decompress_batch, level_for
-from agents.targets import Sequence, Steps, unpacked
+from agents.sequences import Sequence, Steps, unpacked
 from rbs_tf import environments
 
 # Pieces: all of it, lines, halves and quarters.

@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from agents.replay.backends import LOCAL
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import LOCAL
+from agents.sequences import SequenceShape
 from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import from_bytes, to_bytes
-from agents.targets import SequenceShape
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, rows_of, whole_table
 
 
@@ -124,7 +124,7 @@ def test_what_is_written_does_not_change_with_its_source(make):
     writer, observation = replay.writer(), np.zeros((SHAPE.block, 3), np.uint8)
     rows = rows_of(observation, 1, 0, 0.0, 1.0, np.zeros((SHAPE.block, 4), np.float32))
     for _ in range(SHAPE.blocks):
-        writer.append(rows, starts_window=True)
+        writer.append(rows, starts_sequence=True)
     for column in vars(rows).values():
         column[:] = 9
     writer.insert(1.0)
@@ -161,8 +161,8 @@ def test_a_writer_keeps_nothing_from_before_the_first_start_of_a_window_to_come(
     writer = LocalReplay(shape, OBSERVATION, STATE, HEADS, capacity=200, min_sequences=1).writer()
     rows = rows_of(np.zeros((1, 3), np.uint8), 1, 0, 0.0, 1.0, np.zeros(4))
     for block in range(10):
-        writer.append(rows, starts_window=block % 2 == 0)
+        writer.append(rows, starts_sequence=block % 2 == 0)
     state = writer.state()
     assert state["starts"].tolist() == [True, False] * 3 and state["core_states"].shape == (3, 4)
-    writer.append(rows, starts_window=True)
+    writer.append(rows, starts_sequence=True)
     assert writer.state()["starts"].tolist() == [True, False, True, False, True]

@@ -12,7 +12,7 @@ from agents.errors import EnvironmentFault
 from agents.replay.blocks import Layout
 from agents.replay.rows import Rows
 from agents.running.embedded import EmbeddedRun
-from agents.targets import SequenceShape, side_by_side, stored_spec, unpacked
+from agents.sequences import SequenceShape, side_by_side, stored_spec, unpacked
 from agents.workers import build
 from agents.workers.settings import Settings
 from tests.agents.running.test_embedded import configured

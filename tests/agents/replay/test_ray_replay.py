@@ -9,8 +9,9 @@ import tensorflow as tf
 
 pytest.importorskip("ray")
 
+from agents.replay.backends import RAY  # noqa: E402
 from agents.replay.local_replay import LocalReplay  # noqa: E402
-from agents.replay.replay import RAY, ReplayStopped  # noqa: E402
+from agents.replay.replay import ReplayStopped  # noqa: E402
 from agents.storage.checkpoint import ReplayFolders  # noqa: E402
 from tests.agents.queue import drained  # noqa: E402
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, whole_table  # noqa: E402
@@ -54,7 +55,7 @@ def test_rounds_of_several_environments_make_the_table_that_one_process_makes(ma
             for stream, count in zip(streams, counts, strict=True):
                 stream.insert(count, priority=1.0 + count)
                 # Blocks whose windows come in a later round; in the third no window begins.
-                stream.append(starts_window=any(counts))
+                stream.append(starts_sequence=any(counts))
         client.end_round()
     assert table.size == local.size == 10
     assert_same_tables(table, local)

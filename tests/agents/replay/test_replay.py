@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from agents.replay import memory as replay_memory
-from agents.replay.replay import LOCAL, RAY, REVERB, StatisticsReport
+from agents.replay.backends import LOCAL, RAY, REVERB
+from agents.replay.replay import StatisticsReport
+from agents.sequences import Packed, SequenceShape, unpacked
 from agents.storage.checkpoint import ReplayFolders
-from agents.targets import Packed, SequenceShape, unpacked
 from rbs_tf.scalings import MomentsWithMaxima
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, first_rows, replay_class
@@ -107,8 +108,10 @@ def test_updates_come_due_at_the_replay_ratio_and_one_thread_that_keeps_to_it_ne
         stream.insert(1)
         made.append(made[-1] if made else 0)
         while replay.updates_due(made[-1], 3):
+            assert replay.batch_due(3)
             next(batches)
             made[-1] += 1
+        assert not replay.batch_due(3)
     assert made[:7] == [0, 0, 0, 0, 1, 2, 2] and made[-1] == 18
     assert (replay.inserted, replay.sampled) == (30, 54)
 

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from agents.replay.replay import REVERB, ReplayStopped
+from agents.replay.backends import REVERB
+from agents.replay.replay import ReplayStopped
 from tests.agents.replay.streams import Stream
 
 pytest.importorskip("reverb")

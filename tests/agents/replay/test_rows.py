@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tf_agents.trajectories.time_step import StepType
 
 from agents.replay.rows import Piece, Rows, SequenceCutter
-from agents.targets import SequenceShape
+from agents.sequences import SequenceShape
 
 MID = 1
 PAPER = SequenceShape()
@@ -41,11 +41,11 @@ def windows_of(pieces: list[Piece], shape: SequenceShape) -> list[tuple[Rows, np
     windows = []
     for index, piece in enumerate(pieces):
         assert len(piece.block) == shape.block
-        if piece.window is not None:
+        if piece.sequence is not None:
             first = index + 1 - shape.blocks
-            assert pieces[first].starts_window
+            assert pieces[first].starts_sequence
             rows = Rows.concatenate([each.block for each in pieces[first : index + 1]])
-            windows.append((rows, rows.core_state[0], piece.window))
+            windows.append((rows, rows.core_state[0], piece.sequence))
     return windows
 
 
@@ -121,7 +121,7 @@ def test_pieces_are_copies_so_that_the_recorder_may_reuse_its_buffers():
     for column in vars(rows).values():
         column[:6] = 77
     pieces += cutter.cut(rows[6:])
-    for part in [piece.block for piece in pieces] + [piece.window for piece in pieces if piece.window]:
+    for part in [piece.block for piece in pieces] + [piece.sequence for piece in pieces if piece.sequence]:
         assert all((column != 77).all() for column in vars(part).values() if column is not None)
 
 

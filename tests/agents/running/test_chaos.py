@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.replay.replay import RAY, REVERB
+from agents.replay.backends import RAY, REVERB
 from agents.storage.checkpoint import Checkpointer
 from rbs_tf import ReturnMoments
 from tests.agents.running.test_embedded import scalars

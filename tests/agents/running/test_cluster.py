@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.replay.replay import RAY, REVERB
+from agents.replay.backends import RAY, REVERB
 from tests.agents.running.test_embedded import scalars
 from tests.agents.started import Started
 

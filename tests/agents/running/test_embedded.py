@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from agents.commands.configuration import parse
 from agents.commands.train import main
 from agents.errors import UsageError
-from agents.replay import replay
+from agents.replay import backends as replay
 from agents.running.embedded import EmbeddedRun
 
 REPOSITORY = Path(__file__).parents[3]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from agents.replay.replay import LOCAL, REVERB
+from agents.replay.backends import LOCAL, REVERB
 from agents.running.embedded import EmbeddedRun
 from tests.agents.running.test_embedded import configured
 

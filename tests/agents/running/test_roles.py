@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from agents.replay.replay import RAY, REVERB, ReplayStopped
+from agents.replay.backends import RAY, REVERB
+from agents.replay.replay import ReplayStopped
 from agents.running import roles
 from agents.storage.checkpoint import Checkpointer
 from tests.agents.running.stand_in_ray import Calls

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from agents.errors import EnvironmentFault, RunFolderError, UsageError
-from agents.replay.replay import RAY, REVERB
+from agents.replay.backends import RAY, REVERB
 from agents.running import cluster, processes
 from agents.workers.settings import Result, Settings
 from tests.agents.running import stand_in_ray

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tf_agents.trajectories.time_step import StepType
 
 from agents.errors import EnvironmentFault
-from agents.replay.replay import LOCAL, REVERB, ReplayStopped
+from agents.replay.backends import LOCAL, REVERB
+from agents.replay.replay import ReplayStopped
 from agents.storage.state import from_bytes, to_bytes
 from agents.workers.collector import Collector
 from tests.agents.queue import drained

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Episode
+from agents.sequences import Steps
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
-from agents.targets import Steps
 from agents.workers.learner import Learner
 from rbs_tf import ReturnMoments
 from tests.agents.replay.streams import rows_of
@@ -35,7 +35,7 @@ def test_a_gpu_gets_packed_observations_and_learns_the_same(tmp_path, monkeypatc
             columns = {name: windows[name][index] for name in Steps._fields}
             rows, writer = rows_of(**columns, core_state=np.ones(8)), replay.writer()
             for start in range(0, SHAPE.rows, SHAPE.block):
-                writer.append(rows[start : start + SHAPE.block], starts_window=True)
+                writer.append(rows[start : start + SHAPE.block], starts_sequence=True)
             writer.insert(1.0)
         dataset = mock.Mock(wraps=replay.dataset)
         monkeypatch.setattr(replay, "dataset", dataset)
