@@ -16,13 +16,13 @@ from tf_agents.trajectories.trajectory import Trajectory
 from tf_agents.utils import eager_utils
 
 from agents.bandit import HeadBandit
-from agents.diagnostics import batch_means, torso_activity
 from agents.experience import sequences_of
 from agents.heads import Heads
+from agents.monitoring.diagnostics import batch_means, torso_activity
+from agents.monitoring.tags import PROBABILITY
 from agents.observers import StatisticsObserver
 from agents.policy import MultiHeadPolicy, num_actions
 from agents.sequences import Sequence, SequenceShape, Steps, rows_of, sequence_spec
-from agents.tags import PROBABILITY
 from agents.targets import transitions
 from agents.update import LossOptions, TDLoss, first_priorities, td_loss
 from networks.any_network import adapted

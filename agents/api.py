@@ -17,8 +17,7 @@ from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration, loading
-from agents.commands import settings as declared
+from agents.commands import configuration, loading, parameters
 from agents.commands.flags import nearest
 from agents.commands.options import TrainOptions
 from agents.commands.train import run
@@ -73,7 +72,7 @@ class Agent:
         self._folder = loading.find(run, checkpoint)
         self._config = (self._folder / CONFIG).read_text(errors="replace")
         with self.configured():
-            declared.check(recorded=True)
+            parameters.check(recorded=True)
         with self.configured() as settings:
             environment = build.build_eval_environment(settings)
         with contextlib.closing(environment), self.configured() as settings:

@@ -26,8 +26,8 @@ from scipy import stats
 
 from agents.monitoring.report import runs as run_folders
 from agents.monitoring.report.numbers import dead_units
+from agents.monitoring.tags import DEAD, LOSS, SCALED, SIGMA, UNSCALED, VALUE_ERROR
 from agents.storage.run_folder import FINISHED, checkpoints
-from agents.tags import DEAD, LOSS, SCALED, SIGMA, UNSCALED, VALUE_ERROR
 from benchmarks.performance import ROOT, processor
 from rbs_tf.scores import GAMES
 

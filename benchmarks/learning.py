@@ -21,7 +21,7 @@ from tensorboard.util import tensor_util
 
 from agents.monitoring.report import runs
 from agents.monitoring.report.numbers import dead_units
-from agents.tags import RETURN, TRAIN
+from agents.monitoring.tags import RETURN, TRAIN
 from benchmarks.performance import processor
 
 FIFTHS = [f"fifth_{part}" for part in range(1, 6)]

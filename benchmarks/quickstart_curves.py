@@ -20,7 +20,7 @@ import matplotlib
 import numpy as np
 from scipy import stats
 
-from agents.monitoring.report import settings
+from agents.monitoring.report import recorded
 from agents.monitoring.report.events import scalars
 from agents.storage.run_folder import CONFIG
 
@@ -35,7 +35,7 @@ RANDOM_RETURN = 2.75  # of MinAtar's Space Invaders with all six actions
 
 def scaling_of(run: Path) -> str:
     """The scaling's name in the run's saved configuration."""
-    return settings.parse((run / CONFIG).read_text())[settings.SCALING].rpartition(".")[2]
+    return recorded.parse((run / CONFIG).read_text())[recorded.SCALING].rpartition(".")[2]
 
 
 def mean_and_interval(values: list[float]) -> str:

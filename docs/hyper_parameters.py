@@ -6,7 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration, settings
+from agents.commands import configuration, parameters
 from agents.heads import TEN_HEADS
 from networks.torsos import torso_for
 from rbs_tf.settings import in_force
@@ -22,10 +22,10 @@ OWNERS = (
 
 def table() -> str:
     """A line for each setting that the paper has a value for."""
-    declared = {name: setting for name, setting in settings.declared().items() if setting.setting.paper}
+    declared = {name: setting for name, setting in parameters.declared().items() if setting.setting.paper}
     names = sorted(declared, key=lambda name: OWNERS.index(name.split(".")[0]))
     values = {config: settings_of(config, names) for config in CONFIGS}
-    meanings = settings.meanings()
+    meanings = parameters.meanings()
     lines = [
         "| parameter | is | paper | " + " | ".join(f"`{config}`" for config in CONFIGS) + " |",
         "|---" * (3 + len(CONFIGS)) + "|",

@@ -13,7 +13,7 @@ from scipy import stats
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
 import rbs_tf
-from agents.commands import configuration, settings, sweep
+from agents.commands import configuration, parameters, sweep
 from agents.commands import options as command_line
 from docs import hyper_parameters
 from rbs_tf.environments import names
@@ -95,7 +95,7 @@ def test_every_training_command_parses():
         for binding in options.gin_bindings:
             (statement,) = parsed(binding)
             name = re.sub(r"^(agents|networks|scalings)\.", "", statement.selector)
-            assert f"{name}.{statement.arg_name}" in settings.declared(), binding
+            assert f"{name}.{statement.arg_name}" in parameters.declared(), binding
 
 
 def test_every_module_that_is_run_exists_with_its_flags():
@@ -169,7 +169,7 @@ def test_the_sweep_that_is_shown_is_read_as_the_page_says(tmp_path):
     grid = sweep.read(tmp_path / "shown.sweep")
     assert len(grid.axes["env"]) * len(grid.axes["seed"]) * len(grid.axes[LEARNING_RATE]) == 12
     for name in grid.axes:
-        assert "." not in name or name in settings.declared(), name
+        assert "." not in name or name in parameters.declared(), name
 
 
 def test_every_page_can_be_reached():
@@ -237,13 +237,8 @@ def test_what_the_readme_says_of_other_agents_is_on_their_pages():
 MODULES = ("agents", "networks", "environments", "scalings")  # that gin's names may have before them
 
 
-def parameters():
-    """Every parameter of what gin configures: configurable, as people write it -> its parameters."""
-    return {name: inspect.signature(configurable).parameters for name, configurable in configuration.ours()}
-
-
 def test_every_parameter_that_is_named_exists():
-    known = parameters()
+    known = {name: inspect.signature(each).parameters for name, each in configuration.ours()}
     assert len(known) > 25
     for words in code("\n\n".join(page.read_text() for page in PAGES)):
         for name in re.findall(r"(?<![\w./])[\w.]+\.\w+\b", words):
@@ -262,7 +257,7 @@ def test_every_parameter_that_is_named_exists():
 def test_the_table_of_hyper_parameters_is_that_of_today():
     page = hyper_parameters.PAGE.read_text()
     assert hyper_parameters.with_table(page) == page, "run: python -m docs.hyper_parameters"
-    told = {name for name, setting in settings.declared().items() if setting.setting.paper}
+    told = {name for name, setting in parameters.declared().items() if setting.setting.paper}
     # How a run is spread over time and processes is no hyper-parameter.
     not_told = {
         "train.env",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import gin
 
-from agents.commands import configuration, settings
+from agents.commands import configuration, parameters
 from agents.commands.flags import nearest
 from agents.commands.options import CONFIGS, TrainOptions, config_file, names, parsed
 from agents.errors import (
@@ -29,6 +29,7 @@ from agents.errors import (
 )
 from agents.monitoring import weights_and_biases
 from agents.monitoring.progress import nobody_reads
+from agents.monitoring.tags import EVALUATION
 from agents.running.startup import VERBOSE, check_variables, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
 from rbs_tf.errors import described, shown
@@ -140,7 +141,7 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
     from agents.workers.settings import Settings
 
     configuration.parse([file], bindings, configs.parent)
-    settings.check()
+    parameters.check()
     for name in ("env", "updates"):
         if in_force(f"train.{name}") is gin.REQUIRED:
             raise UsageError(f"The configuration does not say train.{name}. Add --{name}=... to the command.")
@@ -284,7 +285,9 @@ def _done_before(folder: Path, made: int, asked: int) -> Result:
     with contextlib.suppress(RunFolderError):  # all checkpoints are damaged
         updates, extra = Checkpointer(folder, {}).newest() or (updates, extra)
     head = run_folder.acting_head(folder) or ""
-    return Result(updates, extra["environment_steps"], last_return(folder), None, str(folder), head)
+    return Result(
+        updates, extra["environment_steps"], last_return(folder / EVALUATION), None, str(folder), head
+    )
 
 
 def _say_where(folder: Path) -> None:
@@ -349,7 +352,7 @@ def _synced(options: TrainOptions, folder: Path) -> contextlib.AbstractContextMa
 
 def _list_settings(options: TrainOptions) -> int:
     _import(options)
-    print(settings.listed(), flush=True)
+    print(parameters.listed(), flush=True)
     return 0
 
 

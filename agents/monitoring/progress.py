@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
-from agents.tags import RETURN, SCALED, SIGMA, UNSCALED
+from agents.monitoring.tags import RETURN, SCALED, SIGMA, UNSCALED
 from rbs_tf import scores
 
 RATE_WINDOW = 60.0  # seconds; holds evaluations and checkpoints, and still follows a change

@@ -27,9 +27,9 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tf_agents.environments import py_environment
 
-from agents import tags
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
+from agents.monitoring import tags
 from agents.storage.run_folder import unused
 from rbs_tf import scores
 from rbs_tf.settings import in_force, reference

@@ -11,8 +11,8 @@ import pathlib
 from collections.abc import Iterator
 
 from agents.errors import UsageError
+from agents.monitoring.tags import EVALUATION, TRAIN
 from agents.storage import run_folder
-from agents.tags import EVALUATION, TRAIN
 
 
 def require_wandb() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from agents.storage.run_folder import write
-from agents.tags import EVALUATION
 
 NAME = "episodes.csv"  # in a run's `train` and `eval` folders
 
@@ -44,10 +42,10 @@ class Episodes:
             file.writelines(",".join(map(str, row)) + "\n" for row in rows)
 
 
-def last_return(root_dir: str | os.PathLike) -> float:
-    """The mean return of a run's last evaluation; NaN without one."""
+def last_return(folder: pathlib.Path) -> float:
+    """The mean return of the last evaluation, from the run's `eval` folder; NaN without one."""
     try:
-        with pathlib.Path(root_dir, EVALUATION, NAME).open() as file:
+        with (folder / NAME).open() as file:
             returns = [(line["update"], line["head"], float(line["return"])) for line in csv.DictReader(file)]
         *last, _ = returns[-1]
         return float(np.mean([each for *of, each in returns if of == last]))

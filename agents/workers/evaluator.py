@@ -18,10 +18,10 @@ from agents.agent import RecurrentMultiHeadAgent
 from agents.bandit import successive_halving
 from agents.heads import Heads
 from agents.monitoring import summaries
+from agents.monitoring.tags import EVALUATION, OVER_STEPS, RETURN, VALUE_ERROR
 from agents.policy import MultiHeadPolicy
 from agents.storage.best import Best
 from agents.storage.episodes import NAME, Episodes
-from agents.tags import EVALUATION, OVER_STEPS, RETURN, VALUE_ERROR
 from agents.workers.faults import check_finite, time_step_of
 from rbs_tf import discounted_returns, scores
 from rbs_tf.returns import LONGEST_EPISODE

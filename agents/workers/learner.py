@@ -22,11 +22,21 @@ from tf_agents.train import learner as tf_agents_learner
 from agents.agent import LossExtra, RecurrentMultiHeadAgent
 from agents.errors import writing
 from agents.monitoring import summaries
+from agents.monitoring.tags import (
+    OVER_STEPS,
+    RATIO,
+    RETURN,
+    SCALED,
+    STEP_RATE,
+    STEPS,
+    TRAIN,
+    UNSCALED,
+    UPDATE_RATE,
+)
 from agents.replay.replay import Episode, Replay, StatisticsReport
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.episodes import NAME, Episodes
 from agents.storage.statistics_log import StatisticsLog
-from agents.tags import OVER_STEPS, RATIO, RETURN, SCALED, STEP_RATE, STEPS, TRAIN, UNSCALED, UPDATE_RATE
 
 _LATEST = 100  # updates that loss scales are taken over
 _FRAMES = 1024  # that the torso is set from

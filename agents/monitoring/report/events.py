@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.tags import OVER_STEPS
+from agents.monitoring.tags import OVER_STEPS
 
 Scalars = Mapping[str, np.ndarray]  # tag -> float64 [N, 2], step and value, in the order of steps
 

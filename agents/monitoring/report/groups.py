@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.monitoring.report import settings
+from agents.monitoring.report import recorded
 from agents.monitoring.report.runs import Run
 
 AXES = {"updates": "learner updates", "steps": "environment steps"}
@@ -59,7 +59,7 @@ def make(found: Sequence[Run], axis: str, left_out: Sequence[tuple[Path, str]] =
     left_out = list(left_out)
     kept: dict[tuple, Run] = {}
     for run in sorted(found, key=lambda run: -run.updates):
-        key = tuple(sorted(settings.method(run.settings).items())), run.environment, run.seed
+        key = tuple(sorted(recorded.method(run.settings).items())), run.environment, run.seed
         if not run.updates or not (run.train or run.evaluation):
             left_out.append((run.folder, "it has made no updates yet, or logged nothing"))
         elif key in kept:
@@ -71,10 +71,10 @@ def make(found: Sequence[Run], axis: str, left_out: Sequence[tuple[Path, str]] =
     for (method, environment, _), run in sorted(kept.items(), key=lambda item: item[0][2]):
         by_method[method][environment].append(run)
     methods = [dict(method) for method in by_method]
-    groups = list(map(Group, settings.labels(methods), methods, by_method.values()))
+    groups = list(map(Group, recorded.labels(methods), methods, by_method.values()))
     # The paper's comparison first, its baseline last but before what has no scaling at all.
-    first = {settings.SCALED: 0, settings.UNSCALED: 1}
-    groups.sort(key=lambda group: (first.get(group.settings.get(settings.SCALING, ""), 2), group.label))
+    first = {recorded.SCALED: 0, recorded.UNSCALED: 1}
+    groups.sort(key=lambda group: (first.get(group.settings.get(recorded.SCALING, ""), 2), group.label))
     environments = sorted({run.environment for run in kept.values()})
     root = Path(os.path.commonpath([run.folder.parent for run in found])) if found else Path()
     study = Study(axis, groups, environments, left_out, {}, "training", root)
@@ -85,8 +85,8 @@ def make(found: Sequence[Run], axis: str, left_out: Sequence[tuple[Path, str]] =
 
 def notes(study: Study) -> Iterable[str]:
     """Obstacles to a fair comparison, one sentence or two each."""
-    several, _ = settings.differing([group.settings for group in study.groups])
-    others = [name for name in several if name != settings.SCALING]
+    several, _ = recorded.differing([group.settings for group in study.groups])
+    others = [name for name in several if name != recorded.SCALING]
     if others:
         yield (
             f"Groups differ in more than their scaling: {', '.join(others)}. A difference between two groups may "

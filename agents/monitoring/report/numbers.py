@@ -12,7 +12,7 @@ import pandas as pd
 from agents.monitoring.report import estimates
 from agents.monitoring.report.groups import KINDS, Study
 from agents.monitoring.report.runs import Run
-from agents.tags import DEAD, LOSS, SCALED, UNSCALED, VALUE_ERROR
+from agents.monitoring.tags import DEAD, LOSS, SCALED, UNSCALED, VALUE_ERROR
 from rbs_tf import scores
 
 ALL = "all environments"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from agents.monitoring.report import panels, settings
+from agents.monitoring.report import panels, recorded
 from agents.monitoring.report.groups import AXES, KINDS, Study, notes
 from agents.monitoring.report.numbers import Tables, games
 
@@ -51,7 +51,7 @@ def write(study: Study, tables: Tables, title: str) -> str:
 
 def _settings(study: Study) -> pd.DataFrame:
     """What differs between groups, a column for each group or for each setting, whichever is narrower."""
-    several, partial = settings.differing([group.settings for group in study.groups])
+    several, partial = recorded.differing([group.settings for group in study.groups])
     names, labels = several + partial, [group.label for group in study.groups]
     if not names:
         return pd.DataFrame()

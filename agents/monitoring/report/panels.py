@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from agents.monitoring import figure
-from agents.monitoring.report import estimates, settings
+from agents.monitoring.report import estimates, recorded
 from agents.monitoring.report.groups import AXES, Group, Study
 from agents.monitoring.report.numbers import ALL, Tables
 
@@ -64,10 +64,10 @@ def curves(look: Look, axis: str, tables: Tables, suffix: str = "") -> Iterator[
 
 def styles(groups: Sequence[Group]) -> Look:
     """Group -> its style. Lines and markers repeat at different lengths."""
-    of_scaling = {settings.SCALED: COLOURS[0], settings.UNSCALED: COLOURS[1]}
+    of_scaling = {recorded.SCALED: COLOURS[0], recorded.UNSCALED: COLOURS[1]}
     others, found = itertools.cycle(COLOURS[2:]), {}
     for place, group in enumerate(groups):
-        colour = of_scaling.pop(group.settings.get(settings.SCALING, ""), None) or next(others)
+        colour = of_scaling.pop(group.settings.get(recorded.SCALING, ""), None) or next(others)
         line, marker = LINES[place % len(LINES)], MARKERS[place % len(MARKERS)]
         found[group.label] = {"color": colour, "ls": line, "marker": marker, "ms": 4, "label": group.label}
     return found

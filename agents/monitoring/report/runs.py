@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.errors import RunFolderError
-from agents.monitoring.report import events, settings
+from agents.monitoring.report import events, recorded
+from agents.monitoring.tags import EVALUATION, LOSS, RETURN, STEPS, TRAIN
 from agents.storage import run_folder
 from agents.storage.run_folder import CONFIG, OPERATIVE
-from agents.tags import EVALUATION, LOSS, RETURN, STEPS, TRAIN
 from rbs_tf.environments.names import ATARI_IDS
 
 
@@ -21,7 +21,7 @@ class Run(NamedTuple):
     """One run, as its folder tells it."""
 
     folder: Path
-    settings: settings.Settings  # of its operative configuration
+    settings: recorded.Settings  # of its operative configuration
     environment: str  # Atari games by their plain names
     seed: int
     planned: int | None  # learner updates that were asked for
@@ -67,7 +67,7 @@ def read(folder: Path) -> Run:
     if not path.is_file():
         raise RunFolderError(f"no {path.name}: the run has not got as far as building what it configures")
     try:
-        configured = settings.parse(path.read_text(encoding="utf-8"))
+        configured = recorded.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError, OSError) as error:
         raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
     if "train.env" not in configured:

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.monitoring.report import settings
-from agents.monitoring.report.settings import Reference, differing, labels, method, parse
+from agents.monitoring.report.recorded import Reference, differing, labels, method, parse
 from tests.agents.monitoring.report.written import OPERATIVE
 
 
@@ -30,7 +29,7 @@ def test_values_macros_references_and_scopes():
 
 
 def of(scaling, **others):
-    return {settings.SCALING: f"@scalings.{scaling}"} | {
+    return {recorded.SCALING: f"@scalings.{scaling}"} | {
         name.replace("__", "."): repr(x) for name, x in others.items()
     }
 

@@ -7,8 +7,8 @@ import gin
 import pytest
 
 import agents.running.cluster  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration, loading, settings
-from agents.commands.settings import declared
+from agents.commands import configuration, loading, parameters
+from agents.commands.parameters import declared
 from agents.commands.train import main
 
 # Some of what the program passes itself: parts, specs, seeds, names; and what is for Python alone.
@@ -50,7 +50,7 @@ def test_defaults_and_examples_fit():
             assert setting.fits(setting.default), name
         gin.clear_config()
         gin.parse_config(f"{name} = {setting.example}")
-        settings.check()  # its message names the setting
+        parameters.check()  # its message names the setting
 
 
 def test_the_list_has_the_default_the_range_and_the_meaning_of_every_setting(capsys):
@@ -72,7 +72,7 @@ def test_configurations_of_runs_that_were_trained_before_go_on_working():
     for config in configs:
         with configuration.borrowed():
             gin.parse_config(config.read_text())
-            settings.check(recorded=True)
+            parameters.check(recorded=True)
 
 
 def may_fit(hint, value):

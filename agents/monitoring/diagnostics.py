@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from agents.monitoring.tags import DEAD, LOSS, SCALED, SPREAD, UNSCALED
 from agents.sequences import SequenceShape, rows_of
-from agents.tags import DEAD, LOSS, SCALED, SPREAD, UNSCALED
 from agents.targets import of_all_replicas
 from agents.update import TDLoss
 from networks.recurrent_q_network import RecurrentQNetwork
