@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.monitoring.report import recorded
 from agents.monitoring.report.recorded import Reference, differing, labels, method, parse
 from tests.agents.monitoring.report.written import OPERATIVE
 
