@@ -144,8 +144,8 @@ class ReturnMoments:
         keep = real_numbers("mask", mask) != 0
         check_batch(rewards, discounts, keep)
         rows = [np.where(keep[..., None], x, 0.0).reshape(-1, x.shape[-1]) for x in (rewards, discounts)]
-        columns = (x.reshape(rewards.shape) for x in finite_columns(rewards=rows[0], discounts=rows[1]))
-        return moments_of_batch(np, *columns, keep)
+        columns = [x.reshape(rewards.shape) for x in finite_columns(rewards=rows[0], discounts=rows[1])]
+        return moments_of_batch(np, columns[0], columns[1], keep)
 
     def of_task(self, head: int, num_heads: int) -> ReturnMoments:
         """These moments of one head as those of head number `head` of `num_heads`; the others are empty.
