@@ -324,7 +324,7 @@ def test_half_precision():
     assert UnitLinear(3, 2, bias=False, dtype=torch.float64)(torch.ones(3).double()).dtype == torch.float64
 
 
-def actions_under(times, tau, updates=600):
+def actions_under(times, tau, updates=2000):
     """Actions of a two-head DQN whose rewards are multiplied with `times`, the second head acting; and its values."""
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
