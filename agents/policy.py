@@ -70,7 +70,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         decode: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ):
         self._network, self._decode = network, decode
-        self._epsilons = tf.constant(epsilons, tf.float32)
+        self.epsilons = tf.constant(epsilons, tf.float32)
         self.head_probabilities = tf.Variable(
             np.full(num_heads, 1.0 / num_heads), dtype=tf.float32, trainable=False, name="head_probabilities"
         )
@@ -173,8 +173,8 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         return tf.minimum(heads, self.head_probabilities.shape[0] - 1)
 
     def _draw_epsilons(self, batch: tf.Tensor) -> tf.Tensor:
-        drawn = self._generator.uniform((batch,), 0, self._epsilons.shape[0], tf.int32)
-        return tf.gather(self._epsilons, drawn)
+        drawn = self._generator.uniform((batch,), 0, self.epsilons.shape[0], tf.int32)
+        return tf.gather(self.epsilons, drawn)
 
 
 def num_actions(action_spec: tensor_spec.BoundedTensorSpec) -> int:

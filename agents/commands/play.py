@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _play(agent: Agent, environment: Environment, options: Any) -> None:
     """Plays, prints a line per episode in their order or one per head, and films."""
-    epsilon = float(agent.tf_agent.policy._epsilons[0])
+    epsilon = float(agent.tf_agent.policy.epsilons[0])
     random = f" As in its evaluations, {100 * epsilon:.3g}% of its actions are random." if epsilon else ""
     chosen = "" if options.heads else f" {agent.chosen}"
     print(f"{agent.name}. {agent.weights}{chosen}{random}", flush=True)
