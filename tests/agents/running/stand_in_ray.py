@@ -4,8 +4,8 @@ A cast says what each role does. A step yields; what it raises ends the process'
 process itself. The clock is the stand-in's own: minutes of supervision take milliseconds, whatever else computes.
 """
 
+import functools
 import itertools
-import math
 import pickle
 from types import SimpleNamespace
 
@@ -39,97 +39,86 @@ class Task:
 
     def end(self, value=None, error=None):
         self.done, self.value, self.error = True, value, error
-        return self
 
 
 class Process:
-    """One process of the run, through its restarts: Ray's handle of it, and what its role's steps are given.
+    """One process.
 
     Attributes:
-      role, args: what it was told to work as, last.
+      handle: Ray's.
+      role, options, args: its class's name, what Ray was asked for, what it was constructed with.
+      address, start: what `run` was called with; None before.
       status: what it answers when it is asked; a role's steps set it.
-      told: the methods that it was told to call, with their arguments, since it began to work.
+      told: the methods that were called otherwise, with their arguments.
       silent: whether it answers no more.
-      starts: how often it has begun to work.
-      options: what Ray was asked for.
     """
 
     _numbers = itertools.count(1001)
+    address = start = _task = _steps = None
+    silent = is_gone = False
+    cpu_seconds = 0.0
 
-    def __init__(self, ray, options):
-        self.ray, self.options = ray, options
-        self.role, self.args, self.starts, self.silent = "", (), 0, False
-        self.pid, self.status, self.told, self.cpu_seconds = next(self._numbers), {}, [], 0.0
-        self._task = self._steps = None
-        self._away, self._asked = 0, []
+    def __init__(self, ray, role, options, args):
+        self.ray, self.role, self.options, self.args = ray, role, options, args
+        self.pid, self.status, self.told, self._asked = next(self._numbers), {}, [], []
+        self.handle = Handle(self)
 
-    def work(self, role, *args):
-        """What Ray's caller calls, like the two methods below."""
-        self._task = Task()
-        if self._away:
-            return self._task.end(error=Unavailable())
-        self.role, self.args, self.told = role, args, []
-        self._steps = self.ray.cast[role](self)
-        self.starts += 1
-        return self._task
-
-    def answer(self):
-        self._asked.append(Task())
-        asked = self._asked[-1]
-        self._answer_all()
-        return asked
+    def call(self, method, *args):
+        task = Task()
+        if self.is_gone:
+            task.end(error=Died())
+        elif method == "run":
+            (self.address, self.start), self._task = args, task
+            self._steps = self.ray.cast[self.role](self)
+        elif method == "status":
+            self._asked.append(task)
+            self._answer_all()
+        else:
+            self.told.append((method, *args))
+        return task
 
     def _answer_all(self):
-        if not self.silent:
-            for task in self._asked:
-                if self._away:
-                    task.end(error=Unavailable())
-                else:
-                    task.end({"pid": self.pid, "cpu_seconds": self.cpu_seconds} | self.status)
-            self._asked.clear()
+        while self._asked and not self.silent:
+            self._asked.pop().end(self._whole(self.status))
 
-    def tell(self, method, *args):
-        if not self._away:
-            self.told.append((method, *args))
+    def _whole(self, status):
+        return {"pid": self.pid, "cpu_seconds": self.cpu_seconds} | (status or {})
 
     def was_told(self, method):
         return any(told == method for told, *_ in self.told)
 
     def step(self):
-        if self._away:
-            self._away -= 1
-        elif self._steps is not None:
+        if self._steps is not None:
             try:
                 next(self._steps)
             except StopIteration as end:
-                self._steps = None
-                self._task.end(end.value)
+                self._end(value=self._whole(end.value))
             except Died as death:
                 self.die(death)
             except Exception as error:
-                self._steps = None
-                self._task.end(error=Failed(error))
+                self._end(error=Failed(error))
         self._answer_all()
 
-    def die(self, death=None, no_restart=False):
-        if self._steps is not None:
-            self._task.end(error=death or Unavailable())
-        self._steps, self.silent, self.status = None, False, {}
-        self.pid, self._away = next(self._numbers), math.inf if no_restart else self.ray.restart
+    def _end(self, **outcome):
+        self._steps = None
+        self._task.end(**outcome)
 
-    @property
-    def is_gone(self):
-        return self._away == math.inf
+    def die(self, death=None):
+        self.is_gone = True
+        for task in filter(None, [self._task, *self._asked]):
+            if not task.done:
+                task.end(error=death or Died())
+        self._steps, self._asked = None, []
 
 
-class _Handle:
-    """What Ray hands out for an actor."""
+class Handle:
+    """Ray's of a process."""
 
     def __init__(self, process):
         self.process = process
-        self.work = SimpleNamespace(remote=process.work)
-        self.status = SimpleNamespace(remote=process.answer)
-        self.tell = SimpleNamespace(remote=process.tell)
+
+    def __getattr__(self, method):
+        return SimpleNamespace(remote=functools.partial(self.process.call, method))
 
 
 class Ray:
@@ -147,13 +136,12 @@ class Ray:
     def __init__(self, gpus=(0,), **cast):
         self.cast, self.processes, self.now = CAST | cast, [], 0.0
         self.saved = 0  # the update of the checkpoint
-        self.restart = 30  # steps in which a process that has died is not there; calls fail meanwhile
         self._gpus = gpus
         affinity = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft))
         self.util = SimpleNamespace(scheduling_strategies=affinity, get_node_ip_address=lambda: "10.0.0.1")
 
     def of(self, role):
-        """The processes that play a role."""
+        """The processes that have had a role, the first one first."""
         return [process for process in self.processes if process.role == role]
 
     def nodes(self):
@@ -164,23 +152,18 @@ class Ray:
         return SimpleNamespace(get_node_id=lambda: "here")
 
     def remote(self, **_):
-        return self._actors
+        def start(role, options, *args):
+            self.processes.append(Process(self, role.__name__, options, args))
+            return self.processes[-1].handle
 
-    def _actors(self, _):
-        def options(**options):
-            def start(*args):
-                self.processes.append(Process(self, options | {"args": args}))
-                return _Handle(self.processes[-1])
-
-            return SimpleNamespace(remote=start)
-
-        return SimpleNamespace(options=options)
+        return lambda role: SimpleNamespace(
+            options=lambda **options: SimpleNamespace(remote=functools.partial(start, role, options))
+        )
 
     def wait(self, tasks, timeout):
         if timeout:
             self.sleep(timeout)
-        ready = [task for task in tasks if task.done]
-        return ready, [task for task in tasks if not task.done]
+        return [task for task in tasks if task.done], [task for task in tasks if not task.done]
 
     def get(self, task, *, timeout):
         assert 0 < timeout <= 300 and task.done, "the driver waits for what may never come"
@@ -189,7 +172,8 @@ class Ray:
         return task.value
 
     def kill(self, handle, no_restart):
-        handle.process.die(no_restart=no_restart)
+        assert no_restart
+        handle.process.die()
 
     def sleep(self, seconds):
         self.now += seconds
@@ -203,58 +187,47 @@ class Ray:
 
 
 def replay(process):
-    address = f"{process.args[1]}:{8000 + process.starts}"
-    while True:
-        process.status = {"address": address, "memory": "Room for all."}
-        yield
+    process.status = {"address": f"{process.address}:{8001 + process.start}", "memory": "Room for all."}
+    yield from itertools.repeat(None)
 
 
 def learner(process, updates=60):
     """One update a step, from the checkpoint on; a checkpoint at the end."""
-    done = process.ray.saved
-    while done < updates and not process.was_told("stop"):
+    for done in range(process.ray.saved, updates + 1):
         process.status = learner_status(done)
+        if done == updates or process.was_told("stop"):
+            process.ray.saved = done
+            return process.status
         yield
-        done += 1
-    process.ray.saved = done
-    return learner_status(done)
 
 
 def learner_status(updates, **others):
-    counts = {
-        "updates": updates,
-        "steps": 10 * updates,
-        "returns": [],
-        "waited": 0.0,
-        "frames_per_step": None,
-    }
-    words = {"loss_scales": f"scales {updates}", "note": "", "doing": "", "memory": "Room here."}
-    return counts | words | others
+    counts = {"updates": updates, "steps": 10 * updates, "returns": [], "waited": 0.0}
+    words = {"frames_per_step": None, "note": "", "doing": "", "memory": "Room here."}
+    return counts | words | {"loss_scales": f"scales {updates}"} | others
 
 
 def evaluator(process):
-    process.status = {
-        "eval_return": None,
-        "evaluated": "4 episodes, greedy",
-        "best": "",
-        "head": "clipped_0.9",
-        "game": None,
-    }
+    process.status = {"eval_return": None, "evaluated": "4 episodes, greedy", "head": "clipped_0.9"}
     while not (process.was_told("stop") or process.was_told("finish")):
         yield
     return process.status | {"eval_return": 7.0 if process.was_told("finish") else None}
 
 
+def collector_status(steps=1234, activity="acting", seconds=0.0):
+    return {"activity": activity, "seconds": seconds, "steps": steps, "waited": 0.0}
+
+
 def collector(process):
     for steps in itertools.count(10, 10):
-        process.status = {"activity": "acting", "seconds": 0.0, "steps": steps, "waited": 0.0}
+        process.status = collector_status(steps)
         yield
         if process.was_told("stop"):
             return
 
 
 CAST = {
-    "ReplayServer": replay,
+    "ReplayRole": replay,
     "LearnerRole": learner,
     "EvaluatorRole": evaluator,
     "CollectorRole": collector,
@@ -273,7 +246,11 @@ class Calls:
 
     def __init__(self, called, losses=()):
         self.called, self.losses = called, iter(losses)
-        self.ask = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._call))
+
+    def __getattr__(self, method):
+        return SimpleNamespace(
+            options=lambda **_: SimpleNamespace(remote=functools.partial(self._call, method))
+        )
 
     def _call(self, method, *args):
         loss = next(self.losses, None)
