@@ -6,7 +6,6 @@ Ray places processes and calls methods. With Reverb, observations, statistics an
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import statistics
@@ -32,7 +31,6 @@ DEFAULT_COLLECTORS = 4
 HOLDER = {REVERB: "replay", RAY: "learner"}
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
-_COMPUTING = 20.0  # CPU seconds that show that it computes: more than looking at it takes in that time
 _THREADS = 4  # in which a process answers what the others ask of its replay: nothing that waits
 _POLL = 0.5  # seconds between two looks at all processes
 
@@ -46,10 +44,9 @@ class Member:
       start: starts a process; returns Ray's handle of it.
 
     Attributes:
-      process: Ray's handle of the present process.
-      task: Ray's reference to its work; None before that.
-      status: the process's last answer.
-      error: what has ended its work, if anything.
+      process, task: Ray's handle of the present process, and its reference to the process's work, if that has begun.
+      status: the last answer.
+      error: what has ended the work, if anything.
       died_at: the run's updates when a process died last.
     """
 
@@ -104,25 +101,23 @@ class ClusterRun:
 
     Args:
       ray: the module, connected.
-      settings: of the run.
-      root_dir: the run folder, on a disk that the machines of replay, learner and evaluator share.
-      collectors: how many processes collect, each in `train.num_envs` environments.
-      one_machine: nobody joins from outside, so that the loopback address will do.
-      backend: of the replay: "reverb", a process of its own, or "ray", in the learner's.
+      settings, root_dir, collectors, cluster: as of `train`.
+
+    Raises:
+      UsageError: the replay needs what is not installed.
     """
 
-    def __init__(
-        self, ray: Any, settings: Settings, root_dir: str, collectors: int, one_machine: bool, backend: str
-    ):
+    def __init__(self, ray: Any, settings: Settings, root_dir: str, collectors: int, cluster: str | None):
         self._ray, self._settings, self._training, self._root = ray, settings, settings.train, root_dir
         self._stopped_by: int | None = None
         self._faults, self._processes = 0, ""
         self._progress, self._counting = Progress(self._training.updates), False
         self._waits_mark: tuple[float, dict[str, float]] = time.monotonic(), {}
-        self._host = "127.0.0.1" if one_machine else ray.util.get_node_ip_address()
+        self._host = ray.util.get_node_ip_address() if cluster else "127.0.0.1"
         # Of one machine; replicas do not reach another.
         most = max(int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"])
         gpus = most if self._training.strategy == "mirrored" else min(most, 1)
+        backend = build.backend_of(settings, root_dir, distributed=True)
         config = f"{gin.config_str()}\nReplay.backend = {backend!r}\n"
         # Sequences are the largest stream of all, and checkpoints are renamed within the run folder: what shares these
         # stays with this process if it can; collectors go where there is room.
@@ -133,7 +128,7 @@ class ClusterRun:
         def member(name: str, role: type[roles.Role], index: int = 0, **resources: Any) -> Member:
             actor = ray.remote(concurrency_groups={CALLS: _THREADS}, max_concurrency=4, num_cpus=1)(role)
             actor = actor.options(**{"scheduling_strategy": here} | resources)
-            return Member(ray, name, functools.partial(actor.remote, config, root_dir, index))
+            return Member(ray, name, lambda: actor.remote(config, root_dir, roles.versions(), index))
 
         server = [member("replay", roles.ReplayRole)] if backend == REVERB else []
         self._learner = member("learner", roles.LearnerRole, num_gpus=gpus)
@@ -182,13 +177,11 @@ class ClusterRun:
                 member.renew()
         self._show()
         self._ray.wait([member.task for member in self._members if member.task is not None], timeout=_POLL)
-        ended = next((member for member in self._members if member.ended()), None)
-        if ended is not None and self._holder.ended(
-            2.0
-        ):  # the others fail with it, and may be noticed before
-            ended = self._holder
-        if ended is not None and not self._done():
-            self._restart(ended)
+        if ended := [member for member in self._members if member.ended()]:
+            # The others fail with the replay, and may be noticed before.
+            first = self._holder if self._holder.ended(2.0) else ended[0]
+            if not self._done():
+                self._restart(first)
 
     def _look(self, member: Member) -> float:
         """As `Member.look`; lets a role begin as soon as the replay is there."""
@@ -249,7 +242,7 @@ class ClusterRun:
         waits = self._waits()
         if waits is not None:
             self._learner.process.note_waits.remote(*waits)
-        self._evaluator.process.note_loss_scales.remote(learner["loss_scales"])
+        self._evaluator.process.note.remote(learner["loss_scales"])
         eval_return, returns = self._evaluator.status.get("eval_return"), learner.pop("returns", ())
         self._progress.update(
             learner["updates"], learner["steps"], returns, eval_return, waits, learner["doing"]
@@ -300,7 +293,7 @@ class ClusterRun:
                 self._wait_for(learner)
         last = learner.status
         while self._stopped_by is None:
-            evaluator.process.finish.remote(last["loss_scales"])
+            evaluator.process.note.remote(last["loss_scales"], True)
             self._wait_for(evaluator)
             if evaluator.error is None:
                 break
@@ -317,7 +310,7 @@ class ClusterRun:
     def _wait_for(self, member: Member) -> None:
         """Waits for the end of a member that is to end, or for `stop`; kills its process once nothing about it moves.
 
-        It moves while it computes, counts or writes. A second signal ends this process at once.
+        It moves while it counts or the run folder changes. A second signal ends this process at once.
         """
         moved, before, stopped_by = time.monotonic(), None, self._stopped_by
         patience = max(processes.PATIENCE, self._training.step_timeout)
@@ -325,9 +318,8 @@ class ClusterRun:
             for each in {self._holder, member}:
                 self._look(each)
             self._progress.playing(member.status.get("playing", ""))
-            counts = (member.status.get(name) for name in ("pid", "updates", "steps"))
-            computed = member.status.get("cpu_seconds", 0.0) // _COMPUTING
-            now = (*counts, computed, processes.last_change(Path(self._root)))
+            counts = [member.status.get(name) for name in ("pid", "updates", "steps")]
+            now = counts, processes.last_change(Path(self._root))
             if now != before:
                 moved, before = time.monotonic(), now
             elif time.monotonic() - moved > patience:
@@ -340,10 +332,12 @@ class ClusterRun:
 
 
 def train(settings: Settings, root_dir: str, collectors: int, cluster: str | None = None) -> Result:
-    """Trains in `root_dir`, distributed over processes; see `ClusterRun`.
+    """Trains, distributed over processes.
 
     Args:
       settings: of the run; its processes read them from gin's configuration, which they get as text.
+      root_dir: the run folder, on a disk that the machines of replay, learner and evaluator share.
+      collectors: how many processes collect, each in `train.num_envs` environments.
       cluster: address of a Ray cluster to join; None starts one on this machine.
 
     Raises:
@@ -352,7 +346,6 @@ def train(settings: Settings, root_dir: str, collectors: int, cluster: str | Non
     """
     root_dir = os.path.abspath(root_dir)
     _wait_for_predecessors(root_dir)
-    backend = build.backend_of(settings, root_dir, distributed=True)
     # A second signal ends the process at once as long as Ray is there: an exception in its shutdown ends in anything.
     with (
         contextlib.closing(contextlib.ExitStack()) as signals,
@@ -360,7 +353,7 @@ def train(settings: Settings, root_dir: str, collectors: int, cluster: str | Non
     ):
         run: ClusterRun | None = None
         signals.enter_context(on_first_signal(lambda number: run.stop(number) if run else raise_for(number)))
-        run = ClusterRun(ray, settings, root_dir, collectors, one_machine=cluster is None, backend=backend)
+        run = ClusterRun(ray, settings, root_dir, collectors, cluster)
         try:
             return run.run()
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import os
+import platform
 import threading
 import time
 from typing import Any
@@ -20,10 +21,13 @@ import gin  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
+import rbs_tf  # noqa: E402
 from agents.agent import RecurrentMultiHeadAgent  # noqa: E402
+from agents.errors import UsageError  # noqa: E402
 from agents.monitoring import summaries  # noqa: E402
 from agents.replay.replay import RAY, REVERB, ReplayStopped  # noqa: E402
 from agents.running.loop import learn  # noqa: E402
+from agents.running.ray_connection import SAME_VERSIONS  # noqa: E402
 from agents.storage.checkpoint import Checkpointer  # noqa: E402
 from agents.storage.run_folder import newest_step, write_operative_config  # noqa: E402
 from agents.storage.weights import Publisher, assign  # noqa: E402
@@ -37,22 +41,31 @@ _PUBLISH_EVERY = 100  # updates; evaluations wait for it, so no more than their 
 _POLL = 0.05  # seconds between two looks for weights or sequences
 
 
+def versions() -> str:
+    """What has to be the same on all machines of a run."""
+    packages = (f"{package.__name__} {package.__version__}" for package in (rbs_tf, tf, np))
+    return ", ".join([f"Python {platform.python_version()}", *packages])
+
+
 class Role(abc.ABC):
     """A process with one task, `run`. All other methods may be called meanwhile, and before it has been built.
 
     Args:
       config: gin's configuration of the run.
       root_dir: the run folder; all but collectors need its disk.
+      versions: of the driver, see `versions`.
       index: of a collector.
 
     Attributes:
       opened: closes what the role has opened, the newest first.
+      environment: its own.
       replay: the run's, or the way there; None until it is built.
     """
 
+    environment: GymnasiumVectorEnvironment
     on_gpu = False
 
-    def __init__(self, config: str, root_dir: str, index: int = 0):
+    def __init__(self, config: str, root_dir: str, versions: str, index: int = 0):
         if (
             not self.on_gpu
         ):  # Ray leaves it visible, and each TensorFlow that sees a GPU takes all of its memory
@@ -64,7 +77,7 @@ class Role(abc.ABC):
         self.training = self.settings.train
         self.opened = contextlib.ExitStack()
         self.replay: Any = None
-        self._root, self._index = root_dir, index
+        self._root, self._versions, self._index = root_dir, versions, index
         self._stopping = threading.Event()
         self._built = False
 
@@ -74,7 +87,14 @@ class Role(abc.ABC):
         Args:
           address: of Reverb's server, or Ray's handle of the learner. Of `ReplayRole`: the name of its machine.
           start: how often the role was started before.
+
+        Raises:
+          UsageError: this machine's versions are not the driver's.
         """
+        if (here := versions()) != self._versions:
+            raise UsageError(
+                f"{platform.node()} has {here}, and the driver {self._versions}. {SAME_VERSIONS}"
+            )
         with self.opened:
             self.build(address, start)
             self._built = True
@@ -84,9 +104,8 @@ class Role(abc.ABC):
         return last
 
     def status(self) -> dict[str, Any]:
-        """What the driver shows and supervises: the process and its CPU seconds and, once it is built, the role."""
-        process = {"pid": os.getpid(), "cpu_seconds": time.process_time()}
-        return process | (self.figures() if self._built else {})
+        """What the driver shows and supervises; only the process until the role is built."""
+        return {"pid": os.getpid()} | (self.figures() if self._built else {})
 
     def stop(self) -> None:
         """Ends `run` soon."""
@@ -110,8 +129,6 @@ class Role(abc.ABC):
         self.opened.callback(self.environment.close)
         self.replay = build.build_replay(self.settings, self.environment, agent, *backend, **connection)
         self.opened.callback(self.replay.stop)
-
-    environment: GymnasiumVectorEnvironment
 
 
 class ReplayRole(Role):
@@ -301,14 +318,15 @@ class EvaluatorRole(Acting):
         self._evaluations = Evaluations(self._root, self.environment, self._agent)
         self.opened.callback(self._evaluations.close)
 
-    def note_loss_scales(self, scales: summaries.LossScales) -> None:
-        """The learner's, for the figure that goes with an evaluation."""
-        self._loss_scales = scales
+    def note(self, scales: summaries.LossScales, last: bool = False) -> None:
+        """Takes the learner's loss scales, for the figure that goes with an evaluation.
 
-    def finish(self, scales: summaries.LossScales) -> None:
-        """Lets `run` play the last evaluation and end; the learner has published its last weights."""
+        Args:
+          last: the learner has published its last weights: `run` plays the last evaluation and ends.
+        """
         self._loss_scales = scales
-        self._finishing.set()
+        if last:
+            self._finishing.set()
 
     def work(self) -> None:
         self._wait_for_weights()

@@ -56,7 +56,6 @@ class Process:
     _numbers = itertools.count(1001)
     address = start = _task = _steps = None
     silent = is_gone = False
-    cpu_seconds = 0.0
 
     def __init__(self, ray, role, options, args):
         self.ray, self.role, self.options, self.args = ray, role, options, args
@@ -82,10 +81,15 @@ class Process:
             self._asked.pop().end(self._whole(self.status))
 
     def _whole(self, status):
-        return {"pid": self.pid, "cpu_seconds": self.cpu_seconds} | (status or {})
+        return {"pid": self.pid} | (status or {})
 
     def was_told(self, method):
         return any(told == method for told, *_ in self.told)
+
+    @property
+    def is_finishing(self):
+        """Whether it is to play the last evaluation."""
+        return any(what[0] == "note" and what[-1] is True for what in self.told)
 
     def step(self):
         if self._steps is not None:
@@ -209,9 +213,9 @@ def learner_status(updates, **others):
 
 def evaluator(process):
     process.status = {"eval_return": None, "evaluated": "4 episodes, greedy", "head": "clipped_0.9"}
-    while not (process.was_told("stop") or process.was_told("finish")):
+    while not (process.was_told("stop") or process.is_finishing):
         yield
-    return process.status | {"eval_return": 7.0 if process.was_told("finish") else None}
+    return process.status | {"eval_return": 7.0 if process.is_finishing else None}
 
 
 def collector_status(steps=1234, activity="acting", seconds=0.0):

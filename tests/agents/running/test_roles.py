@@ -42,7 +42,7 @@ class Cast:
             self.address = Calls(None)
 
     def open(self, kind):
-        role = kind(f"Replay.backend = '{self._backend}'", str(self.root))
+        role = kind(f"Replay.backend = '{self._backend}'", str(self.root), roles.versions())
         self._opened.enter_context(role.opened)
         role.build(self.address, start=0)
         self._opened.callback(role.stop)
@@ -117,7 +117,7 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     while evaluator._weights_step < UPDATES:
         assert time.monotonic() < end
         time.sleep(0.01)
-    evaluator.finish(learner.figures()["loss_scales"])
+    evaluator.note(learner.figures()["loss_scales"], last=True)
     shown = evaluating.result()
     assert evaluated.count(UPDATES) == 1, "the last weights are evaluated at the end, and not before as well"
     # The evaluator lets the head act that a trial has found.
