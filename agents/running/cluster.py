@@ -27,7 +27,7 @@ from agents.workers import build
 from agents.workers.settings import Result, Settings
 
 DEFAULT_COLLECTORS = 4
-# Who holds the replay. All restart when it dies, as they refer to a table that is gone; others restart by themselves.
+# The role that holds the replay. When it dies all restart, as they refer to its table; any other restarts by itself.
 HOLDER = {REVERB: "replay", RAY: "learner"}
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
@@ -197,7 +197,7 @@ class ClusterRun:
         return silent
 
     def _restart(self, member: Member) -> None:
-        """Restarts a member whose work has ended too early, and with who holds the replay all.
+        """Starts new processes: of a member whose work has ended too early, or of all if it holds the replay.
 
         Raises:
           UsageError, RunFolderError: it would fail again in the same way, or too much has failed.
@@ -212,9 +212,8 @@ class ClusterRun:
                 then = "everything goes on from the last checkpoint" if holds else "it starts again"
                 self._progress.say(f"{member.name}: its process died; {then}.")
         else:
-            cause = getattr(member.error, "cause", member.error) or RuntimeError(
-                "it ended without being asked to"
-            )
+            unasked = RuntimeError("it ended without being asked to")
+            cause = getattr(member.error, "cause", member.error) or unasked
             if holds and not self._counting and isinstance(cause, ValueError | UsageError):
                 raise UsageError(str(cause)) from member.error
             if holds or member is self._learner or isinstance(cause, UsageError):
@@ -276,8 +275,8 @@ class ClusterRun:
             return None
         waited = {each.name: each.status["waited"] for each in self._members if "waited" in each.status}
         self._waits_mark = now, waited
-        new = {name: waited[name] - before[name] for name in waited.keys() & before.keys()}
-        shares = {name: min(1.0, max(0.0, seconds / (now - then))) for name, seconds in new.items()}
+        new = {name: max(0.0, waited[name] - before[name]) for name in waited.keys() & before.keys()}
+        shares = {name: min(1.0, seconds / (now - then)) for name, seconds in new.items()}
         learner = shares.pop(self._learner.name, None)
         return None if learner is None or not shares else (learner, statistics.fmean(shares.values()))
 
@@ -291,6 +290,7 @@ class ClusterRun:
                 member.process.stop.remote()
             if "updates" in learner.status:  # otherwise it has not begun, and has nothing to save
                 self._wait_for(learner)
+        self._show()
         last = learner.status
         while self._stopped_by is None:
             evaluator.process.note.remote(last["loss_scales"], True)
@@ -298,14 +298,15 @@ class ClusterRun:
             if evaluator.error is None:
                 break
             self._restart(evaluator)
-        played, updates, steps = evaluator.status, last.get("updates", 0), last.get("steps", 0)
-        eval_return = played.get("eval_return")
-        self._progress.update(updates, steps, last.get("returns", ()), eval_return)
+        updates, steps = (last.get(name, 0) for name in ("updates", "steps"))
+        eval_return, *others = (
+            evaluator.status.get(name) for name in ("eval_return", "evaluated", "best", "game")
+        )
+        self._progress.update(updates, steps, eval_return=eval_return)
         self._progress.done()
         final = float("nan") if eval_return is None else eval_return
-        others = (played.get(name) for name in ("evaluated", "best", "game"))
         self._progress.say(closing_words(updates, steps, final, *others))
-        return Result(updates, steps, final, self._stopped_by, head=played.get("head", ""))
+        return Result(updates, steps, final, self._stopped_by, head=evaluator.status.get("head", ""))
 
     def _wait_for(self, member: Member) -> None:
         """Waits for the end of a member that is to end, or for `stop`; kills its process once nothing about it moves.

@@ -66,9 +66,7 @@ class Role(abc.ABC):
     on_gpu = False
 
     def __init__(self, config: str, root_dir: str, versions: str, index: int = 0):
-        if (
-            not self.on_gpu
-        ):  # Ray leaves it visible, and each TensorFlow that sees a GPU takes all of its memory
+        if not self.on_gpu:  # Ray leaves it visible, and a TensorFlow that sees a GPU takes all of its memory
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
         os.setpgid(0, 0)  # the terminal's Ctrl-C goes to the driver's group
         with gin.unlock_config():
