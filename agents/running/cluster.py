@@ -165,9 +165,25 @@ class ClusterRun:
         return self._learner.ended() and self._learner.error is None
 
     def _supervise(self) -> None:
-        """One round: the terminal, steps that hang, and a restart of what has ended."""
-        for member in self._members:
-            silent = self._look(member)
+        """One round: statuses, the terminal, and new processes for what has ended too early."""
+        self._look(*self._members)
+        self._show()
+        tasks = {member.task: member for member in self._members if member.task is not None}
+        ready, _ = self._ray.wait(list(tasks), timeout=_POLL)
+        if ready:
+            # The others fail with the replay, and may be noticed before.
+            ended = next(member for member in (self._holder, tasks[ready[0]]) if member.ended(2.0))
+            if not self._done():
+                self._restart(ended)
+
+    def _look(self, *members: Member) -> None:
+        """Asks for statuses, lets roles begin as soon as the replay is there, and replaces processes that hang."""
+        for member in members:
+            silent = member.look()
+            if member.task is None and member is self._holder:
+                member.work(self._host)
+            elif member.task is None and "memory" in self._holder.status:
+                member.work(self._holder.status.get("address", self._holder.process))
             stuck = member.status.get("activity") == "environment" and member.status["seconds"] + silent
             if stuck > self._training.step_timeout:
                 self._count_fault(
@@ -175,26 +191,10 @@ class ClusterRun:
                     f"has not returned for {stuck:.0f} s"
                 )
                 member.renew()
-        self._show()
-        self._ray.wait([member.task for member in self._members if member.task is not None], timeout=_POLL)
-        if ended := [member for member in self._members if member.ended()]:
-            # The others fail with the replay, and may be noticed before.
-            first = self._holder if self._holder.ended(2.0) else ended[0]
-            if not self._done():
-                self._restart(first)
-
-    def _look(self, member: Member) -> float:
-        """As `Member.look`; lets a role begin as soon as the replay is there."""
-        silent = member.look()
-        lines = "".join(f"{each.name}: {each.status.get('pid', '-')}\n" for each in self._members)
+        lines = "".join(f"{member.name}: {member.status.get('pid', '-')}\n" for member in self._members)
         if lines != self._processes:
             self._processes = lines
             write(os.path.join(self._root, PROCESSES), lines)
-        if member.task is None and member is self._holder:
-            member.work(self._host)
-        elif member.task is None and "memory" in self._holder.status:
-            member.work(self._holder.status.get("address", self._holder.process))
-        return silent
 
     def _restart(self, member: Member) -> None:
         """Starts new processes: of a member whose work has ended too early, or of all if it holds the replay.
@@ -316,8 +316,7 @@ class ClusterRun:
         moved, before, stopped_by = time.monotonic(), None, self._stopped_by
         patience = max(processes.PATIENCE, self._training.step_timeout)
         while self._stopped_by == stopped_by and not member.ended():
-            for each in {self._holder, member}:
-                self._look(each)
+            self._look(self._holder, member)
             self._progress.playing(member.status.get("playing", ""))
             counts = [member.status.get(name) for name in ("pid", "updates", "steps")]
             now = counts, processes.last_change(Path(self._root))

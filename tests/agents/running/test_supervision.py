@@ -8,6 +8,7 @@ import os
 import platform
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -336,7 +337,7 @@ def test_shares_of_waiting_reach_the_learner(train):
     collector = functools.partial(waiting, share=0.3, steps=stand_in_ray.collector)
     ray = Ray(LearnerRole=learner, CollectorRole=collector)
     train(ray, collectors=2)
-    noted = [shares for method, *shares in ray.of("LearnerRole")[0].told if method == "note_waits"]
+    *noted, _ = [shares for method, *shares in ray.of("LearnerRole")[0].told if method == "note_waits"]
     assert len(noted) > 10 and noted == [pytest.approx([0.2, 0.5], rel=0.25)] * len(noted)
 
 
@@ -356,6 +357,8 @@ def test_the_processes_of_a_killed_driver_are_waited_for(train, tmp_path, monkey
 def test_only_a_process_of_a_run_is_a_predecessor():
     for name, expected in (("ray::LearnerRole.run", True), ("sleep", False)):
         with subprocess.Popen([name, "60"], executable="/bin/sleep") as process:
+            while not Path(f"/proc/{process.pid}/cmdline").read_bytes():  # it is being executed
+                pass
             assert cluster._is_role(str(process.pid)) == expected
             process.kill()
     assert not cluster._is_role(str(process.pid))
