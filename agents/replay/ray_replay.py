@@ -38,7 +38,7 @@ from agents.replay.replay import (
 )
 from agents.replay.rows import Rows
 
-_POLL = 0.2  # seconds: how often whoever waits looks whether it has been stopped
+_POLL = 0.2  # seconds between two looks of a wait whether it has been stopped
 _SOON = 0.005  # seconds to wait for others at first
 
 
@@ -228,7 +228,7 @@ class RayClient(Intake):
         return None if newest is None else (newest[0], self._wait_for(newest[1][0]))
 
     def end_waits(self) -> None:
-        """Lets whoever waits here raise `ReplayStopped`; from any thread."""
+        """Makes waits here raise `ReplayStopped`; from any thread."""
         self._stopping.set()
 
     stop = end_waits

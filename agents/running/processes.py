@@ -73,9 +73,7 @@ def work_through(
 
 
 def work_through_on_ray(
-    commands: Mapping[Path, Sequence[str]],
-    cluster: str,
-    resources: dict[str, float],
+    commands: Mapping[Path, Sequence[str]], cluster: str, resources: dict[str, float]
 ) -> Generator[tuple[Path, int], None, None]:
     """Runs the command of each folder wherever a cluster has room, printing to FOLDER.log; yields as `work_through`.
 
