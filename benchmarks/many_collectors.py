@@ -17,6 +17,7 @@ import dataclasses  # noqa: E402
 import math  # noqa: E402
 import threading  # noqa: E402
 import time  # noqa: E402
+import types  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -42,8 +43,8 @@ class Learner:
         self._table = RayTable(*parts, min_sequences=BATCH, **FREE)
         threading.Thread(target=self._draw, daemon=True).start()
 
-    def ask(self, method: str, *args: Any) -> Any:
-        return getattr(self._table, method)(*args)
+    def write(self, *args: Any) -> tuple[int, int, int]:
+        return self._table.write(*args)
 
     def used(self) -> tuple[float, int]:
         """CPU seconds, and batches drawn."""
@@ -73,7 +74,7 @@ class Collecting:
         while time.monotonic() < end:
             call = self._index, writer, self.rounds
             whole = self._round if self.rounds >= 3 else begin  # windows need three rounds' blocks
-            ray.get(learner.ask.remote("write", *call, self._report, whole))
+            ray.get(learner.write.remote(*call, self._report, whole))
             self.rounds += 1
             time.sleep(pause)
         return self.rounds
@@ -85,7 +86,7 @@ class Collecting:
 class Recorder(RayClient):
     """Keeps the last round in place of handing it over."""
 
-    def _ask(self, method: str, *args: Any) -> Any:
+    def _ask(self, method: Any, *args: Any) -> Any:
         *_, self.report, self.columns = args
         return 0, 0, 0
 
@@ -97,11 +98,7 @@ def measure(ray: Any, collectors: int, rate: float = math.inf) -> None:
     groups: dict[str, Any] = {"concurrency_groups": {CALLS: 16}, "num_cpus": 0}
     layout = RayTable(*parts, min_sequences=BATCH, **FREE)._layout
 
-    class Nobody:
-        class ask:  # noqa: N801
-            options = staticmethod(lambda **_: None)
-
-    recorder = Recorder(layout, Nobody, 0, 60.0)
+    recorder = Recorder(layout, types.SimpleNamespace(write=None), 0, 60.0)
     real = collector("pong", work, SHAPE, recorder)
     for _ in range(4):
         real.run(STEPS)
@@ -112,7 +109,7 @@ def measure(ray: Any, collectors: int, rate: float = math.inf) -> None:
     actors = [
         ray.remote(num_cpus=0, max_concurrency=2)(Collecting).remote(i, *round_) for i in range(collectors)
     ]
-    members = [Member(ray, f"collector {i}", "", actor) for i, actor in enumerate(actors)]
+    members = [Member(ray, f"collector {i}", lambda actor=actor: actor) for i, actor in enumerate(actors)]
 
     def work(seconds: float) -> list[Any]:
         return [actor.work.remote(seconds, pause, learner) for actor in actors]

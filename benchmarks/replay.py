@@ -49,8 +49,8 @@ class Learner:
     def __init__(self, *parts: Any):
         self._table = RayTable(*parts, **FREE)
 
-    def ask(self, method: str, *args: Any) -> Any:
-        return getattr(self._table, method)(*args)
+    def write(self, *args: Any) -> tuple[int, int, int]:
+        return self._table.write(*args)
 
     def inserted(self) -> int:
         return self._table.inserted

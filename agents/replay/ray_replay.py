@@ -157,14 +157,14 @@ class RayClient(Intake):
 
     Args:
       layout: of the sequences.
-      learner: Ray's handle of the process, which answers `ask`.
+      learner: Ray's handle of the process, which has `write`, `waiting` and `weights`.
       collector: index of the one that writes, if any.
       patience: seconds, see `ReplaySettings`.
     """
 
     def __init__(self, layout: Layout, learner: Any, collector: int, patience: float):
         self._layout, self._collector, self._patience = layout, collector, patience
-        self._learner = learner.ask.options(concurrency_group=CALLS)
+        self._learner = learner
         self._stopping = threading.Event()
         self._id, self._number, self._streams = secrets.randbits(64), 0, 0
         self._report: StatisticsReport = {}
@@ -193,7 +193,7 @@ class RayClient(Intake):
         columns["stream"] = np.array([stream for stream, *_ in self._written], np.int32)
         columns["priority"] = np.array([priority for _, priority, _ in self._written])
         round_ = self._collector, self._id, self._number, self._report, columns
-        left, _, sampled = self._ask("write", *round_)
+        left, _, sampled = self._ask(self._learner.write, *round_)
         self._written.clear()
         self._report = {}
         self._number += 1
@@ -203,7 +203,7 @@ class RayClient(Intake):
             if self._stopping.wait(pause):
                 raise ReplayStopped
             pause, before = min(1.5 * pause, _POLL), sampled
-            left, inserted, sampled = self._ask("waiting", self._id)
+            left, inserted, sampled = self._ask(self._learner.waiting, self._id)
             if sampled > before:
                 end = time.monotonic() + self._patience
             elif time.monotonic() > end:
@@ -214,7 +214,7 @@ class RayClient(Intake):
 
         Raises what `end_round` does.
         """
-        newest = self._ask("weights", newer_than)
+        newest = self._ask(self._learner.weights, newer_than)
         return None if newest is None else (newest[0], self._wait_for(newest[1][0]))
 
     def end_waits(self) -> None:
@@ -223,12 +223,12 @@ class RayClient(Intake):
 
     stop = end_waits
 
-    def _ask(self, method: str, *args: Any) -> Any:
+    def _ask(self, method: Any, *args: Any) -> Any:
         """Calls the table; again where the network has lost the call or the answer."""
         end = time.monotonic() + self._patience
         while True:
             try:
-                return self._wait_for(self._learner.remote(method, *args))
+                return self._wait_for(method.options(concurrency_group=CALLS).remote(*args))
             except ray.exceptions.ActorUnavailableError:
                 if time.monotonic() > end:
                     raise

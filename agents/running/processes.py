@@ -73,9 +73,7 @@ def work_through(
 
 
 def work_through_on_ray(
-    commands: Mapping[Path, Sequence[str]],
-    cluster: str,
-    resources: dict[str, float],
+    commands: Mapping[Path, Sequence[str]], cluster: str, resources: dict[str, float]
 ) -> Generator[tuple[Path, int], None, None]:
     """Runs the command of each folder wherever a cluster has room, printing to FOLDER.log; yields as `work_through`.
 
@@ -115,21 +113,18 @@ def _ended(ray: Any, tasks: Mapping[Any, Path]) -> list[Any]:
 
 def _stop(ray: Any, tasks: Mapping[Any, Path]) -> None:
     """Interrupts tasks and waits until they have ended; kills them once nothing changes in their folders any more."""
-    left, changed, latest = dict(tasks), time.monotonic(), 0.0
-    while left:
+    left, before, changed = dict(tasks), None, time.monotonic()
+    while left and time.monotonic() - changed < PATIENCE:
         for task in left:  # again and again: an interrupt that comes too early is lost
             ray.cancel(task)
         time.sleep(_POLL)
         for task in _ended(ray, left):
             del left[task]
-            changed = time.monotonic()
-        now = max((last_change(path) for run in left.values() for path in (run, _log(run))), default=0.0)
-        if now > latest:
-            latest, changed = now, time.monotonic()
-        if time.monotonic() - changed > PATIENCE:
-            for task in left:
-                ray.cancel(task, force=True)
-            return
+        now = {path: last_change(path) for run in left.values() for path in (run, _log(run))}
+        if now != before:
+            before, changed = now, time.monotonic()
+    for task in left:
+        ray.cancel(task, force=True)
 
 
 def last_change(path: Path) -> float:

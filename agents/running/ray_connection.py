@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.metadata
 import importlib.util
 import os
-import platform
 import secrets
 import socket
 import sys
@@ -21,9 +19,7 @@ from agents.running.signals import ignored_by_children, on_first_signal, raise_f
 from agents.running.startup import in_environment
 from agents.storage.run_folder import REPOSITORY
 
-_INSTALL = "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
-_ANSWER = 300.0  # seconds within which every machine of a cluster has to start a process
-_SAME = "All machines need the same Python and the packages of the same lock file"
+SAME_VERSIONS = "All machines need the same Python and the packages of the same lock file"
 # Ray's own settings, unless the caller has made other ones.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -44,7 +40,9 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 def require_ray() -> None:
     """Raises UsageError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError(_INSTALL)
+        raise UsageError(
+            "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
+        )
 
 
 @contextlib.contextmanager
@@ -56,30 +54,28 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
       slots: how many processes the one that is started holds.
 
     Raises:
-      UsageError: Ray is not installed, or cannot be reached or started; the cluster is open to everybody, or of other
-        versions.
+      UsageError: Ray is not installed, or cannot be reached or started; the cluster is open to everybody, or of another
+        version.
     """
     require_ray()
     if cluster is not None and "RAY_AUTH_MODE" not in os.environ:
         raise UsageError(
-            f"--cluster={cluster}: whoever reaches the ports of a cluster without a token can run programs there. Put "
-            "RAY_AUTH_MODE=token before `ray start` on all machines and before this command, and the same token into "
-            "~/.ray/auth_token on all of them (`ray get-auth-token --generate` makes one); or RAY_AUTH_MODE=disabled "
-            "where nobody else can reach them"
+            f"--cluster={cluster}: anybody who reaches the ports of a cluster without a token can run programs there. "
+            "Put RAY_AUTH_MODE=token before `ray start` on all machines and before this command, and the same token "
+            "into ~/.ray/auth_token on all of them (`ray get-auth-token --generate` makes one); or "
+            "RAY_AUTH_MODE=disabled where nobody else can reach them"
         )
     settings = _SETTINGS if cluster else _SETTINGS | _of_one_machine()
     with in_environment({name: value for name, value in settings.items() if name not in os.environ}):
         import ray
 
-        with warnings.catch_warnings():
+        # Python's own handlers do nothing while Ray waits in C++; nor does Ray leave them in their places.
+        with warnings.catch_warnings(), on_first_signal(raise_for):
             warnings.simplefilter("ignore", FutureWarning)  # of Ray's own plans, nothing that users can do
-            # Python's own handlers do nothing while Ray waits in C++; nor does Ray leave them in their places.
-            with on_first_signal(raise_for):
-                if cluster is None:
-                    with ignored_by_children():
-                        _start(ray, slots)
-                else:
-                    _join(ray, cluster)
+            if cluster is None:
+                _start(ray, slots)
+            else:
+                _join(ray, cluster)
         try:
             yield ray
         finally:
@@ -97,50 +93,20 @@ def _join(ray: Any, cluster: str) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         why = " ".join(str(error).split())
         if "ersion mismatch" in why:
-            raise UsageError(f"--cluster={cluster}: {why}. {_SAME}") from error
+            raise UsageError(f"--cluster={cluster}: {why}. {SAME_VERSIONS}") from error
         raise UsageError(
             f"--cluster={cluster} cannot be reached: {why}. Write the address that `ray start --head` has told; if it "
             f"is right, the token may be another one (RAY_AUTH_MODE is {os.environ['RAY_AUTH_MODE']})"
         ) from error
-    _check_versions(ray, cluster)
-
-
-def _check_versions(ray: Any, cluster: str) -> None:
-    """Refuses a cluster whose machines run something else than this one, with a UsageError."""
-    here, remote = _versions(), ray.remote(_versions)
-    on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    places = [on(node["NodeID"], soft=False) for node in ray.nodes() if node["Alive"]]
-    asked = [remote.options(num_cpus=0, scheduling_strategy=place).remote() for place in places]
-    try:
-        answers = ray.get(asked, timeout=_ANSWER)
-    except ray.exceptions.RayError as error:
-        why = " ".join(str(error).split())
-        raise UsageError(f"--cluster={cluster}: not all of its machines start processes: {why}") from error
-    for there in answers:
-        if there[1:] != here[1:]:
-            raise UsageError(
-                f"--cluster={cluster}: {there[0]} has {there[1]}, and {here[0]} {here[1]}. {_SAME}"
-            )
-
-
-def _versions() -> tuple[str, str]:
-    """This machine's name, and what has to be the same on all of them."""
-    import rbs_tf
-
-    packages = (f"{name} {importlib.metadata.version(name)}" for name in ("tensorflow", "numpy"))
-    return platform.node(), ", ".join(
-        [f"Python {platform.python_version()}", f"rbs_tf {rbs_tf.__version__}", *packages]
-    )
 
 
 def _start(ray: Any, slots: int) -> None:
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
-        with in_environment({"PYTHONPATH": os.pathsep.join(paths)}):
+        with ignored_by_children(), in_environment({"PYTHONPATH": os.pathsep.join(paths)}):
             ray.init(
                 address="local",
-                # A number of slots, not of cores: the operating system shares the cores out.
-                num_cpus=slots,
+                num_cpus=slots,  # not cores: the operating system shares those out
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
                 object_store_memory=_object_store(),
@@ -157,18 +123,18 @@ def _start(ray: Any, slots: int) -> None:
 
 
 def _object_store() -> int:
-    """Bytes for weights and rounds on their way: half of what shared memory has, which is taken as it is used.
+    """Bytes for weights and rounds on their way: half of what shared memory has, of which only what is used is taken.
 
-    Ray accepts no less than 75 MiB. Where /dev/shm has less than it is told, it goes to the disk.
+    Ray accepts no less than 75 MiB, and goes to the disk for what /dev/shm does not have.
     """
     shared = os.statvfs("/dev/shm")
     return max(80 * 2**20, min(2**30, shared.f_bavail * shared.f_frsize // 2))
 
 
 def _of_one_machine() -> dict[str, str]:
-    """Whoever reaches one of Ray's ports could run code; with a token, only this run's processes can.
+    """A token that only this run's processes have: without one, any user of the machine could run code through Ray.
 
-    Ray reads this once, when it is imported: where the caller has done that before, it stays as they have it.
+    Ray reads it once, when it is imported. Where the caller has done that, the caller's settings stay.
     """
     imported_by_others = "ray" in sys.modules and not _token.cache_info().currsize
     if imported_by_others or "RAY_AUTH_MODE" in os.environ:

@@ -1,143 +1,177 @@
-"""The work of each process of a distributed run. Where it runs, and what happens when it dies, is not decided here.
+"""The roles of a distributed run, each the actor of a process of Ray's. Where they run, the driver decides.
 
-All processes build what they need from the same gin configuration and meet in the replay alone: Reverb's server, or the
-learner's table, which Ray's calls reach. An `address` is that of Reverb's server, or Ray's handle of the learner. `run`
-works until it is done or `stop` has been called from another thread; `status` may be called from any thread.
+They meet in the replay only: Reverb's server, or the learner's table, which calls of Ray's reach.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
+import os
+import platform
 import threading
 import time
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
+from agents.running.startup import quiet
 
-from agents.agent import RecurrentMultiHeadAgent
-from agents.monitoring import summaries
-from agents.replay.backends import RAY, REVERB
-from agents.running.loop import learn
-from agents.storage.checkpoint import Checkpointer
-from agents.storage.run_folder import newest_step, write_operative_config
-from agents.storage.weights import Publisher, assign
-from agents.workers import build
-from agents.workers.evaluator import Evaluations
-from agents.workers.settings import Settings
-from rbs_tf.environments.batched import GymnasiumVectorEnvironment
-from rbs_tf.environments.names import FRAMES_PER_STEP
+quiet()  # in Ray's workers this module is the first of ours
+
+import gin  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import rbs_tf  # noqa: E402
+from agents.agent import RecurrentMultiHeadAgent  # noqa: E402
+from agents.errors import UsageError  # noqa: E402
+from agents.monitoring import summaries  # noqa: E402
+from agents.replay.backends import RAY, REVERB  # noqa: E402
+from agents.replay.replay import ReplayStopped  # noqa: E402
+from agents.running.loop import learn  # noqa: E402
+from agents.running.ray_connection import SAME_VERSIONS  # noqa: E402
+from agents.storage.checkpoint import Checkpointer  # noqa: E402
+from agents.storage.run_folder import newest_step, write_operative_config  # noqa: E402
+from agents.storage.weights import Publisher, assign  # noqa: E402
+from agents.workers import build  # noqa: E402
+from agents.workers.evaluator import Evaluations  # noqa: E402
+from agents.workers.settings import Settings  # noqa: E402
+from rbs_tf.environments.batched import GymnasiumVectorEnvironment  # noqa: E402
+from rbs_tf.environments.names import FRAMES_PER_STEP  # noqa: E402
 
 _PUBLISH_EVERY = 100  # updates; evaluations wait for it, so no more than their interval
-_POLL = 0.05  # seconds between two looks of whoever has nothing to do
+_POLL = 0.05  # seconds between two looks for weights or sequences
+
+
+def versions() -> str:
+    """What has to be the same on all machines of a run."""
+    packages = (f"{package.__name__} {package.__version__}" for package in (rbs_tf, tf, np))
+    return ", ".join([f"Python {platform.python_version()}", *packages])
 
 
 class Role(abc.ABC):
-    """Opens in the constructor, works in `run`, closes in `close` or as a context manager.
+    """A process with one task, `run`. All other methods may be called meanwhile, and before it has been built.
+
+    Args:
+      config: gin's configuration of the run.
+      root_dir: the run folder; all but collectors need its disk.
+      versions: of the driver, see `versions`.
+      index: of a collector.
 
     Attributes:
-      replay: the run's, or the way there.
+      opened: closes what the role has opened, the newest first.
+      environment: its own.
+      replay: the run's, or the way there; None until it is built.
     """
 
-    replay: Any
+    environment: GymnasiumVectorEnvironment
+    on_gpu = False
 
-    def __init__(self, settings: Settings | None = None):
-        self._opened = contextlib.ExitStack()
-        self.settings = settings or Settings.configured()
+    def __init__(self, config: str, root_dir: str, versions: str, index: int = 0):
+        if not self.on_gpu:  # Ray leaves it visible, and a TensorFlow that sees a GPU takes all of its memory
+            os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        os.setpgid(0, 0)  # the terminal's Ctrl-C goes to the driver's group
+        with gin.unlock_config():
+            gin.parse_config(config)
+        self.settings = Settings.configured()
         self.training = self.settings.train
+        self.opened = contextlib.ExitStack()
+        self.replay: Any = None
+        self._root, self._versions, self._index = root_dir, versions, index
         self._stopping = threading.Event()
+        self._built = False
 
-    def __enter__(self) -> Role:
-        return self
+    def run(self, address: Any, start: int) -> dict[str, Any]:
+        """Builds the role and works until it is done or stopped; returns the last status.
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        Args:
+          address: of Reverb's server, or Ray's handle of the learner. Of `ReplayRole`: the name of its machine.
+          start: how often the role was started before.
 
-    def close(self) -> None:
-        """Closes what it has opened, the newest first."""
-        self._opened.close()
+        Raises:
+          UsageError: this machine's versions are not the driver's.
+        """
+        if (here := versions()) != self._versions:
+            raise UsageError(
+                f"{platform.node()} has {here}, and the driver {self._versions}. {SAME_VERSIONS}"
+            )
+        with self.opened:
+            self.build(address, start)
+            self._built = True
+            with contextlib.suppress(ReplayStopped):  # it was waiting when it was stopped
+                self.work()
+            last = self.status()
+        return last
+
+    def status(self) -> dict[str, Any]:
+        """What the driver shows and supervises; only the process until the role is built."""
+        return {"pid": os.getpid()} | (self.figures() if self._built else {})
 
     def stop(self) -> None:
         """Ends `run` soon."""
         self._stopping.set()
+        if self.replay is not None:
+            self.replay.end_waits()
 
     @abc.abstractmethod
-    def run(self) -> Any:
-        """Works until it is done, or stopped."""
+    def build(self, address: Any, start: int) -> None:
+        """Opens what the role needs."""
 
     @abc.abstractmethod
-    def status(self) -> dict[str, Any]:
-        """Figures that the driver shows and supervises."""
+    def work(self) -> None:
+        """Works until it is done or stopped."""
 
-    def _open_replay(
-        self,
-        environment: GymnasiumVectorEnvironment,
-        agent: RecurrentMultiHeadAgent,
-        backend: str,
-        **connection: Any,
-    ) -> None:
-        self._opened.callback(environment.close)
-        self.replay = build.build_replay(self.settings, environment, agent, backend, **connection)
-        self._opened.callback(self.replay.stop)
+    @abc.abstractmethod
+    def figures(self) -> dict[str, Any]:
+        """The role's part of the status."""
+
+    def _open_replay(self, agent: RecurrentMultiHeadAgent, *backend: str, **connection: Any) -> None:
+        self.opened.callback(self.environment.close)
+        self.replay = build.build_replay(self.settings, self.environment, agent, *backend, **connection)
+        self.opened.callback(self.replay.stop)
 
 
-class ReplayServer(Role):
-    """Hosts the Reverb server, with what the newest whole checkpoint holds of it.
+class ReplayRole(Role):
+    """Hosts the Reverb server, with what the newest whole checkpoint holds of it."""
 
-    Args:
-      root_dir: the run folder, on a disk that the learner's machine sees as well.
-      host: name or address by which the others reach this machine.
-    """
+    def build(self, address: str, start: int) -> None:
+        self.environment = build.build_eval_environment(self.settings)
+        agent = build.build_agent(self.settings, self.environment)
+        self._open_replay(agent, REVERB, folders=Checkpointer(self._root, {}).replay_folders())
+        self.address = f"{address}:{self.replay.address.rsplit(':', 1)[1]}"
 
-    def __init__(self, root_dir: str, host: str = "localhost"):
-        super().__init__()
-        folders = Checkpointer(root_dir, {}).replay_folders()
-        environment = build.build_eval_environment(self.settings)
-        agent = build.build_agent(self.settings, environment)
-        self._open_replay(environment, agent, REVERB, folders=folders)
-        self.address = f"{host}:{self.replay.address.rsplit(':', 1)[1]}"
-
-    def run(self) -> None:
+    def work(self) -> None:
         self._stopping.wait()
 
-    def status(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         return {"address": self.address, "memory": self.replay.memory_note}
 
 
 class LearnerRole(Role):
-    """Updates, publishes weights, writes checkpoints; owns the run's counters.
+    """Updates, publishes weights, writes checkpoints; owns the run's counters. Without Reverb it holds the table."""
 
-    Args:
-      root_dir: the run folder.
-      address: of Reverb's server; None: the table is here, with what the newest whole checkpoint holds of it.
-    """
+    on_gpu = True
 
-    def __init__(self, root_dir: str, address: str | None):
-        super().__init__()
-        environment = build.build_eval_environment(self.settings)
-        agent = build.build_agent(
-            self.settings, environment, strategy=build.build_strategy(self.training.strategy)
-        )
-        checkpointer = Checkpointer(root_dir, build.trackables(agent), lambda: self.replay.checkpoint())
-        if address is not None:
-            self._open_replay(environment, agent, REVERB, address=address)
+    def build(self, address: Any, start: int) -> None:
+        self.environment = environment = build.build_eval_environment(self.settings)
+        strategy = build.build_strategy(self.training.strategy)
+        agent = build.build_agent(self.settings, environment, strategy=strategy)
+        checkpointer = Checkpointer(self._root, build.trackables(agent), lambda: self.replay.checkpoint())
+        if self.settings.replay.backend == RAY:
+            self._open_replay(agent, RAY, folders=checkpointer.replay_folders())
         else:
-            self._open_replay(environment, agent, RAY, folders=checkpointer.replay_folders())
-        self._learner = build.build_learner(self.settings, root_dir, agent, self.replay, checkpointer)
+            self._open_replay(agent, REVERB, address=address)
+        self._learner = build.build_learner(self.settings, self._root, agent, self.replay, checkpointer)
         self._publisher = Publisher(agent.acting_variables, self.replay.publish)
-        self._opened.callback(self._publisher.close)
-        self._loss_scales: summaries.LossScales | None = None
-        self._doing = ""
+        self.opened.callback(self._publisher.close)
+        self._doing, self._waited = "", 0.0
         self._publish()
-        self._waited = 0.0
         self._frames_per_step = None if environment.game is None else FRAMES_PER_STEP
         self._new_returns: list[float] = []
         self._returns_lock = threading.Lock()
-        write_operative_config(root_dir)
-        summaries.write_once(root_dir, agent, environment, distributed=True)
+        write_operative_config(self._root)
+        summaries.write_once(self._root, agent, environment, distributed=True)
 
-    def run(self) -> dict[str, Any]:
+    def work(self) -> None:
         """Trains to the end or until stopped, then writes a checkpoint."""
         learner, stopped = self._learner, self._stopping.is_set
         try:
@@ -150,7 +184,6 @@ class LearnerRole(Role):
         learner.save()
         self._publish()
         self._publisher.close()
-        return self.status()
 
     def due(self) -> bool:
         """Says whether a batch keeps to the replay ratio, and the run goes on."""
@@ -163,22 +196,7 @@ class LearnerRole(Role):
         self._waited += _POLL
         self._stopping.wait(_POLL)
 
-    def _after_update(self, updates: int) -> None:
-        if self._publisher.error is not None:
-            raise self._publisher.error
-        if updates % min(_PUBLISH_EVERY, self.training.eval_interval or _PUBLISH_EVERY) == 0:
-            self._publish()
-
-    def _show(self, returns: list[float], doing: str) -> None:
-        self._doing = doing
-        with self._returns_lock:
-            self._new_returns.extend(returns)
-
-    def stop(self) -> None:
-        super().stop()
-        self.replay.end_waits()
-
-    def status(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         with self._returns_lock:
             returns, self._new_returns = self._new_returns, []
         return {
@@ -199,39 +217,47 @@ class LearnerRole(Role):
             tf.summary.scalar("waits/learner", learner)
             tf.summary.scalar("waits/collectors", collectors)
 
+    def write(self, *round_: Any) -> tuple[int, int, int]:
+        """This and the next two: `RayTable`'s, for its clients."""
+        return self.replay.write(*round_)
+
+    def waiting(self, writer: int) -> tuple[int, int, int]:
+        return self.replay.waiting(writer)
+
+    def weights(self, newer_than: int) -> tuple[int, list[Any]] | None:
+        return self.replay.weights(newer_than)
+
+    def _after_update(self, updates: int) -> None:
+        if self._publisher.error is not None:
+            raise self._publisher.error
+        if updates % min(_PUBLISH_EVERY, self.training.eval_interval or _PUBLISH_EVERY) == 0:
+            self._publish()
+
+    def _show(self, returns: list[float], doing: str) -> None:
+        self._doing = doing
+        with self._returns_lock:
+            self._new_returns.extend(returns)
+
     def _publish(self) -> None:
         self._loss_scales = self._learner.loss_scales()
         self._publisher.publish(self._learner.updates)
 
 
 class Acting(Role):
-    """An agent that follows the learner's weights.
+    """An agent that follows the learner's weights in an environment."""
 
-    Args:
-      settings: of the run.
-      address: of Reverb's server; or Ray's handle of the learner's process.
-      environment: where it acts; closed with it.
-      seed: of its acting.
-      collector: its index, if it writes.
-    """
+    _weights_step = -1
 
-    def __init__(
-        self,
-        settings: Settings,
-        address: Any,
-        environment: GymnasiumVectorEnvironment,
-        seed: int,
-        collector: int = -1,
-    ):
-        super().__init__(settings)
-        self._own_environment = environment
-        self._agent = build.build_agent(settings, environment, seed)
-        if isinstance(address, str):
-            self._open_replay(environment, self._agent, REVERB, address=address)
+    def _open(self, address: Any, environment: GymnasiumVectorEnvironment, seed: int) -> None:
+        self.environment = environment
+        self._agent = build.build_agent(self.settings, environment, seed)
+        if self.settings.replay.backend == RAY:
+            self.opened.callback(environment.close)
+            self.replay = build.build_ray_client(
+                self.settings, environment, self._agent, address, self._index
+            )
         else:
-            self._opened.callback(environment.close)
-            self.replay = build.build_ray_client(settings, environment, self._agent, address, collector)
-        self._weights_step = -1
+            self._open_replay(self._agent, REVERB, address=address)
 
     def _pull(self) -> None:
         """Takes the newest weights, if there are newer ones than those in use."""
@@ -246,37 +272,27 @@ class Acting(Role):
 
 
 class CollectorRole(Acting):
-    """Acts in a batch of environments and feeds the replay.
+    """Acts in a batch of environments and feeds the replay."""
 
-    Args:
-      address: of the replay.
-      index: which collector of the run this is.
-      start: how often it was started before, so that it does not repeat the episodes that it began with.
-    """
+    def build(self, address: Any, start: int) -> None:
+        # A later start does not repeat the episodes that the first one began with.
+        seed = self.settings.seeds.collector(self._index, start, seconds=int(time.time()))
+        self._open(address, build.build_environment(self.settings, self.training.num_envs, seed), seed)
+        name = f"collector {self._index}"
+        self._collector = build.build_collector(self.environment, self._agent, self.replay, name)
+        self.opened.callback(self._collector.close)
 
-    def __init__(self, address: Any, index: int, start: int):
-        settings = Settings.configured()
-        seed = settings.seeds.collector(index, start, seconds=int(time.time()))
-        environment = build.build_environment(settings, settings.train.num_envs, seed)
-        super().__init__(settings, address, environment, seed, index)
-        self._collector = build.build_collector(environment, self._agent, self.replay, f"collector {index}")
-        self._opened.callback(self._collector.close)
-
-    def run(self) -> None:
+    def work(self) -> None:
         self._wait_for_weights()
         pulled_at = 0
         while not self._stopping.is_set():
             steps = self._collector.environment_steps
-            if steps - pulled_at >= self.training.weights_interval * self._own_environment.batch_size:
+            if steps - pulled_at >= self.training.weights_interval * self.environment.batch_size:
                 self._pull()
                 pulled_at = steps
             self._collector.run(self.training.steps_per_round)
 
-    def stop(self) -> None:
-        super().stop()
-        self.replay.end_waits()
-
-    def status(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         activity, since = self._collector.activity
         return {
             "activity": activity,
@@ -288,32 +304,30 @@ class CollectorRole(Acting):
 
 
 class EvaluatorRole(Acting):
-    """Plays greedily whenever weights are `eval_interval` updates newer, and once more at the end.
+    """Plays greedily whenever weights are `eval_interval` updates newer, and once more at the end."""
 
-    Args:
-      root_dir: the run folder.
-      address: of the replay.
-    """
-
-    def __init__(self, root_dir: str, address: Any):
-        settings = Settings.configured()
-        seed = settings.seeds.evaluating(newest_step(root_dir))
-        environment = build.build_eval_environment(settings, settings.train.eval_envs, seed)
-        super().__init__(settings, address, environment, seed)
-        self._evaluations = Evaluations(root_dir, self._own_environment, self._agent)
-        self._opened.callback(self._evaluations.close)
+    def __init__(self, *args: Any):
+        super().__init__(*args)
         self._loss_scales: summaries.LossScales | None = None
         self._finishing = threading.Event()
 
-    def finish(self) -> None:
-        """Lets `run` play the last evaluation and end; the learner has published its last weights."""
-        self._finishing.set()
+    def build(self, address: Any, start: int) -> None:
+        seed = self.settings.seeds.evaluating(newest_step(self._root))
+        self._open(address, build.build_eval_environment(self.settings, self.training.eval_envs, seed), seed)
+        self._evaluations = Evaluations(self._root, self.environment, self._agent)
+        self.opened.callback(self._evaluations.close)
 
-    def note_loss_scales(self, scales: summaries.LossScales) -> None:
-        """The learner's, for the figure that goes with an evaluation."""
+    def note(self, scales: summaries.LossScales, last: bool = False) -> None:
+        """Takes the learner's loss scales, for the figure that goes with an evaluation.
+
+        Args:
+          last: the learner has published its last weights: `run` plays the last evaluation and ends.
+        """
         self._loss_scales = scales
+        if last:
+            self._finishing.set()
 
-    def run(self) -> dict[str, Any]:
+    def work(self) -> None:
         self._wait_for_weights()
         interval = self.training.eval_interval
         # The first weights are those of the start, or the resumed ones, whose evaluation does not come again.
@@ -328,16 +342,15 @@ class EvaluatorRole(Acting):
         if self._finishing.is_set() and self.training.final_eval_rounds:
             self._pull()
             self._evaluate(self.training.final_eval_rounds, self.training.trial_episodes)
-        return self.status()
 
-    def status(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         last_return = self._evaluations.last_return
         return {
             "eval_return": None if np.isnan(last_return) else last_return,
             "evaluated": self._evaluations.last_words,
             "best": self._evaluations.best_words,
             "head": self._agent.heads.names[self._agent.policy.best_head],
-            "game": self._own_environment.game,
+            "game": self.environment.game,
             "steps": self._evaluations.evaluator.steps,
             "playing": self._evaluations.evaluator.playing,
         }

@@ -4,24 +4,16 @@ A cast says what each role does. A step yields; what it raises ends the process'
 process itself. The clock is the stand-in's own: minutes of supervision take milliseconds, whatever else computes.
 """
 
+import functools
 import itertools
-import math
 import pickle
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 TOO_LONG = 50_000.0  # seconds after which nobody waits on purpose
-
-
-class RayError(Exception):
-    """As Ray's."""
-
-
-class Died(RayError):
-    """As Ray's RayActorError."""
-
-
-class Unavailable(Died):
-    """As Ray's ActorUnavailableError."""
+RayError = type("RayError", (Exception,), {})
+Died = type("RayActorError", (RayError,), {})
+Unavailable = type("ActorUnavailableError", (Died,), {})
 
 
 class Failed(RayError):
@@ -32,104 +24,75 @@ class Failed(RayError):
         self.cause = cause
 
 
-class Task:
-    """As Ray's reference to what a call returns."""
-
-    done, value, error = False, None, None
-
-    def end(self, value=None, error=None):
-        self.done, self.value, self.error = True, value, error
-        return self
-
-
 class Process:
-    """One process of the run, through its restarts: Ray's handle of it, and what its role's steps are given.
+    """One process, and Ray's handle of it.
 
     Attributes:
-      role, args: what it was told to work as, last.
-      status: what it answers when it is asked; a role's steps set it.
-      told: the methods that it was told to call, with their arguments, since it began to work.
+      role, options, args: its class's name, what Ray was asked for, what it was constructed with.
+      address, start: what `run` was called with; None before.
+      figures: what it answers when it is asked for its status; a role's steps set them.
+      told: the other methods that were called, with their arguments.
       silent: whether it answers no more.
-      starts: how often it has begun to work.
-      options: what Ray was asked for.
     """
 
     _numbers = itertools.count(1001)
+    address = start = _task = _steps = None
+    silent = is_gone = False
 
-    def __init__(self, ray, options):
-        self.ray, self.options = ray, options
-        self.role, self.args, self.starts, self.silent = "", (), 0, False
-        self.pid, self.status, self.told, self.cpu_seconds = next(self._numbers), {}, [], 0.0
-        self._task = self._steps = None
-        self._away, self._asked = 0, []
+    def __init__(self, ray, role, options, *args):
+        self.ray, self.role, self.options, self.args = ray, role.__name__, options, args
+        self.pid, self.figures, self.told, self._asked = next(self._numbers), {}, [], []
+        ray.processes.append(self)
 
-    def work(self, role, *args):
-        """What Ray's caller calls, like the two methods below."""
-        self._task = Task()
-        if self._away:
-            return self._task.end(error=Unavailable())
-        self.role, self.args, self.told = role, args, []
-        self._steps = self.ray.cast[role](self)
-        self.starts += 1
-        return self._task
+    def __getattr__(self, method):
+        return SimpleNamespace(remote=functools.partial(self._call, method))
 
-    def answer(self):
-        self._asked.append(Task())
-        asked = self._asked[-1]
-        self._answer_all()
-        return asked
-
-    def _answer_all(self):
-        if not self.silent:
-            for task in self._asked:
-                if self._away:
-                    task.end(error=Unavailable())
-                else:
-                    task.end({"pid": self.pid, "cpu_seconds": self.cpu_seconds} | self.status)
-            self._asked.clear()
-
-    def tell(self, method, *args):
-        if not self._away:
+    def _call(self, method, *args):
+        task = Future()
+        if self.is_gone:
+            task.set_exception(Died())
+        elif method == "run":
+            (self.address, self.start), self._task = args, task
+            self._steps = self.ray.cast[self.role](self)
+        elif method == "status":
+            self._asked.append(task)
+            self._answer()
+        else:
             self.told.append((method, *args))
+        return task
 
-    def was_told(self, method):
-        return any(told == method for told, *_ in self.told)
+    def _answer(self):
+        while self._asked and not self.silent:
+            self._asked.pop().set_result({"pid": self.pid} | self.figures)
 
-    def step(self):
-        if self._away:
-            self._away -= 1
-        elif self._steps is not None:
-            try:
-                next(self._steps)
-            except StopIteration as end:
-                self._steps = None
-                self._task.end(end.value)
-            except Died as death:
-                self.die(death)
-            except Exception as error:
-                self._steps = None
-                self._task.end(error=Failed(error))
-        self._answer_all()
-
-    def die(self, death=None, no_restart=False):
-        if self._steps is not None:
-            self._task.end(error=death or Unavailable())
-        self._steps, self.silent, self.status = None, False, {}
-        self.pid, self._away = next(self._numbers), math.inf if no_restart else self.ray.restart
+    def was_told(self, *what):
+        return what in self.told
 
     @property
-    def is_gone(self):
-        return self._away == math.inf
+    def is_finishing(self):
+        """Whether it is to play the last evaluation."""
+        return any(what[0] == "note" and what[-1] is True for what in self.told)
 
+    def step(self):
+        try:
+            if self._steps is not None:
+                next(self._steps)
+        except StopIteration:
+            self._steps = None
+            self._task.set_result({"pid": self.pid} | self.figures)
+        except Died as death:
+            self.die(death)
+        except Exception as error:
+            self._steps = None
+            self._task.set_exception(Failed(error))
+        self._answer()
 
-class _Handle:
-    """What Ray hands out for an actor."""
-
-    def __init__(self, process):
-        self.process = process
-        self.work = SimpleNamespace(remote=process.work)
-        self.status = SimpleNamespace(remote=process.answer)
-        self.tell = SimpleNamespace(remote=process.tell)
+    def die(self, death=None):
+        self.is_gone = True
+        for task in filter(None, [self._task, *self._asked]):
+            if not task.done():
+                task.set_exception(death or Died())
+        self._steps, self._asked = None, []
 
 
 class Ray:
@@ -140,56 +103,40 @@ class Ray:
       **cast: what roles do, instead of what `CAST` says.
     """
 
-    exceptions = SimpleNamespace(
-        RayError=RayError, RayActorError=Died, ActorUnavailableError=Unavailable, RayTaskError=Failed
-    )
+    exceptions = SimpleNamespace(RayError=RayError, RayActorError=Died, ActorUnavailableError=Unavailable)
 
     def __init__(self, gpus=(0,), **cast):
         self.cast, self.processes, self.now = CAST | cast, [], 0.0
         self.saved = 0  # the update of the checkpoint
-        self.restart = 30  # steps in which a process that has died is not there; calls fail meanwhile
-        self._gpus = gpus
         affinity = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: (node, soft))
         self.util = SimpleNamespace(scheduling_strategies=affinity, get_node_ip_address=lambda: "10.0.0.1")
+        gone = {"Alive": False, "Resources": {"GPU": 8.0}}
+        alive = ({"Alive": True, "Resources": {"GPU": float(n)} if n else {}} for n in gpus)
+        self.nodes = lambda nodes=(gone, *alive): nodes
+        self.get_runtime_context = lambda: SimpleNamespace(get_node_id=lambda: "here")
 
     def of(self, role):
-        """The processes that play a role."""
+        """The processes that have had a role, the first one first."""
         return [process for process in self.processes if process.role == role]
 
-    def nodes(self):
-        gone = {"Alive": False, "Resources": {"GPU": 8.0}}
-        return [gone, *({"Alive": True, "Resources": {"GPU": float(n)} if n else {}} for n in self._gpus)]
-
-    def get_runtime_context(self):
-        return SimpleNamespace(get_node_id=lambda: "here")
-
     def remote(self, **_):
-        return self._actors
+        def options(role, **options):
+            return SimpleNamespace(remote=functools.partial(Process, self, role, options))
 
-    def _actors(self, _):
-        def options(**options):
-            def start(*args):
-                self.processes.append(Process(self, options | {"args": args}))
-                return _Handle(self.processes[-1])
-
-            return SimpleNamespace(remote=start)
-
-        return SimpleNamespace(options=options)
+        return lambda role: SimpleNamespace(options=functools.partial(options, role))
 
     def wait(self, tasks, timeout):
         if timeout:
             self.sleep(timeout)
-        ready = [task for task in tasks if task.done]
-        return ready, [task for task in tasks if not task.done]
+        return [task for task in tasks if task.done()], [task for task in tasks if not task.done()]
 
     def get(self, task, *, timeout):
-        assert 0 < timeout <= 300 and task.done, "the driver waits for what may never come"
-        if task.error is not None:
-            raise task.error
-        return task.value
+        assert 0 < timeout <= 300 and task.done(), "the driver waits for what may never come"
+        return task.result()
 
-    def kill(self, handle, no_restart):
-        handle.process.die(no_restart=no_restart)
+    def kill(self, process, no_restart):
+        assert no_restart
+        process.die()
 
     def sleep(self, seconds):
         self.now += seconds
@@ -203,58 +150,46 @@ class Ray:
 
 
 def replay(process):
-    address = f"{process.args[1]}:{8000 + process.starts}"
-    while True:
-        process.status = {"address": address, "memory": "Room for all."}
-        yield
+    process.figures = {"address": f"{process.address}:{8001 + process.start}", "memory": "Room for all."}
+    yield from itertools.repeat(None)
 
 
 def learner(process, updates=60):
     """One update a step, from the checkpoint on; a checkpoint at the end."""
-    done = process.ray.saved
-    while done < updates and not process.was_told("stop"):
-        process.status = learner_status(done)
-        yield
-        done += 1
-    process.ray.saved = done
-    return learner_status(done)
-
-
-def learner_status(updates, **others):
-    counts = {
-        "updates": updates,
-        "steps": 10 * updates,
-        "returns": [],
-        "waited": 0.0,
-        "frames_per_step": None,
-    }
-    words = {"loss_scales": f"scales {updates}", "note": "", "doing": "", "memory": "Room here."}
-    return counts | words | others
-
-
-def evaluator(process):
-    process.status = {
-        "eval_return": None,
-        "evaluated": "4 episodes, greedy",
-        "best": "",
-        "head": "clipped_0.9",
-        "game": None,
-    }
-    while not (process.was_told("stop") or process.was_told("finish")):
-        yield
-    return process.status | {"eval_return": 7.0 if process.was_told("finish") else None}
-
-
-def collector(process):
-    for steps in itertools.count(10, 10):
-        process.status = {"activity": "acting", "seconds": 0.0, "steps": steps, "waited": 0.0}
-        yield
-        if process.was_told("stop"):
+    for done in range(process.ray.saved, updates + 1):
+        process.figures = learner_figures(done)
+        if done < updates and not process.was_told("stop"):
+            yield
+        else:
+            process.ray.saved = done
             return
 
 
+def learner_figures(updates):
+    counts = {"updates": updates, "steps": 10 * updates, "returns": [], "waited": 0.0}
+    words = {"frames_per_step": None, "note": "", "doing": "", "memory": "Room here."}
+    return counts | words | {"loss_scales": f"scales {updates}"}
+
+
+def evaluator(process):
+    process.figures = {"eval_return": None, "evaluated": "4 episodes, greedy", "head": "clipped_0.9"}
+    while not process.is_finishing:
+        yield
+    process.figures["eval_return"] = 7.0
+
+
+def collector_figures(steps=1234, activity="acting", seconds=0.0):
+    return {"activity": activity, "seconds": seconds, "steps": steps, "waited": 0.0}
+
+
+def collector(process):
+    while not process.was_told("stop"):
+        process.figures = collector_figures()
+        yield
+
+
 CAST = {
-    "ReplayServer": replay,
+    "ReplayRole": replay,
     "LearnerRole": learner,
     "EvaluatorRole": evaluator,
     "CollectorRole": collector,
@@ -273,7 +208,10 @@ class Calls:
 
     def __init__(self, called, losses=()):
         self.called, self.losses = called, iter(losses)
-        self.ask = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._call))
+
+    def __getattr__(self, method):
+        remote = functools.partial(self._call, method)
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=remote))
 
     def _call(self, method, *args):
         loss = next(self.losses, None)

@@ -1,4 +1,4 @@
-"""The distributed mode with real processes: it trains, goes on whoever is killed, and leaves nothing behind.
+"""The distributed mode with real processes: it trains, goes on when any of them is killed, and leaves nothing behind.
 
 What the driver does in each case, test_supervision.py asks without them.
 """
@@ -119,9 +119,7 @@ def test_two_runs_at_a_time_keep_out_of_each_others_way_and_an_intruder_is_refus
         for name, updates, collectors in (("one", 60, 2), ("other", 20, 1))
     )
     with one, other:
-        one.wait_for(
-            (tmp_path / "one/processes.txt").exists
-        )  # it starts, and will for longer than the intruder
+        one.wait_for((tmp_path / "one/processes.txt").exists)  # it takes longer to start than the intruder
         with Started(tmp_path / "one", bindings=BINDINGS) as intruder:
             assert intruder.finish() == 2
             assert "Another process" in intruder.output and "is working in" in intruder.output
@@ -157,7 +155,7 @@ def test_a_full_disk_ends_the_run_with_its_name_and_a_second_signal_ends_it_at_o
             while file.write(bytes(4096)):
                 pass
         assert run.finish() == 1
-        # Whoever writes next notices: checkpoint, statistics or TensorBoard's events.
+        # The next writer notices: checkpoint, statistics or TensorBoard's events.
         assert f"Cannot write to {root}" in run.output and "Make room or rights there" in run.output
         assert "Traceback" not in run.output
         run.assert_nothing_left()

@@ -2,20 +2,16 @@
 
 import importlib
 import os
-import platform
 import signal
 import socket
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-import rbs_tf
 from agents.errors import UsageError
 from agents.running import ray_connection
 from agents.storage.run_folder import REPOSITORY
-from tests.agents.running import stand_in_ray
 
 pytest.importorskip("ray")
 
@@ -24,28 +20,6 @@ MISMATCH = """Version mismatch: The cluster was started with:
     Python: 3.11.7
 This process was started with:
     Python: 3.13.0"""
-
-
-class Nodes:
-    """Ray's module for tasks that are placed on one node each, and answer this."""
-
-    def __init__(self, answers):
-        self.exceptions = stand_in_ray.Ray.exceptions
-        self.util = stand_in_ray.Ray().util
-        self._answers = answers
-
-    def nodes(self):
-        return [{"Alive": True, "NodeID": n} for n in range(len(self._answers))] + [{"Alive": False}]
-
-    def remote(self, _):
-        def placed(num_cpus, scheduling_strategy):
-            assert num_cpus == 0 and not scheduling_strategy[1]
-            return SimpleNamespace(remote=lambda: self._answers[scheduling_strategy[0]])
-
-        return SimpleNamespace(options=placed)
-
-    def get(self, answers, timeout):
-        return answers
 
 
 STAND_IN = """
@@ -130,16 +104,15 @@ def test_a_cluster_without_a_token_is_refused_unless_told_otherwise(stand_in, mo
             pass
 
     with pytest.raises(
-        UsageError, match="here:x: whoever reaches .* Put RAY_AUTH_MODE=token .*=disabled where"
+        UsageError, match="here:x: anybody who reaches .* Put RAY_AUTH_MODE=token .*=disabled where"
     ):
         join()
     for mode in ("token", "disabled"):
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
-        monkeypatch.setattr(ray_connection, "_check_versions", lambda *_: None)
         join()
 
 
-def test_a_cluster_of_other_versions_is_refused_with_both(stand_in, monkeypatch):
+def test_a_cluster_of_another_version_is_refused_with_both(stand_in, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     ray = importlib.import_module("ray")
     monkeypatch.setattr(ray, "init", lambda **_: (_ for _ in ()).throw(RuntimeError(MISMATCH)))
@@ -150,13 +123,6 @@ def test_a_cluster_of_other_versions_is_refused_with_both(stand_in, monkeypatch)
         ray_connection.opened("here:x", slots=1),
     ):
         pass
-    name, here = ray_connection._versions()
-    assert name and f"Python {platform.python_version()}, rbs_tf {rbs_tf.__version__}, tensorflow 2." in here
-    answers = [("one", here), ("two", here)]
-    ray_connection._check_versions(Nodes(answers), "here:x")
-    answers[1] = "two", "Python 3.13.0, rbs_tf 9"
-    with pytest.raises(UsageError, match=f"here:x: two has Python 3.13.0, rbs_tf 9, and {name} {here}"):
-        ray_connection._check_versions(Nodes(answers), "here:x")
 
 
 def test_a_cluster_that_is_not_there_is_refused_at_once(monkeypatch):

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import os
 import threading
 import time
 
@@ -34,26 +35,25 @@ class Cast:
 
     def __init__(self, root, backend):
         self.root, self._opened, self._backend = root, contextlib.ExitStack(), backend
+        self.address = "localhost"
         self._threads = self._opened.enter_context(concurrent.futures.ThreadPoolExecutor())
         if backend == REVERB:
-            self.address = self.open(roles.ReplayServer, str(root)).address
+            self.address = self.open(roles.ReplayRole).address
         else:
             self.address = Calls(None)
 
-    def open(self, role, *arguments):
-        opened = self._opened.enter_context(role(*arguments))
-        self._opened.callback(opened.stop)
-        return opened
-
-    def open_learner(self):
-        if self._backend == REVERB:
-            return self.open(roles.LearnerRole, str(self.root), self.address)
-        learner = self.open(roles.LearnerRole, str(self.root), None)
-        self.address.called = learner.replay
-        return learner
+    def open(self, kind):
+        role = kind(f"Replay.backend = '{self._backend}'", str(self.root), roles.versions())
+        self._opened.enter_context(role.opened)
+        role.build(self.address, start=0)
+        self._opened.callback(role.stop)
+        if kind is roles.LearnerRole and self._backend == RAY:
+            self.address.called = role
+        return role
 
     def work(self, role):
-        return self._threads.submit(role.run)
+        """As `Role.run` does after `build`."""
+        return self._threads.submit(lambda: (role.work(), role.figures())[1])
 
     def close(self):
         self._opened.close()
@@ -62,6 +62,7 @@ class Cast:
 @pytest.fixture(params=[REVERB, RAY])
 def cast(tmp_path, monkeypatch, request):
     pytest.importorskip(request.param)
+    monkeypatch.setattr(os, "setpgid", lambda *_: None)
     if request.param == RAY:
         monkeypatch.setattr("agents.replay.ray_replay.ray", Calls(None))
     with configured(*BINDINGS), contextlib.closing(Cast(tmp_path / "run", request.param)) as cast:
@@ -73,25 +74,31 @@ def weights(role):
     return [variable.numpy() for variable in agent.acting_variables]
 
 
-def assert_same_weights(role, other):
-    for ours, theirs in zip(weights(role), weights(other), strict=True):
+def assert_same_weights(role, learner):
+    for ours, theirs in zip(weights(role), weights(learner), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_run_of_all_roles(cast, monkeypatch):
     monkeypatch.setattr(roles, "_PUBLISH_EVERY", 5)
-    collector = cast.open(roles.CollectorRole, cast.address, 0, 0)
-    evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
-    learner = cast.open_learner()
+    collector = cast.open(roles.CollectorRole)
+    evaluator = cast.open(roles.EvaluatorRole)
+    learner = cast.open(roles.LearnerRole)
     first, published, saved, evaluated = weights(learner), [], [], []
     evaluate = evaluator._evaluate
     monkeypatch.setattr(
         evaluator, "_evaluate", lambda *asked: [evaluated.append(evaluator._weights_step), evaluate(*asked)]
     )
     publish, save = learner._publisher.publish, learner._learner.save
-    monkeypatch.setattr(
-        learner._publisher, "publish", lambda update: [published.append(update), publish(update)]
-    )
+
+    def publish_once(update):
+        published.append(update)
+        if (
+            published.count(update) == 2 or update < UPDATES
+        ):  # statistics may come between the last step's two
+            publish(update)
+
+    monkeypatch.setattr(learner._publisher, "publish", publish_once)
     monkeypatch.setattr(learner._learner, "save", lambda: [saved.append(learner._learner.updates), save()])
     end = time.monotonic() + patience() / 10
     while evaluator._weights_step < 0:
@@ -106,12 +113,12 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     assert result["updates"] == UPDATES and Checkpointer(cast.root, {}).newest()[0] == UPDATES
     assert any(not np.array_equal(now, then) for now, then in zip(weights(learner), first, strict=True))
     # Without newer weights than the first the collector cannot have collected for so many updates.
-    assert collector.status()["weights"] in range(5, UPDATES + 1)
+    assert collector.figures()["weights"] in range(5, UPDATES + 1)
     end = time.monotonic() + patience()
     while evaluator._weights_step < UPDATES:
         assert time.monotonic() < end
         time.sleep(0.01)
-    evaluator.finish()
+    evaluator.note(learner.figures()["loss_scales"], last=True)
     shown = evaluating.result()
     assert evaluated.count(UPDATES) == 1, "the last weights are evaluated at the end, and not before as well"
     # The evaluator lets the head act that a trial has found.
@@ -126,8 +133,8 @@ def test_a_run_of_all_roles(cast, monkeypatch):
         collecting.result()
     collector._pull()
     assert_same_weights(collector, learner)
-    learner._show(learner._learner.drain_statistics(), "")
-    steps, collected = learner.status()["steps"], collector.status()["steps"]
+    learner._learner.drain_statistics()
+    steps, collected = learner.figures()["steps"], collector.figures()["steps"]
     # The round that it was cut off in is not in both counts.
     assert abs(steps - collected) <= collector.training.steps_per_round * collector.training.num_envs
     assert learner._learner._agent.scaling.layer.moments.count.numpy()[0] == steps > 0
@@ -136,8 +143,8 @@ def test_a_run_of_all_roles(cast, monkeypatch):
 def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_that_waits_stops(
     cast, monkeypatch
 ):
-    evaluator = cast.open(roles.EvaluatorRole, str(cast.root), cast.address)
-    learner = cast.open_learner()
+    evaluator = cast.open(roles.EvaluatorRole)
+    learner = cast.open(roles.LearnerRole)
     end = time.monotonic() + patience()
 
     def wait_until(condition):
@@ -148,12 +155,12 @@ def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_tha
     evaluating = cast.work(evaluator)
     wait_until(lambda: evaluator._weights_step >= 0)
     learner._publisher.publish(evaluator.training.eval_interval)
-    wait_until(lambda: evaluator.status()["eval_return"] is not None)
+    wait_until(lambda: evaluator.figures()["eval_return"] is not None)
     evaluator.stop()
     evaluating.result()
 
     working = cast.work(learner)
-    wait_until(lambda: learner.status()["waited"])
+    wait_until(lambda: learner.figures()["waited"])
     update, inside = learner._learner.update, threading.Event()
     monkeypatch.setattr(learner._learner, "update", lambda: [inside.set(), update()])
     monkeypatch.setattr(learner.replay, "batch_due", lambda batch_size: True)  # of an empty table
