@@ -93,7 +93,7 @@ def of_gin(error: BaseException, where: str = "") -> str:
     """Says what is wrong with a configuration; `where`: the file or the bindings, named first."""
     if isinstance(error, UsageError):
         return str(error)
-    where = f"{shown(where)}: " if where else ""
+    where = f"{shown(where, 300)}: " if where else ""
     if isinstance(error, SyntaxError):
         place = "" if "\n" in where or error.lineno is None else f"line {error.lineno}: "
         return f"This is not gin: {where}{place}{shown(' '.join(str(error.msg).split()), 200)}\n{_WRITE}"
@@ -208,4 +208,9 @@ def bound() -> Iterator[tuple[str, Any]]:
 
 def ours() -> list[tuple[str, Callable]]:
     """The configurables of this program that are imported, by the names that people write."""
-    return sorted(CONFIGURABLES.items(), key=lambda item: item[0])
+    found = {name: each for name, each in CONFIGURABLES.items() if _is_ours(each)}
+    return sorted(found.items(), key=lambda item: item[0])
+
+
+def _is_ours(configurable: Callable) -> bool:
+    return configurable.__module__.partition(".")[0] in ("agents", "networks", "rbs_tf")

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from agents.replay.backends import LOCAL
 from agents.workers import build
 from agents.workers.settings import Seeds, Settings
 from tests.agents.running.test_embedded import configured
@@ -31,7 +32,8 @@ def test_parts_are_built_with_their_seeds_and_settings(monkeypatch):
     with configured("train.seed = 7", "Replay.capacity = 500", "Replay.min_sequences = 3"):
         settings = Settings.configured()
         environment = build.build_eval_environment(settings, 2)
-    built = build.build_replay(settings, environment)  # what gin says now plays no part
+        agent = build.build_agent(settings, environment)
+    built = build.build_replay(settings, environment, agent, LOCAL)  # what gin says now plays no part
     environment.close()
     assert asked == [{"num_envs": 2, "seed": settings.seeds.evaluating(0), "random_steps": 5}]
     assert made[0]["seed"] == settings.seeds.draws
