@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
-import os
 import sys
-from dataclasses import dataclass
 from typing import Any, SupportsFloat, overload
 
 import gymnasium
@@ -14,11 +10,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
-from rbs_tf.episode_statistics import EpisodeStatistics
-from rbs_tf.moments import checked_heads
-from rbs_tf.returns import LARGEST, LONGEST_EPISODE, real_numbers
-
-log = logging.getLogger(__name__)
+from rbs_tf.feed import Feed, checked
+from rbs_tf.returns import LONGEST_EPISODE
 
 
 @overload
@@ -133,113 +126,6 @@ def _check_feeds_once(env: Any, scaling: Any) -> None:
             within += [vars(each)["venv"]] if "venv" in vars(each) else vars(each).get("envs", [])
 
 
-class Feed:
-    """Feeds a scaling with the steps of N environments that step together.
-
-    Args: those of `CollectReturns`, and raises what it raises.
-
-    Attributes:
-      scaling: what is fed.
-    """
-
-    def __init__(
-        self,
-        num_envs: int,
-        scaling: Any,
-        gamma: ArrayLike,
-        head: ArrayLike | None,
-        report_steps: int,
-        max_report_steps: int,
-    ):
-        if isinstance(scaling, type) or not callable(getattr(scaling, "merge_state", None)):
-            raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
-        gammas = real_numbers("gamma", gamma)
-        fits = gammas.dtype != bool and gammas.ndim <= 1 and gammas.size
-        if not fits or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
-            raise ValueError(f"gamma must be a number within [0, 1], or one per head; got {gamma!r}")
-        heads = getattr(scaling, "num_heads", gammas.size)
-        if gammas.ndim and gammas.size != heads:
-            raise ValueError(f"gamma must be one number, or {heads}, one per head of scaling; got {gamma!r}")
-        for steps in (report_steps, max_report_steps):
-            if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
-                raise ValueError(
-                    "report_steps and max_report_steps must be whole numbers of at least 1;"
-                    f" got {report_steps!r} and {max_report_steps!r}"
-                )
-        tasks = None
-        if head is not None:
-            tasks = checked_heads(head, heads)
-            if tasks.shape not in ((), (num_envs,)):
-                raise ValueError(f"head must be one number, or one per environment, {num_envs}; got {head!r}")
-            tasks = np.broadcast_to(tasks, num_envs)
-        of_heads = _SameRewards(np.broadcast_to(gammas, heads))
-        self.scaling = scaling
-        self._statistics = EpisodeStatistics(num_envs, of_heads, max_report_steps, tasks)
-        self._report_steps = self._early = report_steps  # the first steps are reported one by one
-        self._warned = False
-
-    def step(self, rewards: np.ndarray, terminal: np.ndarray, over: np.ndarray, counts: np.ndarray) -> None:
-        """Takes in a step of every environment, and reports if it is time.
-
-        Args:
-          rewards: float64 [N].
-          terminal: bool [N], whether the episode has terminated.
-          over: bool [N], whether it has ended, terminated or cut.
-          counts: bool [N]; False where the step only resets.
-
-        Raises:
-          ValueError: a reward that cannot be counted; the others have been.
-        """
-        fits, before = np.abs(rewards) < LARGEST, self._statistics.lengths
-        self._statistics.step(rewards, np.where(terminal, 0.0, 1.0), fits & counts, over)
-        early, self._early = self._early > 0, max(self._early - 1, 0)
-        new = self._statistics.num_new
-        if early or self._statistics.has_returns or new == self._report_steps:
-            self._report()
-        wrong = ~fits & counts
-        if wrong.any():
-            index = int(wrong.argmax())
-            whose = f" of environment {index}" if len(wrong) > 1 else ""
-            given = f"the reward{whose} is {rewards[index]} at step {before[index]} of its episode"
-            raise ValueError(f"{given}; expected a number below {LARGEST:g}. It has been left out")
-
-    def finish(self, which: np.ndarray) -> None:
-        """Cuts the open episodes of the environments `which`, bool [N], and reports their returns, if there are any."""
-        self._statistics.finish(which)
-        if self._statistics.has_returns:
-            self._report()
-
-    def _report(self) -> None:
-        home = getattr(self.scaling, "home", None)
-        if home is not None and not home.is_here:
-            raise RuntimeError(
-                f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process: wrap the "
-                "vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it"
-            )
-        if home is None and not self._warned and multiprocessing.current_process().daemon:
-            self._warned = True
-            log.warning(
-                "CollectReturns in worker process %s feeds a %s there: unless its merge_state sends the moments on, "
-                "wrap the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it",
-                os.getpid(),
-                type(self.scaling).__name__,
-            )
-        self.scaling.merge_state(self._statistics.take())
-
-
-@dataclass(frozen=True)
-class _SameRewards:
-    """H heads that all see the environment's rewards, and its discounts times their own, float64 [H]."""
-
-    gammas: np.ndarray
-
-    def rewards(self, rewards: ArrayLike) -> np.ndarray:
-        return np.repeat(np.asarray(rewards, np.float64)[..., None], len(self.gammas), axis=-1)
-
-    def discounts(self, discounts: ArrayLike) -> np.ndarray:
-        return np.asarray(discounts, np.float64)[..., None] * self.gammas
-
-
 class CollectEnvReturns(gymnasium.Wrapper):
     """`CollectReturns` around one environment."""
 
@@ -332,25 +218,3 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
                 f"rows are of environments {ids.tolist()}: CollectReturns needs row i to be the next step of "
                 f"environment i. Sort them, or wait for all {self.num_envs} in their order"
             )
-
-
-def checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
-    """The values in this shape and dtype; for one environment, any array of one value fits.
-
-    Raises:
-      ValueError: another shape, which NumPy would spread over environments; values that are not of the dtype.
-    """
-    try:
-        given = real_numbers(name, values)
-        array: np.ndarray | None = given.astype(dtype)
-        if dtype is bool and (given != given.astype(bool)).any():  # NumPy takes 0.5 and NaN for True
-            array = None
-    except ValueError:
-        array = None
-    if array is not None and not shape and array.size == 1:
-        array = array.reshape(())
-    if array is None or array.shape != shape:
-        expected = f"shape {shape}, one value per environment" if shape else "one value"
-        got = repr(values) if array is None else f"shape {array.shape}"
-        raise ValueError(f"{name} must have {expected}; got {got}")
-    return array

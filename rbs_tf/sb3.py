@@ -6,7 +6,7 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from rbs_tf.collect_returns import Feed, checked
+from rbs_tf.feed import Feed, checked
 
 
 class CollectVecEnvReturns(VecEnvWrapper):

@@ -228,8 +228,8 @@ def test_defaults_are_the_papers_and_every_setting_is_an_argument():
     assert agent.bandit._window_heads.shape == HeadBandit(3)._window_heads.shape
     agent = make_agent(bandit_window=7, epsilon_greedy=0.5, name="mine")
     assert agent.bandit._window_heads.shape == [7] and agent.name == "mine"
-    np.testing.assert_allclose(agent.collect_policy._epsilons, [0.5])
-    np.testing.assert_allclose(make_agent(epsilon_greedy=(0.1, 0.2)).collect_policy._epsilons, [0.1, 0.2])
+    np.testing.assert_allclose(agent.collect_policy.epsilons, [0.5])
+    np.testing.assert_allclose(make_agent(epsilon_greedy=(0.1, 0.2)).collect_policy.epsilons, [0.1, 0.2])
     with pytest.raises(ValueError, match="MultiHeadPolicy.epsilons"):
         make_agent(epsilon_greedy=2.0)
 
