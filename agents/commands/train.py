@@ -104,8 +104,9 @@ def run(
         weights_and_biases.require_wandb()
     asked = configure(options, configs)
     updates, root_dir = asked.train.updates, options.root_dir or _default_root_dir(options, asked)
-    if options.anew and (aside := run_folder.set_aside(root_dir)):
-        print(f"What was in {root_dir} is now in {aside}", flush=True)
+    if options.anew and os.path.exists(root_dir):
+        _check(options, asked, Path(os.devnull))  # what cannot be built leaves the folder where it is
+        print(f"What was in {root_dir} is now in {run_folder.set_aside(root_dir)}", flush=True)
     with run_folder.opened(root_dir) as folder, _as_verbose_as(options):
         if made := run_folder.made(root_dir, updates):
             return _done_before(folder.path, made, updates)

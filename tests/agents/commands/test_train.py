@@ -201,6 +201,16 @@ def test_a_mistake_in_a_file_is_refused_with_the_file(refusal, tmp_path):
     assert "mine.gin cannot be read" in refusal(f"--config={mine}")
 
 
+def test_what_cannot_be_built_anew_leaves_the_folder(command, tmp_path):
+    run = tmp_path / "elsewhere" / "run"
+    assert command("--root_dir=run")[0] == 0
+    code, out, err = command("--root_dir=run", "--anew", "--env=Pendulum-v1")
+    assert (code, out) == (2, "") and "expected a Discrete action space" in err
+    assert list(run.parent.iterdir()) == [run]
+    code, out, _ = command("--root_dir=run", "--anew", "--seed=3")
+    assert code == 0 and out.startswith(f"What was in run is now in {run}.1")
+
+
 def test_where_the_run_lies_is_said(command, tmp_path):
     code, printed, _ = command()
     folder = tmp_path / "elsewhere/runs/quickstart-CartPole_v1-return-seed0"
