@@ -19,6 +19,7 @@ from tests.agents.started import Started
 
 pytest.importorskip("ray")
 
+FAULTY = "tests.agents.running.faulty:"
 # So near to the ratio that a departure from it shows; and evaluations.
 BINDINGS = (
     "Replay.replay_ratio = 1.0",
@@ -174,11 +175,11 @@ def test_a_full_disk_ends_the_run_with_its_name_and_a_second_signal_ends_it_at_o
 @pytest.mark.slow
 def test_environments_that_keep_failing_end_the_run_with_their_name(tmp_path):
     for kind, message in (
-        ("Step", "collector 0, environments' step 1: SystemExit: 4"),
+        ("Step", f"collector 0, environments' step 1: {FAULTY}Step-v0, copy 1 of 2: SystemExit: 4"),
         ("Stuck", "collector 0: a step of its environments, after 0 of all together, has not returned"),
         ("Dies", "collector 0: its process died twice at update 0"),
     ):
-        arguments = tmp_path / kind, f"--env=tests.agents.running.faulty:{kind}-v0"
+        arguments = tmp_path / kind, f"--env={FAULTY}{kind}-v0"
         with Started(*arguments, bindings=("train.max_faults = 1",)) as run:
             assert run.finish() == 1, run.story()
             assert any(line.startswith(message) for line in run.said()), run.story()
