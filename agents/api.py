@@ -323,9 +323,12 @@ def train(
             raised.append(error)
             return False
 
-    given = {"config": os.fspath(config)} | flags
-    command = [f"--{name}={value}" for name, value in given.items() if value not in (None, False)]
-    command += [f"--gin_bindings={binding}" for binding in bindings]
+    command = [f"--config={os.fspath(config)}", *(f"--gin_bindings={binding}" for binding in bindings)]
+    for name, value in flags.items():
+        if name == "env_kwargs" and value is not None:
+            value = ", ".join(f"{argument}={of!r}" for argument, of in value.items())
+        if value is not None and value is not False:
+            command.append(f"--{name}" if value is True else f"--{name}={value}")
     with configuration.borrowed(training=True):
         result = run(options, command, evaluated if on_evaluation else None)
     if raised:

@@ -14,6 +14,7 @@ of its environment: one of N that step together sees 1/N of all steps. `reset` w
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,7 @@ import numpy as np
 _SPIKES = 1  # sets the stream of spikes apart from the game's, which has the same seed
 
 
-class ChangedRewards(gymnasium.Wrapper):
+class ChangedRewards(gymnasium.Wrapper, abc.ABC):
     """Counts steps and passes each reward through `changed`."""
 
     steps = 0  # before the next one, since the last reset with a seed
@@ -45,9 +46,9 @@ class ChangedRewards(gymnasium.Wrapper):
         self.episode_steps += 1
         return observation, reward, terminated, truncated, info
 
+    @abc.abstractmethod
     def changed(self, reward: float, terminated: bool) -> float:
         """r' from r."""
-        raise NotImplementedError
 
 
 class ScaleRewards(ChangedRewards):

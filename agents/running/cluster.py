@@ -32,6 +32,7 @@ HOLDER = {REVERB: "replay", RAY: "learner"}
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _THREADS = 4  # in which a process answers what the others ask of its replay: nothing that waits
+_COMPUTING = 20.0  # CPU seconds that show that a process computes: more than answering takes
 _POLL = 0.5  # seconds between two looks at all processes
 
 
@@ -311,7 +312,7 @@ class ClusterRun:
     def _wait_for(self, member: Member) -> None:
         """Waits for the end of a member that is to end, or for `stop`; kills its process once nothing about it moves.
 
-        It moves while it counts or the run folder changes. A second signal ends this process at once.
+        It moves while it computes, counts or writes. A second signal ends this process at once.
         """
         moved, before, stopped_by = time.monotonic(), None, self._stopped_by
         patience = max(processes.PATIENCE, self._training.step_timeout)
@@ -319,7 +320,8 @@ class ClusterRun:
             self._look(self._holder, member)
             self._progress.playing(member.status.get("playing", ""))
             counts = [member.status.get(name) for name in ("pid", "updates", "steps")]
-            now = counts, processes.last_change(Path(self._root))
+            computed = member.status.get("cpu_seconds", 0.0) // _COMPUTING
+            now = counts, computed, processes.last_change(Path(self._root))
             if now != before:
                 moved, before = time.monotonic(), now
             elif time.monotonic() - moved > patience:

@@ -104,7 +104,8 @@ class Role(abc.ABC):
 
     def status(self) -> dict[str, Any]:
         """What the driver shows and supervises; only the process until the role is built."""
-        return {"pid": os.getpid()} | (self.figures() if self._built else {})
+        process = {"pid": os.getpid(), "cpu_seconds": time.process_time()}
+        return process | (self.figures() if self._built else {})
 
     def stop(self) -> None:
         """Ends `run` soon."""

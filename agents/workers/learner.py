@@ -106,9 +106,7 @@ class Learner:
             self._batches = iter(dataset)
         logger = logging.getLogger("absl")
         level = logger.level
-        logger.setLevel(
-            logging.ERROR
-        )  # it advises against what is right where the optimizer has its variables already
+        logger.setLevel(logging.ERROR)  # its advice is for optimizers without variables
         try:
             self._learner = tf_agents_learner.Learner(
                 root_dir,

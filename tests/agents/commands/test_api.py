@@ -2,9 +2,11 @@
 
 import contextlib
 import re
+import shlex
 import shutil
 import signal
 import threading
+from pathlib import Path
 
 import gin
 import gymnasium
@@ -17,6 +19,7 @@ import agents.api
 from agents import Agent, UsageError, train
 from agents.__main__ import main
 from agents.commands.export import save
+from agents.commands.options import parsed
 from agents.errors import RunFolderError
 from agents.running.embedded import EmbeddedRun
 from agents.storage.run_folder import REPOSITORY
@@ -210,12 +213,17 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
         {"MlpTorso.units": (np.int32(8), 4)[1:], "train.num_envs": np.int32(3)},
         env="CartPole-v1",
         seed=7,
+        env_kwargs={"sutton_barto_reward": True},
         anew=True,
         wandb=False,
         scaling=None,
     )
     assert configured == dict(zip(asked, (7, "CartPole-v1", 4000, (4,), 3), strict=True))
     assert result == Result(3, 100, 1.5, None, str(tmp_path / "runs" / "quickstart-CartPole_v1-return-seed7"))
+    _, _, script, *flags = shlex.split(Path(result.root_dir, "command.txt").read_text())
+    again = parsed(flags)
+    assert (script, again.seed, again.anew, again.wandb) == ("train.py", 7, True, False)
+    assert again.env_kwargs == {"sutton_barto_reward": True} and "MlpTorso.units = (4,)" in again.gin_bindings
 
     def raising(result):
         raise LookupError("mine")

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from agents.commands.configuration import parse
 from agents.commands.train import main
 from agents.errors import UsageError
-from agents.replay import backends as replay
+from agents.replay import backends
 from agents.running.embedded import EmbeddedRun
 
 REPOSITORY = Path(__file__).parents[3]
@@ -215,26 +215,28 @@ def test_a_run_takes_the_local_replay_and_goes_on_with_that_of_its_checkpoint(tm
 
 
 def test_a_distributed_run_takes_what_is_there_or_what_has_written_its_checkpoint(tmp_path, monkeypatch):
-    there = {"": replay.REVERB, "no wheel": replay.RAY}
+    there = {"": backends.REVERB, "no wheel": backends.RAY}
     (tmp_path / "table.json").touch()
     for missing, by_itself in there.items():
-        monkeypatch.setattr(replay, "why_no_reverb", lambda missing=missing: missing)
-        assert replay.chosen_backend(None, None, distributed=True) == by_itself
-        assert replay.chosen_backend(replay.RAY, None, distributed=True) == replay.RAY
-        assert replay.chosen_backend(None, tmp_path, distributed=True) == replay.RAY
-        assert replay.chosen_backend(None, tmp_path) == replay.chosen_backend(None, None) == replay.LOCAL
+        monkeypatch.setattr(backends, "why_no_reverb", lambda missing=missing: missing)
+        assert backends.chosen_backend(None, None, distributed=True) == by_itself
+        assert backends.chosen_backend(backends.RAY, None, distributed=True) == backends.RAY
+        assert backends.chosen_backend(None, tmp_path, distributed=True) == backends.RAY
+        assert (
+            backends.chosen_backend(None, tmp_path) == backends.chosen_backend(None, None) == backends.LOCAL
+        )
     with pytest.raises(UsageError, match="needs Reverb.*or leave out --replay$"):
-        replay.chosen_backend(replay.REVERB, None, distributed=True)
+        backends.chosen_backend(backends.REVERB, None, distributed=True)
     for distributed in (True, False):
         words = "folder's checkpoint needs Reverb.*no wheel.*pip install.*--root_dir=DIR"
         with pytest.raises(UsageError, match=words):
-            replay.chosen_backend(None, tmp_path / "reverb", distributed)
+            backends.chosen_backend(None, tmp_path / "reverb", distributed)
     with pytest.raises(UsageError, match="'ray' is of several processes. Add --collectors=N"):
-        replay.chosen_backend(replay.RAY, None)
+        backends.chosen_backend(backends.RAY, None)
 
 
 def test_what_needs_reverb_is_refused_with_what_to_install(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(replay, "why_no_reverb", lambda: "no wheel")
+    monkeypatch.setattr(backends, "why_no_reverb", lambda: "no wheel")
     assert main([f"--root_dir={tmp_path / 'run'}", "--replay=reverb"]) == 2
     said = capsys.readouterr().err
     assert "pip install 'dm-reverb~=0.14.0'" in said and "--replay=local" in said and "Traceback" not in said

@@ -301,7 +301,8 @@ def test_a_second_signal_ends_the_process_at_once_while_ray_shuts_down_too(train
 
 
 @pytest.mark.parametrize(
-    ("change", "idle"), [("updates", False), ("steps", False), ("writes", False), ("answers", True)]
+    ("change", "idle"),
+    [("updates", False), ("steps", False), ("writes", False), ("cpu_seconds", False), ("answers", True)],
 )
 def test_a_learner_that_moves_is_waited_for_and_one_that_only_answers_is_killed(
     train, tmp_path, monkeypatch, change, idle
@@ -315,7 +316,8 @@ def test_a_learner_that_moves_is_waited_for_and_one_that_only_answers_is_killed(
         while not process.was_told("stop"):
             yield
         for count in range(20):  # 2,000 s
-            process.figures |= {change: count // 2, "waited": count}
+            seconds = 10.0 * count if change == "cpu_seconds" else 0.1 * count  # to answer takes some, too
+            process.figures |= {change: count // 2, "waited": count} | {"cpu_seconds": seconds}
             if change == "writes":
                 os.utime(tmp_path, times=(count // 2 + 2e9,) * 2)
             yield
@@ -390,7 +392,7 @@ def constructed(monkeypatch):
 
 def test_only_the_learners_process_sees_a_gpu_and_all_answer_before_they_are_built(constructed):
     for role, visible in ((roles.LearnerRole, "0"), (roles.CollectorRole, "-1")):
-        assert constructed(role, "").status() == {"pid": os.getpid()}
+        assert set(constructed(role, "").status()) == {"pid", "cpu_seconds"}
         assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
 
