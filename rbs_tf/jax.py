@@ -165,7 +165,9 @@ def scaled(
 
     Args:
       errors: [..., H], or without the last axis when there is one head or `head` is given.
-      sigma_v, batch_sigma, floor_in_units: see `scale`.
+      sigma_v: see `scale`.
+      batch_sigma: see `scale`.
+      floor_in_units: see `scale`.
       head: the head, or task, of each error: whole numbers that broadcast to the errors' shape; not checked, as
         indices are not in JAX.
 
