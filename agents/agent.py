@@ -94,7 +94,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       summary_interval: updates between two looks at the torso's units, `scalars` of `LossExtra`; 0: none.
       debug_summaries: write what `LossExtra` holds as summaries.
       summarize_grads_and_vars: write gradients and variables as summaries.
-      train_step_counter: int64 variable that counts updates, created under the strategy's scope. None: the global step.
+      train_step_counter: int64 variable that counts updates, created in the strategy's scope. None: the global step.
       name: of the agent.
 
     Raises:
@@ -278,7 +278,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.target_network.reward_input.statistics.assign(self.network.reward_input.statistics)
 
     def compile_ahead(self, batch_size: int) -> None:
-        """Compiles what the first update with so many sequences would compile otherwise, and changes nothing."""
+        """Compiles the update for batches of this size ahead of the first one; changes nothing else."""
         if not self._td_loss.compiled:
             return
 
@@ -293,7 +293,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         tf.function(lambda: self._td_loss.with_gradients(*arguments)[0], autograph=False)()
 
     def update_bandit(self, heads: np.ndarray | tf.Tensor, returns: np.ndarray | tf.Tensor) -> None:
-        """Finished training episodes: acting heads and raw returns. New episodes draw from what follows."""
+        """Takes heads and raw returns of finished training episodes; sets the probabilities of heads."""
         self.bandit.update(heads, returns)
         self.collect_policy.head_probabilities.assign(tf.cast(self.bandit.probabilities, tf.float32))
         self.policy.act_with(tf.argmax(self.bandit.lower_ends))
@@ -341,11 +341,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return info
 
     def sequences(self, experience: Trajectory | Sequence) -> Sequence:
-        """What `train` takes, as sequences of our own form; raises ValueError for what does not fit."""
+        """Experience for `train` as a `Sequence`; raises ValueError where it does not fit."""
         return sequences_of(experience, self.collect_data_spec, self.shape)
 
     def _statistics_checked(self) -> list[tf.Operation]:
-        """Raises, in a graph when it runs, where the scaling has nothing to scale by."""
+        """Raises, in a graph when it runs, if the scaling has seen no statistics."""
         observed = self.scaling.observed
         if observed is True:
             return []

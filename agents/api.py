@@ -106,10 +106,10 @@ class Agent:
 
     @contextlib.contextmanager
     def configured(self) -> Iterator[Settings]:
-        """Has gin configured as in the run, and gives back what it was.
+        """Configures gin as in the run; restores gin's configuration afterwards.
 
         Raises:
-          UsageError: the configuration is at fault, whatever gin, Python or other code makes of it meanwhile.
+          UsageError: the run cannot be built from its configuration.
         """
         with configuration.borrowed():
             try:
@@ -138,7 +138,7 @@ class Agent:
             environment = build.build_eval_environment(settings, num_envs, seed, **options)
         if (first := _first_action(environment)) == 0:
             return environment
-        return _CountingFrom(first, environment)  # all else it forwards
+        return _CountingFrom(first, environment)
 
     def let_act(self, head: str | int) -> None:
         """Lets another head act, from the next episode on.
@@ -156,10 +156,10 @@ class Agent:
         self.tf_agent.policy.act_with(self.head)
 
     def reset(self, which: np.ndarray | None = None) -> None:
-        """Begins an episode: what was seen before is forgotten.
+        """Begins an episode.
 
         Args:
-          which: bool [N], the environments in which one begins; None: in all, and their number may change.
+          which: bool [N], the environments in which one begins; None: all, and N may change.
 
         Raises:
           ValueError: `which` is of another shape or dtype.
@@ -247,9 +247,9 @@ class Agent:
         return seen.astype(spec.dtype, copy=False).reshape(-1, *spec.shape), array.shape[:outer]
 
     def reward_values(self, outputs: tf.Tensor) -> tf.Tensor:
-        """Converts what heads put out, float32 [..., H], to values in the rewards that each of them sees.
+        """Converts the heads' outputs, float32 [..., H], to values in units of the rewards that each head learns from.
 
-        Of unclipped heads without the reward multiplier, of the others with it.
+        With the reward multiplier for clipped heads, without it for unclipped ones.
         """
         units = [1.0 if clip else self.heads.reward_multiplier for _, clip in self.heads.pairs]
         return self.tf_agent.scaling.values(outputs) / units

@@ -137,7 +137,7 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
     def _values(
         self, head: tf.Tensor, time_step: ts.TimeStep, policy_state: PolicyState
     ) -> tuple[tf.Tensor, PolicyState, PolicyInfo]:
-        """Values [N, H, A] of a row; the state behind it and what is told of it, both without the action."""
+        """Values [N, H, A] of a row, and its state and info, which lack the action."""
         first = time_step.is_first()
         batch = tf.shape(first)[0]
         core_state = tuple(

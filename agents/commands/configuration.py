@@ -82,7 +82,7 @@ def _parse(text: str, search_in: Path, within: tuple[Path, ...]) -> None:
 
 @contextlib.contextmanager
 def _named(where: str) -> Iterator[None]:
-    """Turns whatever comes of parsing, modules that are imported included, into a UsageError that says where."""
+    """Turns errors of parsing, those of imported modules too, into a UsageError that names the place."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -90,7 +90,7 @@ def _named(where: str) -> Iterator[None]:
 
 
 def of_gin(error: BaseException, where: str = "") -> str:
-    """Says what is wrong with a configuration; `where`: the file or the bindings, named first."""
+    """What is wrong with a configuration, in words; `where`: the file or the bindings."""
     if isinstance(error, UsageError):
         return str(error)
     where = f"{shown(where, 300)}: " if where else ""
@@ -117,15 +117,14 @@ def with_names_that_fit(message: str) -> str:
 
 
 _turn = threading.RLock()  # gin has one configuration for all threads
-_training = False  # what has the turn takes long
+_training = False  # whether a training has the turn
 
 
 @contextlib.contextmanager
 def borrowed(training: bool = False) -> Iterator[None]:
     """Clears gin's configuration, and restores it at the end. Other threads wait, but not for a training.
 
-    What the caller has bound comes back as `gin.config_str` writes it; what gin has seen in use, its operative
-    configuration, does not.
+    The caller's bindings come back as `gin.config_str` writes them; gin's operative configuration does not.
 
     Raises:
       UsageError: another thread trains.
@@ -158,7 +157,7 @@ def as_gin(value: Any) -> str:
 
 
 def scalings(configs: Path) -> dict[str, str]:
-    """What `--scaling` may name -> the gin statement that chooses it: classes, and files in `configs/scaling`."""
+    """Name for `--scaling` -> gin statement: classes, and files in `configs/scaling`."""
     variants = {path.stem: f"include {str(path)!r}" for path in (configs / "scaling").glob("*.gin")}
     return dict(
         sorted(
@@ -189,9 +188,9 @@ def bound_scaling() -> str | None:
 
 
 def bound() -> Iterator[tuple[str, Any]]:
-    """Yields every parameter of this program that is bound, as people write it, with its value, macros evaluated.
+    """Yields name and value of every bound parameter of this program, macros evaluated.
 
-    A reference whose call fails comes as it is.
+    A reference whose call fails is yielded unevaluated.
 
     Raises:
       UsageError: a macro without a value.

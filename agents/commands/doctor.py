@@ -1,7 +1,7 @@
-"""Says what works on this machine: `python -m agents doctor`. Paste what it prints into a bug report.
+"""Checks what works on this machine: `python -m agents doctor`. Paste what it prints into a bug report.
 
-One line per finding: ok, warn or failed, what was looked at, and what is so or what to type. Every check runs in a
-process of its own with a time limit, so that an import that fails, a crash or a hang ends that check alone.
+One line per finding: ok, warn or failed, what was checked, and the result or what to type. Every check runs in a
+process of its own with a time limit: an import that fails, a crash or a hang ends only that check.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def check_machine() -> Iterator[Finding]:
 
 
 def check_packages() -> Iterator[Finding]:
-    """Compares what is installed with what the metadata asks for; an extra may be missing."""
+    """Compares the installed packages with the metadata; an extra may be missing."""
     from packaging.requirements import Requirement
 
     from agents.storage.run_folder import versions
 
-    asked: dict[Requirement, bool] = {}  # is the agent nothing without it?
+    asked: dict[Requirement, bool] = {}  # whether the agent needs it
     for required in map(Requirement, importlib.metadata.requires("rbs-tf") or ()):
         holds = [e for e in _EXTRAS if not required.marker or required.marker.evaluate({"extra": e})]
         if holds and required.name != "rbs-tf":
@@ -100,7 +100,7 @@ def check_reverb() -> Iterator[Finding]:
         return
     proxies = any(os.environ.get(f"{kind}_proxy") for kind in ("grpc", "https", "http"))
     if proxies and "localhost" not in os.environ.get("no_proxy", ""):
-        yield WARN, "proxy", "gRPC asks it for localhost and waits for ever. Type: export no_proxy=localhost"
+        yield WARN, "proxy", "gRPC asks it for localhost and hangs. Type: export no_proxy=localhost"
     import reverb
 
     server = reverb.Server([reverb.Table.queue("doctor", max_size=1)])
@@ -123,7 +123,7 @@ CHECKS = {
 def main(command_line: Sequence[str] | None = None) -> int:
     """Prints the report; returns the exit status, 1 when something has failed."""
     parser = Parser(prog="python -m agents doctor", description=__doc__)
-    parser.add_argument("--only", choices=CHECKS, help="one check, in this very process")
+    parser.add_argument("--only", choices=CHECKS, help="one check, in this process")
     only = parser.parse_args(command_line).only
     if only is None:
         return max([_isolated(name) for name in CHECKS])
@@ -134,7 +134,7 @@ def main(command_line: Sequence[str] | None = None) -> int:
 
 
 def _isolated(name: str) -> int:
-    """Makes one check in a process of its own; returns 1 if it has failed."""
+    """Runs one check in a process of its own; returns 1 if it has failed."""
     command = [sys.executable, "-m", "agents", "doctor", f"--only={name}"]
     try:
         subprocess.run(command, timeout=LIMIT, check=True, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Exports a trained policy as a SavedModel that needs TensorFlow alone: `python -m agents export RUN_DIR OUT_DIR`."""
+"""Exports a trained policy as a SavedModel that needs only TensorFlow: `python -m agents export RUN_DIR OUT_DIR`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
 
 
 def _policy(agent: Agent) -> tf_policy.TFPolicy:
-    """The agent's greedy policy, which tells of an action only the values, in reward units."""
+    """The agent's greedy policy; `info` holds only the values, in reward units."""
     import tensorflow as tf
     from tf_agents.policies import greedy_policy, tf_policy
     from tf_agents.specs import tensor_spec
@@ -78,8 +78,8 @@ def _policy(agent: Agent) -> tf_policy.TFPolicy:
 
 @contextlib.contextmanager
 def _no_advice() -> Iterator[None]:
-    """Keeps quiet about the distribution that is left out, and what Keras says of its layers."""
-    # Their levels change while one saves.
+    """Silences warnings about the missing distribution and about Keras layers."""
+    # Not by their levels, which saving changes.
     loggers = [logging.getLogger(name) for name in ("absl", "tensorflow")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:

@@ -1,4 +1,4 @@
-"""Flags of all commands: how they are read, and what is said of wrong ones."""
+"""Flags of all commands: how they are parsed, and the messages about wrong ones."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LARGEST = 2**63 - 1  # of whole numbers: what TensorFlow and NumPy count with
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes whole flags alone, and refuses as everything here does."""
+    """Accepts only whole flag names, and raises UsageError with a hint."""
 
     def __init__(self, stray: str = "Flags are written --NAME=VALUE.", **settings: Any):
-        self._stray = stray  # what to say of an argument that is no flag, which comes for {}
+        self._stray = stray  # the hint for an argument that is no flag, which replaces {}
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def count(least: int, most: int = LARGEST) -> Callable[[str], int]:
-    """A type of arguments: whole numbers from `least` to `most`."""
+    """Argparse type: whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
         digits = text.isascii() and text.isdecimal()
@@ -62,7 +62,7 @@ def count(least: int, most: int = LARGEST) -> Callable[[str], int]:
 
 
 def a_path(text: str) -> str:
-    """A type of arguments: see `local_path`, to whose refusal the parser adds the flag's name."""
+    """Argparse type: a local path, see `local_path`."""
     try:
         return local_path(text)
     except UsageError as error:
@@ -70,10 +70,10 @@ def a_path(text: str) -> str:
 
 
 def check_output(flag: str, path: str | os.PathLike) -> None:
-    """Tries whether a file, whose folder need not exist, can be written; leaves all as it is.
+    """Checks that a file can be written; its folder need not exist. Changes nothing.
 
     Raises:
-      UsageError: it cannot be, or it is something else than a file.
+      UsageError: it cannot, or the path is no file.
     """
     path = Path(path)
     try:
@@ -92,7 +92,7 @@ def check_output(flag: str, path: str | os.PathLike) -> None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Says which of `names` look like `name`, or which there are if none does."""
+    """The `names` that look like `name`, or all of them, as a sentence."""
     by_folded = {known.lower(): known for known in names}
     close = difflib.get_close_matches(name.lower(), by_folded, n=3)
     if close:

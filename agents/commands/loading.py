@@ -1,4 +1,4 @@
-"""Which run: the flags that name it, and its folder, checked. Needs no TensorFlow."""
+"""The flags that name a run, and its folder, checked. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECKPOINTS = ("best", "latest")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say which policy; they are the same whatever is done with it."""
+    """Adds the flags that name a policy."""
     add = parser.add_argument
     add("run_dir", type=a_path, metavar="RUN_DIR", nargs="?", help="folder of a run of train.py")
     add("--pretrained", metavar="NAME", help="in place of RUN_DIR: weights that come with the repository")
@@ -28,7 +28,7 @@ def find_folder(options: argparse.Namespace) -> Path:
     """The folder that the arguments of `add_arguments` name, checked.
 
     Raises:
-      UsageError: they name none, or two, or there is nothing to read in it.
+      UsageError: they name none or two, or the folder holds no weights.
     """
     if (options.run_dir is None) == (options.pretrained is None):
         raise UsageError("Which run is it? Give either the folder of a run or --pretrained=NAME.")
@@ -49,10 +49,10 @@ def pretrained(name: str) -> Path:
 
 
 def find(run: str | os.PathLike, checkpoint: str) -> Path:
-    """The folder of a run, given itself or as the name of weights that come with the repository, checked.
+    """The folder of a run, given as a path or by the name of a pretrained agent, checked.
 
     Raises:
-      UsageError: there is none, or nothing to read in it.
+      UsageError: there is none, or it holds no weights.
     """
     if checkpoint not in CHECKPOINTS:
         raise UsageError(f"There is no checkpoint {checkpoint!r}. Write one of {', '.join(CHECKPOINTS)}.")
@@ -66,7 +66,7 @@ def find(run: str | os.PathLike, checkpoint: str) -> Path:
 
 
 def _checked(folder: Path, checkpoint: str) -> Path:
-    """The folder; raises UsageError if there is nothing to read there."""
+    """The folder; raises UsageError if it holds no weights."""
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}. Write what train.py has called the run folder.")
     if not (folder / CONFIG).is_file():

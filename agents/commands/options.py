@@ -1,4 +1,4 @@
-"""What a run is asked for: `TrainOptions`, filled by train.py's flags or by the arguments of `agents.train`."""
+"""`TrainOptions`, filled by train.py's flags or by the arguments of `agents.train`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ parameters that it used.
 
 @dataclasses.dataclass(frozen=True)
 class TrainOptions:
-    """A run as it is asked for; None leaves the choice to the configuration.
+    """The options of a run; None leaves the choice to the configuration.
 
     Args:
       config: name of a file in `configs`, or a .gin file.
@@ -51,7 +51,7 @@ class TrainOptions:
       cluster: address of a Ray cluster.
       root_dir: the run's folder; None: named after what the run is.
       gin_bindings: statements that win over everything else.
-      anew: gives what is in the run's folder another name first.
+      anew: renames the run's folder first, if there is one.
       verbose: leaves tracebacks and all messages of libraries on the terminal.
       wandb: sends TensorBoard's events to Weights & Biases.
     """
@@ -83,7 +83,7 @@ class TrainOptions:
 
     @classmethod
     def of_flags(cls, flags: argparse.Namespace) -> TrainOptions:
-        """Takes from `parsed` flags what says of a run."""
+        """From `parsed` flags."""
         return cls(**{field.name: getattr(flags, field.name) for field in dataclasses.fields(cls)})
 
     @property

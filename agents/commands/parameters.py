@@ -1,6 +1,6 @@
-"""Every setting that a person can bind with gin: found where it is declared, checked before any work starts.
+"""Every setting that gin can bind: found where it is declared, checked before any work starts.
 
-What several settings must be together (a capacity that holds the first sequences, say) their owners check.
+Conditions on several settings at once are checked by the class that has them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rbs_tf.settings import Declared, refusal, settings_of
 
 
 def declared() -> dict[str, Declared]:
-    """All settings by the names that people write, those of modules that are imported."""
+    """All settings of imported modules, by name."""
     return {
         f"{name}.{parameter}": setting
         for name, configurable in configuration.ours()
@@ -28,13 +28,13 @@ def declared() -> dict[str, Declared]:
 
 
 def check(recorded: bool = False) -> None:
-    """Checks everything that is bound now; configurables of other people's modules are theirs to check.
+    """Checks every bound setting of this program.
 
     Args:
-      recorded: by a run, whose version of this program may have had settings that are none today: they are left out.
+      recorded: the configuration is a run's: settings that this version does not have are skipped.
 
     Raises:
-      UsageError: the first setting that does not fit, or that is not for a person to set.
+      UsageError: a value does not fit, or the parameter is not a setting.
     """
     known = declared()
     for name, value in configuration.bound():
@@ -47,7 +47,7 @@ def check(recorded: bool = False) -> None:
 
 
 def listed() -> str:
-    """Every setting with its default, what may be given and what it means, as `--list_settings` prints it."""
+    """Every setting with default, range and meaning, as `--list_settings` prints it."""
     lines, meant = [], meanings()
     for name, setting in declared().items():
         required = setting.default in (inspect.Parameter.empty, gin.REQUIRED)
@@ -57,7 +57,7 @@ def listed() -> str:
 
 
 def meanings() -> dict[str, str]:
-    """What the docstrings say of each argument, by the names that people write."""
+    """Each setting's line in its docstring, by name."""
     found: dict[str, str] = {}
     for name, configurable in configuration.ours():
         documentation = inspect.getdoc(configurable) or ""

@@ -6,16 +6,16 @@
     RecurrentMultiHeadAgent.learning_rate = [2e-4, 6e-4]         # any gin parameter
     gin_bindings = ["RecurrentQNetwork.torso = @networks.small_torso"]   # for all runs alike
 
-How runs are worked through, all of it optional:
+How the runs are done, all of it optional:
 
     at_a_time = 2                     # each on a core of its own; one at a time may use all cores
-    minutes = 4.5                     # and gigabytes: of a run, as measured, for what is said at the start
+    minutes = 4.5                     # and gigabytes: of one run, for the estimate at the start
     then = "benchmarks.atari57"       # python -m THEN RUN_DIR, once a run has finished
     keep_checkpoints = False          # they and the replay are removed after that
     begin_again = True                # a run that was interrupted starts from nothing
     report = "benchmarks.atari100k"   # python -m REPORT ROOT_DIR, at the end
 
-Each line gives a name a Python literal; nothing is executed. What has finished, the run folders say.
+Values are Python literals; nothing is executed. The run folders say which runs have finished.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Check = Callable[[Sequence[Sequence[str]], Sequence[Path]], list[int]]
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
 MOST_RUNS = 10_000
 RESOURCES = {"num_cpus": 1, "num_gpus": 0}  # of a run that Ray places
-# What else a file may say, and what holds if it does not.
+# How the runs are done: names and defaults.
 HANDLING = {
     "at_a_time": 1,
     "minutes": 0.0,

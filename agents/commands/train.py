@@ -1,4 +1,4 @@
-"""train.py: what is asked for is configured and built, then the run's folder is opened, then it trains."""
+"""train.py: configures a run, builds it, opens its folder, trains."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
         stopped_by = run(options, argv, configs=configs, begun=begun).stopped_by
     except Exception as error:
         return _failed(error, bool(begun))
-    except KeyboardInterrupt:  # before the run minds signals, or again while it stops
+    except KeyboardInterrupt:  # before the run handles signals, or again while it stops
         stopped_by = signal.SIGINT
     finally:
         this_call.close()
@@ -89,7 +89,7 @@ def run(
     configs: Path = CONFIGS,
     begun: list[bool] | None = None,
 ) -> Result:
-    """Trains one run: configures gin, builds what can be wrong, then opens the run's folder.
+    """Trains one run: configures gin, builds, opens the run's folder, trains.
 
     Args:
       command: what the folder records as its command line.
@@ -110,13 +110,14 @@ def run(
     with run_folder.opened(root_dir) as folder, _as_verbose_as(options):
         if made := run_folder.made(root_dir, updates):
             return _done_before(folder.path, made, updates)
-        with _built(options, asked, folder.path, on_evaluation) as train:
+        with _built(options, asked, folder.path, on_evaluation) as training:
             folder.begin(["python", "train.py", *command])
             if begun is not None:
                 begun.append(True)
             _say_where(folder.path)
-            with native_messages_in(folder.path / run_folder.NATIVE), _synced(options, folder.path):
-                result = train()
+            native = native_messages_in(folder.path / run_folder.NATIVE)
+            with native, _synced(options, folder.path), training as training_run:
+                result = training_run.run()
         if result.stopped_by is None:  # environment steps end a run for good
             folder.finish(updates if result.updates >= updates else sys.maxsize, result.head)
     return result._replace(root_dir=str(folder.path))
@@ -167,11 +168,11 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
 def check_commands(
     commands: Sequence[Sequence[str]], folders: Sequence[Path], configs: Path = CONFIGS
 ) -> list[int]:
-    """Looks for whatever would make `main` refuse one of these; returns the updates that each asks for.
+    """Checks that `main` would accept these commands; returns the updates that each asks for.
 
     Args:
       commands: arguments as for `main`.
-      folders: of their runs; one may exist, if it is of the same configuration.
+      folders: of their runs; a folder that exists must be of the same configuration.
 
     Raises:
       UsageError: the first thing wrong.
@@ -207,8 +208,8 @@ def _import(options: TrainOptions) -> None:
 @contextlib.contextmanager
 def _built(
     options: TrainOptions, asked: Settings, folder: Path, on_evaluation: Callable[..., Any] | None
-) -> Iterator[Callable[[], Result]]:
-    """Builds what needs no folder; yields what trains once there is one.
+) -> Iterator[contextlib.AbstractContextManager[Any]]:
+    """Builds what needs no folder; yields what to enter once there is one, for something to `run`.
 
     Raises:
       UsageError: something cannot be built.
@@ -218,18 +219,18 @@ def _built(
 
         _check(options, asked, folder)
         collectors = options.collectors or cluster.DEFAULT_COLLECTORS
-        yield lambda: cluster.train(asked, str(folder), collectors, options.cluster)
+        yield cluster.started(asked, str(folder), collectors, options.cluster)
         return
     from agents.running.embedded import EmbeddedRun
 
     with _refusing(asked.train.env):
         embedded = EmbeddedRun(folder, asked, on_evaluation)
     with contextlib.closing(embedded):
-        yield embedded.train
+        yield embedded
 
 
 def _check(options: TrainOptions, asked: Settings, folder: Path) -> None:
-    """Raises UsageError for what the run's processes could not build."""
+    """Raises UsageError for settings that the run's processes could not build."""
     from agents.workers import build
 
     with _refusing(asked.train.env):
@@ -238,7 +239,7 @@ def _check(options: TrainOptions, asked: Settings, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _refusing(env: str) -> Iterator[None]:
-    """Turns whatever keeps parts from being built, code of other people included, into a UsageError."""
+    """Turns errors of building, those of other people's code too, into a UsageError."""
     try:
         yield
     except (UsageError, RunFolderError):
@@ -269,7 +270,7 @@ def _check_name(env: str) -> None:
 
 
 def _done_before(folder: Path, made: int, asked: int) -> Result:
-    """How a run ended that has no more to do."""
+    """The result of a run that has nothing left to do."""
     from agents.storage.checkpoint import Checkpointer
     from agents.storage.episodes import last_return
     from agents.workers.settings import Result
@@ -301,7 +302,7 @@ def _say_where(folder: Path) -> None:
 
 
 def _failed(error: Exception, begun: bool) -> int:
-    """Says what went wrong, in a sentence if it is known to happen; returns the exit code."""
+    """Prints what went wrong, in a sentence if it is a known kind; returns the exit code."""
     if nobody_reads(error):
         return 128 + signal.SIGPIPE
     known = isinstance(error, KNOWN)
@@ -318,7 +319,7 @@ def _failed(error: Exception, begun: bool) -> int:
 
 
 def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path) -> int:
-    """Many runs; what they have in common stands in the file, too."""
+    """Runs a sweep."""
     from agents.commands import sweep
 
     if options.wandb:
@@ -368,7 +369,7 @@ def _list_environments() -> int:
 
 
 def _default_root_dir(options: TrainOptions, asked: Settings) -> str:
-    """Names the folder after what the run is, so that the same command finds it again."""
+    """A name made of the run's main settings, so that the same command finds the folder again."""
     scaling = configuration.bound_scaling()
     if options.scaling and not any("train.scaling" in binding for binding in options.gin_bindings):
         scaling = Path(options.scaling).stem.removesuffix(

@@ -83,7 +83,7 @@ class Film:
 
     @property
     def words(self) -> str:
-        """Says what was filmed, when all is done."""
+        """A line about the finished film."""
         seconds = f"{self._count:,} frames, {self._count / self._rate:.0f} s"
         return f"Video: {self._path}, {seconds}.{self._note}"
 
@@ -159,9 +159,9 @@ class Film:
 
 
 class WithCamera:
-    """An Atari environment, and beside it the same game in colour and full size, whatever the agent sees of it.
+    """An Atari environment, and a second one that plays the same game and renders it in colour and full size.
 
-    ALE's emulator gives one kind of frames. Two with equal seeds and actions play the same game.
+    An emulator of ALE gives one kind of frames; two with equal seeds and actions play the same game.
 
     Args:
       environment: where an agent acts; everything but `frame` is its own.
@@ -255,7 +255,7 @@ def _rendered(environment: Any) -> Image.Image | None:
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # pygame complains about missing sound cards
     try:
         image = Image.fromarray(np.asarray(envs[0].render(), np.uint8))
-    except Exception:  # whatever an environment raises that lacks what it draws with
+    except Exception:  # environments raise all sorts of errors where a package is missing
         return None
     image.thumbnail((640, 640))
     return image

@@ -10,7 +10,7 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,13 @@ DEFAULT_COLLECTORS = 4
 HOLDER = {REVERB: "replay", RAY: "learner"}
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
-_THREADS = 4  # in which a process answers what the others ask of its replay: nothing that waits
-_COMPUTING = 20.0  # CPU seconds that show that a process computes: more than answering takes
+_THREADS = 4  # of a process, for calls to its replay; none of these waits
+_COMPUTING = 20.0  # CPU seconds that show that a process computes; answering takes less
 _POLL = 0.5  # seconds between two looks at all processes
 
 
 class Member:
-    """A role of the run, in one process after the other.
+    """A role of the run, and the process that has it now.
 
     Args:
       ray: the module, connected.
@@ -45,10 +45,10 @@ class Member:
       start: starts a process; returns Ray's handle of it.
 
     Attributes:
-      process, task: Ray's handle of the present process, and its reference to the process's work, if that has begun.
-      status: the last answer.
-      error: what has ended the work, if anything.
-      died_at: the run's updates when a process died last.
+      process, task: Ray's handle of the process, and its reference to `Role.run`, once that has begun.
+      status: the last answer to `Role.status`.
+      error: the exception that ended the task; None if it has not ended so.
+      died_at: the run's updates at the last death of a process; -1 before any.
     """
 
     def __init__(self, ray: Any, name: str, start: Callable[[], Any]):
@@ -76,7 +76,7 @@ class Member:
         self._starts += 1
 
     def ended(self, patience: float = 0.0) -> bool:
-        """Says whether its work has ended, or ends within seconds; then `status` or `error` tell how."""
+        """Whether the task has ended, or ends within `patience` seconds; sets `status` or `error` then."""
         if self.task is None or not self._ray.wait([self.task], timeout=patience)[0]:
             return False
         try:
@@ -86,7 +86,7 @@ class Member:
         return True
 
     def look(self) -> float:
-        """Updates the status without waiting for it; returns for how many seconds there has been no answer."""
+        """Takes the newest status without waiting; returns the seconds since an answer is due."""
         if self._ray.wait([self._asked], timeout=0)[0]:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self.status = self._ray.get(self._asked, timeout=processes.ANSWER)
@@ -98,11 +98,11 @@ class Member:
 
 
 class ClusterRun:
-    """A distributed run; build it, which starts its processes, `run` it, `close` it.
+    """A distributed run, see `started`.
 
     Args:
       ray: the module, connected.
-      settings, root_dir, collectors, cluster: as of `train`.
+      settings, root_dir, collectors, cluster: as of `started`.
 
     Raises:
       UsageError: the replay needs what is not installed.
@@ -158,15 +158,15 @@ class ClusterRun:
             member.kill()
 
     def stop(self, number: int) -> None:
-        """Lets `run` come to its end; `number`: of the signal that asks for it."""
+        """Ends `run` in order; `number`: of the signal that asks for it."""
         self._stopped_by = number
 
     def _done(self) -> bool:
-        """Says whether the learner has made all of its updates."""
+        """Whether the learner has made all of its updates."""
         return self._learner.ended() and self._learner.error is None
 
     def _supervise(self) -> None:
-        """One round: statuses, the terminal, and new processes for what has ended too early."""
+        """One round: statuses, the terminal, and restarts of what has ended too early."""
         self._look(*self._members)
         self._show()
         tasks = {member.task: member for member in self._members if member.task is not None}
@@ -178,7 +178,7 @@ class ClusterRun:
                 self._restart(ended)
 
     def _look(self, *members: Member) -> None:
-        """Asks for statuses, lets roles begin as soon as the replay is there, and replaces processes that hang."""
+        """Reads statuses, lets roles begin once the replay is there, and replaces processes that hang."""
         for member in members:
             silent = member.look()
             if member.task is None and member is self._holder:
@@ -198,10 +198,10 @@ class ClusterRun:
             write(os.path.join(self._root, PROCESSES), lines)
 
     def _restart(self, member: Member) -> None:
-        """Starts new processes: of a member whose work has ended too early, or of all if it holds the replay.
+        """Restarts a member whose task has ended too early, and all of them if it holds the replay.
 
         Raises:
-          UsageError, RunFolderError: it would fail again in the same way, or too much has failed.
+          UsageError, RunFolderError: a restart would fail again, or there were too many faults.
         """
         holds = member is self._holder
         if isinstance(member.error, self._ray.exceptions.RayActorError):
@@ -270,7 +270,7 @@ class ClusterRun:
             self._progress.say(f"Resumed at update {learner['updates']:,}.")
 
     def _waits(self) -> tuple[float, float] | None:
-        """Shares of the last seconds in which the learner waited for data, and collectors for the learner."""
+        """Shares of the last seconds that the learner waited for data, and collectors for the learner."""
         (then, before), now = self._waits_mark, time.monotonic()
         if now - then < _WAITS_WINDOW:
             return None
@@ -310,9 +310,9 @@ class ClusterRun:
         return Result(updates, steps, final, self._stopped_by, head=evaluator.status.get("head", ""))
 
     def _wait_for(self, member: Member) -> None:
-        """Waits for the end of a member that is to end, or for `stop`; kills its process once nothing about it moves.
+        """Waits until a member ends, or for `stop`; kills its process when it has done nothing for `patience` seconds.
 
-        It moves while it computes, counts or writes. A second signal ends this process at once.
+        Computing, counting and writing are signs of life. A second signal ends this process at once.
         """
         moved, before, stopped_by = time.monotonic(), None, self._stopped_by
         patience = max(processes.PATIENCE, self._training.step_timeout)
@@ -333,8 +333,11 @@ class ClusterRun:
             time.sleep(_POLL)
 
 
-def train(settings: Settings, root_dir: str, collectors: int, cluster: str | None = None) -> Result:
-    """Trains, distributed over processes.
+@contextlib.contextmanager
+def started(
+    settings: Settings, root_dir: str, collectors: int, cluster: str | None = None
+) -> Iterator[ClusterRun]:
+    """Starts the processes of a distributed run, and ends them.
 
     Args:
       settings: of the run; its processes read them from gin's configuration, which they get as text.
@@ -357,13 +360,13 @@ def train(settings: Settings, root_dir: str, collectors: int, cluster: str | Non
         signals.enter_context(on_first_signal(lambda number: run.stop(number) if run else raise_for(number)))
         run = ClusterRun(ray, settings, root_dir, collectors, cluster)
         try:
-            return run.run()
+            yield run
         finally:
             run.close()
 
 
 def _wait_for_predecessors(root_dir: str) -> None:
-    """Waits until the processes of a driver that was killed are gone: Ray ends them, and they write to the folder.
+    """Waits until the processes of a killed driver are gone: they still write to the folder.
 
     Raises:
       RunFolderError: one of them stays.
@@ -381,7 +384,7 @@ def _wait_for_predecessors(root_dir: str) -> None:
 
 
 def _is_role(process: str) -> bool:
-    """Says whether a process of this machine is one of a distributed run, and no other one that has its number now."""
+    """Whether the process with this number is a role of a distributed run."""
     try:
         return re.match(rb"ray::\w+Role\b", Path("/proc", process, "cmdline").read_bytes()) is not None
     except OSError:

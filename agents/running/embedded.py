@@ -1,9 +1,8 @@
-"""The embedded mode: collecting, learning and evaluating take turns in one process.
+"""Collecting, learning and evaluating by turns in one process.
 
-A resumed run goes on as if it had never ended: the same episodes, statistics and exploration and, with nothing read
-ahead, the same batches and weights, bit for bit. That takes the local replay and environments that can be restored
-(see `GymnasiumVectorEnvironment.state`); with Reverb, or other environments, ALE's above all, it starts new episodes
-and says so.
+A resumed run goes on as if it had never ended, bit for bit. That takes the local replay and environments that can be
+restored (see `GymnasiumVectorEnvironment.state`). With Reverb, or other environments such as ALE's, it starts new
+episodes and says so.
 """
 
 from __future__ import annotations
@@ -30,19 +29,21 @@ from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import FRAMES_PER_STEP
 
-# In a checkpoint: environments and collector, and environments of evaluations.
+# Files in a checkpoint.
 _ENVIRONMENTS, _COLLECTOR, _EVALUATION = "environments.pickle", "collector.npz", "evaluation.pickle"
 Part = TypeVar("Part", GymnasiumVectorEnvironment, Collector, Evaluations)
-_LARGEST = 100_000_000  # bytes of environments, without which a resumed run starts new episodes
+_LARGEST = (
+    100_000_000  # bytes of environments that a checkpoint holds; above, a resumed run starts new episodes
+)
 
 
 class EmbeddedRun:
-    """One training run in this process. Constructing it reads only; entering it opens the folder's files and resumes.
+    """One training run in this process. The constructor only reads; entering opens the folder's files and resumes.
 
-        result = EmbeddedRun(root_dir, Settings.configured()).train()
+        with EmbeddedRun(root_dir, Settings.configured()) as training:
+            result = training.run()
 
-    `close`, or leaving it as a context manager, closes environments, writers and the replay, in the order in which none
-    can hang.
+    Leaving it, or `close`, closes environments, writers and the replay, in an order in which none can hang.
 
     Args:
       root_dir: TensorBoard files and checkpoints go here; the newest whole checkpoint there is resumed.
@@ -50,8 +51,8 @@ class EmbeddedRun:
       on_evaluation: called after each evaluation; when it returns False, the run ends as by a signal.
 
     Attributes:
-      agent, environment, eval_environment: what learns, where it collects and where it evaluates.
-      replay, learner, collector, evaluations: its other parts, once it has been entered.
+      agent, environment, eval_environment: from the constructor on.
+      replay, learner, collector, evaluations: once it has been entered.
 
     Raises:
       ValueError, UsageError, EnvironmentFault: the settings cannot be built; nothing has been written.
@@ -95,7 +96,7 @@ class EmbeddedRun:
         self.close()
 
     def _build(self) -> None:
-        """Everything that needs no folder."""
+        """Builds what needs no folder."""
         settings, training = self._settings, self._training
         step = newest_step(self._root)
         self._backend = build.backend_of(settings, self._root)
@@ -110,7 +111,7 @@ class EmbeddedRun:
         self.environment = self._closed(build.build_environment(settings, training.num_envs, seed))
 
     def _attach(self) -> None:
-        """What writes into the folder or is restored from it."""
+        """Builds what writes into the folder, and restores what it holds."""
         checkpointer = Checkpointer(
             self._root, build.trackables(self.agent), lambda: self.replay.checkpoint()
         )
@@ -144,7 +145,7 @@ class EmbeddedRun:
 
     @staticmethod
     def _restored(checkpointer: Checkpointer, environment: GymnasiumVectorEnvironment, file: str) -> str:
-        """Restores environments from the newest checkpoint; returns why that cannot be, or nothing."""
+        """Restores environments from the newest checkpoint; returns why it could not, or "" if it could."""
         state = checkpointer.file(file)
         if state is None:
             return f"the checkpoint does not hold the state of {environment.name}"
@@ -155,11 +156,6 @@ class EmbeddedRun:
         except ValueError as error:
             return str(error)
         return ""
-
-    def train(self) -> Result:
-        """Enters, runs and closes."""
-        with self:
-            return self.run()
 
     def run(self) -> Result:
         """Trains to the end, or until a signal; then evaluates, writes a checkpoint and says how it went."""
@@ -202,7 +198,7 @@ class EmbeddedRun:
         return Result(*counts, evaluations.last_return, self._stopped_by, head=head)
 
     def due(self) -> bool:
-        """Says whether another update keeps to the replay ratio, or to `train.steps_per_update`."""
+        """Whether another update keeps to the replay ratio, or to `train.steps_per_update`."""
         updates, training = self.learner.updates, self._training
         if updates >= training.updates:
             return False
@@ -232,7 +228,7 @@ class EmbeddedRun:
                 self._evaluate(1)
 
     def _save(self) -> None:
-        """Writes a checkpoint; the collector's state is of no use without the environment's."""
+        """Writes a checkpoint, with the states of environments and collector if both can be saved."""
         environments, collector = self.environment.state(), self.collector.state()
         evaluation, files = self.eval_environment.state(), {}
         if environments is not None and collector is not None and len(environments) <= _LARGEST:

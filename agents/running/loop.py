@@ -1,4 +1,4 @@
-"""The loop of whoever learns: statistics, then an update where one is due, otherwise more experience."""
+"""The learner's loop: statistics, then an update where one is due, otherwise more experience."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from agents.workers.settings import Training
 
 
 class Source(Protocol):
-    """Where experience comes from."""
+    """Where experience comes from, and at which pace."""
 
     def due(self) -> bool:
-        """Says whether another update keeps to the pace of the run."""
+        """Whether another update keeps to the run's pace."""
 
     def more(self) -> None:
         """Collects, or waits until others have."""
@@ -29,12 +29,12 @@ def learn(
     save: Callable[[], None],
     show: Callable[[list[float], str], None],
 ) -> None:
-    """Learns until the run has made its updates or collected its steps, or `stopped`; then nothing is due.
+    """Learns until the run has made its updates or collected its steps, or `stopped`.
 
     Args:
       after_update: called with the number of updates so far: evaluates, or publishes weights.
       save: writes a checkpoint, every `checkpoint_interval` updates.
-      show: called with the returns of episodes that have finished, and with what takes long, or "".
+      show: called with the returns of finished episodes, and with the name of slow work that begins, or "".
     """
     first = learner.updates
     while not stopped() and learner.updates < training.updates:

@@ -1,4 +1,4 @@
-"""Runs processes, some at a time, here or on a Ray cluster; an interrupt ends them in order."""
+"""Runs processes side by side, here or on a Ray cluster; an interrupt ends them in order."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ def start(command: Sequence[str], core: int | None = None, **options: Any) -> su
 def work_through(
     jobs: Iterable[Job], begin: Callable[[Job, int], subprocess.Popen], at_a_time: int = 1
 ) -> Generator[tuple[Job, int], None, None]:
-    """Begins jobs, so many at a time, and yields each that has ended with its exit code.
+    """Runs jobs, `at_a_time` side by side, and yields each that has ended with its exit code.
 
-    `begin` gets a job and the number of the place that is free for it, from 0. An exception sends SIGTERM to what runs
-    and waits until it has ended. A first SIGINT or SIGTERM raises one; a second one ends this process, and what runs
-    gets SIGTERM once more.
+    `begin` gets a job and the number of a free place, from 0. An exception sends SIGTERM to the processes and waits for
+    them. A first SIGINT or SIGTERM raises one; a second one ends this process, and SIGTERM goes to the others again.
     """
     signals: list[int] = []
-    # No thread that counts signals: Linux sends what runs one SIGTERM more for each thread of a killed parent.
+    # No thread that counts signals: for each thread of a killed parent Linux sends the children one SIGTERM more.
     with on_first_signal(signals.append, repeated=True):
         waiting, at_work = iter(jobs), dict[int, tuple[Job, subprocess.Popen]]()
         try:
@@ -75,13 +74,13 @@ def work_through(
 def work_through_on_ray(
     commands: Mapping[Path, Sequence[str]], cluster: str, resources: dict[str, float]
 ) -> Generator[tuple[Path, int], None, None]:
-    """Runs the command of each folder wherever a cluster has room, printing to FOLDER.log; yields as `work_through`.
+    """Runs the command of each folder on a Ray cluster, with its output in FOLDER.log; yields as `work_through`.
 
     Raises:
       UsageError: the cluster cannot be reached, or is smaller than the `resources` of one command.
     """
     signals: list[int] = []
-    # Entered within the connection, as Ray installs a handler of its own, and left after it: see `cluster.train`.
+    # Entered within the connection, as Ray installs a handler of its own, and left after it: see `cluster.started`.
     with contextlib.closing(contextlib.ExitStack()) as handlers, ray_connection.opened(cluster, 0) as ray:
         handlers.enter_context(on_first_signal(signals.append))
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -112,7 +111,7 @@ def _ended(ray: Any, tasks: Mapping[Any, Path]) -> list[Any]:
 
 
 def _stop(ray: Any, tasks: Mapping[Any, Path]) -> None:
-    """Interrupts tasks and waits until they have ended; kills them once nothing changes in their folders any more."""
+    """Interrupts tasks and waits for them; kills them when nothing in their folders has changed for `PATIENCE`."""
     left, before, changed = dict(tasks), None, time.monotonic()
     while left and time.monotonic() - changed < PATIENCE:
         for task in left:  # again and again: an interrupt that comes too early is lost
@@ -128,7 +127,7 @@ def _stop(ray: Any, tasks: Mapping[Any, Path]) -> None:
 
 
 def last_change(path: Path) -> float:
-    """When a file or anything in a folder was written last, as seconds of its disk's clock; 0.0 if it is not there."""
+    """Last change of a file, or of anything in a folder, in seconds of its disk's clock; 0.0 if there is none."""
     inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in ("", *names))
     latest = 0.0
     for each in (str(path), *inside):
@@ -142,7 +141,7 @@ def _log(folder: Path) -> Path:
 
 
 def _work(command: Sequence[str], log: str) -> int:
-    """The task of Ray's, which cancels it through the handler of SIGINT: `work_through` installs one."""
+    """Ray's task; Ray cancels it by SIGINT, which `work_through` handles."""
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as said:
         ((_, code),) = work_through(

@@ -1,6 +1,6 @@
-"""The roles of a distributed run, each the actor of a process of Ray's. Where they run, the driver decides.
+"""The roles of a distributed run, each a Ray actor.
 
-They meet in the replay only: Reverb's server, or the learner's table, which calls of Ray's reach.
+They exchange data only through the replay: Reverb's server, or the learner's table, which Ray's calls reach.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from agents.running.startup import quiet
 
-quiet()  # in Ray's workers this module is the first of ours
+quiet()  # before TensorFlow: in Ray's workers this module is imported first
 
 import gin  # noqa: E402
 import numpy as np  # noqa: E402
@@ -43,13 +43,13 @@ _POLL = 0.05  # seconds between two looks for weights or sequences
 
 
 def versions() -> str:
-    """What has to be the same on all machines of a run."""
+    """Versions that have to be the same on all machines of a run, in words."""
     packages = (f"{package.__name__} {package.__version__}" for package in (rbs_tf, tf, np))
     return ", ".join([f"Python {platform.python_version()}", *packages])
 
 
 class Role(abc.ABC):
-    """A process with one task, `run`. All other methods may be called meanwhile, and before it has been built.
+    """A process with one task, `run`. Its other methods may be called at any time.
 
     Args:
       config: gin's configuration of the run.
@@ -58,9 +58,9 @@ class Role(abc.ABC):
       index: of a collector.
 
     Attributes:
-      opened: closes what the role has opened, the newest first.
-      environment: its own.
-      replay: the run's, or the way there; None until it is built.
+      opened: closes the role's parts, the newest first.
+      environment: the role's own.
+      replay: the run's, or a client of it; None until it is built.
     """
 
     environment: GymnasiumVectorEnvironment
@@ -103,7 +103,7 @@ class Role(abc.ABC):
         return last
 
     def status(self) -> dict[str, Any]:
-        """What the driver shows and supervises; only the process until the role is built."""
+        """Figures for the driver; only those of the process until the role is built."""
         process = {"pid": os.getpid(), "cpu_seconds": time.process_time()}
         return process | (self.figures() if self._built else {})
 
@@ -132,7 +132,7 @@ class Role(abc.ABC):
 
 
 class ReplayRole(Role):
-    """Hosts the Reverb server, with what the newest whole checkpoint holds of it."""
+    """Hosts the Reverb server, restored from the newest whole checkpoint."""
 
     def build(self, address: str, start: int) -> None:
         self.environment = build.build_eval_environment(self.settings)
@@ -148,7 +148,7 @@ class ReplayRole(Role):
 
 
 class LearnerRole(Role):
-    """Updates, publishes weights, writes checkpoints; owns the run's counters. Without Reverb it holds the table."""
+    """Updates, publishes weights, writes checkpoints, counts. Without Reverb it holds the replay's table."""
 
     on_gpu = True
 
@@ -193,7 +193,7 @@ class LearnerRole(Role):
         return not over and self.replay.batch_due(learner.batch_size)
 
     def more(self) -> None:
-        """Waits a moment for what collectors write."""
+        """Waits a moment for the collectors."""
         self._waited += _POLL
         self._stopping.wait(_POLL)
 
@@ -213,13 +213,13 @@ class LearnerRole(Role):
         }
 
     def note_waits(self, learner: float, collectors: float) -> None:
-        """For TensorBoard: shares of the last seconds in which either side waited for the other."""
+        """Writes to TensorBoard the shares of the last seconds that each side waited for the other."""
         with self._learner.summary_writer.as_default(step=self._learner.updates):
             tf.summary.scalar("waits/learner", learner)
             tf.summary.scalar("waits/collectors", collectors)
 
     def write(self, *round_: Any) -> tuple[int, int, int]:
-        """This and the next two: `RayTable`'s, for its clients."""
+        """As the next two, a method of `RayTable` for its clients."""
         return self.replay.write(*round_)
 
     def waiting(self, writer: int) -> tuple[int, int, int]:
@@ -261,7 +261,7 @@ class Acting(Role):
             self._open_replay(self._agent, REVERB, address=address)
 
     def _pull(self) -> None:
-        """Takes the newest weights, if there are newer ones than those in use."""
+        """Takes the newest weights, if they are newer than those in use."""
         newer = self.replay.weights(newer_than=self._weights_step)
         if newer is not None:
             self._weights_step, data = newer

@@ -29,13 +29,12 @@ def on_first_signal(stop: Callable[[int], None], repeated: bool = False) -> Iter
     After SIGHUP or SIGUSR1 it takes a second SIGTERM: a login that ends sends the first right after SIGHUP, and Slurm
     after SIGUSR1, while the checkpoint is being written. A second SIGHUP or SIGUSR1 changes nothing.
 
-    Python calls `stop` between two instructions of its own. A thread sees to it that the end does not wait for that:
-    the main thread may be within C++ for ever.
+    Python's handlers wait until C++ returns, which may take minutes, so a thread acts on the second signal.
 
     Args:
-      repeated: the sender repeats its signal, as `ray.cancel` does: until `stop` has been called, a second one is none.
+      repeated: the sender repeats its signal, as `ray.cancel` does; repeats before `stop` is called do not count.
 
-    Outside of the main thread, the only one that can handle signals, it does nothing.
+    Outside of the main thread, which alone can handle signals, it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -65,7 +64,7 @@ def on_first_signal(stop: Callable[[int], None], repeated: bool = False) -> Iter
 
 
 def _ends(heard: Sequence[int]) -> bool:
-    """Says whether the last of these signals ends the process at once."""
+    """Whether the last of these signals ends the process at once."""
     first, *later = heard
     if later[-1:] == [signal.SIGTERM] and first in _NOT_BY_A_PERSON:
         return later.count(signal.SIGTERM) > 1
@@ -74,7 +73,7 @@ def _ends(heard: Sequence[int]) -> bool:
 
 @contextlib.contextmanager
 def _counted(numbers: Sequence[int]) -> Iterator[None]:
-    """Ends the process with the signal for which `_ends`, as soon as it arrives, whatever the main thread is doing."""
+    """Ends the process as soon as a signal for which `_ends` arrives, also while the main thread is in C++."""
     arrived, arrives = os.pipe()
     os.set_blocking(arrives, False)
     heard: list[int] = []
@@ -101,14 +100,14 @@ def _counted(numbers: Sequence[int]) -> Iterator[None]:
         os.close(arrived)
 
 
-_in_use: list[int] = []  # what signals of this process are written to
-# A child that is forked has the same pipe, and its signals are not this process's.
+_in_use: list[int] = []  # pipes for signals of this process
+# A forked child inherits the pipe, and must not write its own signals there.
 os.register_at_fork(after_in_child=lambda: _in_use and signal.set_wakeup_fd(-1))
 
 
 @contextlib.contextmanager
 def ignored_by_children() -> Iterator[None]:
-    """Processes that are started in here ignore SIGHUP and SIGUSR1, which may go to all processes of a job."""
+    """Processes started inside ignore SIGHUP and SIGUSR1, which may be sent to all processes of a job."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -35,7 +35,7 @@ def quiet() -> None:
         from gym_notices.notices import notices
 
         notices.clear()
-    # TF-Agents compares a state with `is not ()`, and AutoGraph compiles that anew into a file of its own.
+    # TF-Agents compares a state with `is not ()`, and AutoGraph compiles that into a file of its own.
     warnings.filterwarnings("ignore", category=SyntaxWarning, module=r".*__autograph_generated_file")
 
 

@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 class ReplayFolders(NamedTuple):
     """A replay's part of a run's checkpoints."""
 
-    writes_to: pathlib.Path  # on the disk of the others; an earlier start may have left something there
-    begins_with: pathlib.Path | None  # what an earlier start has left in a checkpoint
+    writes_to: pathlib.Path  # on the disk of the checkpoints; may hold an earlier start's leftovers
+    begins_with: pathlib.Path | None  # the replay's part of the newest whole checkpoint
 
 
 class Checkpointer:
@@ -149,17 +149,17 @@ class Checkpointer:
         return int(newest.name), json.loads((newest / _EXTRA).read_text())
 
     def file(self, name: str) -> bytes | None:
-        """A file that the newest whole checkpoint was given; None if there is none of that name."""
+        """Content of a file in the newest whole checkpoint; None if it has none of that name."""
         newest = self._newest_whole()
         return (newest / name).read_bytes() if newest and name in _listed(newest) else None
 
     def is_own(self, name: str) -> bool:
-        """Says whether a file of the newest whole checkpoint is this user's: no others are trusted with a pickle."""
+        """Whether a file of the newest whole checkpoint belongs to this user: only then is a pickle safe."""
         newest = self._newest_whole()
         return newest is not None and (newest / name).stat().st_uid == os.geteuid()
 
     def _newest_whole(self) -> pathlib.Path | None:
-        """Sets damaged checkpoints aside if there is a whole one: left in place, they would be kept instead of it.
+        """The newest whole checkpoint; renames damaged ones, which would count among the kept ones.
 
         Raises:
           RunFolderError: there are checkpoints, and all of them are damaged.
@@ -172,7 +172,7 @@ class Checkpointer:
                 listed = "; ".join(f"{folder.name}: {why}" for folder, why in damage.items())
                 raise RunFolderError(
                     f"All checkpoints in {self._folder} are damaged ({listed}). Nothing has been changed. Bring one "
-                    "back from a copy, start anew in another folder with --root_dir=DIR, or here with --anew, "
+                    "back from a copy, start in another folder with --root_dir=DIR, or here with --anew, "
                     "which keeps what is there under another name"
                 )
             self._newest = saved[len(damage)]
@@ -201,7 +201,7 @@ def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], atte
     newest one again, `attempts` times. `trackables` are as the run's `Checkpointer` has them.
 
     Raises:
-      RunFolderError: there is none that is whole, or it lacks variables that the program has.
+      RunFolderError: none is whole, or it lacks variables that the program has.
     """
     folder = pathlib.Path(root_dir).absolute() / "checkpoints"
     checkpoint = tf.train.Checkpoint(**trackables)
@@ -257,7 +257,7 @@ def _write_manifest(folder: pathlib.Path, contents: Mapping[str, Any]) -> None:
 
 
 def _listed(folder: pathlib.Path) -> dict[str, Any]:
-    """What a folder's manifest lists; nothing without one that can be read."""
+    """Contents of a folder's manifest; empty without one that can be read."""
     try:
         listed = json.loads((folder / _MANIFEST).read_text())
     except (OSError, ValueError):
@@ -272,18 +272,18 @@ def _files(folder: pathlib.Path) -> list[str]:
 
 
 def _described(path: pathlib.Path) -> dict[str, int]:
-    """What the manifest says of a file; a checksum of a large one would take long."""
+    """A file's entry in the manifest; large files have no checksum, which would take long."""
     if (size := path.stat().st_size) > _CHECKED:
         return {"bytes": size}
     checksum = 0
     with open(path, "rb") as file:
-        while part := file.read(2**20):  # whole, it would raise the memory that a run needs
+        while part := file.read(2**20):  # in parts, to save memory
             checksum = zlib.crc32(part, checksum)
     return {"bytes": size, "crc32": checksum}
 
 
 def _damage(folder: pathlib.Path, replay: bool = True) -> str | None:
-    """Says what is wrong with a checkpoint, with that of its replay or without; None if nothing is."""
+    """What is wrong with a checkpoint, in words, or None; `replay`: look at the replay's files, too."""
     listed = _listed(folder)
     if f"{_VARIABLES}.index" not in listed:
         return f"it has no {_MANIFEST} of a whole checkpoint"

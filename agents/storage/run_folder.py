@@ -49,7 +49,7 @@ _BEFORE_CONFIG = {_LOCK, _VERSIONS, _VERSIONS + _NEW, CONFIG + _NEW}
 
 
 class RunFolder:
-    """A run's folder while this process has it; made by `opened`.
+    """A run's folder while this process has it, see `opened`.
 
     Attributes:
       path: absolute; there is no such folder yet if the run is new and has not begun.
@@ -98,7 +98,7 @@ class RunFolder:
 
 @contextlib.contextmanager
 def opened(root_dir: str | os.PathLike) -> Iterator[RunFolder]:
-    """Locks a run's folder, if there is one, and checks it against the parsed gin configuration; makes nothing.
+    """Locks a run's folder, if it exists, and checks it against the parsed gin configuration; creates nothing.
 
     Args:
       root_dir: of a run of this configuration, an empty folder, or none.
@@ -113,18 +113,18 @@ def opened(root_dir: str | os.PathLike) -> Iterator[RunFolder]:
 
 
 def made(root_dir: str | os.PathLike, updates: int) -> int | None:
-    """The updates of a run that has no more to make or to evaluate if so many are asked for; None of another one."""
+    """Updates of a run that has nothing left to do for this many `updates`; None for any other."""
     newest = newest_step(root_dir)
     return newest or updates if newest > updates or finished(root_dir, updates) else None
 
 
 def finished(root_dir: str | os.PathLike, updates: int) -> bool:
-    """Says whether a run of so many updates has come to its end, the last evaluation included."""
+    """Whether a run of this many updates has ended, the last evaluation included."""
     return _finished(root_dir).get("updates", -1) >= updates
 
 
 def acting_head(root_dir: str | os.PathLike) -> str | None:
-    """The head that played the last evaluation of a run that has finished; in many processes no checkpoint has it."""
+    """The head that played a finished run's last evaluation: checkpoints of many processes lack it."""
     return _finished(root_dir).get("head")
 
 
@@ -137,7 +137,7 @@ def _finished(root_dir: str | os.PathLike) -> dict[str, Any]:
 
 
 def set_aside(root_dir: str | os.PathLike) -> pathlib.Path | None:
-    """Renames a run's folder to the first free NAME.N; returns it, None without a folder.
+    """Renames a run's folder to the first free NAME.N; returns the new path, None without a folder.
 
     Raises:
       RunFolderError: it is no run's folder, or one in use.
@@ -152,13 +152,13 @@ def set_aside(root_dir: str | os.PathLike) -> pathlib.Path | None:
 
 
 def unused(path: pathlib.Path) -> pathlib.Path:
-    """The path, or the first with a number behind it that nothing has yet."""
+    """The path, or the first PATH.N that does not exist."""
     names = itertools.chain([path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1)))
     return next(name for name in names if not os.path.lexists(name))
 
 
 def checkpoints(root_dir: str | os.PathLike, suffix: str = "") -> list[pathlib.Path]:
-    """The checkpoints of a run, the newest first, or those with a suffix: folders that have a part of one."""
+    """Folders of a run's checkpoints, whole or not, the newest first; `suffix`: of their names."""
     pattern = re.compile(rf"\d+{re.escape(suffix)}" + (r"(\.\d+)?" if suffix else ""))
     parts = ("manifest.json", "extra.json", "variables.index")
     ours = [
@@ -175,7 +175,7 @@ def newest_step(root_dir: str | os.PathLike) -> int:
 
 
 def write_operative_config(root_dir: str | os.PathLike) -> None:
-    """Saves every gin value in use, defaults included. To be called once everything has been constructed."""
+    """Saves every gin value in use, defaults included. Call it once everything is constructed."""
     write(pathlib.Path(root_dir) / OPERATIVE, gin.operative_config_str())
 
 
@@ -202,24 +202,25 @@ def first_start(root_dir: str | os.PathLike) -> str:
 
 
 def starts(root_dir: str | os.PathLike) -> list[float]:
-    """When the folder's starts were, in their order: seconds since 1970. A clock may have been set back in between."""
+    """Times of the folder's starts, in order, in seconds since 1970. They decrease where a clock was set back."""
     said = re.findall(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*)  ", _text(root_dir, _COMMAND), re.MULTILINE)
     return [datetime.datetime.fromisoformat(each).timestamp() for each in said]
 
 
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
-    """Returns what `versions` said at the folder's last start, name -> version; nothing without the file."""
+    """`versions` of the folder's last start, name -> version; empty without the file."""
     return dict(re.findall(r"^(\S+) (.+)$", _text(root_dir, _VERSIONS), re.MULTILINE))
 
 
 def _text(root_dir: str | os.PathLike, name: str) -> str:
-    """What a file of the folder says; nothing without it."""
+    """Content of a file of the folder; empty without it."""
     path = pathlib.Path(root_dir, name)
     return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def is_locked(root_dir: str | os.PathLike) -> bool:
-    """Says whether a process of this machine works in the folder; does not take the lock from a run that starts now."""
+    """Whether a process of this machine works in the folder."""
+    # From the kernel's list: taking the lock could stop a run that starts.
     try:
         inode = (pathlib.Path(root_dir) / _LOCK).stat().st_ino
         locks = pathlib.Path("/proc/locks").read_text().splitlines()
@@ -229,7 +230,7 @@ def is_locked(root_dir: str | os.PathLike) -> bool:
 
 
 def _check_is_run(folder: pathlib.Path) -> None:
-    """Raises RunFolderError for what is neither a run's folder, nor an empty one, nor none at all."""
+    """Raises RunFolderError for a path that holds something else than a run."""
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(
             f"{folder} is a file; a run needs a folder. Give another one with --root_dir=DIR."
@@ -247,7 +248,7 @@ def _check_is_run(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path) -> Iterator[None]:
-    """Holds the folder's lock, which says which process has it."""
+    """Holds the folder's lock, a file that names the process."""
     with open(folder / _LOCK, "a+", errors="replace") as lock:
         lock.seek(0)
         said = lock.read(1000)
@@ -296,7 +297,7 @@ def _fixed_lines(config: str) -> list[str]:
 
 
 def write(path: str | os.PathLike, text: str) -> None:
-    """Replaces a file as a whole: a reader sees the old text or the new one, never half of it."""
+    """Replaces a file in one step: a reader sees the old text or the new one."""
     path = pathlib.Path(path)
     with replacing(path) as file:
         file.write(text.encode())
@@ -304,7 +305,7 @@ def write(path: str | os.PathLike, text: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
-    """Opens a new file beside the path that takes its place in the end, or is gone if there was an error."""
+    """Opens a new file that takes the path's place at the end, or is removed after an error."""
     new = unused(path.with_name(path.name + _NEW))
     with open(new, "xb") as file:
         try:

@@ -121,6 +121,8 @@ class Learner:
             )
         finally:
             logger.setLevel(level)
+        # `Learner.run` would trace the update twice: for the first of several iterations, and for the others.
+        self._step = tf.function(self._learner.single_train_step, autograph=False)
         restored = checkpointer.restore() if checkpointer else None
         # While the replay fills.
         self._compiling = threading.Thread(target=agent.compile_ahead, args=(batch_size,))
@@ -174,11 +176,12 @@ class Learner:
             count = -(-_FRAMES // (self.batch_size * self._agent.shape.rows))
             self._agent.set_torso_from([next(draws)[0] for _ in range(count)])
         with self._agent.strategy.scope():
-            loss, means = self._one_update(self._batches)
-        self._errors.append([means.per_head[tag] for tag in (UNSCALED, SCALED)])
+            info = self._step(self._batches)
+            loss = self._agent.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
+        self._errors.append([self._of_batch(info.extra.per_head[tag]) for tag in (UNSCALED, SCALED)])
         due = self._summary_interval and self.updates % self._summary_interval == 0
         if due:  # before the loss is looked at: what led to a NaN is to be seen
-            self._summarise_update(means)
+            self._summarise_update(info.extra)
         if not np.isfinite(loss):
             raise FloatingPointError(
                 f"The loss of update {self.updates} is {float(loss)}. The last checkpoint is from before; a smaller "
@@ -188,17 +191,9 @@ class Learner:
             self._summarise_rates()
         return loss
 
-    # `Learner.run` would trace the update twice: for the first of several iterations, and for the others.
-    @tf.function(autograph=False)
-    def _one_update(self, batches: Any) -> tf_agent.LossInfo:
-        info, strategy = self._learner.single_train_step(batches), self._agent.strategy
-        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
-        # Means of the whole batch: all replicas hold the same.
-        per_head, scalars = (
-            {tag: strategy.experimental_local_results(mean)[0] for tag, mean in means.items()}
-            for means in (info.extra.per_head, info.extra.scalars)
-        )
-        return tf_agent.LossInfo(loss, LossExtra((), per_head, scalars))
+    def _of_batch(self, mean: Any) -> tf.Tensor:
+        """A mean of the whole batch, of which all replicas hold the same."""
+        return self._agent.strategy.experimental_local_results(mean)[0]
 
     def loss_scales(self) -> summaries.LossScales:
         """Loss scales of the latest updates of this start."""
@@ -261,10 +256,11 @@ class Learner:
         return returns.tolist()
 
     def _summarise_update(self, means: LossExtra) -> None:
-        per_head = {**means.per_head, **self._agent.state_summaries()}
         per_head, scalars = (
-            {tag: value.numpy() for tag, value in values.items()} for values in (per_head, means.scalars)
+            {tag: self._of_batch(mean).numpy() for tag, mean in part.items()}
+            for part in (means.per_head, means.scalars)
         )
+        per_head |= {tag: value.numpy() for tag, value in self._agent.state_summaries().items()}
         if self.note is None:
             self.note = summaries.dead_units_note(scalars) or None
         summary = summaries.update_summary(self._agent.heads.names, per_head, scalars)

@@ -75,10 +75,9 @@ def refusal(capsys, *argv):
 
 
 def on_folder(command, root):
-    """Gives one of the commands a run's folder; returns its exit code. There is no TPU to start on."""
+    """Gives one of the commands a run's folder; returns its exit code."""
     out = root.parent / "out"
     call, *argv = {
-        "start": (train, *FLAGS, "--strategy=tpu", f"--root_dir={root}"),
         "resume": (train, *FLAGS, "--updates=27", f"--root_dir={root}"),
         "play": (main, "play", str(root), "--episodes=1", "--max_steps=5"),
         "export": (main, "export", str(root), str(out)),
@@ -88,8 +87,3 @@ def on_folder(command, root):
         return call(argv)
     finally:
         gin.clear_config()
-
-
-def seen(path):
-    """What is below a path: folders, and the contents of files."""
-    return {str(each): each.is_file() and each.read_bytes() for each in path.rglob("*")}

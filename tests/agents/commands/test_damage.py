@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.agents.commands.small_runs import on_folder, seen
+from tests.agents.commands.small_runs import on_folder
 
 # Of the user's, beside files of the run; what is in a checkpoint may go to another name with it.
 MINE = (
@@ -65,6 +65,7 @@ def damage_and_try(names, finished, tmp_path, capsys, file, damage, seed):
     assert stays == {Path(name).name for name in MINE}
 
 
+@pytest.mark.slow
 def test_a_command_each_for_files_damaged_in_three_ways(finished, tmp_path, capsys):
     for seed, (damage, command) in enumerate(zip(DAMAGES, ("resume", "play", "report"), strict=False)):
         file = str(np.random.default_rng(seed).choice(files(finished)))
@@ -75,24 +76,3 @@ def test_a_command_each_for_files_damaged_in_three_ways(finished, tmp_path, caps
 def test_all_commands_for_every_file_damaged_in_every_way(finished, tmp_path, capsys):
     for seed, (file, damage) in enumerate(itertools.product(files(finished), DAMAGES)):
         damage_and_try(("play", "export", "report", "resume"), finished, tmp_path, capsys, file, damage, seed)
-
-
-def test_a_start_in_a_folder_that_holds_somebody_elses_leaves_it_as_it_was(tmp_path, capsys):
-    for name in (
-        "mine.txt",
-        "train/mine",
-        "best.npz",
-        "lock",
-        "checkpoints/25/extra.json",
-        "replay/local/table.json",
-    ):
-        root = tmp_path / name.replace("/", "_")
-        (root / name).parent.mkdir(parents=True)
-        (root / name).write_text("precious")
-        before = seen(root)
-        assert on_folder("start", root) == 2
-        err = capsys.readouterr().err
-        assert (
-            "holds something else than a run" in err and name.split("/")[0] in err and "Traceback" not in err
-        )
-        assert seen(root) == before, name

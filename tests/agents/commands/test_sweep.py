@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from agents.commands import sweep
-from agents.commands.options import CONFIGS
-from agents.commands.train import check_commands, main
+from agents.commands.options import CONFIGS, TrainOptions, parsed
+from agents.commands.train import check_commands, configure, main
 from agents.errors import UsageError
 from agents.running import processes
 from agents.storage.run_folder import REPOSITORY, finished, versions
@@ -107,19 +107,17 @@ def test_the_replays_of_a_sweep_on_a_cluster_are_not_weighed_here(tmp_path, monk
 
 
 def test_every_sweep_that_comes_along_can_run(tmp_path):
-    """One run of each scaling that a file names; the files' other runs differ in games, seeds and rates."""
-    files = sorted(
-        [*(CONFIGS / "sweeps").glob("*.sweep"), *(REPOSITORY / "benchmarks/sweeps").glob("*.sweep")]
-    )
+    """Its first run can be built; one of each scaling that it names can be configured."""
+    files = [*(CONFIGS / "sweeps").glob("*.sweep"), *(REPOSITORY / "benchmarks/sweeps").glob("*.sweep")]
     assert len(files) > 2
     for file in files:
-        scaled = {}
-        for folder, flags in sweep.read(file).runs(tmp_path).items():
-            scaled.setdefault(
-                next((flag for flag in flags if flag.startswith("--scaling=")), ""), (folder, flags)
-            )
-        folders, commands = zip(*scaled.values(), strict=True)
-        assert len(check_commands(commands, folders)) == len(scaled)
+        runs, scaled = sweep.read(file).runs(tmp_path), {}
+        (folder, first), *_ = runs.items()
+        assert len(check_commands([first], [folder])) == 1
+        for flags in runs.values():
+            scaled.setdefault(next((flag for flag in flags if flag.startswith("--scaling=")), ""), flags)
+        for flags in scaled.values():
+            configure(TrainOptions.of_flags(parsed(flags)))
 
 
 def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import gin
 import pytest
@@ -83,7 +84,7 @@ def command(configs, monkeypatch, capsys):
                 raise command.outcome
             return command.outcome
 
-        yield run
+        yield contextlib.nullcontext(SimpleNamespace(run=run))
 
     monkeypatch.setattr(train, "_built", built)
     command.outcome = Result(10**9, 0, 0.0, None)

@@ -84,6 +84,7 @@ def test_a_ray_that_cannot_start_is_a_sentence(stand_in, monkeypatch):
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_long_temporary_folder_is_refused_with_its_cure_which_is_one(tmp_path):
     long = tmp_path / ("l" * 90)
     long.mkdir()

@@ -30,15 +30,17 @@ DONE = Result(60, 600, 7.0, None, head="clipped_0.9")
 
 @pytest.fixture
 def train(tmp_path, monkeypatch, capsys):
-    """Calls `cluster.train` in `tmp_path` with a stand-in for Ray; returns the result and what it has said."""
+    """Runs in `tmp_path` with a stand-in for Ray; returns the result and what it has said."""
 
     def train(ray, *bindings, collectors=1, address=None, backend=REVERB):
         monkeypatch.setattr(cluster.ray_connection, "opened", lambda *_: contextlib.nullcontext(ray))
         monkeypatch.setattr(cluster, "time", ray.clock())
         monkeypatch.setattr(cluster.build, "backend_of", lambda *_, **__: backend)
         with configured("train.updates = 60", *bindings):
+            started = cluster.started(Settings.configured(), str(tmp_path), collectors, address)
             try:
-                result = cluster.train(Settings.configured(), str(tmp_path), collectors, address)
+                with started as run:
+                    result = run.run()
             finally:
                 assert all(process.is_gone for process in ray.processes), "close ends every process"
         return result, capsys.readouterr().out
