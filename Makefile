@@ -65,7 +65,7 @@ chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=
 
 studies: export TF_CPP_MIN_LOG_LEVEL := 3
 studies: $(INSTALLED) ## Draw the paper's toy figures into figures/
-	@for study in intuitions derivation edge_cases noise_amplification human_normalised; do \
+	@for study in intuitions derivation edge_cases noise_amplification; do \
 	  $(PY) -m studies.$$study $(ARGS) || exit 1; \
 	done
 
