@@ -99,7 +99,10 @@ def study(streams: dict[str, Stream]) -> list[tuple]:
 def draw(rows: list[tuple]) -> figure.Figure:
     """Ratios to V[delta], line by line."""
     drawing, (panels,) = figure.new_figure(1, 2, panel=(5.0, 4.0), sharey="row")
-    titles = {"early": "values as early in learning: returns of other steps", "zero": "zero values (where V[delta] is not 0)"}
+    titles = {
+        "early": "values as early in learning: returns of other steps",
+        "zero": "zero values (where V[delta] is not 0)",
+    }
     for panel, (kind, title) in zip(panels, titles.items(), strict=True):
         for name, of, *numbers in rows:
             if of == kind and numbers[0] > 0:
