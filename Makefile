@@ -65,7 +65,7 @@ chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=
 
 studies: export TF_CPP_MIN_LOG_LEVEL := 3
 studies: $(INSTALLED) ## Draw the paper's toy figures into figures/
-	@for study in intuitions derivation edge_cases noise_amplification human_normalised; do \
+	@for study in intuitions derivation edge_cases noise_amplification; do \
 	  $(PY) -m studies.$$study $(ARGS) || exit 1; \
 	done
 
@@ -78,7 +78,7 @@ bench: $(INSTALLED) ## Measure speed side by side with others, some 20 minutes o
 	@$(PY) -m benchmarks.performance $(ARGS)
 
 bench-gpu: $(INSTALLED) ## Measure the paper's update on a GPU in ten minutes, into runs/gpu.md
-	@$(PY) -m benchmarks.gpu --output=runs/gpu.md $(ARGS)
+	@$(PY) -m benchmarks.gpu $(ARGS)
 
 hosts: export TF_CPP_MIN_LOG_LEVEL := 3
 hosts: $(INSTALLED) ## Train on three hosts in network namespaces, one of which is cut off and one dies: as root, ten minutes

@@ -3,46 +3,43 @@
     .venv/bin/python -m benchmarks.effect_figure
 
 Left: returns of two games by reward multiplier, from docs/results/scales_table.csv. Right: the errors
-that each of ten heads learns from, from docs/quickstart.csv. Lines are means over runs, and every run is a point. Pages
-that show it have the numbers with their intervals.
+that each of ten heads learns from, from docs/quickstart.csv. Lines are means over runs, and every run is a point.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks import reward_scales
+from benchmarks.performance import ROOT
 from studies import figure
 
+FIGURE, ERRORS = ROOT / "docs/images/effect.png", ROOT / "docs/quickstart.csv"
 WITH, WITHOUT, OUTPUTS = "with return-based scaling", "without", "with scaled outputs, too: return_out"
 SCALINGS = {WITH: "return", WITHOUT: "none", OUTPUTS: "return_out"}
 MULTIPLIERS = ("x0.001", "x1", "x10000")
 COLOURS = {WITH: figure.COLOURS["scaled"], WITHOUT: figure.COLOURS["unscaled"], OUTPUTS: "tab:blue"}
 
 
-def shares_by_multiplier(table: Path) -> dict[str, list[np.ndarray]]:
+def shares_by_multiplier() -> dict[str, list[np.ndarray]]:
     """Returns over those of `none` in the clean game, geometric over games: [repeats] for each of `MULTIPLIERS`."""
-    rows = reward_scales.read(table)
+    rows = reward_scales.read()
     reference = reward_scales.logs(rows, "none", ["x1"]).mean(axis=0)
-    return {
-        name: [
-            np.exp((reward_scales.logs(rows, method, [task]) - reference).mean(axis=1))
-            for task in MULTIPLIERS
-        ]
-        for name, method in SCALINGS.items()
-    }
+
+    def share(method: str, task: str) -> np.ndarray:
+        return np.exp((reward_scales.logs(rows, method, [task]) - reference).mean(axis=1))
+
+    return {name: [share(method, task) for task in MULTIPLIERS] for name, method in SCALINGS.items()}
 
 
-def errors_by_head(table: Path) -> dict[str, dict[str, list[float]]]:
+def errors_by_head() -> dict[str, dict[str, list[float]]]:
     """RMS errors that were learned from, with scaling and without: head -> one number per seed."""
-    found = {WITH: defaultdict(list), WITHOUT: defaultdict(list)}
-    with table.open(newline="") as file:
+    found: dict[str, dict[str, list[float]]] = {WITH: defaultdict(list), WITHOUT: defaultdict(list)}
+    with ERRORS.open(newline="") as file:
         for row in csv.DictReader(file):
             kind, _, head = row["quantity"].partition(" ")
             if kind == "error":
@@ -51,17 +48,16 @@ def errors_by_head(table: Path) -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def draw(shares: dict[str, list[np.ndarray]], errors: dict[str, dict[str, list[float]]]) -> figure.Figure:
+def draw() -> figure.Figure:
     """Two panels; the same colours in both."""
     drawing, ((left, right),) = figure.new_figure(1, 2, panel=(5.2, 3.5))
-    for name, colour in COLOURS.items():
-        plot(left, range(len(shares[name])), shares[name], colour, name)
-    for name in errors:
-        colour, columns = COLOURS[name], list(errors[name].values())
-        means = [
-            *plot(right, range(5), columns[:5], colour),  # clipped rewards
-            *plot(right, range(5, 10), columns[5:], colour),
-        ]
+    for name, shares in shares_by_multiplier().items():
+        plot(left, range(3), shares, COLOURS[name], name)
+    errors = errors_by_head()
+    for name, of_heads in errors.items():
+        colour, columns = COLOURS[name], list(of_heads.values())
+        # Clipped rewards, and raw ones.
+        means = [x for k in (0, 5) for x in plot(right, range(k, k + 5), columns[k : k + 5], colour)]
         span = float(f"{max(means) / min(means):.2g}")
         right.lines[-1].set_label(f"{name}: they span a factor of {span:,.4g}")
     left.axhline(1.0, color=figure.COLOURS["reference"], ls=":")
@@ -69,11 +65,10 @@ def draw(shares: dict[str, list[np.ndarray]], errors: dict[str, dict[str, list[f
     left.set(xlabel="rewards multiplied by", ylabel="return, over that without scaling at 1", ylim=(0, 1.25))
     left.set_title("Space Invaders and Breakout, ten heads, three runs each")
     right.set_xticks(range(10), [head.partition("_")[2] for head in errors[WITH]])
-    right.set(xlabel="discount of the head", yscale="log")
+    right.set(xlabel="discount of the head", yscale="log", ylabel="RMS TD error learned from")
     right.axvline(4.5, ymax=0.75, color=figure.COLOURS["reference"], lw=0.8)
     for place, rewards in ((2, "clipped rewards"), (7, "raw rewards")):
         right.text(place, 0.12, rewards, ha="center", color=figure.COLOURS["reference"])
-    right.set_ylabel("RMS TD error learned from")
     right.set_title("Errors of each head, rewards times 1000, five seeds")
     left.legend(loc="lower center")
     right.legend(loc="upper left")
@@ -92,18 +87,9 @@ def plot(
     return means
 
 
-def main(command_line: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--docs", type=Path, default=Path("docs"), metavar="FOLDER")
-    options = parser.parse_args(command_line)
-    drawing = draw(
-        shares_by_multiplier(options.docs / "results" / reward_scales.TABLE.name),
-        errors_by_head(options.docs / "quickstart.csv"),
-    )
-    drawing.savefig(options.docs / "images/effect.png", dpi=110)
-    print(options.docs / "images/effect.png")
+def main() -> None:
+    draw().savefig(FIGURE, dpi=110)
+    print(FIGURE)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     make hosts                                                           # as root, ten minutes
     .venv/bin/python -m benchmarks.hosts --network="20ms 50mbit 1%" --seeds=5 --updates=4000 --calm
 
-The first host has driver, learner, evaluator and the only disk with the run folder, the others a collector each. On the
-way the second is cut off for half a minute, and everything on the third is killed. Beside each run: what its hosts sent
-and received, which says how often weights cross the wire.
+The first host has driver, learner, evaluator and the only disk with the run folder, the others a collector each. In
+mid-run the second is cut off for half a minute, and everything on the third is killed. Prints a row of CSV for each
+run, with the megabytes that its hosts sent and received.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from agents.running.startup import quiet
 
@@ -43,21 +43,7 @@ from agents.replay.backends import why_no_reverb  # noqa: E402
 ROOT = Path(__file__).parents[1]
 HEAD = "10.78.0.1"
 NETWORKS = "1ms 1gbit 0%", "20ms 50mbit 1%"  # delay of either side's packets, rate, loss
-COLUMNS = (
-    *("network", "seed", "updates", "seconds", "exit_code", "steps", "last_return", "evaluation"),
-    *("head_sent_mb", "others_received_mb", "head_received_mb", "restarts"),
-)
 CUT = 30.0  # seconds
-
-
-class Cluster(NamedTuple):
-    """Hosts with Ray on them."""
-
-    names: list[str]
-    wire: Wire
-    begin: dict[str, Callable[[], Any]]  # starts Ray on a host
-    folder: Path  # which the first host alone sees
-    environment: dict[str, str]
 
 
 def ip(*words: str) -> str:
@@ -77,24 +63,24 @@ class Wire(threading.Thread):
         self.cut: set[int] = set()
         self.moved = [[0, 0] for _ in names]
         self._names, self._delay, self._loss = names, delay, loss
-        self._late: collections.deque[tuple[float, int, bytes]] = collections.deque()
-        self._over, self._ready = threading.Event(), threading.Event()
+        self.over, self.ready = threading.Event(), threading.Event()
 
     def run(self) -> None:
-        random_, end = random.Random(0), selectors.DefaultSelector()
+        draws, end = random.Random(0), selectors.DefaultSelector()
+        late: collections.deque[tuple[float, int, bytes]] = collections.deque()
         taps = [_tap(name) for name in self._names]
         for number, tap in enumerate(taps):
             end.register(tap, selectors.EVENT_READ, number)
-        self._ready.set()
-        while not self._over.is_set():
-            wait = self._late[0][0] - time.monotonic() if self._late else 0.2
+        self.ready.set()
+        while not self.over.is_set():
+            wait = late[0][0] - time.monotonic() if late else 0.2
             for key, _ in end.select(max(wait, 0.0)):
                 for frame in _frames(key.fd):
-                    if random_.random() >= self._loss and key.data not in self.cut:
+                    if draws.random() >= self._loss and key.data not in self.cut:
                         self.moved[key.data][0] += len(frame)
-                        self._late.append((time.monotonic() + self._delay, key.data, frame))
-            while self._late and self._late[0][0] <= time.monotonic():
-                _, source, frame = self._late.popleft()
+                        late.append((time.monotonic() + self._delay, key.data, frame))
+            while late and late[0][0] <= time.monotonic():
+                _, source, frame = late.popleft()
                 for number, tap in enumerate(taps):
                     if number != source and number not in self.cut and frame[5] in (number + 1, 255):
                         self.moved[number][1] += len(frame)
@@ -102,16 +88,6 @@ class Wire(threading.Thread):
                             os.write(tap, frame)
         for tap in taps:
             os.close(tap)
-
-    def begin(self) -> None:
-        self.start()
-        if not self._ready.wait(10.0):
-            raise RuntimeError("no TAP device can be made here")
-
-    def stop(self) -> None:
-        self._over.set()
-        if self.ident:
-            self.join()
 
 
 def _tap(host: str) -> int:
@@ -150,7 +126,9 @@ def hosts(network: str = "0ms 1gbit 0%") -> Iterator[tuple[list[str], Wire]]:
     try:
         for name in names:
             ip("netns", "add", name)
-        wire.begin()
+        wire.start()
+        if not wire.ready.wait(10.0):
+            raise RuntimeError("no TAP device can be made here")
         for number, name in enumerate(names, 1):
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "link", "set", "eth0", "address", f"02:00:00:00:00:{number:02x}", "up")
@@ -164,7 +142,9 @@ def hosts(network: str = "0ms 1gbit 0%") -> Iterator[tuple[list[str], Wire]]:
     finally:
         for name in names:
             end_all(name)
-        wire.stop()
+        if wire.ident:
+            wire.over.set()
+            wire.join()
         for name in names:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
 
@@ -177,64 +157,38 @@ def end_all(host: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def start(host: str, own: str, *command: str, **options: Any) -> subprocess.Popen[str]:
-    """Starts a command on a host, `own` before it in the same shell."""
-    words = ["ip", "netns", "exec", host, "bash", "-c", own + 'exec "$@"', "own", *command]
-    return subprocess.Popen(words, cwd=ROOT, start_new_session=True, text=True, **options)
-
-
-def nodes(
-    names: list[str], slots: int, folder: Path, environment: dict[str, str]
-) -> dict[str, Callable[[], Any]]:
-    """Functions that start Ray on each host; the others try again when it ends, as a service manager would.
-
-    Args:
-      names: of the hosts.
-      slots: processes for which the first has room; each other has room for one.
-      folder: which the others do not see.
-      environment: of Ray.
-    """
-    ray = str(Path(sys.executable).with_name("ray"))
-    options = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-
-    def head() -> subprocess.Popen[str]:
-        where = f"--node-ip-address={HEAD} --port=6379 --temp-dir={folder}/ray"
-        command = f"{ray} start --head {where} --num-cpus={slots} --include-dashboard=false --block"
-        return start(names[0], "", *command.split(), **options)
-
-    def other(name: str) -> subprocess.Popen[str]:
-        own = f"for d in /dev/shm {folder}; do mount -t tmpfs tmpfs $d; done; "
-        again = own + 'while :; do "$@"; sleep 3; done; : '
-        command = f"{ray} start --address={HEAD}:6379 --num-cpus=1 --block"
-        return start(name, again, *command.split(), **options)
-
-    return {names[0]: head} | {name: lambda name=name: other(name) for name in names[1:]}
-
-
-@contextlib.contextmanager
-def cluster(network: str, slots: int) -> Iterator[Cluster]:
-    """A Ray cluster of three hosts that asks for a token; `slots`: see `nodes`."""
-    with hosts(network) as (names, wire), tempfile.TemporaryDirectory(prefix="rbs_hosts") as temporary:
-        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        environment = os.environ | token | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-        begin = nodes(names, slots, Path(temporary), environment)
-        for name in names:
-            begin[name]()
-        yield Cluster(names, wire, begin, Path(temporary), environment)
-
-
 def train(network: str, updates: int, seed: int, calm: bool, flags: list[str]) -> dict[str, Any]:
     """A run, as a row."""
     served = why_no_reverb() or "--replay=ray" in flags  # then there is no process for Reverb
-    with cluster(network, 2 if served else 3) as (names, wire, begin, folder, environment):
-        said = folder / "said"
+    with hosts(network) as (names, wire), tempfile.TemporaryDirectory(prefix="rbs_hosts") as folder:
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        environment = os.environ | token | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+        ray = str(Path(sys.executable).with_name("ray"))
+        # A collector's host sees neither the first one's memory nor its folder; its Ray starts again when it ends, as a
+        # service manager would see to.
+        own = f'for d in /dev/shm {folder}; do mount -t tmpfs tmpfs $d; done; while :; do "$@"; sleep 3; done; : '
+
+        def start(host: str, *command: str, own: str = "", output: Any = subprocess.DEVNULL) -> Any:
+            words = ["ip", "netns", "exec", host, "bash", "-c", own + 'exec "$@"', "own", *command]
+            options = {"env": environment, "stdout": output, "stderr": subprocess.STDOUT}
+            return subprocess.Popen(words, cwd=ROOT, start_new_session=True, **options)
+
+        def join(host: str) -> None:
+            start(host, ray, "start", f"--address={HEAD}:6379", "--num-cpus=1", "--block", own=own)
+
+        where = (
+            f"--node-ip-address={HEAD} --port=6379 --temp-dir={folder}/ray --include-dashboard=false --block"
+        )
+        start(names[0], ray, "start", "--head", *where.split(), f"--num-cpus={2 if served else 3}")
+        for name in names[1:]:
+            join(name)
+        said = Path(folder, "said")
         how = (
             f"--cluster={HEAD}:6379 --collectors=2 --root_dir={folder}/run --updates={updates} --seed={seed}"
         )
-        command = [sys.executable, "train.py", *how.split(), *flags]
         began, end = time.monotonic(), 0.0
         with said.open("w") as output:
-            run = start(names[0], "", *command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            run = start(names[0], sys.executable, "train.py", *how.split(), *flags, output=output)
         while run.poll() is None:
             time.sleep(1.0)
             done = max(map(int, re.findall(r"updates (\d+)/", said.read_text().replace(",", ""))), default=0)
@@ -244,7 +198,7 @@ def train(network: str, updates: int, seed: int, calm: bool, flags: list[str]) -
                 end = time.monotonic() + CUT
             if end and time.monotonic() > end:
                 wire.cut.clear()
-                begin[names[2]]()
+                join(names[2])
                 end = math.inf
         text = said.read_text()
         print(text, file=sys.stderr)
@@ -264,34 +218,6 @@ def train(network: str, updates: int, seed: int, calm: bool, flags: list[str]) -
         }
 
 
-def weights(network: str) -> None:
-    """Says what 53 MB of weights move when four collectors on two machines fetch them, as `RayClient.weights` does."""
-    with cluster(network, 1) as (names, wire, _, _, environment):
-        time.sleep(20.0)  # until all have joined
-        run = start(names[0], "", sys.executable, "-c", FETCH, env=environment, stdout=subprocess.PIPE)
-        said, _ = run.communicate()
-        took = " and ".join(f"{received / 1e6:.0f}" for _, received in wire.moved[1:])
-        print(f"{network}: {said.strip()}; MB received by the two machines: {took}", flush=True)
-
-
-FETCH = """
-import time, numpy, ray
-ray.init(address="10.78.0.1:6379", configure_logging=False, log_to_driver=False)
-
-@ray.remote(num_cpus=0.5, scheduling_strategy="SPREAD")
-class Collector:
-    def fetch(self, of):
-        return ray.util.get_node_ip_address(), len(ray.get(of[0]))
-
-collectors = [Collector.remote() for _ in range(4)]
-ray.get([each.__ray_ready__.remote() for each in collectors])
-of = [ray.put(numpy.random.default_rng(0).integers(0, 255, 53_000_000, numpy.uint8))]
-begin = time.monotonic()
-found = ray.get([each.fetch.remote(of) for each in collectors])
-print(sorted(found), f"{time.monotonic() - begin:.1f} s")
-"""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -300,17 +226,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="runs for each")
     parser.add_argument("--updates", type=int, default=2000)
     parser.add_argument("--calm", action="store_true", help="no host is cut off or dies")
-    parser.add_argument("--weights", action="store_true", help="only fetch weights")
     options, flags = parser.parse_known_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # hosts go then, too
-    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
-    if not options.weights:
-        writer.writeheader()
+    writer = None
     for network in options.network or NETWORKS:
-        if options.weights:
-            weights(network)
-        for seed in range(0 if options.weights else options.seeds):
-            writer.writerow(train(network, options.updates, seed, options.calm, flags))
+        for seed in range(options.seeds):
+            row = train(network, options.updates, seed, options.calm, flags)
+            if writer is None:
+                writer = csv.DictWriter(sys.stdout, row, lineterminator="\n")
+                writer.writeheader()
+            writer.writerow(row)
             sys.stdout.flush()
 
 

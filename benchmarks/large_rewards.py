@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from agents.monitoring.figure import new_figure
-from benchmarks.performance import ROOT
+from benchmarks.performance import ROOT, put_between
 from rbs_tf.scores import human_normalised_score
 
 TABLE, FIGURE = (ROOT / f"docs/results/large_rewards.{ending}" for ending in ("csv", "png"))
@@ -40,13 +40,8 @@ READINGS = ("at the rate that is best in the other games", "at its best rate", "
 MEASURES = {"greedy": "greedy at the end", "discounted": "training, last fifth"}
 
 
-def read(path: Path, measure: str) -> dict[str, np.ndarray]:
-    """Human-normalised scores float64 [variants, rates] of each game whose runs are all there; NaN: not `TRIED`."""
-    return {game: human_normalised_score(game, cells) for game, cells in as_written(path, measure).items()}
-
-
-def as_written(path: Path, measure: str) -> dict[str, np.ndarray]:
-    """A column of the table, as `read` arranges it."""
+def read(path: Path, measure: str, normalised: bool = True) -> dict[str, np.ndarray]:
+    """A column of the table: float64 [variants, rates] of each game whose runs are all there; NaN: not `TRIED`."""
     found: dict[str, np.ndarray] = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -57,8 +52,9 @@ def as_written(path: Path, measure: str) -> dict[str, np.ndarray]:
             assert match is not None, row["variant"]
             game, variant, rate = match.groups()
             cells = found.setdefault(game, np.full((len(VARIANTS), len(RATES)), np.nan))
+            score = float(row[measure])
             place = list(VARIANTS).index(variant), RATES.index(float(rate))
-            cells[place] = float(row[measure])
+            cells[place] = human_normalised_score(game, score) if normalised else score
     return {game: cells for game, cells in found.items() if np.isfinite(cells[TRIED]).all()}
 
 
@@ -89,11 +85,8 @@ def tables(scores: dict[str, np.ndarray]) -> list[str]:
     lines = [f"| mean | {' | '.join(READINGS)} |", "|---" * (1 + len(READINGS)) + "|"]
     for index, name in enumerate(VARIANTS.values()):
         lines.append(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in taken[..., index].mean(axis=1))} |")
-    lines += [
-        "",
-        f"| difference: mean; games above | {' | '.join(READINGS)} |",
-        "|---" * (1 + len(READINGS)) + "|",
-    ]
+    lines += ["", f"| difference: mean; games above | {' | '.join(READINGS)} |"]
+    lines += ["|---" * (1 + len(READINGS)) + "|"]
     level = 1 - 0.05 / (len(READINGS) * len(CONTRASTS))
     for ours, theirs in CONTRASTS:
         pair = [list(VARIANTS).index(name) for name in (ours, theirs)]
@@ -110,15 +103,13 @@ def tables(scores: dict[str, np.ndarray]) -> list[str]:
 
 def draw(scores: dict[str, np.ndarray]):
     """A panel a game: greedy score over learning rate, a line a variant."""
-    columns = 3
-    rows = -(-len(scores) // columns)
-    drawing, grid = new_figure(rows, columns, (3.0, 2.6), sharex=True)
+    drawing, grid = new_figure(-(-len(scores) // 3), 3, (3.0, 2.6), sharex=True)
     panels = grid.ravel()
+    colours = {"return": "tab:green", "return_out": "tab:blue", "none": "tab:red"}
     for panel, (game, cells) in zip(panels, scores.items(), strict=False):
         for index, (variant, name) in enumerate(VARIANTS.items()):
             style = "--" if variant.startswith("one_head") else "-"
-            colour = {"return": "tab:green", "return_out": "tab:blue", "none": "tab:red"}
-            colour = colour[variant.removeprefix("one_head_")]
+            colour = colours[variant.removeprefix("one_head_")]
             panel.plot(RATES, cells[index], style, marker="o", ms=3, color=colour, label=name)
         panel.axhline(0.0, color="tab:gray", lw=0.6)
         panel.set_title(game.replace("_", " "))
@@ -134,15 +125,10 @@ def draw(scores: dict[str, np.ndarray]):
 
 
 def of_page(path: Path) -> str:
-    """What a table of runs makes of the page: Markdown.
-
-    Raises:
-      SystemExit: no game is complete.
-    """
+    """What a table of runs makes of the page: Markdown."""
     parts = []
     for measure, name in MEASURES.items():
-        if not (scores := read(path, measure)):
-            raise SystemExit(f"{path} has no game with all its runs yet")
+        scores = read(path, measure)
         parts += [f"#### {name.capitalize()}: {len(scores)} games", "", *tables(scores), ""]
     return "\n".join(parts).rstrip()
 
@@ -150,8 +136,7 @@ def of_page(path: Path) -> str:
 def main() -> None:
     written = of_page(TABLE)
     print(written)
-    before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{rest.split(END)[1]}")
+    put_between(PAGE, BEGIN, END, written)
     draw(read(TABLE, "greedy")).savefig(FIGURE, dpi=90)
 
 

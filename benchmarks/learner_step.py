@@ -12,7 +12,7 @@ update.
 
 from __future__ import annotations
 
-from benchmarks.side_by_side import compare, one_core, publish, row, times
+from benchmarks.side_by_side import one_core, publish, row, times
 
 one_core()
 
@@ -21,7 +21,6 @@ from agents.running.startup import quiet  # noqa: E402
 quiet()
 
 import dataclasses  # noqa: E402
-import statistics  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -69,19 +68,16 @@ def compare_compiled(work: Work, bound: float | None = None, calls: int = 1) -> 
     """Publishes a row for all but the torso compiled with XLA, the default of small cores, against nothing compiled."""
     sequence = workloads.windows(work)
     loss_behind_torsos.MOST_COMPILED_UNITS = work.lstm_units
-    ways = (training(workloads.agent(work, jit_compile=how), sequence) for how in (None, False, True))
-    *figures, whole = times(*ways, calls=calls)
+    ways = (training(workloads.agent(work, jit_compile=how), sequence) for how in (None, False))
     what = f"learner step, {work.name}, ten heads, compiled behind the torso"
-    note = f"All of it compiled: {1e3 * statistics.median(whole):.3g}."
-    publish(row(what, "nothing compiled", *figures, unit=UNIT, at_most=bound, note=note))
+    publish(row(what, "nothing compiled", *times(*ways, calls=calls), unit=UNIT, at_most=bound))
 
 
 def compare_heads(work: Work, bound: float, calls: int) -> None:
     sequence = workloads.windows(work)
-    ten, one = (training(workloads.agent(work, num_heads), sequence) for num_heads in (10, 1))
-    compare(
-        f"learner step, {work.name}, ten heads", "one head", ten, one, calls=calls, unit=UNIT, at_most=bound
-    )
+    ways = (training(workloads.agent(work, heads), sequence) for heads in (10, 1))
+    what = f"learner step, {work.name}, ten heads"
+    publish(row(what, "one head", *times(*ways, calls=calls), unit=UNIT, at_most=bound))
 
 
 def compare_scaling(work: Work, bound: float, calls: int) -> None:
@@ -96,7 +92,7 @@ def compare_scaling(work: Work, bound: float, calls: int) -> None:
 
     what = f"learner step, {work.name}, ten heads, with scaling, sigma_batch and statistics"
     plain = training(workloads.agent(work, scaling=Scaling), sequence)
-    compare(what, "without", with_scaling, plain, calls=calls, unit=UNIT, at_most=bound)
+    publish(row(what, "without", *times(with_scaling, plain, calls=calls), unit=UNIT, at_most=bound))
 
 
 def main() -> None:

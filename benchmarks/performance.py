@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -44,27 +43,23 @@ def machine() -> str:
     )
 
 
-def run(name: str) -> list[Row]:
-    """The rows of a benchmark, which runs in a process of its own.
+def put_between(page: Path, begin: str, end: str, text: str) -> None:
+    """Replaces what a page has between two marks."""
+    before, rest = page.read_text().split(begin)
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
 
-    Raises:
-      SystemExit: it failed.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "rows"
+
+def run(name: str) -> list[Row]:
+    """The rows of a benchmark, which runs in a process of its own."""
+    with tempfile.NamedTemporaryFile("r") as file:
         command = [sys.executable, "-m", f"benchmarks.{name}"]
-        code = subprocess.run(command, cwd=ROOT, env=os.environ | {ROWS_FILE: str(file)}).returncode
-        if code:
-            raise SystemExit(f"{' '.join(command)} ended with {code}")
-        return [Row(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+        subprocess.run(command, cwd=ROOT, env=os.environ | {ROWS_FILE: file.name}, check=True)
+        return [Row(**json.loads(line)) for line in file]
 
 
 def table(kept: dict[str, dict]) -> str:
     """Markdown; `kept`: name of a benchmark -> its machine, day and rows."""
-    lines = [
-        "| what | against | ratio | bound | ours | rival |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = ["| what | against | ratio | bound | ours | rival |", "|---" * 6 + "|"]
     for name in BENCHMARKS:
         for fields in kept.get(name, {}).get("rows", ()):
             row = Row(**fields)
@@ -82,15 +77,10 @@ def table(kept: dict[str, dict]) -> str:
 def keep(name: str, rows: list[Row]) -> None:
     """Puts a benchmark's rows in place of its earlier ones, in the file and on the page."""
     kept = json.loads(ROWS.read_text())
-    kept[name] = {
-        "machine": machine(),
-        "day": time.strftime("%Y-%m-%d"),
-        "rows": [row.__dict__ for row in rows],
-    }
+    day = time.strftime("%Y-%m-%d")
+    kept[name] = {"machine": machine(), "day": day, "rows": [row.__dict__ for row in rows]}
     ROWS.write_text(json.dumps(kept, indent=1) + "\n")
-    between = re.escape(TABLE) + ".*?" + re.escape(END)
-    page = re.sub(between, lambda _: f"{TABLE}\n\n{table(kept)}\n\n{END}", PAGE.read_text(), flags=re.DOTALL)
-    PAGE.write_text(page)
+    put_between(PAGE, TABLE, END, table(kept))
 
 
 def main() -> None:
@@ -98,15 +88,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
-    names = parser.parse_args().names or BENCHMARKS
-    if unknown := [name for name in names if name not in BENCHMARKS]:
-        parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
-    for index, name in enumerate(names, 1):
-        begun = time.monotonic()
-        print(f"[{index}/{len(names)}] {name}", flush=True)
+    for name in parser.parse_args().names or BENCHMARKS:
+        if name not in BENCHMARKS:
+            parser.error(f"unknown: {name}; choose from {', '.join(BENCHMARKS)}")
+        print(name, flush=True)
         if rows := run(name):
             keep(name, rows)  # at once: a run that is stopped keeps what it has
-        print(f"    {time.monotonic() - begun:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

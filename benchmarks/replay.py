@@ -11,7 +11,7 @@ of the one that has Ray's table.
 
 from __future__ import annotations
 
-from benchmarks.side_by_side import compare, one_core, publish, row, times
+from benchmarks.side_by_side import one_core, publish, row, times
 
 one_core()
 
@@ -134,38 +134,22 @@ def measure(ray: Any, name: str, work: Work, shape: SequenceShape, steps: int, c
     inserted = ray.get(learner.inserted.remote())
     assert local.inserted == reverb.inserted == inserted == counts.inserted >= BATCH
     numpy = "the same with NumPy arrays for a replay", rival, 1.15
-    by_reverb = "with Reverb", measured[1], 1.0
+    unit = "cpu-ms per environment step"
     for backend, figures, (against, others, most) in (
         ("the local replay", measured[0], numpy),
         ("Reverb", measured[1], numpy),
         ("Ray", measured[2], numpy),
-        ("Ray", measured[2], by_reverb),
+        ("Ray", measured[2], ("with Reverb", measured[1], 1.0)),
     ):
-        publish(
-            row(
-                f"collecting with {backend}, {name}, {work.name}, {NUM_ENVS} environments",
-                against,
-                figures,
-                others,
-                unit="cpu-ms per environment step",
-                per_call=NUM_ENVS * steps,
-                at_most=most,
-            )
-        )
+        what = f"collecting with {backend}, {name}, {work.name}, {NUM_ENVS} environments"
+        publish(row(what, against, figures, others, unit=unit, per_call=NUM_ENVS * steps, at_most=most))
     filling = collector(name, work, shape, table)
     while table.inserted < local.inserted:
         filling.run(steps)
-    draws = list(map(drawing, (local, table, reverb)))
-    for which, draw in (("the local replay", draws[0]), ("Ray's", draws[1])):
-        compare(
-            f"drawing {BATCH} windows of {shape.rows} rows from {which}, {name}, and new priorities",
-            "from Reverb",
-            draw,
-            draws[2],
-            calls=4 * calls,
-            unit="cpu-ms per batch",
-            at_most=1.0,
-        )
+    *measured, rival = times(*map(drawing, (local, table, reverb)), calls=4 * calls)
+    for which, figures in zip(("the local replay", "Ray's"), measured, strict=True):
+        what = f"drawing {BATCH} windows of {shape.rows} rows from {which}, {name}, and new priorities"
+        publish(row(what, "from Reverb", figures, rival, unit="cpu-ms per batch", at_most=1.0))
     for each in (*collectors, filling):
         each.close()
     for each in (local, reverb, table):

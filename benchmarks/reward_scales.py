@@ -82,13 +82,7 @@ def train_and_score(flags: Sequence[str]) -> int:
     return 0
 
 
-def run_sweep(file: Path) -> int:
-    """`train.py --sweep=FILE`, whose runs leave their scores. Returns the exit code."""
-    command = (sys.executable, "-m", "benchmarks.reward_scales", "train")
-    return sweep.run(file, None, None, train.check_commands, command)
-
-
-def read(table: Path) -> list[dict[str, str]]:
+def read(table: Path = TABLE) -> list[dict[str, str]]:
     """The table's lines."""
     with table.open(newline="") as file:
         return list(csv.DictReader(file))
@@ -97,51 +91,42 @@ def read(table: Path) -> list[dict[str, str]]:
 def add(table: Path, folders: Iterable[Path]) -> None:
     """Adds the lines of the runs below the folders that the table does not have."""
     rows = read(table)
-    known = {_key(row) for row in rows}
+
+    def key(row: Mapping[str, str]) -> tuple[str | float, ...]:
+        return tuple(float(row[name]) if name == "rate" else row[name] for name in KEY)
+
+    known = {key(row) for row in rows}
     found = [json.loads(path.read_text()) for folder in folders for path in sorted(folder.rglob(SCORE))]
     with table.open("a", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writerows(line for line in found if _key(line) not in known)
-
-
-def _key(row: Mapping[str, str]) -> tuple[str | float, ...]:
-    return tuple(float(row[name]) if name == "rate" else row[name] for name in KEY)
+        writer.writerows(line for line in found if key(line) not in known)
 
 
 def logs(rows: Rows, method: str, tasks: Sequence[str] = TASKS) -> np.ndarray:
     """Logarithms of a method's scores in both games: float64 [repeats, games x tasks], of repeats that all have."""
-    cells = [
-        [
-            np.log(float(row["mean_return"]))
-            for row in rows
-            if (row["method"], row["game"], row["task"]) == key
-        ]
-        for key in ((method, game, task) for game in GAMES for task in tasks)
-    ]
-    repeats = min(map(len, cells))
-    return np.array([cell[:repeats] for cell in cells]).T
+    cells: dict[tuple[str, str], list[float]] = {(game, task): [] for game in GAMES for task in tasks}
+    for row in rows:
+        if row["method"] == method and row["task"] in tasks:
+            cells[row["game"], row["task"]].append(np.log(float(row["mean_return"])))
+    repeats = min(map(len, cells.values()))
+    return np.array([cell[:repeats] for cell in cells.values()]).T
 
 
 def ratio(ours: np.ndarray, theirs: np.ndarray) -> str:
     """Ratio of scores and its interval, from logarithms [repeats, cells]; empty where one side has none."""
     if not (len(ours) and len(theirs)):
         return ""
-    point, low, high = np.exp(estimates.estimate(ours, theirs, function=_difference)[:, 0])
+    found = estimates.estimate(ours, theirs, function=lambda a, b: np.array([a.mean() - b.mean()]))
+    point, low, high = np.exp(found[:, 0])
     return f"{point:.2f} [{low:.2f}, {high:.2f}]" if np.isfinite(low) else f"{point:.2f}"
-
-
-def _difference(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    return np.array([ours.mean() - theirs.mean()])
 
 
 def tables(rows: Rows) -> list[str]:
     """Markdown: the share of the score of `none` in the clean game that each method keeps, and ratios of methods."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
     reference = logs(rows, "none", ["x1"])
-    lines = [
-        f"| `--scaling` | {' | '.join(TASKS)} | rate | cpu-ms per update |",
-        "|---" * (len(TASKS) + 3) + "|",
-    ]
+    lines = [f"| `--scaling` | {' | '.join(TASKS)} | rate | cpu-ms per update |"]
+    lines += ["|---" * (len(TASKS) + 3) + "|"]
     for method in methods:
         own = [row for row in rows if row["method"] == method]
         cost = np.median([float(row["cpu_ms_per_update"]) for row in own])
@@ -168,7 +153,8 @@ def main() -> int:
         return train_and_score(sys.argv[2:])
     options = parser.parse_args()
     if options.command == "sweep":
-        return run_sweep(options.file)
+        command = (sys.executable, "-m", "benchmarks.reward_scales", "train")
+        return sweep.run(options.file, None, None, train.check_commands, command)
     add(TABLE, options.folders)
     print(*tables(read(TABLE)), sep="\n")
     return 0

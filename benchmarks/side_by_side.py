@@ -31,7 +31,6 @@ class Row:
       ratio: median over rounds of ours / rival; `least` and `most` are the rounds' extremes, which hold the
         median of all rounds to come with probability 1 - 2^(1 - rounds): 98% of seven.
       at_most: the bound to keep; None for none.
-      note: printed beside it, and not in the table.
     """
 
     what: str
@@ -43,7 +42,6 @@ class Row:
     least: float
     most: float
     at_most: float | None = None
-    note: str = ""
 
     @property
     def bound(self) -> str:
@@ -119,19 +117,6 @@ def row(
     ratios = [a / b for a, b in zip(ours, rival, strict=True)]
     spread = statistics.median(ratios), min(ratios), max(ratios)
     return Row(what, against, unit, *figures, *spread, **options)
-
-
-def compare(
-    what: str,
-    against: str,
-    ours: Callable[[], object],
-    rival: Callable[[], object],
-    *,
-    calls: int = 1,
-    **options: Any,
-) -> None:
-    """Measures two ways by turns and publishes their row; arguments as those of `times` and `row`."""
-    publish(row(what, against, *times(ours, rival, calls=calls), **options))
 
 
 def publish(line: Row) -> None:

@@ -1,21 +1,19 @@
 """The quality of each step from V[delta] to sigma^2 (section 3.1).
 
-Each line of the derivation is divided by the variance of the TD errors that it approximates: on simulated processes
-and on episodes of a random policy, for values that are zero and for values as the paper takes them early in learning,
-returns that belong to other steps. Needs `pip install "rbs-tf[minatar,plots]"`.
+Each line of the derivation is divided by the variance of the TD errors that it approximates: on simulated processes,
+for values that are zero and for values as the paper takes them early in learning, returns that belong to other steps.
+
+    python -m studies.derivation --output_dir=figures
 """
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from agents.running.startup import quiet
 from studies import figure
-from studies.episodes import Episode, Stream, random_episodes
+from studies.episodes import Episode, Stream
 
 #: The lines in the paper's order; the first is exact, the last is sigma^2.
 LINES = (
@@ -27,10 +25,7 @@ LINES = (
     "factors in [1, 3] dropped",
     "Vfinal: sigma^2",
 )
-KINDS = ("early", "zero")  # of values
 DRAWS = 16  # value functions to average over
-ATARI = ("pong", "breakout", "video_pinball")
-MINATAR = ("minatar/breakout", "minatar/space_invaders")
 
 
 def lines(stream: Stream, values: np.ndarray) -> np.ndarray:
@@ -92,23 +87,6 @@ def simulated(seed: int = 0) -> dict[str, Stream]:
     }
 
 
-def played(seconds: float, gamma: float = 0.99, seed: int = 0) -> dict[str, Stream]:
-    """Episodes of a random policy, four of each game of Atari and 64 of MinAtar's.
-
-    Args:
-      seconds: of wall clock; games that would take longer are missing.
-      gamma: the discount.
-      seed: of games and actions.
-    """
-    deadline = time.monotonic() + seconds
-    streams = {}
-    for name, count in [*((name, 64) for name in MINATAR), *((name, 4) for name in ATARI)]:
-        episodes = random_episodes(name, count, seed, deadline)
-        if episodes:
-            streams[name] = Stream.of(episodes, gamma)
-    return streams
-
-
 def study(streams: dict[str, Stream]) -> list[tuple]:
     """Rows of process, values, and the seven `LINES`."""
     rows = []
@@ -120,45 +98,34 @@ def study(streams: dict[str, Stream]) -> list[tuple]:
 
 def draw(rows: list[tuple]) -> figure.Figure:
     """Ratios to V[delta], line by line."""
-    drawing, axes = figure.new_figure(1, 2, panel=(5.0, 4.0), sharey="row")
-    names = list(dict.fromkeys(row[0] for row in rows))
-    titles = "values as early in learning: returns of other steps", "zero values (where V[delta] is not 0)"
-    for panel, kind, title in zip(axes.flat, KINDS, titles, strict=True):
-        for name, colour in zip(names, itertools.cycle([*(f"C{i}" for i in range(10)), "black"])):
-            (numbers,) = (np.array(row[2:]) for row in rows if row[:2] == (name, kind))
-            if numbers[0] > 0:
-                look = {"linestyle": "--" if name in ATARI + MINATAR else "-", "color": colour}
-                panel.plot(
-                    range(len(LINES)), numbers / numbers[0], marker="o", markersize=3, label=name, **look
-                )
+    drawing, (panels,) = figure.new_figure(1, 2, panel=(5.0, 4.0), sharey="row")
+    titles = {
+        "early": "values as early in learning: returns of other steps",
+        "zero": "zero values (where V[delta] is not 0)",
+    }
+    for panel, (kind, title) in zip(panels, titles.items(), strict=True):
+        for name, of, *numbers in rows:
+            if of == kind and numbers[0] > 0:
+                ratios = np.array(numbers) / numbers[0]
+                panel.plot(range(len(LINES)), ratios, marker="o", markersize=3, label=name)
         panel.set_title(title)
         panel.set_yscale("log")
         panel.axhline(1.0, color=figure.COLOURS["reference"], linewidth=1)
         panel.set_xticks(range(len(LINES)), LINES, rotation=30, ha="right")
-    axes[0, 0].set_ylabel("line of the derivation / V[delta]")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    drawing.legend(
-        handles, labels, loc="outside lower center", ncols=4, title="solid: simulated, dashed: random policy"
-    )
+    panels[0].set_ylabel("line of the derivation / V[delta]")
+    drawing.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return drawing
 
 
-def conclusion(rows: list[tuple]) -> str:
-    """One line: how far sigma^2 is from the variance that it stands for."""
-
-    def span(kind: str) -> str:
-        ratios = [row[-1] / row[2] for row in rows if row[1] == kind and row[2] > 0]
-        return f"{min(ratios):.2g} to {max(ratios):.2g}"
-
-    return f"sigma^2 is {span('early')} times V[delta] for early values and {span('zero')} times for zero values."
-
-
 def main(command_line: Sequence[str] | None = None) -> None:
-    options = figure.arguments(__doc__, command_line, seconds=60.0)
-    quiet()
-    rows = study(simulated() | played(options.seconds))
-    header = ["process", "values", *LINES]
-    figure.save(draw(rows), "derivation", rows, header, conclusion(rows), options.output_dir)
+    options = figure.arguments(__doc__, command_line)
+    rows = study(simulated())
+    spans = []
+    for kind in ("early", "zero"):
+        ratios = [row[-1] / row[2] for row in rows if row[1] == kind and row[2] > 0]
+        spans.append(f"{min(ratios):.2g} to {max(ratios):.2g} times for {kind} values")
+    conclusion = f"sigma^2 is V[delta] {' and '.join(spans)}."
+    figure.save(draw(rows), "derivation", rows, ["process", "values", *LINES], conclusion, options.output_dir)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Episodes for the studies, played by a random policy or simulated, and the errors of values on them."""
+"""Simulated episodes, and the TD errors of values on them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -69,40 +68,3 @@ class Stream(NamedTuple):
         returns = self.returns
         shifts = np.random.default_rng(seed).integers(1, max(len(returns), 2), size=count)
         return np.stack([np.roll(returns, shift) for shift in shifts])
-
-
-def random_episodes(name: str, num_envs: int, seed: int, deadline: float = np.inf) -> list[Episode]:
-    """One episode from each of `num_envs` environments under a uniformly random policy.
-
-    Args:
-      name: what `rbs_tf.environments.make` takes.
-      num_envs: how many episodes, played at the same time.
-      seed: of environments and actions.
-      deadline: on the clock of `time.monotonic`, seconds. When it passes before all have ended, none counts:
-        those that have would be the short ones.
-
-    Returns:
-      `num_envs` episodes, or none at all.
-    """
-    from rbs_tf import environments  # TensorFlow: seconds that a study of simulations need not wait
-
-    environment = environments.make(name, num_envs, seed=seed)
-    actions = np.random.default_rng(seed)
-    time_steps = []
-    ended = np.zeros(num_envs, bool)
-    try:
-        environment.reset()
-        while not ended.all():
-            if time.monotonic() > deadline:
-                return []
-            step = environment.step(actions.integers(environment.num_actions, size=num_envs, dtype=np.int32))
-            time_steps.append((step.reward, step.discount, step.is_last()))
-            ended |= step.is_last()
-    finally:
-        environment.close()
-    rewards, discounts, last = (np.stack(column) for column in zip(*time_steps, strict=True))
-    lengths = last.argmax(axis=0) + 1
-    return [
-        Episode(rewards[:length, i].astype(np.float64), terminal=bool(discounts[length - 1, i] == 0))
-        for i, length in enumerate(lengths)
-    ]

@@ -183,7 +183,6 @@ def test_what_the_packages_import_is_declared(project):
     elsewhere = (
         "benchmarks/rivals/",
         "benchmarks/accelerators/compiling.py",
-        "benchmarks/accelerators/running.py",
     )
     elsewhere += ("docs/plain_types.py", "rbs_tf/sb3.py", "benchmarks/ppo_scales.py")
     python_files = {

@@ -1,17 +1,16 @@
 """Which updates the compilers of an H100 and a TPU v5e take, and what they make of them: docs/accelerators.md.
 
-    make accelerators                              # all of them: two to four hours of one core
-    make accelerators ARGS="--scaling=return"      # one scaling; the others' rows stay
+    make accelerators                              # two to four hours of one core; the same command goes on
+    make accelerators ARGS="--scaling=return"      # one scaling
 
-Every row is written as it is known, into docs/results/accelerators.csv; what has none yet comes first. Rows whose
-program has not changed since stay: the same command goes on where it was stopped.
+Every row is written as it is known, into docs/results/accelerators.csv. Rows that are there stay: to compile a program
+again, delete its row.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import dataclasses
 import json
 import subprocess
 import sys
@@ -24,8 +23,8 @@ from agents.running.startup import quiet
 quiet()
 
 from benchmarks.accelerators import programs  # noqa: E402  # TensorFlow, which is quiet now
+from benchmarks.performance import ROOT, put_between  # noqa: E402
 
-ROOT = Path(__file__).parents[2]
 ROWS, PAGE = ROOT / "docs/results/accelerators.csv", ROOT / "docs/accelerators.md"
 COMPILER = ROOT / ".venv-accelerators/bin/python"
 TABLE, END = "<!-- table: written by benchmarks/accelerators -->", "<!-- end of table -->"
@@ -33,41 +32,24 @@ CASE = ("network", "scaling", "torso", "frames", "replicas", "target")
 COLUMNS = (
     *CASE,
     *("seconds", "operations", "flops", "bytes", "arguments", "temporaries"),
-    *("host", "exchanges", "float64", "signature", "failure"),
+    *("host", "exchanges", "float64", "failure"),
 )
 LIMIT = 1800  # seconds for one program
 Row = dict[str, str]
 
-
-@dataclasses.dataclass(frozen=True)
-class Card:
-    """A device by its public data sheet.
-
-    Attributes:
-      name: for tables.
-      peak: torso's type -> floating point operations per second: dense, of TF32 for an H100's float32; a TPU multiplies
-        float32 in bfloat16 unless it is asked not to.
-      bandwidth: bytes per second of its memory.
-      memory: bytes.
-    """
-
-    name: str
-    peak: dict[str, float]
-    bandwidth: float
-    memory: float
+NAMES = {"gpu": "H100 SXM", "tpu": "TPU v5e"}
+# By the cards' data sheets. Dense operations per second: TF32's for an H100's float32; a TPU multiplies float32 in
+# bfloat16 unless it is asked not to. Bytes per second of its memory.
+PEAK = {("gpu", "float32"): 494.7e12, ("gpu", "bfloat16"): 989.4e12}
+PEAK |= {("tpu", "float32"): 197e12, ("tpu", "bfloat16"): 197e12}
+BANDWIDTH = {"gpu": 3.35e12, "tpu": 819e9}
 
 
-CARDS = {
-    "gpu": Card("H100 SXM", {"float32": 494.7e12, "bfloat16": 989.4e12}, 3.35e12, 80e9),
-    "tpu": Card("TPU v5e", {"float32": 197e12, "bfloat16": 197e12}, 819e9, 16e9),
-}
-
-
-def cases(only: str | None) -> Iterator[Row]:
+def cases() -> Iterator[Row]:
     """What to compile, as the columns of `CASE` without the target; what is asked for most comes first."""
     kinds = [(scaling, torso) for torso in ("float32", "bfloat16") for scaling in programs.SCALINGS]
     for scaling, torso in sorted(kinds, key=lambda kind: kind[0] != "return"):
-        for network in programs.NETWORKS if only in (None, scaling) else ():
+        for network in programs.NETWORKS:
             case = {"network": network, "scaling": scaling, "torso": torso}
             yield case | {"frames": "whole", "replicas": "1"}
             looked_at = network == "the paper's" and scaling == "return"
@@ -89,24 +71,13 @@ def compiled(program: programs.Program, target: str) -> Row:
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "Error" in line]
         return {"failure": (said or ["no word"])[0][:200]}
-    return {
-        key: str(value)
-        for key, value in json.loads(done.stdout.splitlines()[-1]).items()
-        if value is not None
-    }
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {key: str(value) for key, value in found.items() if value is not None}
 
 
-def bound(row: Row, moved: float) -> float:
-    """Updates per second that the roofline allows."""
-    card = CARDS[row["target"]]
-    return 1 / max(float(row["operations"]) / card.peak[row["torso"]], moved / card.bandwidth)
-
-
-def gigabytes(row: Row, *columns: str) -> str:
-    """The sum of what columns hold; nothing where it is not known."""
-    if not all(row.get(column) for column in columns):
-        return ""
-    return f"{sum(float(row[column]) for column in columns) / 1e9:.3g}"
+def gigabytes(row: Row, column: str) -> str:
+    """Empty where it is not known."""
+    return f"{float(row[column]) / 1e9:.3g}" if row.get(column) else ""
 
 
 def tables(rows: list[Row]) -> Iterator[str]:
@@ -123,49 +94,35 @@ def tables(rows: list[Row]) -> Iterator[str]:
     )
     yield "|---" * 10 + "|"
     for row in rows:
-        varied = [row["network"] != "the paper's", row["replicas"] != "1", row["frames"] != "whole"]
-        if row["scaling"] != "return" or sum(varied) > 1 or (any(varied) and row["torso"] != "float32"):
+        target, torso, number = row["target"], row["torso"], row["replicas"]
+        varied = [row["network"] != "the paper's", number != "1", row["frames"] != "whole"]
+        if row["scaling"] != "return" or sum(varied) > 1 or (any(varied) and torso != "float32"):
             continue  # the table of all programs has it
-        card, number = CARDS[row["target"]], row["replicas"]
-        what = [
-            row["network"],
-            row["torso"],
-            row["frames"],
-            card.name if number == "1" else f"{number} {card.name}",
-        ]
+        name = NAMES[target] if number == "1" else f"{number} {NAMES[target]}"
+        what = f"| {row['network']} | {torso} | {row['frames']} | {name} |"
         if row["failure"]:
-            yield f"| {' | '.join(what)} | **no**: {row['failure']} |" + " |" * 5
+            yield f"{what} **no**: {row['failure']} |" + " |" * 5
             continue
         # The GPU's compiler does not count, the TPU's does; packed frames cost it what they do not cost a GPU.
-        tpu = row if row["target"] == "tpu" else of(row, target="tpu", frames="whole")
-        figures = [
-            f"{float(row['seconds']):.0f}",
-            f"{float(row['operations']):.3g}",
-            gigabytes(tpu, "bytes"),
-            gigabytes(row, "arguments"),
-            gigabytes(row, "temporaries"),
-            f"{bound(row, float(tpu['bytes'])):,.0f}" if tpu.get("bytes") else "",
-        ]
-        yield f"| {' | '.join(what + figures)} |"
+        tpu = row if target == "tpu" else of(row, target="tpu", frames="whole")
+        bound = ""
+        if tpu.get("bytes"):  # by the roofline
+            computing = float(row["operations"]) / PEAK[target, torso]
+            bound = f"{1 / max(computing, float(tpu['bytes']) / BANDWIDTH[target]):,.0f}"
+        figures = [f"{float(row['seconds']):.0f}", f"{float(row['operations']):.3g}", gigabytes(tpu, "bytes")]
+        figures += [gigabytes(row, "arguments"), gigabytes(row, "temporaries"), bound]
+        yield f"{what} {' | '.join(figures)} |"
     yield ""
     yield "| `--scaling` | compiled | float64 | GB moved | temporaries, v5e | H100 | exchanges |"
     yield "|---" * 7 + "|"
     for scaling in dict.fromkeys(row["scaling"] for row in rows):
         own = [row for row in rows if row["scaling"] == scaling]
-        works = [row for row in own if not row["failure"]]
-        of_paper = "the paper's", scaling, "float32", "whole", "1"
-        paper = dict(zip(CASE, of_paper, strict=False))
+        paper = dict(zip(CASE, ("the paper's", scaling, "float32", "whole", "1"), strict=False))
         tpu, gpu = (of(paper, target=target) for target in ("tpu", "gpu"))
         shared = of(paper, network="quickstart", replicas="4", target="tpu")
-        figures = [
-            f"`{scaling}`",
-            f"{len(works)} of {len(own)}",
-            gpu.get("float64", ""),
-            gigabytes(tpu, "bytes"),
-            gigabytes(tpu, "temporaries"),
-            gigabytes(gpu, "temporaries"),
-            shared.get("exchanges", ""),
-        ]
+        figures = [f"`{scaling}`", f"{sum(not row['failure'] for row in own)} of {len(own)}"]
+        figures += [gpu.get("float64", ""), gigabytes(tpu, "bytes"), gigabytes(tpu, "temporaries")]
+        figures += [gigabytes(gpu, "temporaries"), shared.get("exchanges", "")]
         yield f"| {' | '.join(figures)} |"
     hosts = sum(row["host"] not in ("{}", "") for row in rows)
     yield ""
@@ -185,8 +142,7 @@ def write(rows: list[Row]) -> None:
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    before, rest = PAGE.read_text().split(TABLE)
-    PAGE.write_text("\n".join([before + TABLE, "", *tables(rows), "", END]) + rest.split(END)[1])
+    put_between(PAGE, TABLE, END, "\n".join(tables(rows)))
 
 
 def main() -> None:
@@ -194,39 +150,24 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--scaling", choices=programs.SCALINGS, help="only this one")
-    parser.add_argument("--target", choices=CARDS, help="only this one")
     options = parser.parse_args()
     if not COMPILER.exists():
         sys.exit("The compilers are not installed. Type: make accelerators")
-    rows: list[Row] = []
-    if ROWS.exists():
-        with ROWS.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    # What has no rows yet comes first.
-    for case in sorted(
-        cases(options.scaling), key=lambda case: sum(case.items() <= row.items() for row in rows)
-    ):
-        program = programs.trace(
-            case["network"],
-            case["scaling"],
-            case["torso"],
-            packed=case["frames"] == "packed",
-            replicas=int(case["replicas"]),
-        )
-        for target in CARDS if options.target is None else [options.target]:
-            row = dict.fromkeys(COLUMNS, "") | case | {"target": target}
-            kept = [old for old in rows if all(old[name] == row[name] for name in CASE)]
-            if kept and kept[0]["signature"] == program.signature and not kept[0]["failure"]:
-                continue
-            row |= {"operations": f"{program.operations:.6g}", "failure": ""}
-            row |= compiled(program, target) | {
-                "float64": str(program.float64),
-                "signature": program.signature,
-            }
-            rows = [old for old in rows if old not in kept] + [row]
+    with ROWS.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for case in cases():
+        known = [row["target"] for row in rows if case.items() <= row.items()]
+        missing = [target for target in NAMES if target not in known]
+        if not missing or options.scaling not in (None, case["scaling"]):
+            continue
+        kind = {"packed": case["frames"] == "packed", "replicas": int(case["replicas"])}
+        program = programs.trace(case["network"], case["scaling"], case["torso"], **kind)
+        counted = {"operations": f"{program.operations:.6g}", "float64": str(program.float64), "failure": ""}
+        for target in missing:
+            row = case | {"target": target} | counted | compiled(program, target)
+            rows.append(row)
             write(rows)
             print(*case.values(), target, row["failure"] or f"{row['seconds']} s", flush=True)
-    write(rows)
 
 
 if __name__ == "__main__":

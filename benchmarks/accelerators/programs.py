@@ -1,10 +1,9 @@
-"""Updates of the agent as programs for XLA, by TensorFlow on a CPU; nothing is computed."""
+"""Updates of the agent as programs for XLA, traced by TensorFlow on a CPU; nothing is computed."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from agents.agent import RecurrentMultiHeadAgent
 from agents.commands import configuration
 from agents.sequences import Packed, Sequence, SequenceShape
 from agents.storage.run_folder import REPOSITORY
@@ -43,7 +41,6 @@ class Program:
 
     Attributes:
       module: serialised `HloModuleProto`, as XLA takes it before it optimises.
-      signature: equal for equal sequences of operations and shapes.
       arguments, results: (type, shape) of each.
       replaced: numbers of the arguments that results replace, variables, and of these results.
       replicas: devices that run it together.
@@ -52,7 +49,6 @@ class Program:
     """
 
     module: bytes
-    signature: str
     arguments: list[tuple[str, list[int]]]
     results: list[tuple[str, list[int]]]
     replaced: dict[int, int]
@@ -61,7 +57,7 @@ class Program:
     float64: int
 
     def write(self, folder: Path) -> None:
-        """What `compiling` reads."""
+        """Writes what `compiling` reads."""
         (folder / "module").write_bytes(self.module)
         names = "arguments", "results", "replaced", "replicas"
         (folder / "program.json").write_text(json.dumps({name: getattr(self, name) for name in names}))
@@ -79,58 +75,28 @@ def trace(network: str, scaling: str, dtype: str, packed: bool = False, replicas
     """
     work = dataclasses.replace(NETWORKS[network], batch=NETWORKS[network].batch // replicas)
     with _replicas(replicas) as strategy:
-        return program(
-            agent(work, scaling, dtype, strategy), windows(work, packed), workloads.operations(work)
+        options = {"compute_dtype": dtype, "jit_compile": False, "strategy": strategy}
+        agent = workloads.agent(work, scaling=SCALINGS[scaling], **options)
+        batch = workloads.windows(work)
+        if packed:
+            batch = batch._replace(steps=batch.steps._replace(observation=_pieces(batch)))
+        update = tf.function(
+            lambda batch: agent.strategy.run(lambda: agent._update(agent.sequences(batch), None)),
+            jit_compile=True,
+            autograph=False,
         )
-
-
-def agent(
-    work: workloads.Work, scaling: str, dtype: str, strategy: tf.distribute.Strategy | None = None
-) -> RecurrentMultiHeadAgent:
-    """That of a program."""
-    options = {"compute_dtype": dtype, "jit_compile": False, "strategy": strategy}
-    return workloads.agent(work, scaling=SCALINGS[scaling], **options)
-
-
-def windows(work: workloads.Work, packed: bool) -> Sequence:
-    """What it learns from."""
-    whole = workloads.windows(work)
-    return whole._replace(steps=whole.steps._replace(observation=_pieces(whole))) if packed else whole
-
-
-def update(agent: RecurrentMultiHeadAgent, **options: Any) -> Any:
-    """The whole update as one graph, `options` of `tf.function`."""
-    run = agent.strategy.run
-    return tf.function(
-        lambda sequence: run(lambda: agent._update(agent.sequences(sequence), None)), **options
-    )
-
-
-def program(
-    agent: RecurrentMultiHeadAgent, batch: Sequence, operations: float, exact: bool = False
-) -> Program:
-    """An agent's update as a program; `exact`: products of float32 are not rounded to TF32, as they are by default."""
-    compiled = update(agent, jit_compile=True, autograph=False)
-    serialised = compiled.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
+        serialised = update.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
     module = hlo_pb2.HloModuleProto.FromString(serialised)
     instructions = [each for computation in module.computations for each in computation.instructions]
-    replicas = agent.strategy.num_replicas_in_sync
     for each in instructions:
         if each.opcode == "copy":  # StableHLO has none; this keeps which argument a result replaces
             each.opcode = "reshape"
-        if exact and each.opcode in ("dot", "convolution"):
-            each.precision_config.operand_precision[:] = [xla_data_pb2.PrecisionConfig.HIGHEST] * 2
     for channel, each in enumerate(each for each in instructions if each.opcode == "all-reduce"):
         each.channel_id, each.use_global_device_ids = channel + 1, True
         each.replica_groups.add().replica_ids.extend(range(replicas))
-    described = repr([(each.opcode, _shape(each.shape)) for each in instructions])
-    wide = [
-        each for each in instructions if _shape(each.shape)[0] == "float64" and len(each.shape.dimensions) > 1
-    ]
     shape = module.host_program_shape
     return Program(
         module.SerializeToString(),
-        hashlib.sha256(described.encode()).hexdigest()[:16],
         [_shape(each) for each in shape.parameters],
         [_shape(each) for each in shape.result.tuple_shapes],
         {
@@ -138,8 +104,8 @@ def program(
             for entry in module.input_output_alias.entries
         },
         replicas,
-        operations,
-        len(wide),
+        workloads.operations(work),
+        sum(_shape(each.shape)[0] == "float64" and len(each.shape.dimensions) > 1 for each in instructions),
     )
 
 
@@ -149,18 +115,9 @@ def _replicas(number: int) -> Iterator[tf.distribute.Strategy]:
 
     def all_reduce(_: Any, operation: tf.distribute.ReduceOp, values: Any) -> Any:
         assert operation == tf.distribute.ReduceOp.SUM
-        return tf.nest.map_structure(
-            lambda value: tf.raw_ops.CollectiveReduceV2(
-                input=value,
-                group_size=number,
-                group_key=1,
-                instance_key=1,
-                ordering_token=[],
-                merge_op="Add",
-                final_op="Id",
-            ),
-            values,
-        )
+        keys = {"group_size": number, "group_key": 1, "instance_key": 1, "ordering_token": []}
+        keys |= {"merge_op": "Add", "final_op": "Id"}
+        return tf.nest.map_structure(lambda x: tf.raw_ops.CollectiveReduceV2(input=x, **keys), values)
 
     if number == 1:
         yield tf.distribute.get_strategy()
@@ -182,7 +139,7 @@ def _shape(shape: Any) -> tuple[str, list[int]]:
 
 
 def _pieces(windows: Sequence) -> Packed:
-    """As the replay packs raw frames."""
+    """Frames as the replay packs raw ones."""
     batch, rows, *frame = windows.steps.observation.shape
     count = tf.TensorShape(frame).num_elements() // _PIECE
     pieces = tf.zeros((batch * rows * count // _NEW_PIECES, _PIECE // 8), tf.int64)

@@ -11,7 +11,7 @@ from studies import figure
 @pytest.mark.parametrize(
     ("study", "options", "said", "first_column"),
     [
-        ("derivation", ["--seconds=1"], "", ["sine, period 50"]),
+        ("derivation", [], "0.26 to 0.83 times for early", ["sine, period 50"]),
         (
             "edge_cases",
             [],
