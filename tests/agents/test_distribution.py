@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tf_agents.drivers import dynamic_step_driver
-from tf_agents.utils import common
 
 from agents.commands import configuration
 from agents.replay.backends import LOCAL, REVERB
@@ -132,7 +131,7 @@ def test_two_replicas_make_the_update_of_one_device(process, name):
 
 
 def check_trajectories():
-    """Stock windows with weights, in a graph, and statistics by observers, which stay outside of the replicas."""
+    """Stock windows with weights, and statistics by observers, which stay outside of the replicas."""
     strategy = mirrored()
     one, two = make_agent(), agent_under(strategy, ReturnBasedScaling)
     weights = np.array([0.5, 2.0, 1.0, 0.25], np.float32)
@@ -141,13 +140,9 @@ def check_trajectories():
         driver = dynamic_step_driver.DynamicStepDriver(
             environment, agent.collect_policy, agent.observers, num_steps=40
         )
-        common.function(driver.run)()
+        driver.run()
     np.testing.assert_array_equal(one.scaling.layer.statistics, two.scaling.layer.statistics.values[1])
     assert one.scaling.layer.moments.count[0] >= 40
-
-    @tf.function
-    def train_on_both(windows, weights):
-        return strategy.run(two.train, (windows,), {"weights": weights})
 
     def share(array):
         array = tf.convert_to_tensor(array).numpy()
@@ -158,7 +153,8 @@ def check_trajectories():
     for update in range(UPDATES):
         windows = as_trajectory(random_windows(seed=update))
         expected = one.train(windows, weights=weights)
-        found = train_on_both(tf.nest.map_structure(share, windows), share(weights))
+        shared = (tf.nest.map_structure(share, windows),)
+        found = strategy.run(two.train, shared, {"weights": share(weights)})
         loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)
         np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
         priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)

@@ -136,8 +136,7 @@ def test_a_scaling_that_graphs_cannot_feed_is_refused():
         agent.observers  # noqa: B018
 
 
-@pytest.mark.parametrize("traced", [True, False])
-def test_steps_of_two_streams_are_refused(traced):
+def test_steps_of_two_streams_are_refused():
     """Two observers of one agent, a driver that drops the state, a policy of another agent: nothing is taken in."""
     words = "step does not follow.*Give agent.observers to one driver"
 
@@ -146,9 +145,8 @@ def test_steps_of_two_streams_are_refused(traced):
         driver = dynamic_step_driver.DynamicStepDriver(
             environment, policy or agent.collect_policy, observers=observers, num_steps=30
         )
-        run = common.function(driver.run) if traced else driver.run
         for _ in range(runs):
-            run()
+            driver.run()
 
     agent = make_agent(epsilon_greedy=1.0)
     with pytest.raises(tf.errors.InvalidArgumentError, match=words):

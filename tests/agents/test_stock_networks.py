@@ -109,10 +109,9 @@ def test_any_recurrent_network_collects_and_trains_through_a_stock_buffer(name, 
     )
     driver.run(environment.reset(), agent.collect_policy.get_initial_state(2))
     draws = iter(buffer.as_dataset(sample_batch_size=8, num_steps=agent.train_sequence_length))
-    train = tf.function(agent.train)
     before = [variable.numpy() for variable in agent.network.trainable_variables]
     for _ in range(3):
-        info = train(next(draws)[0])
+        info = agent.train(next(draws)[0])
         assert np.isfinite(info.loss) and info.extra.priorities.shape == [8]
     assert agent.train_step_counter.numpy() == 3
     changed = [np.any(a != b.numpy()) for a, b in zip(before, agent.network.trainable_variables, strict=True)]
@@ -234,18 +233,11 @@ def test_defaults_are_the_papers_and_every_setting_is_an_argument():
         make_agent(epsilon_greedy=2.0)
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        lambda: tf.keras.optimizers.SGD(0.1),
-        lambda: tf.keras.optimizers.legacy.Adam(0.1),
-        lambda: tf.compat.v1.train.AdamOptimizer(0.1),
-    ],
-)
+@pytest.mark.parametrize("optimizer", [tf.keras.optimizers.legacy.Adam, tf.compat.v1.train.AdamOptimizer])
 def test_an_optimizer_of_ones_own(optimizer):
-    """Compiled in part, where not all of them can be."""
-    agent = make_agent(optimizer=optimizer(), jit_compile=None)
-    agent.observe(some_moments())
+    """Compiled in part, without the optimizer."""
+    agent = make_agent(ONE_HEAD.pairs, optimizer=optimizer(0.1), jit_compile=None)
+    agent.observe(some_moments(ONE_HEAD.pairs))
     before = [variable.numpy() for variable in agent.network.trainable_variables]
     train = tf.function(agent.train)
     for _ in range(2):
@@ -271,7 +263,7 @@ def test_summaries_are_written_where_they_are_asked_for(tmp_path):
     agent.observe(some_moments())
     writer = tf.summary.create_file_writer(str(tmp_path))
     with writer.as_default():
-        tf.function(agent.train)(as_sequence(random_windows()))
+        agent.train(as_sequence(random_windows()))
     writer.flush()
     (file,) = tmp_path.iterdir()
     events = tf.compat.v1.train.summary_iterator(str(file))

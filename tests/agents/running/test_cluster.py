@@ -20,8 +20,9 @@ from tests.agents.started import Started
 pytest.importorskip("ray")
 
 FAULTY = "tests.agents.running.faulty:"
-# So near to the ratio that a departure from it shows; and evaluations.
+# So near to the ratio that a departure from it shows; evaluations; and one head, as tracing takes most of the time.
 BINDINGS = (
+    "Heads.pairs = ((0.99, False),)",
     "Replay.replay_ratio = 1.0",
     "Replay.error_buffer = 8.0",
     "train.eval_interval = 20",
