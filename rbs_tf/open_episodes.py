@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.returns import LONGEST_EPISODE, extended
-from rbs_tf.tensor_moments import check_finite, real_tensor, step_fields
+from rbs_tf.tensor_moments import check_finite, step_fields
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
@@ -45,10 +45,10 @@ class OpenEpisodes(tf.Module):
         """float64 [4, B]: the step types, reward and discount of a `Trajectory`, each [B] or [].
 
         Raises:
-          ValueError: fields of another rank, or of different shapes; complex numbers.
+          ValueError: fields of another rank, or of different shapes.
           tf.errors.InvalidArgumentError: another B than before.
         """
-        fields = {name: real_tensor(name, getattr(trajectory, name)) for name in _FIELDS}
+        fields = {name: tf.convert_to_tensor(getattr(trajectory, name)) for name in _FIELDS}
         shape = fields["reward"].shape
         if shape.rank not in (0, 1) or not all(x.shape.is_compatible_with(shape) for x in fields.values()):
             shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in fields.items())

@@ -30,6 +30,18 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     next episode's FIRST, with reward 0 and discount 1; the action given to it is ignored. `info` is not read.
 
     Rewards pass through unchecked, NaN included: the statistics refuse what is not finite.
+
+    Args:
+      vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete or Box action space, and observations in a Box or a Dict of
+        them; closed with this environment.
+      name: what to call the environment in messages and summaries.
+      game: plain name of the Atari game, for human-normalised scores; None for anything else.
+      seed: equal seeds give equal streams; None draws one from the operating system.
+      life_lost: which environments' discount is 0 after the step just made, bool [N]; None: only of those that have
+        terminated.
+
+    Raises:
+      ValueError: the spaces or the autoreset mode are others than those above.
     """
 
     def __init__(
@@ -41,20 +53,6 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         seed: int | None = None,
         life_lost: Callable[[], np.ndarray] | None = None,
     ):
-        """Takes `vector_env` over, to its closing.
-
-        Args:
-          vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete or Box action space, and observations in a Box or a
-            Dict of them.
-          name: what to call the environment in messages and summaries.
-          game: plain name of the Atari game, for human-normalised scores; None for anything else.
-          seed: equal seeds give equal streams; None draws one from the operating system.
-          life_lost: which environments' discount is 0 after the step just made, bool [N]; None: only of those that have
-            terminated.
-
-        Raises:
-          ValueError: the spaces or the autoreset mode are others than those above.
-        """
         super().__init__()
         actions, pixels = _checked_spaces(vector_env, name)
         self.name = name
@@ -137,15 +135,16 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         held = self.vector_env
         try:
             version, vector_env, *own = pickle.loads(state)
-            names = ("num_envs", "single_action_space", "single_observation_space", "metadata")
-            another = [name for name in names if getattr(vector_env, name) != getattr(held, name)]
+            of_both = [
+                (type(env), env.num_envs, env.single_action_space, env.single_observation_space, env.metadata)
+                for env in (vector_env, held)
+            ]
         except (Exception, SystemExit) as error:  # of a version whose classes were different, for one
             raise ValueError(f"the state of {self.name} does not load: {described(error)}") from error
         if version != gymnasium.__version__:
             raise ValueError(f"the state of {self.name} was written with Gymnasium {version}")
-        if another or type(vector_env) is not type(held):
-            what = f": another {another[0]}" if another else ""
-            raise ValueError(f"{self.name} is no longer the environment whose state was written{what}")
+        if of_both[0] != of_both[1]:
+            raise ValueError(f"{self.name} is no longer the environment whose state was written")
         held.close()
         self._held = vector_env
         self._seeds, self._ended, self._current_time_step = own
@@ -184,13 +183,11 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     def _checked(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
         action, spec = np.asarray(action), self._action_spec
+        shape = (self._num_envs, *spec.shape)
         kind = np.integer if np.issubdtype(spec.dtype, np.integer) else np.floating
-        if action.shape != (self._num_envs, *spec.shape) or not np.issubdtype(action.dtype, kind):
-            expected = "integer" if kind is np.integer else spec.dtype.name
-            raise ValueError(
-                f"{self.name}: expected one {expected} action per environment,"
-                f" shape {(self._num_envs, *spec.shape)}, got {action.dtype} {action.shape}"
-            )
+        if action.shape != shape or not np.issubdtype(action.dtype, kind):
+            expected = f"{kind.__name__} actions, one per environment, shape {shape}"
+            raise ValueError(f"{self.name}: expected {expected}; got {action.dtype} {action.shape}")
         # A policy that scales tanh to the limits may round past them. A NaN is neither above nor below anything.
         nearest = np.clip(action, spec.minimum, spec.maximum)
         fits = np.isclose(action, nearest, rtol=1e-5, atol=0.0).reshape(self._num_envs, -1).all(axis=1)
@@ -215,18 +212,18 @@ def _checked_spaces(
 ) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, Any]:
     """Actions and observations of each environment, if `GymnasiumVectorEnvironment` can deal with them."""
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
-    if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
+    parts = (
+        observations.spaces.values() if isinstance(observations, gymnasium.spaces.Dict) else [observations]
+    )
+    if not isinstance(actions, gymnasium.spaces.Discrete | gymnasium.spaces.Box):
         fits = "a Discrete action space, or a Box for agents that take continuous actions"
         raise ValueError(f"{name}: expected {fits}; got {in_words(actions)}")
     if isinstance(actions, gymnasium.spaces.Discrete) and actions.n.item() > MOST_STATES:
         raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {in_words(actions)}")
-    parts: list[Any] = [observations]
-    if isinstance(observations, gymnasium.spaces.Dict):
-        parts = list(observations.spaces.values())
-    if not all(isinstance(part, gymnasium.spaces.Box) for part in parts):
-        raise ValueError(f"{name}: expected an array (Box) as observation, got {observations}; {WRAP}")
-    if empty := [part.shape for part in parts if 0 in part.shape]:
-        raise ValueError(f"{name}: observations are empty, their shape is {empty[0]}")
+    if not all(isinstance(part, gymnasium.spaces.Box) and 0 not in part.shape for part in parts):
+        raise ValueError(
+            f"{name}: expected an array (Box) as observation, got {in_words(observations)}; {WRAP}"
+        )
     mode = vector_env.metadata.get("autoreset_mode")
     if mode != gymnasium.vector.AutoresetMode.NEXT_STEP:
         raise ValueError(f"{name}: expected AutoresetMode.NEXT_STEP, got {mode}")
