@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, SupportsFloat, overload
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -14,36 +14,6 @@ from rbs_tf.feed import Feed, checked
 from rbs_tf.returns import LONGEST_EPISODE
 
 
-@overload
-def CollectReturns(
-    env: gymnasium.Env,
-    scaling: Any,
-    gamma: ArrayLike,
-    *,
-    head: ArrayLike | None = ...,
-    report_steps: int = ...,
-    max_report_steps: int = ...,
-) -> CollectEnvReturns: ...
-@overload
-def CollectReturns(
-    env: gymnasium.vector.VectorEnv,
-    scaling: Any,
-    gamma: ArrayLike,
-    *,
-    head: ArrayLike | None = ...,
-    report_steps: int = ...,
-    max_report_steps: int = ...,
-) -> CollectVectorReturns: ...
-@overload
-def CollectReturns(
-    env: Any,
-    scaling: Any,
-    gamma: ArrayLike,
-    *,
-    head: ArrayLike | None = ...,
-    report_steps: int = ...,
-    max_report_steps: int = ...,
-) -> Any: ...
 def CollectReturns(
     env: Any,
     scaling: Any,
@@ -59,15 +29,15 @@ def CollectReturns(
         env = rbs_tf.CollectReturns(gymnasium.make("CartPole-v1"), scaling, gamma=0.99)
         envs = rbs_tf.CollectReturns(gymnasium.make_vec("CartPole-v1", num_envs=4), scaling, gamma=0.99)
 
-    The wrapper of an `Env` is a `gymnasium.Wrapper`. That of a `VectorEnv` is a `gymnasium.vector.VectorWrapper`, which
-    keeps the environments' episodes apart and works in all of Gymnasium's autoreset modes. A step that only resets an
-    environment does not count; below an `Env`'s wrapper, `gymnasium.wrappers.Autoreset` may make such steps. A
-    Stable-Baselines3 `VecEnv` gets a `VecEnvWrapper`, which reads time-outs from `infos[i]["TimeLimit.truncated"]`.
+    The wrapper of an `Env` is a `gymnasium.Wrapper`, that of a `VectorEnv` a `gymnasium.vector.VectorWrapper`, which
+    works in all of Gymnasium's autoreset modes. A step that only resets an environment does not count; below an `Env`'s
+    wrapper, `gymnasium.wrappers.Autoreset` may make such steps. A Stable-Baselines3 `VecEnv` gets a `VecEnvWrapper`,
+    which reads time-outs from `infos[i]["TimeLimit.truncated"]`.
 
-    Statistics arrive in portions: rewards and discounts of the first `report_steps` steps at once, later ones every
-    `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut the
-    returns; only `terminated` has discount 0. Several wrappers, also in several threads, may feed one layer, all in the
-    layer's process: with `AsyncVectorEnv`, wrap the vector environment, not the environments in it.
+    Rewards and discounts of the first `report_steps` steps count at once, later ones every `report_steps` steps, and
+    returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut the returns; only
+    `terminated` has discount 0. Several wrappers, also in several threads, may feed one layer, all in the layer's
+    process: with `AsyncVectorEnv`, wrap the vector environment, not the environments in it.
 
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.
@@ -83,7 +53,7 @@ def CollectReturns(
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
         a head out of range, a vector environment without an autoreset mode, an env that feeds the scaling already.
         From `step`, which leaves the step out: a reward that is NaN, infinite or above 1e140; values that are not one
-        per environment, in the environments' order; a step after an episode's end without a reset.
+        per environment; a step after an episode's end without a reset.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
     _check_feeds_once(env, scaling)
@@ -183,7 +153,6 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As the environment's."""
         observations, rewards, terminated, truncated, info = self.env.step(actions)
-        self._check_order(info)
         shape = (self.num_envs,)
         numbers = checked("rewards", rewards, np.float64, shape)
         terminal = checked("terminated", terminated, bool, shape)
@@ -205,16 +174,3 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         self._feed.finish(mask)
         self._ended = self._ended & ~mask
         return observations, info
-
-    def _check_order(self, info: dict[str, Any]) -> None:
-        """Raises ValueError for rows in another order, as EnvPool gives them with `env_id`: each row's environment."""
-        ids = info.get("env_id") if isinstance(info, dict) else None
-        # With a mask, it comes from the environments' own infos, gathered by Gymnasium.
-        if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or "_env_id" in info:
-            return
-        rows = np.arange(self.num_envs)
-        if np.array_equal(np.sort(ids, axis=None), rows) and not np.array_equal(ids, rows):
-            raise ValueError(
-                f"rows are of environments {ids.tolist()}: CollectReturns needs row i to be the next step of "
-                f"environment i. Sort them, or wait for all {self.num_envs} in their order"
-            )

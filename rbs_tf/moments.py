@@ -44,8 +44,8 @@ class ReturnMoments:
       return_mean_square: E[G^2].
 
     Raises:
-      ValueError: a moment that is NaN, infinite or no number, or of another shape than `count`; a negative count or
-        second moment; moments whose sigma float64 does not hold.
+      ValueError: a moment that is NaN, infinite or of another shape than `count`; a negative count or second moment;
+        moments whose sigma float64 does not hold.
     """
 
     count: Array
@@ -58,16 +58,14 @@ class ReturnMoments:
     return_mean_square: Array
 
     def __post_init__(self) -> None:
+        if type(self.count).__module__.partition(".")[0] in _TENSORS_OF:
+            return
         for field, given in zip(fields(self), self, strict=True):
-            if type(given).__module__.partition(".")[0] in _TENSORS_OF:
-                continue
-            values = real_numbers(field.name, given)
+            values = real_numbers(field.name, given).astype(np.float64)
             if values.ndim != 1 or values.shape != np.shape(self.count):
-                counts = f"{np.shape(self.count)} for count"
                 raise ValueError(
-                    f"{field.name} must be [H], one number per head; got {values.shape}, and {counts}"
+                    f"{field.name} must be [H], one number per head, as count; got {values.shape}"
                 )
-            values = values.astype(np.float64)
             wrong = ~np.isfinite(values) | ((values < 0.0) if field.name in _NOT_NEGATIVE else False)
             if wrong.any():
                 head = np.argmax(wrong)
@@ -75,13 +73,9 @@ class ReturnMoments:
                 raise ValueError(f"{field.name} must be {expected}; got {values[head]} for head {head}")
             values.flags.writeable = False
             object.__setattr__(self, field.name, values)
-        if isinstance(self.count, np.ndarray) and isinstance(self.return_mean_square, np.ndarray):
-            with np.errstate(over="ignore"):
-                finite = np.isfinite(self.sigma_squared)
-            if not finite.all():
-                raise ValueError(
-                    f"moments must have a finite sigma; that of head {np.argmin(finite)} leaves float64"
-                )
+        with np.errstate(over="ignore"):
+            if not np.isfinite(self.sigma_squared).all():
+                raise ValueError("moments must have a finite sigma; that of some head leaves float64")
 
     def __setstate__(self, state: dict[str, Array]) -> None:
         """For pickle and copy: the copy is checked and read-only as well."""
@@ -153,8 +147,6 @@ class ReturnMoments:
         Raises:
           ValueError: moments of several heads, a head out of range.
         """
-        if self.num_heads != 1:
-            raise ValueError(f"of_task is for moments of one head; these are of {self.num_heads}")
         rows = np.zeros((len(fields(self)), num_heads))
         rows[:, checked_heads(head, num_heads)] = self.to_array()[:, 0]
         return ReturnMoments(*rows)

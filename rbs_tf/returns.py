@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -92,22 +91,15 @@ def extended(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:
     return steps + 1.0, discounts * w, discounts * discounts * w2, discounts * wg, g, g2
 
 
-def unmasked(name: str, values: Any) -> None:
-    """Raises ValueError for a masked array of NumPy, whose mask would be lost."""
-    if np.ma.isMaskedArray(values):
-        raise ValueError(f"{name} is a masked array, whose mask would be lost: leave out what does not count")
-
-
 def real_numbers(name: str, values: ArrayLike) -> np.ndarray:
     """The values as an array of numbers, in their own dtype; numbers of Python become float64 or whole.
 
     Raises:
-      ValueError: dates, text and all else that is not real numbers; a masked array, whose mask would be lost.
+      ValueError: dates, text and all else that is not real numbers.
     """
-    unmasked(name, values)
     try:
         array = np.asarray(values)
-        if array.dtype.kind == "O" and all(isinstance(value, numbers.Real) for value in array.flat):
+        if array.dtype.kind == "O":
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be real numbers that float64 holds: {described(error)}") from error

@@ -149,8 +149,9 @@ class Scale:
           ValueError: a state of another number of heads, or with a part missing; nothing has changed then.
         """
         if missing := {"moments", "sigma_v"} - {*state}:
-            lacks = ", ".join(sorted(missing))
-            raise ValueError(f"state must be what Scale.state_dict returns; it lacks {lacks}")
+            raise ValueError(
+                f"state must be what Scale.state_dict returns; it lacks {', '.join(sorted(missing))}"
+            )
         moments = ReturnMoments.from_array(np.asarray(state["moments"]))
         if moments.num_heads != self.num_heads:
             words = f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}"
@@ -182,15 +183,14 @@ class Home:
 
 def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
     """sigma_v as float64, [] or [H]. Raises ValueError for a wrong number of heads, too."""
-    if not isinstance(num_heads, int | np.integer) or isinstance(num_heads, bool) or num_heads < 1:
+    if not isinstance(num_heads, int | np.integer) or num_heads < 1:
         raise ValueError(f"num_heads must be a whole number of at least 1, got {num_heads!r}")
-    given = real_numbers("sigma_v", sigma_v)
-    floor = given.astype(np.float64)
+    floor = real_numbers("sigma_v", sigma_v).astype(np.float64)
     # Errors are divided in float32, which must hold the floor.
-    fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max) & (given.dtype != bool)
+    fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max)
     if floor.shape not in ((), (num_heads,)) or not fits.all():
         raise ValueError(
             f"sigma_v must be a positive number that float32 can hold, or {num_heads} of them, one per head; got "
-            f"{' '.join(repr(sigma_v).split())}. The paper's is 1e-2"
+            f"{floor.tolist()}. The paper's is 1e-2"
         )
     return floor

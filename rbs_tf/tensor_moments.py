@@ -49,8 +49,8 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
         tf.where(keep, tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
     )
     if tf.executing_eagerly():
-        check_finite("rewards", rewards, "batch_sigma")
-        check_finite("discounts", discounts, "batch_sigma")
+        for name, values in (("rewards", rewards), ("discounts", discounts)):
+            check_finite(name, values, "batch_sigma")
     returns = returns_by_doubling(rewards, discounts, tf.zeros_like, lambda rows: tf.concat(rows, axis=0))
     moments = ReturnMoments(*step_fields(rewards, discounts, keep), *return_fields(returns, keep))
     return tf.sqrt(moments.sigma_squared)
@@ -133,12 +133,11 @@ def check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> li
     # Not `~(abs(x) < limit)`: TensorFlow rewrites that as `abs(x) >= limit`, which NaN passes.
     culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= LARGEST))
     first = culprits[:1]
-    place = [] if values.shape.rank == 1 else ["at step", first[:, :-1]]
-    message = [
-        f"{who}: {name} must be finite; got",
-        tf.gather_nd(values, first),
-        *place,
-        "head" if place else "for head",
+    message = [f"{who}: {name} must be finite; got", tf.gather_nd(values, first)]
+    message += [
+        "at step",
+        first[:, :-1],
+        "head",
         first[:, -1],
         "- mask the step out, or repair what produced it",
     ]
