@@ -51,49 +51,27 @@ def CollectReturns(
     Raises:
       TypeError: an env that is neither Gymnasium's nor Stable-Baselines3's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a head out of range, a vector environment without an autoreset mode, an env that feeds the scaling already.
+        a head out of range, a vector environment without an autoreset mode.
         From `step`, which leaves the step out: a reward that is NaN, infinite or above 1e140; values that are not one
         per environment; a step after an episode's end without a reset.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
-    _check_feeds_once(env, scaling)
     if isinstance(env, gymnasium.Env):
         return CollectEnvReturns(env, Feed(1, scaling, gamma, head, report_steps, max_report_steps))
-    of_vector = isinstance(env, gymnasium.vector.VectorEnv)
-    if not of_vector and not _is_vec_env(env):
-        raise TypeError(
-            "env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv;"
-            f" got {env!r}"
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return CollectVectorReturns(
+            env, Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
         )
-    feed = Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
-    if of_vector:
-        return CollectVectorReturns(env, feed)
-    from rbs_tf.sb3 import CollectVecEnvReturns
+    stable_baselines = sys.modules.get("stable_baselines3.common.vec_env")  # which nobody else need import
+    if stable_baselines is not None and isinstance(env, stable_baselines.VecEnv):
+        from rbs_tf.sb3 import CollectVecEnvReturns
 
-    return CollectVecEnvReturns(env, feed)
-
-
-def _is_vec_env(env: Any) -> bool:
-    """Whether it is a `VecEnv` of Stable-Baselines3, without importing that."""
-    base = sys.modules.get("stable_baselines3.common.vec_env")
-    return base is not None and isinstance(env, base.VecEnv)
-
-
-def _check_feeds_once(env: Any, scaling: Any) -> None:
-    """Raises ValueError if the environment, or one that can be seen in it, feeds the scaling already."""
-    within = [env]
-    for each in within:  # which grows
-        feed = vars(each).get("_feed") if hasattr(each, "__dict__") else None
-        if isinstance(feed, Feed) and feed.scaling is scaling:
-            raise ValueError(
-                "env has a CollectReturns in it that feeds the same scaling: every step would count twice. Wrap it once"
-            )
-        if isinstance(each, gymnasium.Wrapper | gymnasium.vector.VectorWrapper):
-            within.append(each.env)
-        elif isinstance(each, gymnasium.vector.SyncVectorEnv):
-            within += each.envs
-        elif _is_vec_env(each):  # SubprocVecEnv shows nothing
-            within += [vars(each)["venv"]] if "venv" in vars(each) else vars(each).get("envs", [])
+        return CollectVecEnvReturns(
+            env, Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
+        )
+    raise TypeError(
+        f"env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv; got {env!r}"
+    )
 
 
 class CollectEnvReturns(gymnasium.Wrapper):

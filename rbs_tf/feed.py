@@ -18,9 +18,6 @@ class Feed:
     """Feeds a scaling with the steps of N environments that step together.
 
     Args: those of `CollectReturns`, and raises what it raises.
-
-    Attributes:
-      scaling: what is fed.
     """
 
     def __init__(
@@ -51,7 +48,7 @@ class Feed:
                 raise ValueError(f"head must be one number, or one per environment, {num_envs}; got {head!r}")
             tasks = np.broadcast_to(tasks, num_envs)
         of_heads = _SameRewards(np.broadcast_to(gammas, heads))
-        self.scaling = scaling
+        self._scaling = scaling
         self._statistics = EpisodeStatistics(num_envs, of_heads, max_report_steps, tasks)
         self._report_steps = self._early = report_steps  # the first steps are reported one by one
 
@@ -87,13 +84,13 @@ class Feed:
             self._report()
 
     def _report(self) -> None:
-        home = getattr(self.scaling, "home", None)
+        home = getattr(self._scaling, "home", None)
         if home is not None and not home.is_here:
             raise RuntimeError(
                 f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process: wrap the "
                 "vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it"
             )
-        self.scaling.merge_state(self._statistics.take())
+        self._scaling.merge_state(self._statistics.take())
 
 
 @dataclass(frozen=True)

@@ -26,17 +26,14 @@ _NOT_NEGATIVE = ("count", "reward_m2", "discount_m2", "return_count", "return_me
 class ReturnMoments:
     """Population moments (ddof 0) per head of steps, and of returns, which are known later and counted apart.
 
-    Second moments are kept centred: E[x^2] - E[x]^2 cancels catastrophically when the mean is large. Build
-    them with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge` in any order and
-    grouping.
-
-    Every field is float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments`, `rbs_tf.torch`
-    and `rbs_tf.jax` return.
+    Build them with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge`. Every field is
+    float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments`, `rbs_tf.torch` and `rbs_tf.jax`
+    return.
 
     Attributes:
       count: steps seen; rewards and discounts share it.
       reward_mean: E[R].
-      reward_m2: sum of (R - E[R])^2.
+      reward_m2: sum of (R - E[R])^2; E[R^2] - E[R]^2 would cancel where the mean is large.
       discount_mean: E[gamma].
       discount_m2: sum of (gamma - E[gamma])^2.
       return_count: returns seen.
@@ -134,19 +131,13 @@ class ReturnMoments:
         Raises:
           ValueError: other shapes; a real step's reward or discount that is NaN or infinite.
         """
-        rewards, discounts = real_numbers("rewards", rewards), real_numbers("discounts", discounts)
-        keep = real_numbers("mask", mask) != 0
-        check_batch(rewards, discounts, keep)
-        rows = [np.where(keep[..., None], x, 0.0).reshape(-1, x.shape[-1]) for x in (rewards, discounts)]
-        rows = finite_columns(rewards=rows[0], discounts=rows[1])
-        return moments_of_batch(np, rows[0].reshape(rewards.shape), rows[1].reshape(rewards.shape), keep)
+        given = (("rewards", rewards), ("discounts", discounts), ("mask", mask))
+        columns = (real_numbers(name, values).astype(np.float64) for name, values in given)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+            return moments_of_batch(np, *columns)
 
     def of_task(self, head: int, num_heads: int) -> ReturnMoments:
-        """These moments of one head as those of head number `head` of `num_heads`; the others are empty.
-
-        Raises:
-          ValueError: moments of several heads, a head out of range.
-        """
+        """These moments, of one head, as those of head number `head` of `num_heads`; the others are empty."""
         rows = np.zeros((len(fields(self)), num_heads))
         rows[:, checked_heads(head, num_heads)] = self.to_array()[:, 0]
         return ReturnMoments(*rows)
@@ -155,10 +146,8 @@ class ReturnMoments:
     def merge(a: ReturnMoments, b: ReturnMoments) -> ReturnMoments:
         """Moments of everything in `a` and everything in `b` (Chan, Golub & LeVeque 1983).
 
-        Exact, hence associative and commutative, up to the rounding of float64.
-
-        Raises:
-          ValueError: different numbers of heads.
+        Exact, hence associative and commutative, up to the rounding of float64. Raises ValueError for different
+        numbers of heads.
         """
         if a.num_heads != b.num_heads:
             raise ValueError(f"only moments of equally many heads merge; got {a.num_heads} and {b.num_heads}")
@@ -228,20 +217,8 @@ class ReturnMoments:
         return self.return_mean
 
 
-def check_batch(rewards: Any, discounts: Any, mask: Any) -> None:
-    """Raises ValueError for arrays of any library that are not [T, B, H], [T, B, H] and [T, B]."""
-    shapes = [tuple(array.shape) for array in (rewards, discounts, mask)]
-    if len(shapes[0]) != 3 or shapes[0] != shapes[1] or shapes[2] != shapes[0][:2]:
-        raise ValueError(
-            "a batch is rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
-            f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
-        )
-
-
 def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> ReturnMoments:
-    """`ReturnMoments.from_batch` of arrays of PyTorch, JAX or NumPy, in what these share.
-
-    In the dtype of the rewards, without checks of values: NaN and infinity come out again.
+    """`ReturnMoments.from_batch` of arrays of PyTorch, JAX or NumPy, in what these share; in the dtype of the rewards.
 
     Args:
       xp: `torch`, `jax.numpy` or `numpy`.
@@ -251,7 +228,10 @@ def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> Return
     Raises:
       ValueError: other shapes.
     """
-    check_batch(rewards, discounts, mask)
+    shapes = [tuple(array.shape) for array in (rewards, discounts, mask)]
+    if len(shapes[0]) != 3 or shapes[0] != shapes[1] or shapes[2] != shapes[0][:2]:
+        takes = "a batch is rewards [T, B, H], discounts [T, B, H] and a mask [T, B]"
+        raise ValueError(f"{takes}; got {shapes[0]}, {shapes[1]} and {shapes[2]}")
     keep = (mask != 0)[..., None]
     ones = xp.where(keep, xp.ones_like(rewards), 0.0)
     rewards, discounts = xp.where(keep, rewards, 0.0), xp.where(keep, discounts, 0.0)

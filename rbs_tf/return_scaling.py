@@ -40,8 +40,8 @@ class ReturnScaling(tf.keras.layers.Layer):
         scaling.update_state(rewards, discounts, head=tasks)      # [B] each
         loss = 0.5 * tf.square(scaling(td_errors, head=tasks))    # [B]
 
-    Statistics stay float64 under every dtype policy; scaled errors have the dtype of the errors, but at least float32.
-    Every call reads the current variables, inside `tf.function`, Keras models and SavedModels as well.
+    Statistics stay float64 under every dtype policy. Every call reads the current variables, inside `tf.function`,
+    Keras models and SavedModels as well.
 
     The layer logs once when errors come before any step: their scale is `sigma_v` then, and by default they come out a
     hundred times as large. After 1,000 steps it logs once which heads' sigma is below the floor, and which floor fits.
@@ -123,8 +123,7 @@ class ReturnScaling(tf.keras.layers.Layer):
     def merge_state(self, moments: ReturnMoments) -> None:
         """Adds the statistics of another process; once, even if every replica of a strategy calls it.
 
-        Raises:
-          ValueError: moments of another number of heads, or so large that their sum would not be finite.
+        Raises ValueError for another number of heads, or a sum that would not be finite.
         """
         self.advice.is_fed = True
         if _is_here_and_now() and not any(map(tf.is_tensor, moments)):

@@ -11,9 +11,7 @@ from numpy.typing import ArrayLike
 from rbs_tf.errors import described
 
 LONGEST_EPISODE = 27_000  # steps: half an hour of Atari, its usual time-out
-LARGEST = (
-    1e140  # larger rewards, discounts and returns count as infinite: sums of their squares leave float64
-)
+LARGEST = 1e140  # larger numbers count as infinite: sums of their squares leave float64
 
 
 def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
@@ -30,8 +28,7 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
       float64, in the shape of `rewards`.
 
     Raises:
-      ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or
-        infinite.
+      ValueError: other shapes; a reward or discount that is NaN or infinite.
     """
     sums, products = finite_columns(rewards=rewards, discounts=discounts)  # copies
     shape = np.shape(rewards)
@@ -92,11 +89,7 @@ def extended(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:
 
 
 def real_numbers(name: str, values: ArrayLike) -> np.ndarray:
-    """The values as an array of numbers, in their own dtype; numbers of Python become float64 or whole.
-
-    Raises:
-      ValueError: dates, text and all else that is not real numbers.
-    """
+    """The values as an array of numbers, in their own dtype. Raises ValueError for dates, text and complex numbers."""
     try:
         array = np.asarray(values)
         if array.dtype.kind == "O":
@@ -118,10 +111,8 @@ def finite_columns(**named: ArrayLike) -> list[np.ndarray]:
     arrays = {name: real_numbers(name, values).astype(np.float64) for name, values in named.items()}
     shapes = {name: values.shape for name, values in arrays.items()}
     if len(set(shapes.values())) > 1 or any(len(shape) not in (1, 2) for shape in shapes.values()):
-        found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-        raise ValueError(
-            f"{' and '.join(shapes)} must all be [T] or all be [T, H], one row per step; got {found}"
-        )
+        words = f"{' and '.join(shapes)} must all be [T] or all be [T, H], one row per step"
+        raise ValueError(f"{words}; got {', '.join(map(str, shapes.values()))}")
     columns = {name: values[:, None] if values.ndim == 1 else values for name, values in arrays.items()}
     for name, values in columns.items():
         finite = np.isfinite(values)

@@ -25,9 +25,8 @@ class Scale:
         env = rbs_tf.CollectReturns(env, scale, gamma=0.99)
         loss = np.mean(0.5 * np.square(scale(targets - values)))
 
-    Keep it on the host. `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients. Pass `scale()` to a jitted
-    function as an argument: a number that it closes over is frozen. It logs what the layer logs. Several threads may
-    feed one `Scale`.
+    `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients. Pass `scale()` to a jitted function as an
+    argument: a number that it closes over is frozen. It logs what the layer logs. Several threads may feed it.
 
     Args:
       num_heads: H, the number of value functions or tasks, each with its statistics.
@@ -37,9 +36,6 @@ class Scale:
     Attributes:
       moments: the `ReturnMoments` of everything so far.
       home: its process and lock.
-
-    Raises:
-      ValueError: what the layer refuses.
     """
 
     def __init__(
@@ -124,11 +120,7 @@ class Scale:
         return errors / np.asarray(divisor, errors.dtype)
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Adds statistics; `CollectReturns` calls it.
-
-        Raises:
-          ValueError: moments of another number of heads, or so large that their sum would not be finite.
-        """
+        """Adds statistics. Raises ValueError for another number of heads, or a sum that would not be finite."""
         with self.home.lock:
             self.moments = ReturnMoments.merge(self.moments, moments)
         self._advice.is_fed = True
@@ -143,10 +135,9 @@ class Scale:
         return {"moments": self.moments.to_array().tolist(), "sigma_v": self._sigma_v.tolist()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` returned; its values may also be arrays or tensors.
+        """Restores what `state_dict` returned, or the same as arrays or tensors.
 
-        Raises:
-          ValueError: a state of another number of heads, or with a part missing; nothing has changed then.
+        Raises ValueError for a state of another number of heads, or with a part missing; nothing has changed then.
         """
         if missing := {"moments", "sigma_v"} - {*state}:
             raise ValueError(

@@ -131,18 +131,6 @@ def test_threads_share_a_scaling(name, at_once):
     assert_equal(scaling.moments, expected([0.9] * 2, *[C, A] * whole * 4))
 
 
-def test_an_environment_feeds_a_scaling_once():
-    seen, other, wrapped = Sum(), Sum(), gymnasium.wrappers.TransformReward
-    within = wrapped(CollectReturns(Script(A), seen, 0.9), lambda reward: reward)
-    vector = SyncVectorEnv([lambda: within])
-    for env in (within, vector, CollectReturns(vector, Sum(), 0.9)):
-        with refused(ValueError, "every step would count twice. Wrap it once"):
-            CollectReturns(env, seen, 0.9)
-    play(CollectReturns(within, other, 0.9))
-    for each in (seen, other):
-        assert_equal(each.moments, expected(0.9, A))
-
-
 def test_wrong_arguments():
     class Unknown(gymnasium.vector.VectorEnv):
         num_envs = 2

@@ -33,7 +33,7 @@ def test_the_floor(false_friend, reward):
     assert scale(false_friend, episode([reward], gamma=0.0), sigma_v=7.0) == pytest.approx(7.0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(value=st.floats(-1e12, 1e12), count=st.integers(1, 50))
 def test_no_negative_variance(value, count):
     variance = return_variance(ReturnMoments.from_returns(np.full((count, H), value))).numpy()
