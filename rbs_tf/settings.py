@@ -122,8 +122,8 @@ def configurable(name: str | None = None, *, module: str) -> Callable[[Decorated
 
 def settings_of(function: Callable) -> dict[str, Declared]:
     """The settings of a class or function, by the names of its parameters."""
-    called: Any = function
-    return _settings_of(inspect.unwrap(called.__init__ if isinstance(function, type) else called))
+    called: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    return _settings_of(inspect.unwrap(called))
 
 
 @functools.cache

@@ -23,13 +23,11 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     Actions are integers [N], counted from 0, for a Discrete space, and [N, ...] within its limits for a Box. Time
     steps hold step_type int32 [N], reward float32 [N], discount float32 [N] and observation [N, ...] in the dtype
-    of the observation space (bool becomes uint8), or such arrays by name for a Dict of Box. An episode runs FIRST, MID,
-    ..., LAST.
-    A terminal LAST has discount 0; a time-out LAST keeps discount 1: the episode was cut, not over. Both hold
-    the final observation. Where a life has been lost, a MID step may have discount 0, too. The step after LAST is the
-    next episode's FIRST, with reward 0 and discount 1; the action given to it is ignored. `info` is not read.
+    of the observation space (bool becomes uint8), or such arrays by name for a Dict of Box.
 
-    Rewards pass through unchecked, NaN included: the statistics refuse what is not finite.
+    An episode runs FIRST, MID, ..., LAST. A terminal LAST has discount 0; a time-out LAST keeps discount 1: the episode
+    was cut, not over. Both hold the final observation. The step after LAST is the next episode's FIRST, with reward 0
+    and discount 1; the action given to it is ignored. `info` is not read, and rewards are not checked.
 
     Args:
       vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete or Box action space, and observations in a Box or a Dict of
@@ -86,11 +84,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     @property
     def num_actions(self) -> int:
-        """A: actions are int32 in [0, A).
-
-        Raises:
-          ValueError: actions are continuous.
-        """
+        """A: actions are int32 in [0, A). Raises ValueError where they are continuous."""
         if not self._discrete:
             given = self.vector_env.single_action_space
             raise ValueError(f"{self.name}: expected a Discrete action space, got {given}")
@@ -111,8 +105,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     def state(self) -> bytes | None:
         """Everything that the streams to come depend on; None where it cannot be had.
 
-        It can where the environments are all Python: MinAtar, CartPole. ALE keeps its state to itself, and
-        `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it.
+        ALE keeps its state to itself, and `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it.
         """
         if type(self._held) not in (Copies, gymnasium.vector.SyncVectorEnv):
             return None
@@ -125,9 +118,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         return stream.getvalue()
 
     def restore(self, state: bytes) -> None:
-        """Goes on where an environment of the same kind was when it gave its `state`.
-
-        It is a pickle, and loading a pickle runs whatever code its writer put there: trust it as you trust them.
+        """Goes on where an environment of the same kind was when it gave its `state`: a pickle, which can run any code.
 
         Raises:
           ValueError: it does not load, or is another environment's; everything is as before.

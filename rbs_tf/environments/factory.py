@@ -59,17 +59,16 @@ def make(
     """Makes `num_envs` copies of an environment that step together.
 
     Args:
-      name: a plain Atari name ("pong") or its id ("ALE/Pong-v5", which means the same here, whatever settings
-        Gymnasium has for it); a MinAtar name ("minatar/space_invaders"); one of bsuite's ("bsuite/catch/0"), where
-        the seed is of the chances in it and leaves its task as it is; POPGym's ids ("popgym-RepeatPreviousEasy-v0");
-        or any id that Gymnasium knows, "module:Id-v0" included. Atari observations are uint8 [height, width,
-        channels], each frame the maximum of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones;
-        other arrays keep their shape and dtype, but for images whose first axis is the shortest: their channels become
-        the last. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple one vector, float32 [P], but for a
-        Dict with images in it, which becomes a dictionary of arrays.
+      name: a plain Atari name ("pong") or its id ("ALE/Pong-v5", which means the same here); a MinAtar name
+        ("minatar/space_invaders"); one of bsuite's ("bsuite/catch/0"), where the seed is of the chances in it and
+        leaves its task as it is; or any id that Gymnasium knows, POPGym's and "module:Id-v0" included. Atari
+        observations are uint8 [height, width, channels], each frame the maximum of the last two of four; MinAtar's are
+        uint8 [10, 10, C], zeros and ones; other arrays keep their shape and dtype, but for images whose first axis is
+        the shortest: their channels become the last. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple
+        one vector, float32 [P], but for a Dict with images in it, which becomes a dictionary of arrays.
       num_envs: environments in the batch.
-      seed: equal seeds and actions give equal streams; every environment gets a seed of its own, derived from
-        it. None: from the operating system.
+      seed: equal seeds and actions give equal streams; every environment gets a seed derived from it. None: from the
+        operating system.
       full_action_set: for Atari's and MinAtar's plain names: all of the console's 18 actions (Skiing takes 9)
         or MinAtar's 6, instead of only those that the game makes use of.
       max_episode_steps: steps (4 frames each in Atari) until an episode is cut as a time-out, which leaves
@@ -79,12 +78,11 @@ def make(
       img_height: Atari: what frames are resized to, in pixels. None: 210, the console's own.
       img_width: likewise. None: 160.
       grayscale: Atari: one channel per frame in place of three. None: no.
-      stack_num: Atari: frames in an observation, the oldest first along its channels; those before an episode's
-        first are zeros. None: 1.
+      stack_num: Atari: frames in an observation, the oldest first; those before an episode's first are zeros. None: 1.
       fire_on_new_life: Atari: an action given right after an episode's start or the loss of a life becomes FIRE, in
         games that have it; else Breakout waits for it forever. None: no.
       terminal_on_life_loss: Atari: discount 0 on a step that loses a life; the episode goes on. None: no.
-      env_kwargs: for Gymnasium's ids: arguments of the environment, `gymnasium.make(id, **env_kwargs)`. None: its own.
+      env_kwargs: for Gymnasium's ids: arguments of the environment, `gymnasium.make(id, **env_kwargs)`.
       random_steps: each episode begins behind 0 to so many random steps, see `RandomStart`; not for Atari, where games
         begin behind 0 to 30 no-ops.
 
@@ -106,17 +104,13 @@ def make(
         "terminal_on_life_loss": terminal_on_life_loss,
     }
     of_atari = {option: value for option, value in of_atari.items() if value is not None}
-    sticks = is_atari or name in names.MINATAR_GAMES
+    of_ids = not is_atari and not name.startswith("bsuite/")
+    sticky = repeat_action_probability or 0.0
     for given, option, whose, fits in (
         (of_atari, ", ".join(of_atari), "Atari's plain names (pong)", is_atari),
-        (env_kwargs, "env_kwargs", "Gymnasium's ids", not is_atari and not name.startswith("bsuite/")),
+        (env_kwargs, "env_kwargs", "Gymnasium's ids", of_ids),
         (random_steps, "random_steps", "environments that do not begin behind no-ops", not is_atari),
-        (
-            repeat_action_probability,
-            "repeat_action_probability",
-            "the plain names of Atari and MinAtar",
-            sticks,
-        ),
+        (sticky, "repeat_action_probability", "Atari and MinAtar", is_atari or name in names.MINATAR_GAMES),
     ):
         if given and not fits:
             raise ValueError(f"{option}: for {whose}, not for {name!r}; leave it out")
@@ -127,7 +121,6 @@ def make(
         from rbs_tf.environments import atari
 
         tells = of_atari.pop("terminal_on_life_loss", False)
-        sticky = repeat_action_probability or 0.0
         vector_env = frames = atari.vector_environment(
             name, num_envs, full_action_set, max_episode_steps, sticky, **of_atari
         )
@@ -149,8 +142,9 @@ def make(
         from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
     try:
-        game = name if is_atari else None
-        return GymnasiumVectorEnvironment(vector_env, name, game=game, seed=seed, life_lost=life_lost)
+        return GymnasiumVectorEnvironment(
+            vector_env, name, game=name if is_atari else None, seed=seed, life_lost=life_lost
+        )
     except ValueError:
         vector_env.close()
         raise

@@ -45,12 +45,8 @@ class RandomStart(gymnasium.Wrapper):
 class FlatObservation(gymnasium.ObservationWrapper):
     """Observations as one vector float32 [P], by `gymnasium.spaces.flatten`.
 
-    Numbers of `Discrete` and `MultiDiscrete` are one-hot; parts of `Dict` and `Tuple` follow one another, whatever
-    their shapes; pixels in them keep their values.
-
-    Raises:
-      ValueError: a part that is no array and no number (`Graph`, `Sequence`, `Text`), or a number of more than 10,000
-        states.
+    Numbers of `Discrete` and `MultiDiscrete` are one-hot; parts of `Dict` and `Tuple` follow one another. Raises
+    ValueError for a part that is no array and no number, or a number of more than 10,000 states.
     """
 
     def __init__(self, env: gymnasium.Env):
@@ -154,9 +150,7 @@ def _transposed(space: spaces.Box) -> spaces.Box | None:
 class FromDmEnv(gymnasium.Env):
     """A dm_env environment of one array and one number of actions; a last step with discount 0 is terminal.
 
-    Args:
-      load: makes the `dm_env.Environment` from a seed; None: one from the operating system. Every `reset` with a seed
-        calls it.
+    `load` makes the `dm_env.Environment` from a seed, None for any; every `reset` with a seed calls it.
     """
 
     def __init__(self, load: Callable[[int | None], Any]):
@@ -212,8 +206,8 @@ def _named(space: spaces.Dict, of: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def _parts(space: spaces.Space) -> Iterator[spaces.Space]:
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
-            yield from _parts(part)
-    else:
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield space
+        return
+    for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+        yield from _parts(part)

@@ -74,12 +74,6 @@ def test_observing_in_a_graph_without_a_batch_axis():
     assert_equal(loss, expected(0.9, A, B, C))
 
 
-def test_rewards_count_at_once_and_returns_at_the_end():
-    loss = observe(ScaledLoss(gamma=0.9), [*steps(A, C)][:6])  # A, the boundary, and two steps of C
-    open_steps = ReturnMoments.from_steps([4.0, 4.0], [0.9, 0.9])
-    assert_equal(loss, ReturnMoments.merge(expected(0.9, A), open_steps))
-
-
 def test_cuts():
     """Where episodes are left, and after the longest report."""
     left = observe(ScaledLoss(gamma=0.9, reward_scale_factor=-10.0), [*[*steps(C)][:2], *steps(A)])

@@ -133,11 +133,6 @@ def test_environments_of_a_batch_are_no_copies_of_each_other():
     assert len({b"".join(row.observation[i].tobytes() for row in rows) for i in range(4)}) == 4
 
 
-def test_seeds_of_neighbouring_runs_share_no_environment():
-    episodes = [environments.make("CartPole-v1", 8, seed).reset().observation for seed in range(8)]
-    assert len(np.unique(np.concatenate(episodes), axis=0)) == 64
-
-
 def test_continuous_actions_reach_the_environments_in_order():
     env, twin = environments.make("Pendulum-v1", 2, seed=3), environments.make("Pendulum-v1", 2, seed=3)
     assert env.action_spec() == array_spec.BoundedArraySpec((1,), np.float32, -2.0, 2.0, "action")

@@ -1,7 +1,6 @@
 """Names and the rules of each family, against the emulators themselves."""
 
 import importlib.util
-import os
 import sys
 
 import ale_py
@@ -20,13 +19,11 @@ def seed_of_first(seed: int) -> int:
 
 
 def test_games_play_in_colour_with_all_the_actions_they_take():
-    for game in ("skiing", "breakout"):
-        count = 9 if game == "skiing" else 18  # ALE calls no more than these legal in it
+    for game, count in (("skiing", 9), ("breakout", 18)):  # ALE calls no more than 9 legal in Skiing
         with environments.make(game, seed=1) as env:
             assert (env.name, env.game, env.num_actions) == (game, game, count)
-            time_step = env.reset()
-            assert time_step.observation.shape == (1, 210, 160, 3)
-            assert time_step.observation.dtype == np.uint8
+            observation = env.reset().observation
+            assert observation.shape == (1, 210, 160, 3) and observation.dtype == np.uint8
             assert env.step(np.array([count - 1])).step_type == 1
 
 
@@ -112,14 +109,6 @@ def test_frames_are_stacked_with_the_oldest_first_and_without_any_of_the_last_ep
     assert moved > 20
 
 
-def test_atari_times_out_after_27000_steps_by_default(monkeypatch):
-    assert atari.LONGEST_EPISODE == 27_000
-    monkeypatch.setattr(atari, "LONGEST_EPISODE", 3)
-    env = environments.make("pong", 1, seed=0)
-    rows = [env.reset(), *(env.step(np.zeros(1, np.int32)) for _ in range(3))]
-    assert [int(row.step_type[0]) for row in rows] == [0, 1, 1, 2]
-
-
 def idle_breakout(**options):
     """Points, discount, lives and kind of each step of two episodes in which nobody moves."""
     env = environments.make("breakout", seed=1, full_action_set=False, max_episode_steps=600, **options)
@@ -145,21 +134,7 @@ def test_a_lost_life_ends_no_episode_and_breakout_waits_for_ever_unless_fire_is_
         assert len(lost) == 10
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads the Linux way")
-def test_closing_ends_the_emulators_threads():
-    def threads():
-        return set(os.listdir("/proc/self/task"))
-
-    before = threads()
-    env = environments.make("pong", 4, seed=0)
-    env.reset()
-    assert threads() - before
-    env.close()
-    env.close()
-    assert not threads() - before
-
-
-@pytest.mark.parametrize("name", names.MINATAR_GAMES)
+@pytest.mark.parametrize("name", ["minatar/breakout", "minatar/seaquest"])
 def test_minatar_is_the_game_itself_as_uint8(name):
     minatar = pytest.importorskip("minatar")
     env = environments.make(name, seed=9)
