@@ -51,28 +51,21 @@ class AnyNetwork(tf.Module):
         if not isinstance(q_network, network.Network):
             raise TypeError(f"q_network must be a tf_agents.networks.Network; got {q_network!r}")
         if not tf.nest.flatten(q_network.state_spec):
+            words = "has no state: this agent takes recurrent networks, such as QRnnNetwork"
+            raise ValueError(f"q_network {q_network.name} {words}")
+        sees = q_network.input_tensor_spec
+        # Whether it sees the previous action and reward, too.
+        self._sees_all = isinstance(sees, tuple) and len(sees) == 3 and _alike(sees[0], observation_spec)
+        if not self._sees_all and sees is not None and not _alike(sees, observation_spec):
             raise ValueError(
-                f"q_network {q_network.name} has no state: this agent takes recurrent networks, such as QRnnNetwork"
+                f"q_network {q_network.name} sees {sees}; this agent has the observation, {observation_spec}, or the "
+                "tuple (observation, previous action, previous reward)"
             )
         self._network = q_network
         self._arguments = observation_spec, num_actions, num_heads, outputs_per_action
         self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action
         self.state_spec = tuple(tf.nest.flatten(q_network.state_spec))
-        self._sees_all = self._checked_input(observation_spec)
-        several = outputs_per_action > 1
-        self._shape = (num_heads, num_actions, outputs_per_action)[: 3 if several else 2]
-
-    def _checked_input(self, observation_spec: Any) -> bool:
-        """Says whether the network sees the previous action and reward, too."""
-        sees = self._network.input_tensor_spec
-        if sees is None or _alike(sees, observation_spec):
-            return False
-        if isinstance(sees, tuple) and len(sees) == 3 and _alike(sees[0], observation_spec):
-            return True
-        raise ValueError(
-            f"q_network {self._network.name} sees {sees}; this agent has the observation, {observation_spec}, or the "
-            "tuple (observation, previous action, previous reward)"
-        )
+        self._shape = (num_heads, num_actions, outputs_per_action)[: 3 if outputs_per_action > 1 else 2]
 
     @property
     def heads(self) -> Any:
@@ -104,11 +97,10 @@ class AnyNetwork(tf.Module):
         outputs, _ = self._called(observation, outer, tf.zeros((1, 1)), outer, state)
         found = tuple(outputs.shape[2:])
         if found not in (self._shape, self._shape[self.num_heads == 1 :]):
-            actions, each = self.num_actions, ", K]" if self.outputs_per_action > 1 else "]"
+            needs = f"{[*self._shape]}: {self.num_heads} heads, {self.num_actions} actions"
             raise ValueError(
-                f"q_network {self._network.name} puts out {[*found]} for a row, and the agent needs {[*self._shape]}: "
-                f"[H, A{each} of {self.num_heads} heads and {actions} actions. A network without an axis of heads has "
-                "one: write for example heads=Heads([(0.99, False)])"
+                f"q_network {self._network.name} puts out {[*found]} for a row, and the agent needs {needs}. A network "
+                "without an axis of heads has one: write for example heads=Heads([(0.99, False)])"
             )
 
     def copy(self, name: str) -> AnyNetwork:
@@ -118,8 +110,8 @@ class AnyNetwork(tf.Module):
         copied.create_variables()
         if {v.ref() for v in self.variables} & {v.ref() for v in copied.variables}:
             raise ValueError(
-                f"a copy of q_network {self._network.name} shares weights with it, so that the target network would be "
-                "no other: have its layers made in its constructor, not handed to it once they are built"
+                f"a copy of q_network {self._network.name}, for the target network, shares weights with it: have its "
+                "layers made in its constructor, not handed to it once they are built"
             )
         return copied
 
@@ -133,15 +125,14 @@ class AnyNetwork(tf.Module):
     def behind_torso(
         self,
         features: Any,
-        previous_action: tf.Tensor,
-        previous_reward: tf.Tensor,
-        step_type: tf.Tensor | None = None,
-        network_state: State | tuple[()] = (),
+        action: tf.Tensor,
+        reward: tf.Tensor,
+        step_type: Any = None,
+        network_state: Any = (),
     ) -> tuple[tf.Tensor, State]:
         """The network on observations [B, ...] or [B, T, ...]: [B, H, A] or [B, T, H, A], or [..., A, K]."""
-        outputs, state = self._called(features, previous_action, previous_reward, step_type, network_state)
-        outer = tf.shape(previous_action)
-        return tf.reshape(outputs, tf.concat([outer, self._shape], axis=0)), state
+        outputs, state = self._called(features, action, reward, step_type, network_state)
+        return tf.reshape(outputs, tf.concat([tf.shape(action), self._shape], axis=0)), state
 
     def _called(
         self, observation: Any, action: tf.Tensor, reward: tf.Tensor, step_type: Any, state: tuple

@@ -15,8 +15,8 @@ MOST_COMPILED_UNITS = 128  # of the core; larger products are quicker with oneDN
 class LossBehindTorsos:
     """A loss of two networks that see the same sequences [B, L].
 
-    On CPUs, XLA is slow at a torso's convolutions and quick at the many small operations behind it. So torsos run
-    first, and what follows, the gradients in it included, is one function that XLA can compile.
+    On CPUs, XLA is slow at convolutions and quick at the many small operations behind them. So torsos run first, and
+    what follows, its gradients included, is one function that XLA can compile.
 
     Args:
       online, target: two `RecurrentQNetwork`, or two `AnyNetwork`, all of which counts as behind the torso.
@@ -69,7 +69,7 @@ class LossBehindTorsos:
         online, burn_in = self._online, self._burn_in
         if not online.has_torso:
             return observation, observation
-        features = online.features(_cut(observation, slice(burn_in, self._rows)), training=True)
+        features = online.features(_cut(observation, slice(burn_in, self._rows)))
         if burn_in:  # its gradient is 0 without this, too, but costs a backward pass
             burnt_in = tf.stop_gradient(online.features(_cut(observation, slice(burn_in))))
             features = tf.concat([burnt_in, features], axis=1)

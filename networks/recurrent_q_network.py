@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -31,8 +30,7 @@ class RecurrentQNetwork(network.Network):
     and the previous reward, see `reward_input`. Heads share everything up to and including the linear layer
     after the core.
 
-    An observation that its spec bounds to uint8 in [0, 1] holds flags, not pixels: the torso gets booleans. `copy()`
-    builds a network with weights of its own; with a seed they start equal.
+    An observation that its spec bounds to uint8 in [0, 1] holds flags, not pixels: the torso gets booleans.
 
     Args:
       input_tensor_spec: tuple of three specs: observation (or those of arrays by name), previous action (int32
@@ -97,26 +95,24 @@ class RecurrentQNetwork(network.Network):
         torso_seed, core_seed, linear_seed, heads_seed = split_seed(seed, 4)
         observation = input_tensor_spec[0]
         if torso is None and isinstance(observation, Mapping):
-            seeds = split_seed(torso_seed, len(observation))
-            parts = zip(sorted(observation), seeds, strict=True)
-            self._torso = PartsTorso(
-                {name: torso_for(observation[name])(seed=part_seed) for name, part_seed in parts}
-            )
+            names = sorted(observation)
+            seeds = dict(zip(names, split_seed(torso_seed, len(names)), strict=True))
+            self._torso = PartsTorso({part: torso_for(observation[part])(seed=seeds[part]) for part in names})
         else:
             self._torso = (torso or torso_for(observation))(seed=torso_seed)
-            if isinstance(observation, Mapping) and isinstance(self._torso, Torso):
-                raise ValueError(
-                    f"RecurrentQNetwork.torso is a {type(self._torso).__name__}, which takes one array, and "
-                    f"observations have the parts {', '.join(sorted(observation))}. Leave it out: each gets its own"
-                )
+        kind = type(self._torso).__name__
+        if isinstance(observation, Mapping) and isinstance(self._torso, Torso) and kind != "PartsTorso":
+            raise ValueError(
+                f"RecurrentQNetwork.torso is a {kind}, which takes one array, and observations have the parts "
+                f"{', '.join(sorted(observation))}. Leave it out: each gets its own"
+            )
         if normalise_torso == "centre":
             if not isinstance(self._torso, Torso):
                 raise ValueError(
                     f"RecurrentQNetwork.normalise_torso = {normalise_torso!r} is for the torsos of networks.torsos, "
-                    f"and this one is a {type(self._torso).__name__}. Write RecurrentQNetwork.normalise_torso = 'none'"
+                    f"and this one is a {kind}. Write RecurrentQNetwork.normalise_torso = 'none'"
                 )
             self._torso.centre()
-        self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
         self.reward_input = RewardInput() if reward_input == "rms" else None
         self._core = RecurrentCore(lstm_units, core_seed)
         initialiser = fan_in_normal(linear_seed)
@@ -162,7 +158,7 @@ class RecurrentQNetwork(network.Network):
             [B] or [B, T].
           step_type: int32 [B] or [B, T]; before a FIRST row the state is set to zeros. None for no such row.
           network_state: (h, c), each float32 [B, U], before the first row; () for zeros.
-          training: for torsos that ask for it.
+          training: makes no difference; TF-Agents gives it.
 
         Returns:
           Q-values float32 [B, H, A] or [B, T, H, A], and the state after the last row. With K > 1 outputs per
@@ -176,18 +172,17 @@ class RecurrentQNetwork(network.Network):
             raise ValueError(
                 f"inputs need outer dimensions [B] or [B, T], got actions {previous_action.shape}"
             )
-        features = self.features(observation, training)
+        features = self.features(observation)
         return self.behind_torso(features, previous_action, previous_reward, step_type, network_state)
 
-    def features(self, observation: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def features(self, observation: tf.Tensor) -> tf.Tensor:
         """What the torso makes of observations [B, ...] or [B, T, ...]: float32 [B, D] or [B, T, D]."""
         # Observations are by far the largest tensors: batch and time are merged where they lie, and only the
         # features are turned time-major for the core.
         merged = self._merged(observation)
         part, merged_part = (tf.nest.flatten(of)[0] for of in (observation, merged))
         outer = tf.shape(part)[: part.shape.rank - merged_part.shape.rank + 1]
-        asks = {"training": training} if self._torso_asks_for_training else {}
-        features = self._torso(merged, **asks)
+        features = self._torso(merged)
         return tf.reshape(features, tf.concat([outer, features.shape[1:]], axis=0))
 
     def _merged(self, observation: Any) -> Any:

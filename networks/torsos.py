@@ -47,11 +47,10 @@ class Torso(tf.keras.layers.Layer):
         self._centres: list[Centre] = []  # one for each of `layer_names`, or none
 
     def centre(self) -> None:
-        """Each layer will see its inputs less their mean, see `set_from`. To be called before there are variables.
+        """Each layer will see its inputs less their mean, see `set_from`; to be called before there are variables.
 
-        Adam moves all weights of a unit by about as much. Where inputs are never negative, as pixels and what follows a
-        relu are, its first steps therefore move the unit's sum in all states at once, by far more than states differ,
-        and half of the units never put out anything again. Inputs that are centred have both signs.
+        Adam moves all weights of a unit by about as much. Where inputs are never negative, as behind a relu, its first
+        steps therefore move the unit's sum in all states at once, and half of the units never put out anything again.
         """
         self._centres = [Centre(dtype=self.dtype_policy) for _ in self.layer_names]
 
@@ -92,14 +91,12 @@ class Torso(tf.keras.layers.Layer):
             if type(stage) not in _KINDS:
                 features = stage(features)
                 continue
-            if self._centres:
-                centre = next(centres)
+            if centre := next(centres, None):
                 if setting:
                     centre.mean.assign(tf.reduce_mean(tf.cast(features, tf.float32), axis=0))
                 features = centre(features)
-            sums = _of_pixels(stage, features) if divide else stage(features)
+            features = tf.nn.relu(_of_pixels(stage, features) if divide else stage(features))
             divide = False
-            features = tf.nn.relu(sums)
             yield features
 
 
@@ -162,7 +159,7 @@ class ConvTorso(Torso):
       name: of the layer.
 
     Raises:
-      ValueError: lengths that differ; when built, observations that are no images.
+      ValueError: lengths that differ; when built, observations that are no images, or images too small for "valid".
     """
 
     def __init__(
@@ -177,12 +174,10 @@ class ConvTorso(Torso):
         name: str = "conv_torso",
     ):
         super().__init__(compute_dtype, name)
-        self._windows = list(zip(kernel_sizes, strides, strict=False)) if padding == "valid" else []
         if not len(channels) == len(kernel_sizes) == len(strides):
-            raise ValueError(
-                "channels, kernel_sizes and strides need one number per convolution each, "
-                f"got {channels}, {kernel_sizes} and {strides}"
-            )
+            words = "channels, kernel_sizes and strides need one number per convolution each"
+            raise ValueError(f"{words}, got {channels}, {kernel_sizes} and {strides}")
+        self._windows = list(zip(kernel_sizes, strides, strict=True)) if padding == "valid" else []
         *conv_seeds, dense_seed = split_seed(seed, len(channels) + 1)
         for *sizes, conv_seed in zip(channels, kernel_sizes, strides, conv_seeds, strict=True):
             initialiser = fan_in_normal(conv_seed)

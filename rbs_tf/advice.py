@@ -62,12 +62,11 @@ class Advice:
         recommend.
         """
         first_errors = np.sqrt(moments.sigma_squared + np.square(moments.reward_mean))
-        # A head whose rewards are all 0 has no unit, and values of 0.
-        unit = np.where(moments.unit > 0.0, moments.unit, 1.0) if self._in_units else np.ones_like(sigma_v)
+        unit = moments.unit if self._in_units else np.ones_like(sigma_v)
+        known = unit > 0.0  # a head whose rewards are all 0 has no unit, and values of 0
+        unit = np.where(known, unit, 1.0)
         floor = sigma_v * unit
-        below = (moments.sigma < floor) & ((sigma_v == PAPERS_FLOOR) | (floor < 0.5 * first_errors))
-        if self._in_units:
-            below &= moments.unit > 0.0
+        below = known & (moments.sigma < floor) & ((sigma_v == PAPERS_FLOOR) | (floor < 0.5 * first_errors))
         if not below.any():
             return ""
         floors = np.where(below & (first_errors > 0), np.maximum(first_errors / unit, SMALLEST), sigma_v)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, SupportsFloat, overload
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -14,36 +14,6 @@ from rbs_tf.feed import Feed, checked
 from rbs_tf.returns import LONGEST_EPISODE
 
 
-@overload
-def CollectReturns(
-    env: gymnasium.Env,
-    scaling: Any,
-    gamma: ArrayLike,
-    *,
-    head: ArrayLike | None = ...,
-    report_steps: int = ...,
-    max_report_steps: int = ...,
-) -> CollectEnvReturns: ...
-@overload
-def CollectReturns(
-    env: gymnasium.vector.VectorEnv,
-    scaling: Any,
-    gamma: ArrayLike,
-    *,
-    head: ArrayLike | None = ...,
-    report_steps: int = ...,
-    max_report_steps: int = ...,
-) -> CollectVectorReturns: ...
-@overload
-def CollectReturns(
-    env: Any,
-    scaling: Any,
-    gamma: ArrayLike,
-    *,
-    head: ArrayLike | None = ...,
-    report_steps: int = ...,
-    max_report_steps: int = ...,
-) -> Any: ...
 def CollectReturns(
     env: Any,
     scaling: Any,
@@ -59,15 +29,15 @@ def CollectReturns(
         env = rbs_tf.CollectReturns(gymnasium.make("CartPole-v1"), scaling, gamma=0.99)
         envs = rbs_tf.CollectReturns(gymnasium.make_vec("CartPole-v1", num_envs=4), scaling, gamma=0.99)
 
-    The wrapper of an `Env` is a `gymnasium.Wrapper`. That of a `VectorEnv` is a `gymnasium.vector.VectorWrapper`, which
-    keeps the environments' episodes apart and works in all of Gymnasium's autoreset modes. A step that only resets an
-    environment does not count; below an `Env`'s wrapper, `gymnasium.wrappers.Autoreset` may make such steps. A
-    Stable-Baselines3 `VecEnv` gets a `VecEnvWrapper`, which reads time-outs from `infos[i]["TimeLimit.truncated"]`.
+    The wrapper of an `Env` is a `gymnasium.Wrapper`, that of a `VectorEnv` a `gymnasium.vector.VectorWrapper`, which
+    works in all of Gymnasium's autoreset modes. A step that only resets an environment does not count; below an `Env`'s
+    wrapper, `gymnasium.wrappers.Autoreset` may make such steps. A Stable-Baselines3 `VecEnv` gets a `VecEnvWrapper`,
+    which reads time-outs from `infos[i]["TimeLimit.truncated"]`.
 
-    Statistics arrive in portions: rewards and discounts of the first `report_steps` steps at once, later ones every
-    `report_steps` steps, returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut the
-    returns; only `terminated` has discount 0. Several wrappers, also in several threads, may feed one layer, all in the
-    layer's process: with `AsyncVectorEnv`, wrap the vector environment, not the environments in it.
+    Rewards and discounts of the first `report_steps` steps count at once, later ones every `report_steps` steps, and
+    returns at an episode's end. A time-out (`truncated`) and a `reset` in mid-episode cut the returns; only
+    `terminated` has discount 0. Several wrappers, also in several threads, may feed one layer, all in the layer's
+    process: with `AsyncVectorEnv`, wrap the vector environment, not the environments in it.
 
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.
@@ -81,49 +51,27 @@ def CollectReturns(
     Raises:
       TypeError: an env that is neither Gymnasium's nor Stable-Baselines3's, a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a head out of range, a vector environment without an autoreset mode, an env that feeds the scaling already.
+        a head out of range, a vector environment without an autoreset mode.
         From `step`, which leaves the step out: a reward that is NaN, infinite or above 1e140; values that are not one
-        per environment, in the environments' order; a step after an episode's end without a reset.
+        per environment; a step after an episode's end without a reset.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
-    _check_feeds_once(env, scaling)
     if isinstance(env, gymnasium.Env):
         return CollectEnvReturns(env, Feed(1, scaling, gamma, head, report_steps, max_report_steps))
-    of_vector = isinstance(env, gymnasium.vector.VectorEnv)
-    if not of_vector and not _is_vec_env(env):
-        raise TypeError(
-            "env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv;"
-            f" got {env!r}"
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return CollectVectorReturns(
+            env, Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
         )
-    feed = Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
-    if of_vector:
-        return CollectVectorReturns(env, feed)
-    from rbs_tf.sb3 import CollectVecEnvReturns
+    stable_baselines = sys.modules.get("stable_baselines3.common.vec_env")  # which nobody else need import
+    if stable_baselines is not None and isinstance(env, stable_baselines.VecEnv):
+        from rbs_tf.sb3 import CollectVecEnvReturns
 
-    return CollectVecEnvReturns(env, feed)
-
-
-def _is_vec_env(env: Any) -> bool:
-    """Whether it is a `VecEnv` of Stable-Baselines3, without importing that."""
-    base = sys.modules.get("stable_baselines3.common.vec_env")
-    return base is not None and isinstance(env, base.VecEnv)
-
-
-def _check_feeds_once(env: Any, scaling: Any) -> None:
-    """Raises ValueError if the environment, or one that can be seen in it, feeds the scaling already."""
-    within = [env]
-    for each in within:  # which grows
-        feed = vars(each).get("_feed") if hasattr(each, "__dict__") else None
-        if isinstance(feed, Feed) and feed.scaling is scaling:
-            raise ValueError(
-                "env has a CollectReturns in it that feeds the same scaling: every step would count twice. Wrap it once"
-            )
-        if isinstance(each, gymnasium.Wrapper | gymnasium.vector.VectorWrapper):
-            within.append(each.env)
-        elif isinstance(each, gymnasium.vector.SyncVectorEnv):
-            within += each.envs
-        elif _is_vec_env(each):  # SubprocVecEnv shows nothing
-            within += [vars(each)["venv"]] if "venv" in vars(each) else vars(each).get("envs", [])
+        return CollectVecEnvReturns(
+            env, Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
+        )
+    raise TypeError(
+        f"env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv; got {env!r}"
+    )
 
 
 class CollectEnvReturns(gymnasium.Wrapper):
@@ -183,7 +131,6 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As the environment's."""
         observations, rewards, terminated, truncated, info = self.env.step(actions)
-        self._check_order(info)
         shape = (self.num_envs,)
         numbers = checked("rewards", rewards, np.float64, shape)
         terminal = checked("terminated", terminated, bool, shape)
@@ -205,16 +152,3 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         self._feed.finish(mask)
         self._ended = self._ended & ~mask
         return observations, info
-
-    def _check_order(self, info: dict[str, Any]) -> None:
-        """Raises ValueError for rows in another order, as EnvPool gives them with `env_id`: each row's environment."""
-        ids = info.get("env_id") if isinstance(info, dict) else None
-        # With a mask, it comes from the environments' own infos, gathered by Gymnasium.
-        if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or "_env_id" in info:
-            return
-        rows = np.arange(self.num_envs)
-        if np.array_equal(np.sort(ids, axis=None), rows) and not np.array_equal(ids, rows):
-            raise ValueError(
-                f"rows are of environments {ids.tolist()}: CollectReturns needs row i to be the next step of "
-                f"environment i. Sort them, or wait for all {self.num_envs} in their order"
-            )

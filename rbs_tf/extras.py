@@ -5,16 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-_OF_PACKAGE = {
-    "tensorflow": "tensorflow",
-    "torch": "torch",
-    "gymnasium": "gymnasium",
-    "tf_agents": "tf-agents",
-    "ale_py": "atari",
-    "minatar": "minatar",
-    "bsuite": "bsuite",
-    "jax": "jax",
-}
+_PACKAGES = "tensorflow", "torch", "gymnasium", "tf_agents", "ale_py", "minatar", "bsuite", "jax"
+_EXTRAS = {"ale_py": "atari", "tf_agents": "tf-agents"}  # all others are called as their package
 
 
 @contextlib.contextmanager
@@ -28,8 +20,7 @@ def needed_by(what: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in _OF_PACKAGE:
+        if package not in _PACKAGES:
             raise
-        raise ImportError(
-            f'{what} needs {package}, which is not installed: pip install "rbs-tf[{_OF_PACKAGE[package]}]"'
-        ) from error
+        extra = f'"rbs-tf[{_EXTRAS.get(package, package)}]"'
+        raise ImportError(f"{what} needs {package}, which is not installed: pip install {extra}") from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +13,11 @@ from rbs_tf.episode_statistics import EpisodeStatistics
 from rbs_tf.moments import checked_heads
 from rbs_tf.returns import LARGEST, real_numbers
 
-log = logging.getLogger(__name__)
-
 
 class Feed:
     """Feeds a scaling with the steps of N environments that step together.
 
     Args: those of `CollectReturns`, and raises what it raises.
-
-    Attributes:
-      scaling: what is fed.
     """
 
     def __init__(
@@ -39,18 +32,15 @@ class Feed:
         if isinstance(scaling, type) or not callable(getattr(scaling, "merge_state", None)):
             raise TypeError(f"scaling must be a ReturnScaling, or have its merge_state; got {scaling!r}")
         gammas = real_numbers("gamma", gamma)
-        fits = gammas.dtype != bool and gammas.ndim <= 1 and gammas.size
-        if not fits or not ((gammas >= 0.0) & (gammas <= 1.0)).all():
-            raise ValueError(f"gamma must be a number within [0, 1], or one per head; got {gamma!r}")
         heads = getattr(scaling, "num_heads", gammas.size)
-        if gammas.ndim and gammas.size != heads:
-            raise ValueError(f"gamma must be one number, or {heads}, one per head of scaling; got {gamma!r}")
-        for steps in (report_steps, max_report_steps):
-            if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
-                raise ValueError(
-                    "report_steps and max_report_steps must be whole numbers of at least 1;"
-                    f" got {report_steps!r} and {max_report_steps!r}"
-                )
+        within = gammas.dtype != bool and ((gammas >= 0.0) & (gammas <= 1.0)).all()
+        if not within or gammas.shape not in ((), (heads,)) or not gammas.size:
+            raise ValueError(
+                f"gamma must be within [0, 1], one number or {heads}, one per head; got {gamma!r}"
+            )
+        for name, steps in (("report_steps", report_steps), ("max_report_steps", max_report_steps)):
+            if not isinstance(steps, int | np.integer) or steps < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1; got {steps!r}")
         tasks = None
         if head is not None:
             tasks = checked_heads(head, heads)
@@ -58,10 +48,9 @@ class Feed:
                 raise ValueError(f"head must be one number, or one per environment, {num_envs}; got {head!r}")
             tasks = np.broadcast_to(tasks, num_envs)
         of_heads = _SameRewards(np.broadcast_to(gammas, heads))
-        self.scaling = scaling
+        self._scaling = scaling
         self._statistics = EpisodeStatistics(num_envs, of_heads, max_report_steps, tasks)
         self._report_steps = self._early = report_steps  # the first steps are reported one by one
-        self._warned = False
 
     def step(self, rewards: np.ndarray, terminal: np.ndarray, over: np.ndarray, counts: np.ndarray) -> None:
         """Takes in a step of every environment, and reports if it is time.
@@ -95,21 +84,13 @@ class Feed:
             self._report()
 
     def _report(self) -> None:
-        home = getattr(self.scaling, "home", None)
+        home = getattr(self._scaling, "home", None)
         if home is not None and not home.is_here:
             raise RuntimeError(
                 f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process: wrap the "
                 "vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it"
             )
-        if home is None and not self._warned and multiprocessing.current_process().daemon:
-            self._warned = True
-            log.warning(
-                "CollectReturns in worker process %s feeds a %s there: unless its merge_state sends the moments on, "
-                "wrap the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it",
-                os.getpid(),
-                type(self.scaling).__name__,
-            )
-        self.scaling.merge_state(self._statistics.take())
+        self._scaling.merge_state(self._statistics.take())
 
 
 @dataclass(frozen=True)
@@ -129,19 +110,12 @@ def checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) ->
     """The values in this shape and dtype; for one environment, any array of one value fits.
 
     Raises:
-      ValueError: another shape, which NumPy would spread over environments; values that are not of the dtype.
+      ValueError: another shape, which NumPy would spread over environments; no numbers.
     """
-    try:
-        given = real_numbers(name, values)
-        array: np.ndarray | None = given.astype(dtype)
-        if dtype is bool and (given != given.astype(bool)).any():  # NumPy takes 0.5 and NaN for True
-            array = None
-    except ValueError:
-        array = None
-    if array is not None and not shape and array.size == 1:
+    array: np.ndarray = real_numbers(name, values).astype(dtype)
+    if not shape and array.size == 1:
         array = array.reshape(())
-    if array is None or array.shape != shape:
+    if array.shape != shape:
         expected = f"shape {shape}, one value per environment" if shape else "one value"
-        got = repr(values) if array is None else f"shape {array.shape}"
-        raise ValueError(f"{name} must have {expected}; got {got}")
+        raise ValueError(f"{name} must have {expected}; got shape {array.shape}")
     return array

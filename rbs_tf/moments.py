@@ -26,17 +26,14 @@ _NOT_NEGATIVE = ("count", "reward_m2", "discount_m2", "return_count", "return_me
 class ReturnMoments:
     """Population moments (ddof 0) per head of steps, and of returns, which are known later and counted apart.
 
-    Second moments are kept centred: E[x^2] - E[x]^2 cancels catastrophically when the mean is large. Build
-    them with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge` in any order and
-    grouping.
-
-    Every field is float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments`, `rbs_tf.torch`
-    and `rbs_tf.jax` return.
+    Build them with `from_episode`, `from_steps` or `from_returns`, and combine them with `merge`. Every field is
+    float64 [H]: a read-only NumPy array here, a tensor in what `ReturnScaling.moments`, `rbs_tf.torch` and `rbs_tf.jax`
+    return.
 
     Attributes:
       count: steps seen; rewards and discounts share it.
       reward_mean: E[R].
-      reward_m2: sum of (R - E[R])^2.
+      reward_m2: sum of (R - E[R])^2; E[R^2] - E[R]^2 would cancel where the mean is large.
       discount_mean: E[gamma].
       discount_m2: sum of (gamma - E[gamma])^2.
       return_count: returns seen.
@@ -44,8 +41,8 @@ class ReturnMoments:
       return_mean_square: E[G^2].
 
     Raises:
-      ValueError: a moment that is NaN, infinite or no number, or of another shape than `count`; a negative count or
-        second moment; moments whose sigma float64 does not hold.
+      ValueError: a moment that is NaN, infinite or of another shape than `count`; a negative count or second moment;
+        moments whose sigma float64 does not hold.
     """
 
     count: Array
@@ -58,16 +55,14 @@ class ReturnMoments:
     return_mean_square: Array
 
     def __post_init__(self) -> None:
+        if type(self.count).__module__.partition(".")[0] in _TENSORS_OF:
+            return
         for field, given in zip(fields(self), self, strict=True):
-            if type(given).__module__.partition(".")[0] in _TENSORS_OF:
-                continue
-            values = real_numbers(field.name, given)
+            values = real_numbers(field.name, given).astype(np.float64)
             if values.ndim != 1 or values.shape != np.shape(self.count):
-                counts = f"{np.shape(self.count)} for count"
                 raise ValueError(
-                    f"{field.name} must be [H], one number per head; got {values.shape}, and {counts}"
+                    f"{field.name} must be [H], one number per head, as count; got {values.shape}"
                 )
-            values = values.astype(np.float64)
             wrong = ~np.isfinite(values) | ((values < 0.0) if field.name in _NOT_NEGATIVE else False)
             if wrong.any():
                 head = np.argmax(wrong)
@@ -75,13 +70,9 @@ class ReturnMoments:
                 raise ValueError(f"{field.name} must be {expected}; got {values[head]} for head {head}")
             values.flags.writeable = False
             object.__setattr__(self, field.name, values)
-        if isinstance(self.count, np.ndarray) and isinstance(self.return_mean_square, np.ndarray):
-            with np.errstate(over="ignore"):
-                finite = np.isfinite(self.sigma_squared)
-            if not finite.all():
-                raise ValueError(
-                    f"moments must have a finite sigma; that of head {np.argmin(finite)} leaves float64"
-                )
+        with np.errstate(over="ignore"):
+            if not np.isfinite(self.sigma_squared).all():
+                raise ValueError("moments must have a finite sigma; that of some head leaves float64")
 
     def __setstate__(self, state: dict[str, Array]) -> None:
         """For pickle and copy: the copy is checked and read-only as well."""
@@ -140,21 +131,13 @@ class ReturnMoments:
         Raises:
           ValueError: other shapes; a real step's reward or discount that is NaN or infinite.
         """
-        rewards, discounts = real_numbers("rewards", rewards), real_numbers("discounts", discounts)
-        keep = real_numbers("mask", mask) != 0
-        check_batch(rewards, discounts, keep)
-        rows = [np.where(keep[..., None], x, 0.0).reshape(-1, x.shape[-1]) for x in (rewards, discounts)]
-        rows = finite_columns(rewards=rows[0], discounts=rows[1])
-        return moments_of_batch(np, rows[0].reshape(rewards.shape), rows[1].reshape(rewards.shape), keep)
+        given = (("rewards", rewards), ("discounts", discounts), ("mask", mask))
+        columns = (real_numbers(name, values).astype(np.float64) for name, values in given)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+            return moments_of_batch(np, *columns)
 
     def of_task(self, head: int, num_heads: int) -> ReturnMoments:
-        """These moments of one head as those of head number `head` of `num_heads`; the others are empty.
-
-        Raises:
-          ValueError: moments of several heads, a head out of range.
-        """
-        if self.num_heads != 1:
-            raise ValueError(f"of_task is for moments of one head; these are of {self.num_heads}")
+        """These moments, of one head, as those of head number `head` of `num_heads`; the others are empty."""
         rows = np.zeros((len(fields(self)), num_heads))
         rows[:, checked_heads(head, num_heads)] = self.to_array()[:, 0]
         return ReturnMoments(*rows)
@@ -163,10 +146,8 @@ class ReturnMoments:
     def merge(a: ReturnMoments, b: ReturnMoments) -> ReturnMoments:
         """Moments of everything in `a` and everything in `b` (Chan, Golub & LeVeque 1983).
 
-        Exact, hence associative and commutative, up to the rounding of float64.
-
-        Raises:
-          ValueError: different numbers of heads.
+        Exact, hence associative and commutative, up to the rounding of float64. Raises ValueError for different
+        numbers of heads.
         """
         if a.num_heads != b.num_heads:
             raise ValueError(f"only moments of equally many heads merge; got {a.num_heads} and {b.num_heads}")
@@ -236,20 +217,8 @@ class ReturnMoments:
         return self.return_mean
 
 
-def check_batch(rewards: Any, discounts: Any, mask: Any) -> None:
-    """Raises ValueError for arrays of any library that are not [T, B, H], [T, B, H] and [T, B]."""
-    shapes = [tuple(array.shape) for array in (rewards, discounts, mask)]
-    if len(shapes[0]) != 3 or shapes[0] != shapes[1] or shapes[2] != shapes[0][:2]:
-        raise ValueError(
-            "a batch is rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
-            f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
-        )
-
-
 def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> ReturnMoments:
-    """`ReturnMoments.from_batch` of arrays of PyTorch, JAX or NumPy, in what these share.
-
-    In the dtype of the rewards, without checks of values: NaN and infinity come out again.
+    """`ReturnMoments.from_batch` of arrays of PyTorch, JAX or NumPy, in what these share; in the dtype of the rewards.
 
     Args:
       xp: `torch`, `jax.numpy` or `numpy`.
@@ -259,7 +228,10 @@ def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> Return
     Raises:
       ValueError: other shapes.
     """
-    check_batch(rewards, discounts, mask)
+    shapes = [tuple(array.shape) for array in (rewards, discounts, mask)]
+    if len(shapes[0]) != 3 or shapes[0] != shapes[1] or shapes[2] != shapes[0][:2]:
+        takes = "a batch is rewards [T, B, H], discounts [T, B, H] and a mask [T, B]"
+        raise ValueError(f"{takes}; got {shapes[0]}, {shapes[1]} and {shapes[2]}")
     keep = (mask != 0)[..., None]
     ones = xp.where(keep, xp.ones_like(rewards), 0.0)
     rewards, discounts = xp.where(keep, rewards, 0.0), xp.where(keep, discounts, 0.0)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.returns import LONGEST_EPISODE, extended
-from rbs_tf.tensor_moments import check_finite, real_tensor, step_fields
+from rbs_tf.tensor_moments import check_finite, step_fields
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
@@ -45,10 +45,10 @@ class OpenEpisodes(tf.Module):
         """float64 [4, B]: the step types, reward and discount of a `Trajectory`, each [B] or [].
 
         Raises:
-          ValueError: fields of another rank, or of different shapes; complex numbers.
+          ValueError: fields of another rank, or of different shapes.
           tf.errors.InvalidArgumentError: another B than before.
         """
-        fields = {name: real_tensor(name, getattr(trajectory, name)) for name in _FIELDS}
+        fields = {name: tf.convert_to_tensor(getattr(trajectory, name)) for name in _FIELDS}
         shape = fields["reward"].shape
         if shape.rank not in (0, 1) or not all(x.shape.is_compatible_with(shape) for x in fields.values()):
             shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in fields.items())
@@ -56,11 +56,10 @@ class OpenEpisodes(tf.Module):
             raise ValueError(f"{self._who} {takes}; got {shapes}. {self._remedy}")
         if (num_envs := shape.num_elements()) is not None:
             if self._num_envs not in (None, num_envs):
-                words = (
-                    f"{self._who}: the number of environments has changed from {self._num_envs} to {num_envs}"
+                changed = f"the number of environments has changed from {self._num_envs} to {num_envs}"
+                raise tf.errors.InvalidArgumentError(
+                    None, None, f"{self._who}: {changed}: take one for each set of them"
                 )
-                words += f"; one {self._who.partition('.')[0]} is for one set of environments"
-                raise tf.errors.InvalidArgumentError(None, None, words)
             self._num_envs = num_envs
         # Stacking checks sizes that are known only when a graph runs.
         return tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in fields.values()]), [4, -1])
@@ -83,13 +82,11 @@ class OpenEpisodes(tf.Module):
         real = (step_type != _LAST)[:, None]
         rewards, discounts = tf.where(real, rewards, 0.0), tf.where(real, discounts, 0.0)
         steps = step_fields(rewards, discounts, real)
-        with tf.control_dependencies(
-            steps
-        ):  # sums over replicas first: one that raises would leave others waiting
-            checks = [
-                *check_finite("rewards", rewards, self._who),
-                *check_finite("discounts", discounts, self._who),
-            ]
+        # Sums over replicas first: one that raises would leave others waiting.
+        with tf.control_dependencies(steps):
+            checks = check_finite("rewards", rewards, self._who) + check_finite(
+                "discounts", discounts, self._who
+            )
         with tf.control_dependencies(checks):
             steps = [tf.identity(field) for field in steps]
             # Episodes from a checkpoint of another number of environments are cut.
@@ -106,8 +103,7 @@ class OpenEpisodes(tf.Module):
         divisor = tf.maximum(count, 1.0)
         returns = count, total / divisor, tf.maximum(squares, 0.0) / divisor
         self._open.assign(tf.where(finite, tf.where(ended, fresh, after), before))
-        fields = *steps, *returns
-        return ReturnMoments(*fields)
+        return ReturnMoments(*[*steps, *returns])
 
 
 def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from rbs_tf.advice import PAPERS_FLOOR, Advice
 from rbs_tf.moments import ReturnMoments, wrong_columns
-from rbs_tf.returns import unmasked
 from rbs_tf.scale import Home, checked_floor
-from rbs_tf.tensor_moments import check_finite, check_steps, real_tensor, return_fields, step_fields
+from rbs_tf.tensor_moments import check_finite, check_steps, return_fields, step_fields
 
 _KERAS_2 = not hasattr(tf.keras, "ops")
 
@@ -41,38 +40,33 @@ class ReturnScaling(tf.keras.layers.Layer):
         scaling.update_state(rewards, discounts, head=tasks)      # [B] each
         loss = 0.5 * tf.square(scaling(td_errors, head=tasks))    # [B]
 
-    Statistics stay float64 under every dtype policy. Scaled errors come out in the dtype of the errors, but
-    at least in float32: half precision spans fewer orders of magnitude than errors do. Every call reads the
-    current variables, inside `tf.function`, Keras models and SavedModels as well.
+    Statistics stay float64 under every dtype policy. Every call reads the current variables, inside `tf.function`,
+    Keras models and SavedModels as well.
 
-    Before any step has been fed in, errors are divided by `sigma_v`, and by default come out a hundred times as large.
-    The layer logs this once, when it is called eagerly or traced without a `batch_sigma`. After 1,000 steps it logs,
-    once, which heads' sigma is below the floor and which floor fits them. It logs neither under `tf.distribute`.
+    The layer logs once when errors come before any step: their scale is `sigma_v` then, and by default they come out a
+    hundred times as large. After 1,000 steps it logs once which heads' sigma is below the floor, and which floor fits.
+    It logs nothing under `tf.distribute`.
 
-    Several threads may feed one layer eagerly. Graphs and `tf.distribute` take no lock: feed from one thread there.
-
-    Under `tf.distribute`, what the replicas feed in within `strategy.run` is added up, and all hold the same
-    statistics; create the layer under `strategy.scope()`. Under MirroredStrategy updates must not stand inside
-    `tf.cond`: replicas meet there, as for any variable.
+    Several threads may feed one layer eagerly; in graphs and under `tf.distribute` feed it from one thread. Under
+    `tf.distribute`, create the layer under `strategy.scope()`; what the replicas feed in within `strategy.run` is added
+    up. Under MirroredStrategy updates must not stand inside `tf.cond`: replicas meet there.
 
     Args:
       num_heads: H, the number of value functions or tasks, each with its statistics.
       sigma_v: positive floor of the scale, a number or one per head: the noise of values at initialisation.
-        The variable `sigma_v` holds it; assign to that once the noise has been measured.
       floor_in_units: the floor is sigma_v `unit`, for networks whose last layer is a `UnitDense`. While a head's unit
         is 0, its errors are divided by their root mean square, or by 1 if all are 0.
       **kwargs: of `tf.keras.layers.Layer`.
 
     Attributes:
-      sigma_v: float64 [H] variable, saved with the weights.
+      sigma_v: float64 [H] variable, saved with the weights; assign to it once the noise has been measured.
       statistics: float64 [8, H] variable, the rows of `ReturnMoments.to_array`. A single variable: no reader sees half
         an update.
       advice: the warnings that it logs.
       home: its process and lock.
 
     Raises:
-      ValueError: num_heads below 1 or no whole number, a sigma_v that is not positive, leaves float32 or has another
-        shape.
+      ValueError: a num_heads or sigma_v that does not fit.
       RuntimeError: Keras computes with another backend than TensorFlow.
     """
 
@@ -110,11 +104,10 @@ class ReturnScaling(tf.keras.layers.Layer):
             of heads then. None: each step is of all heads.
 
         Raises:
-          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head and value;
-            numbers of steps that differ, if known only when a graph runs; a head out of range. The statistics stay as
-            they were. XLA drops such checks: there an update that is not finite is left out silently, on all replicas,
-            and numbers of steps are not compared.
-          ValueError: shapes that do not fit, complex numbers.
+          tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head and value; a
+            head out of range; numbers of steps that differ and are known only when a graph runs. The statistics stay as
+            they were. XLA drops such checks: there an update that is not finite is left out silently.
+          ValueError: shapes that do not fit.
         """
         columns, keep = self._masked(mask, head, rewards=rewards, discounts=discounts)
         self.advice.is_fed = True
@@ -130,8 +123,7 @@ class ReturnScaling(tf.keras.layers.Layer):
     def merge_state(self, moments: ReturnMoments) -> None:
         """Adds the statistics of another process; once, even if every replica of a strategy calls it.
 
-        Raises:
-          ValueError: moments of another number of heads, or so large that their sum would not be finite.
+        Raises ValueError for another number of heads, or a sum that would not be finite.
         """
         self.advice.is_fed = True
         if _is_here_and_now() and not any(map(tf.is_tensor, moments)):
@@ -172,7 +164,6 @@ class ReturnScaling(tf.keras.layers.Layer):
         return self.moments.mean_return
 
     def __call__(self, td_errors: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
-        unmasked("td_errors", td_errors)
         # Keras 3 refuses plain numbers and lists of them.
         if not all(hasattr(leaf, "shape") for leaf in tf.nest.flatten(td_errors)):
             td_errors = tf.convert_to_tensor(td_errors)
@@ -191,29 +182,25 @@ class ReturnScaling(tf.keras.layers.Layer):
           The shape of `td_errors`; float64 for float64 errors, float32 for all others.
 
         Raises:
-          ValueError: errors whose last axis is not the heads', complex numbers.
+          ValueError: errors whose last axis is not the heads'.
         """
-        errors = real_tensor("td_errors", td_errors)
+        errors = tf.convert_to_tensor(td_errors)
         errors = tf.cast(errors, tf.float64 if errors.dtype == tf.float64 else tf.float32)
+        several = self.num_heads > 1 and head is None
+        if several:
+            errors = self._check_heads("td_errors", errors)
         scale = self.scale
         self._scales = True
         if batch_sigma is None:
             self._advise(before_errors=True)
         else:
-            # Other sizes than H must not spread.
-            own = tf.cast(tf.stop_gradient(real_tensor("batch_sigma", batch_sigma)), tf.float64)
-            own = tf.reshape(own, [self.num_heads])
-            scale = tf.maximum(scale, own)
-        if self.num_heads > 1 and head is None:
-            errors = self._check_heads("td_errors", errors)
+            own = tf.cast(tf.stop_gradient(batch_sigma), tf.float64)
+            scale = tf.maximum(scale, tf.reshape(own, [self.num_heads]))  # other sizes than H must not spread
         if self.floor_in_units:
-            several = self.num_heads > 1 and head is None
+            squares = tf.square(tf.cast(tf.stop_gradient(errors), tf.float64))
             axes = range(errors.shape.rank - 1) if several else None
-            of_errors = tf.sqrt(
-                tf.reduce_mean(tf.square(tf.cast(tf.stop_gradient(errors), tf.float64)), axis=axes)
-            )
-            of_errors = tf.where(of_errors > 0.0, of_errors, 1.0)
-            scale = tf.where(scale > 0.0, scale, of_errors)
+            of_errors = tf.sqrt(tf.reduce_mean(squares, axis=axes))
+            scale = tf.where(scale > 0.0, scale, tf.where(of_errors > 0.0, of_errors, 1.0))
         if head is not None:
             scale = tf.gather(scale, self._checked_heads(head))
         elif self.num_heads == 1:
@@ -223,23 +210,19 @@ class ReturnScaling(tf.keras.layers.Layer):
     @tf.autograph.experimental.do_not_convert
     def _advise(self, before_errors: bool = False) -> None:
         """Logs the advice that is due, if the layer scales errors and its statistics can be read."""
-        if self.advice.is_judged and (self.advice.is_fed or not before_errors):
+        if not self._scales or (self.advice.is_judged and (self.advice.is_fed or not before_errors)):
             return
-        if self._scales and (readable := self._readable()) is not None:
-            if before_errors:
-                self.advice.before_errors(*readable)
-            self.advice.judge(*readable)
-
-    def _readable(self) -> tuple[ReturnMoments, np.ndarray] | None:
-        """The statistics and sigma_v in NumPy, also while a graph is traced; None where they cannot be read."""
         # Keras calls layers in a scratch graph when it builds a model, which may be long before any data.
         building = not tf.executing_eagerly() and "scratch_graph" in tf.compat.v1.get_default_graph().name
         if building or tf.distribute.has_strategy():
-            return None
-        with tf.init_scope():
+            return
+        with tf.init_scope():  # also while a graph is traced
             if not tf.executing_eagerly():
-                return None
-            return ReturnMoments(*self.statistics.numpy()), self.sigma_v.numpy()
+                return
+            readable = ReturnMoments(*self.statistics.numpy()), self.sigma_v.numpy()
+        if before_errors:
+            self.advice.before_errors(*readable)
+        self.advice.judge(*readable)
 
     def reset_state(self) -> None:
         """Forgets all statistics. `sigma_v` stays: it belongs to the network, not to the data."""
@@ -275,7 +258,7 @@ class ReturnScaling(tf.keras.layers.Layer):
     def _masked(self, mask: Any, head: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The columns as float64 [..., H], 0 where masked, and the mask as bool [..., 1], or [..., H] with `head`."""
         for name, values in columns.items():
-            tensor = tf.cast(real_tensor(name, values, dtype_hint=tf.float64), tf.float64)
+            tensor = tf.cast(tf.convert_to_tensor(values, dtype_hint=tf.float64), tf.float64)
             if head is not None:
                 columns[name] = tf.repeat(tensor[..., None], self.num_heads, axis=-1)
             elif self.num_heads == 1 and tensor.shape[-1:] != [1]:
@@ -283,8 +266,7 @@ class ReturnScaling(tf.keras.layers.Layer):
             else:
                 columns[name] = self._check_heads(name, tensor)
         some = next(iter(columns.values()))
-        keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else real_tensor("mask", mask)
-        keep = tf.cast(keep, tf.bool)
+        keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else tf.cast(mask, tf.bool)
         with tf.control_dependencies(check_steps("ReturnScaling", columns, keep)):
             keep = tf.reshape(keep, tf.shape(some)[:-1])[..., None]
         if head is not None:
@@ -293,7 +275,6 @@ class ReturnScaling(tf.keras.layers.Layer):
         return {name: tf.where(keep, values, 0.0) for name, values in columns.items()}, keep
 
     def _checked_heads(self, head: Any) -> tf.Tensor:
-        """Head numbers, checked as `update_state` says."""
         heads = tf.convert_to_tensor(head)
         words = f"head must be whole numbers from 0 to {self.num_heads - 1}; got"
         if not heads.dtype.is_integer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +11,7 @@ from numpy.typing import ArrayLike
 from rbs_tf.errors import described
 
 LONGEST_EPISODE = 27_000  # steps: half an hour of Atari, its usual time-out
-LARGEST = (
-    1e140  # larger rewards, discounts and returns count as infinite: sums of their squares leave float64
-)
+LARGEST = 1e140  # larger numbers count as infinite: sums of their squares leave float64
 
 
 def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
@@ -31,8 +28,7 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
       float64, in the shape of `rewards`.
 
     Raises:
-      ValueError: shapes that differ or are neither [T] nor [T, H]; a reward or discount that is NaN or
-        infinite.
+      ValueError: other shapes; a reward or discount that is NaN or infinite.
     """
     sums, products = finite_columns(rewards=rewards, discounts=discounts)  # copies
     shape = np.shape(rewards)
@@ -92,22 +88,11 @@ def extended(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:
     return steps + 1.0, discounts * w, discounts * discounts * w2, discounts * wg, g, g2
 
 
-def unmasked(name: str, values: Any) -> None:
-    """Raises ValueError for a masked array of NumPy, whose mask would be lost."""
-    if np.ma.isMaskedArray(values):
-        raise ValueError(f"{name} is a masked array, whose mask would be lost: leave out what does not count")
-
-
 def real_numbers(name: str, values: ArrayLike) -> np.ndarray:
-    """The values as an array of numbers, in their own dtype; numbers of Python become float64 or whole.
-
-    Raises:
-      ValueError: dates, text and all else that is not real numbers; a masked array, whose mask would be lost.
-    """
-    unmasked(name, values)
+    """The values as an array of numbers, in their own dtype. Raises ValueError for dates, text and complex numbers."""
     try:
         array = np.asarray(values)
-        if array.dtype.kind == "O" and all(isinstance(value, numbers.Real) for value in array.flat):
+        if array.dtype.kind == "O":
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be real numbers that float64 holds: {described(error)}") from error
@@ -126,10 +111,8 @@ def finite_columns(**named: ArrayLike) -> list[np.ndarray]:
     arrays = {name: real_numbers(name, values).astype(np.float64) for name, values in named.items()}
     shapes = {name: values.shape for name, values in arrays.items()}
     if len(set(shapes.values())) > 1 or any(len(shape) not in (1, 2) for shape in shapes.values()):
-        found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-        raise ValueError(
-            f"{' and '.join(shapes)} must all be [T] or all be [T, H], one row per step; got {found}"
-        )
+        words = f"{' and '.join(shapes)} must all be [T] or all be [T, H], one row per step"
+        raise ValueError(f"{words}; got {', '.join(map(str, shapes.values()))}")
     columns = {name: values[:, None] if values.ndim == 1 else values for name, values in arrays.items()}
     for name, values in columns.items():
         finite = np.isfinite(values)

@@ -25,9 +25,8 @@ class Scale:
         env = rbs_tf.CollectReturns(env, scale, gamma=0.99)
         loss = np.mean(0.5 * np.square(scale(targets - values)))
 
-    Keep it on the host. `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients. Pass `scale()` to a jitted
-    function as an argument: a number that it closes over is frozen. It logs what the layer logs. Several threads may
-    feed one `Scale`.
+    `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients. Pass `scale()` to a jitted function as an
+    argument: a number that it closes over is frozen. It logs what the layer logs. Several threads may feed it.
 
     Args:
       num_heads: H, the number of value functions or tasks, each with its statistics.
@@ -37,9 +36,6 @@ class Scale:
     Attributes:
       moments: the `ReturnMoments` of everything so far.
       home: its process and lock.
-
-    Raises:
-      ValueError: what the layer refuses.
     """
 
     def __init__(
@@ -124,11 +120,7 @@ class Scale:
         return errors / np.asarray(divisor, errors.dtype)
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Adds statistics; `CollectReturns` calls it.
-
-        Raises:
-          ValueError: moments of another number of heads, or so large that their sum would not be finite.
-        """
+        """Adds statistics. Raises ValueError for another number of heads, or a sum that would not be finite."""
         with self.home.lock:
             self.moments = ReturnMoments.merge(self.moments, moments)
         self._advice.is_fed = True
@@ -143,14 +135,14 @@ class Scale:
         return {"moments": self.moments.to_array().tolist(), "sigma_v": self._sigma_v.tolist()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` returned; its values may also be arrays or tensors.
+        """Restores what `state_dict` returned, or the same as arrays or tensors.
 
-        Raises:
-          ValueError: a state of another number of heads, or with a part missing; nothing has changed then.
+        Raises ValueError for a state of another number of heads, or with a part missing; nothing has changed then.
         """
         if missing := {"moments", "sigma_v"} - {*state}:
-            lacks = ", ".join(sorted(missing))
-            raise ValueError(f"state must be what Scale.state_dict returns; it lacks {lacks}")
+            raise ValueError(
+                f"state must be what Scale.state_dict returns; it lacks {', '.join(sorted(missing))}"
+            )
         moments = ReturnMoments.from_array(np.asarray(state["moments"]))
         if moments.num_heads != self.num_heads:
             words = f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}"
@@ -182,15 +174,14 @@ class Home:
 
 def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
     """sigma_v as float64, [] or [H]. Raises ValueError for a wrong number of heads, too."""
-    if not isinstance(num_heads, int | np.integer) or isinstance(num_heads, bool) or num_heads < 1:
+    if not isinstance(num_heads, int | np.integer) or num_heads < 1:
         raise ValueError(f"num_heads must be a whole number of at least 1, got {num_heads!r}")
-    given = real_numbers("sigma_v", sigma_v)
-    floor = given.astype(np.float64)
+    floor = real_numbers("sigma_v", sigma_v).astype(np.float64)
     # Errors are divided in float32, which must hold the floor.
-    fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max) & (given.dtype != bool)
+    fits = (floor >= _FLOAT32.tiny) & (floor <= _FLOAT32.max)
     if floor.shape not in ((), (num_heads,)) or not fits.all():
         raise ValueError(
             f"sigma_v must be a positive number that float32 can hold, or {num_heads} of them, one per head; got "
-            f"{' '.join(repr(sigma_v).split())}. The paper's is 1e-2"
+            f"{floor.tolist()}. The paper's is 1e-2"
         )
     return floor

@@ -13,12 +13,11 @@ from rbs_tf.return_scaling import ReturnScaling
 from rbs_tf.returns import LONGEST_EPISODE
 
 _RECORDED = (
-    "Feed recorded episodes with"
-    " scaled_loss.scaling.merge_state(rbs_tf.ReturnMoments.from_episode(rewards, discounts))"
+    "Feed recorded episodes with scaled_loss.scaling.merge_state(rbs_tf.ReturnMoments.from_episode(...))"
 )
 _NO_STEP = (
-    "ScaledLoss: no step has been observed, so that the scale of errors is unknown. Add scaled_loss.observe"
-    f" to the observers of the driver or actor that collects. {_RECORDED}"
+    "ScaledLoss: no step has been observed, so that the scale of errors is unknown. Add scaled_loss.observe to the"
+    f" observers of the driver or actor that collects. {_RECORDED}"
 )
 
 
@@ -32,11 +31,8 @@ class ScaledLoss(tf.Module):
         agent = DqnAgent(..., gamma=0.99, td_errors_loss_fn=scaled_loss)
         driver = DynamicStepDriver(..., observers=[replay_buffer.add_batch, scaled_loss.observe])
 
-    The agent's checkpoints hold the statistics. Both calls work eagerly and inside `tf.function`.
-    Under `tf.distribute`, create it and the agent under `strategy.scope()`.
-
-    Rewards and discounts count at once, returns when their episode has ended. Until one has, errors are divided by
-    max(std(R), sigma_v).
+    The agent's checkpoints hold the statistics. Both calls work eagerly and inside `tf.function`. Under
+    `tf.distribute`, create it and the agent under `strategy.scope()`.
 
     Args:
       gamma: the agent's discount per step (`gamma` of the agents, `discount_factor` of PPO).
@@ -52,7 +48,7 @@ class ScaledLoss(tf.Module):
       scaling: the `ReturnScaling` layer, of one head.
 
     Raises:
-      ValueError: a gamma outside [0, 1], a reward_scale_factor that is not finite, fewer than one step to report.
+      ValueError: an argument outside its range.
     """
 
     def __init__(
@@ -66,12 +62,13 @@ class ScaledLoss(tf.Module):
         max_report_steps: int = LONGEST_EPISODE,
     ):
         super().__init__(name="scaled_loss")
-        if not 0.0 <= gamma <= 1.0:
-            raise ValueError(f"gamma must be within [0, 1], got {gamma}. Give the agent's discount per step")
-        if not np.isfinite(reward_scale_factor):
-            raise ValueError(f"reward_scale_factor must be finite, got {reward_scale_factor}")
-        if max_report_steps < 1:
-            raise ValueError(f"max_report_steps must be at least 1, got {max_report_steps}")
+        for name, value, fits, expected in (
+            ("gamma", gamma, 0.0 <= gamma <= 1.0, "the agent's discount per step, within [0, 1]"),
+            ("reward_scale_factor", reward_scale_factor, np.isfinite(reward_scale_factor), "a finite number"),
+            ("max_report_steps", max_report_steps, max_report_steps >= 1, "at least 1"),
+        ):
+            if not fits:
+                raise ValueError(f"{name} must be {expected}; got {value}")
         self._gamma, self._reward_scale_factor = gamma, reward_scale_factor
         self._loss_fn = loss_fn or (lambda errors, zeros: 0.5 * tf.math.squared_difference(errors, zeros))
         self.scaling = ReturnScaling(sigma_v=sigma_v, floor_in_units=floor_in_units)
@@ -111,13 +108,13 @@ class ScaledLoss(tf.Module):
 
         Args:
           trajectory: a TF-Agents `Trajectory`, or anything with its `step_type`, `next_step_type`, `reward` and
-            `discount`, all [B] or all [], tensors or NumPy arrays. All calls go through the same B environments in
-            order. Episodes that a checkpoint of another B has left open are cut.
+            `discount`, all [B] or all [], of the same B environments in every call. Episodes that a checkpoint of
+            another B has left open are cut.
 
         Raises:
           tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite; another B than in the first
             call. The statistics stay as they were.
-          ValueError: fields of another rank, or of different shapes; complex numbers.
+          ValueError: fields of another rank, or of different shapes.
         """
         with self.scaling.changes():
             self._observe(self._episodes.columns(trajectory))

@@ -14,27 +14,20 @@ from typing import TypeGuard
 
 import numpy as np
 
-
-def _read() -> dict[str, tuple[float, float]]:
-    text = (importlib.resources.files("rbs_tf") / "atari57_scores.csv").read_text(encoding="utf-8")
-    return {
-        row["game"]: (float(row["random"]), float(row["human"])) for row in csv.DictReader(text.splitlines())
-    }
-
-
-_SCORES = _read()
+_TEXT = (importlib.resources.files("rbs_tf") / "atari57_scores.csv").read_text(encoding="utf-8")
+_ROWS = list(csv.DictReader(_TEXT.splitlines()))
 
 #: The 57 games by their plain names ("pong", "space_invaders"), in alphabetical order.
-GAMES: tuple[str, ...] = tuple(_SCORES)
+GAMES: tuple[str, ...] = tuple(row["game"] for row in _ROWS)
 #: Game -> mean score per episode of a uniformly random player.
-RANDOM: dict[str, float] = {game: random for game, (random, _) in _SCORES.items()}
+RANDOM: dict[str, float] = {row["game"]: float(row["random"]) for row in _ROWS}
 #: Game -> mean score per episode of a professional human tester.
-HUMAN: dict[str, float] = {game: human for game, (_, human) in _SCORES.items()}
+HUMAN: dict[str, float] = {row["game"]: float(row["human"]) for row in _ROWS}
 
 
 def has_score(game: str | None) -> TypeGuard[str]:
     """Says whether `game` is one of the 57 games that reference scores exist for."""
-    return game in _SCORES
+    return game in RANDOM
 
 
 def human_normalised_score(game: str, score: float | np.ndarray) -> float | np.ndarray:
@@ -56,5 +49,4 @@ def human_normalised_score(game: str, score: float | np.ndarray) -> float | np.n
         raise ValueError(
             f"no scores for {game!r}; expected one of the 57 games of rbs_tf.scores.GAMES{perhaps}"
         )
-    random, human = _SCORES[game]
-    return (np.asarray(score, np.float64) - random) / (human - random)
+    return (np.asarray(score, np.float64) - RANDOM[game]) / (HUMAN[game] - RANDOM[game])

@@ -30,9 +30,9 @@ Decorated = TypeVar("Decorated", bound=Callable)
 
 # Every configurable of this program that is imported, by the name that people write in a configuration.
 CONFIGURABLES: dict[str, Callable] = {}
-LARGEST_INT = 2**63 - 1  # what int64 holds; larger whole numbers fit no setting
+_LARGEST_INT = 2**63 - 1  # what int64 holds; larger whole numbers fit no setting
 # Of numbers other than 0: what float32 holds, with room for a product.
-SMALLEST_FLOAT, LARGEST_FLOAT = 1e-37, 1e38
+_SMALLEST_FLOAT, _LARGEST_FLOAT = 1e-37, 1e38
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +122,8 @@ def configurable(name: str | None = None, *, module: str) -> Callable[[Decorated
 
 def settings_of(function: Callable) -> dict[str, Declared]:
     """The settings of a class or function, by the names of its parameters."""
-    called: Any = function
-    return _settings_of(inspect.unwrap(called.__init__ if isinstance(function, type) else called))
+    called: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
+    return _settings_of(inspect.unwrap(called))
 
 
 @functools.cache
@@ -216,14 +216,17 @@ def _words(hint: Any, setting: Setting) -> str:
     if typing.get_origin(hint) is collections.abc.Sequence:
         of_each = _words(typing.get_args(hint)[0], dataclasses.replace(setting, unit=""))
         return f"a tuple of {setting.unit}, each {of_each}"
-    words = "a whole number" if hint is int else "a number"
+    words, least, most = "a whole number" if hint is int else "a number", setting.least, setting.most
     if setting.above is not None:
-        words += f" above {_grouped(setting.above)}"
-        words += f", up to {_grouped(setting.most)}" if setting.most < math.inf else ""
-    elif setting.least > -math.inf and setting.most < math.inf:
-        words += f" from {_grouped(setting.least)} to {_grouped(setting.most)}"
-    elif setting.least > -math.inf:
-        words += f" of at least {_grouped(setting.least)}"
+        words += f" above {_grouped(setting.above)}" + (
+            f", up to {_grouped(most)}" if most < math.inf else ""
+        )
+    elif least > -math.inf:
+        words += (
+            f" from {_grouped(least)} to {_grouped(most)}"
+            if most < math.inf
+            else f" of at least {_grouped(least)}"
+        )
     return words + (f" ({setting.unit})" if setting.unit else "")
 
 
@@ -257,9 +260,9 @@ def _fits(hint: Any, setting: Setting, value: Any) -> bool:
 def _held(value: Any, setting: Setting) -> bool:
     """Says whether float32 and int64 hold a number; NaN is none."""
     if isinstance(value, numbers.Integral):
-        return bool(abs(int(value)) <= LARGEST_INT)
+        return bool(abs(int(value)) <= _LARGEST_INT)
     infinite = not setting.finite and abs(value) == math.inf
-    return bool(value == 0 or SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT or infinite)
+    return bool(value == 0 or _SMALLEST_FLOAT <= abs(value) <= _LARGEST_FLOAT or infinite)
 
 
 def _alternatives(hint: Any) -> tuple:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import LARGEST, returns_by_doubling, unmasked
+from rbs_tf.returns import LARGEST, returns_by_doubling
 
 
 def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
@@ -28,12 +28,11 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
       float64 [H]; 0 for a batch without real steps. No gradient flows through it.
 
     Raises:
-      ValueError: shapes that do not fit, complex numbers.
+      ValueError: shapes that do not fit.
       tf.errors.InvalidArgumentError: eagerly, a real step's reward or discount that is NaN or infinite; in graphs that
         XLA does not compile, shapes that do not fit and are known only when the graph runs.
     """
-    given = {"rewards": rewards, "discounts": discounts, "mask": mask}
-    rewards, discounts, mask = (real_tensor(name, values) for name, values in given.items())
+    rewards, discounts, mask = map(tf.convert_to_tensor, (rewards, discounts, mask))
     if (
         not (rewards.shape.rank == discounts.shape.rank == 3 and mask.shape.rank == 2)
         or not rewards.shape.is_compatible_with(discounts.shape)
@@ -50,8 +49,8 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
         tf.where(keep, tf.stop_gradient(tf.cast(x, tf.float64)), 0.0) for x in (rewards, discounts)
     )
     if tf.executing_eagerly():
-        check_finite("rewards", rewards, "batch_sigma")
-        check_finite("discounts", discounts, "batch_sigma")
+        for name, values in (("rewards", rewards), ("discounts", discounts)):
+            check_finite(name, values, "batch_sigma")
     returns = returns_by_doubling(rewards, discounts, tf.zeros_like, lambda rows: tf.concat(rows, axis=0))
     moments = ReturnMoments(*step_fields(rewards, discounts, keep), *return_fields(returns, keep))
     return tf.sqrt(moments.sigma_squared)
@@ -91,19 +90,6 @@ def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
     if replica is None or replica.num_replicas_in_sync == 1:
         return list(sums)
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, list(sums))
-
-
-def real_tensor(name: str, values: Any, **options: Any) -> tf.Tensor:
-    """`tf.convert_to_tensor` of real numbers.
-
-    Raises:
-      ValueError: complex numbers, whose imaginary parts casts drop; a masked array, whose mask would be lost.
-    """
-    unmasked(name, values)
-    leaves = [values] if hasattr(values, "dtype") else tf.nest.flatten(values)
-    if any("complex" in str(getattr(leaf, "dtype", type(leaf))) for leaf in leaves):
-        raise ValueError(f"{name} must be real numbers; got complex ones")
-    return tf.convert_to_tensor(values, **options)
 
 
 def check_steps(who: str, columns: dict[str, tf.Tensor], mask: tf.Tensor) -> list[tf.Operation]:
@@ -147,12 +133,11 @@ def check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> li
     # Not `~(abs(x) < limit)`: TensorFlow rewrites that as `abs(x) >= limit`, which NaN passes.
     culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= LARGEST))
     first = culprits[:1]
-    place = [] if values.shape.rank == 1 else ["at step", first[:, :-1]]
-    message = [
-        f"{who}: {name} must be finite; got",
-        tf.gather_nd(values, first),
-        *place,
-        "head" if place else "for head",
+    message = [f"{who}: {name} must be finite; got", tf.gather_nd(values, first)]
+    message += [
+        "at step",
+        first[:, :-1],
+        "head",
         first[:, -1],
         "- mask the step out, or repair what produced it",
     ]

@@ -20,11 +20,9 @@ class UnitDense(tf.keras.layers.Dense):
             layer.to_unit(scaling.unit)
 
     The kernel learns numbers of about 1 for rewards of any size. `to_unit` changes the unit and, after the first one,
-    the weights with it, so that no value changes. All values are 0 before the first unit.
-
-    Bring the online and the target network to the same unit before every update: copies between them, whole or soft,
-    are right then. The optimizer's slots stay as they are. Weights that another layer shares, weight normalisation and
-    weight decay on this layer are not supported.
+    the weights with it, so that no value changes. All values are 0 before the first unit. Bring the online and the
+    target network to the same unit before every update: copies between them, whole or soft, are right then. Shared
+    weights, weight normalisation and weight decay on this layer are not supported.
 
     Args:
       units: outputs: of each head as many, those of the first head first.

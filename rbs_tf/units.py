@@ -35,11 +35,8 @@ def rescaling(old: ArrayLike, new: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
       ValueError: a unit that is negative, NaN or infinite; different numbers of heads.
     """
     units = [np.atleast_1d(real_numbers("a unit", values)).astype(np.float64) for values in (old, new)]
-    if (
-        units[0].shape != units[1].shape
-        or units[0].ndim != 1
-        or not all(np.all((x >= 0) & (x < np.inf)) for x in units)
-    ):
+    fits = all(np.all((x >= 0) & (x < np.inf)) and x.ndim == 1 for x in units)
+    if not fits or units[0].shape != units[1].shape:
         raise ValueError(
             f"units must be finite numbers of at least 0, [H] of H heads each; got {old!r} and {new!r}. A layer of "
             "several heads says so with heads=H"

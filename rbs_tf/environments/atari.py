@@ -74,11 +74,7 @@ def vector_environment(
     fire_on_new_life: bool = False,
     **frames: Any,
 ) -> Frames:
-    """The paper's set-up of a game, but for what the arguments say, see `rbs_tf.environments.make`.
-
-    Args:
-      **frames: what differs from `RAW_FRAMES`.
-    """
+    """The paper's set-up of a game, but for what the arguments of `environments.make` say; `frames` as `RAW_FRAMES`."""
     # ALE does not capture the frame that an episode ends on: the final observation is the maximum of an
     # earlier frame and of the previous observation. A time-out bootstraps from it, one step in 27,000;
     # at a true end nothing depends on it.

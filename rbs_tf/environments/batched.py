@@ -23,13 +23,23 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     Actions are integers [N], counted from 0, for a Discrete space, and [N, ...] within its limits for a Box. Time
     steps hold step_type int32 [N], reward float32 [N], discount float32 [N] and observation [N, ...] in the dtype
-    of the observation space (bool becomes uint8), or such arrays by name for a Dict of Box. An episode runs FIRST, MID,
-    ..., LAST.
-    A terminal LAST has discount 0; a time-out LAST keeps discount 1: the episode was cut, not over. Both hold
-    the final observation. Where a life has been lost, a MID step may have discount 0, too. The step after LAST is the
-    next episode's FIRST, with reward 0 and discount 1; the action given to it is ignored. `info` is not read.
+    of the observation space (bool becomes uint8), or such arrays by name for a Dict of Box.
 
-    Rewards pass through unchecked, NaN included: the statistics refuse what is not finite.
+    An episode runs FIRST, MID, ..., LAST. A terminal LAST has discount 0; a time-out LAST keeps discount 1: the episode
+    was cut, not over. Both hold the final observation. The step after LAST is the next episode's FIRST, with reward 0
+    and discount 1; the action given to it is ignored. `info` is not read, and rewards are not checked.
+
+    Args:
+      vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete or Box action space, and observations in a Box or a Dict of
+        them; closed with this environment.
+      name: what to call the environment in messages and summaries.
+      game: plain name of the Atari game, for human-normalised scores; None for anything else.
+      seed: equal seeds give equal streams; None draws one from the operating system.
+      life_lost: which environments' discount is 0 after the step just made, bool [N]; None: only of those that have
+        terminated.
+
+    Raises:
+      ValueError: the spaces or the autoreset mode are others than those above.
     """
 
     def __init__(
@@ -41,20 +51,6 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         seed: int | None = None,
         life_lost: Callable[[], np.ndarray] | None = None,
     ):
-        """Takes `vector_env` over, to its closing.
-
-        Args:
-          vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete or Box action space, and observations in a Box or a
-            Dict of them.
-          name: what to call the environment in messages and summaries.
-          game: plain name of the Atari game, for human-normalised scores; None for anything else.
-          seed: equal seeds give equal streams; None draws one from the operating system.
-          life_lost: which environments' discount is 0 after the step just made, bool [N]; None: only of those that have
-            terminated.
-
-        Raises:
-          ValueError: the spaces or the autoreset mode are others than those above.
-        """
         super().__init__()
         actions, pixels = _checked_spaces(vector_env, name)
         self.name = name
@@ -88,11 +84,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     @property
     def num_actions(self) -> int:
-        """A: actions are int32 in [0, A).
-
-        Raises:
-          ValueError: actions are continuous.
-        """
+        """A: actions are int32 in [0, A). Raises ValueError where they are continuous."""
         if not self._discrete:
             given = self.vector_env.single_action_space
             raise ValueError(f"{self.name}: expected a Discrete action space, got {given}")
@@ -113,8 +105,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     def state(self) -> bytes | None:
         """Everything that the streams to come depend on; None where it cannot be had.
 
-        It can where the environments are all Python: MinAtar, CartPole. ALE keeps its state to itself, and
-        `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it.
+        ALE keeps its state to itself, and `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it.
         """
         if type(self._held) not in (Copies, gymnasium.vector.SyncVectorEnv):
             return None
@@ -127,9 +118,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         return stream.getvalue()
 
     def restore(self, state: bytes) -> None:
-        """Goes on where an environment of the same kind was when it gave its `state`.
-
-        It is a pickle, and loading a pickle runs whatever code its writer put there: trust it as you trust them.
+        """Goes on where an environment of the same kind was when it gave its `state`: a pickle, which can run any code.
 
         Raises:
           ValueError: it does not load, or is another environment's; everything is as before.
@@ -137,15 +126,16 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         held = self.vector_env
         try:
             version, vector_env, *own = pickle.loads(state)
-            names = ("num_envs", "single_action_space", "single_observation_space", "metadata")
-            another = [name for name in names if getattr(vector_env, name) != getattr(held, name)]
+            of_both = [
+                (type(env), env.num_envs, env.single_action_space, env.single_observation_space, env.metadata)
+                for env in (vector_env, held)
+            ]
         except (Exception, SystemExit) as error:  # of a version whose classes were different, for one
             raise ValueError(f"the state of {self.name} does not load: {described(error)}") from error
         if version != gymnasium.__version__:
             raise ValueError(f"the state of {self.name} was written with Gymnasium {version}")
-        if another or type(vector_env) is not type(held):
-            what = f": another {another[0]}" if another else ""
-            raise ValueError(f"{self.name} is no longer the environment whose state was written{what}")
+        if of_both[0] != of_both[1]:
+            raise ValueError(f"{self.name} is no longer the environment whose state was written")
         held.close()
         self._held = vector_env
         self._seeds, self._ended, self._current_time_step = own
@@ -184,13 +174,11 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     def _checked(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
         action, spec = np.asarray(action), self._action_spec
+        shape = (self._num_envs, *spec.shape)
         kind = np.integer if np.issubdtype(spec.dtype, np.integer) else np.floating
-        if action.shape != (self._num_envs, *spec.shape) or not np.issubdtype(action.dtype, kind):
-            expected = "integer" if kind is np.integer else spec.dtype.name
-            raise ValueError(
-                f"{self.name}: expected one {expected} action per environment,"
-                f" shape {(self._num_envs, *spec.shape)}, got {action.dtype} {action.shape}"
-            )
+        if action.shape != shape or not np.issubdtype(action.dtype, kind):
+            expected = f"{kind.__name__} actions, one per environment, shape {shape}"
+            raise ValueError(f"{self.name}: expected {expected}; got {action.dtype} {action.shape}")
         # A policy that scales tanh to the limits may round past them. A NaN is neither above nor below anything.
         nearest = np.clip(action, spec.minimum, spec.maximum)
         fits = np.isclose(action, nearest, rtol=1e-5, atol=0.0).reshape(self._num_envs, -1).all(axis=1)
@@ -215,18 +203,18 @@ def _checked_spaces(
 ) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, Any]:
     """Actions and observations of each environment, if `GymnasiumVectorEnvironment` can deal with them."""
     actions, observations = vector_env.single_action_space, vector_env.single_observation_space
-    if not isinstance(actions, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)):
+    parts = (
+        observations.spaces.values() if isinstance(observations, gymnasium.spaces.Dict) else [observations]
+    )
+    if not isinstance(actions, gymnasium.spaces.Discrete | gymnasium.spaces.Box):
         fits = "a Discrete action space, or a Box for agents that take continuous actions"
         raise ValueError(f"{name}: expected {fits}; got {in_words(actions)}")
     if isinstance(actions, gymnasium.spaces.Discrete) and actions.n.item() > MOST_STATES:
         raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {in_words(actions)}")
-    parts: list[Any] = [observations]
-    if isinstance(observations, gymnasium.spaces.Dict):
-        parts = list(observations.spaces.values())
-    if not all(isinstance(part, gymnasium.spaces.Box) for part in parts):
-        raise ValueError(f"{name}: expected an array (Box) as observation, got {observations}; {WRAP}")
-    if empty := [part.shape for part in parts if 0 in part.shape]:
-        raise ValueError(f"{name}: observations are empty, their shape is {empty[0]}")
+    if not all(isinstance(part, gymnasium.spaces.Box) and 0 not in part.shape for part in parts):
+        raise ValueError(
+            f"{name}: expected an array (Box) as observation, got {in_words(observations)}; {WRAP}"
+        )
     mode = vector_env.metadata.get("autoreset_mode")
     if mode != gymnasium.vector.AutoresetMode.NEXT_STEP:
         raise ValueError(f"{name}: expected AutoresetMode.NEXT_STEP, got {mode}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import importlib.util
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 
-_LARGEST = 100_000_000  # bytes of an Atari observation
 _PIXELS = Setting("pixels", least=1, most=4096, example=84)
 _ARGUMENTS = Setting(
     kind="a dictionary of arguments by their names",
@@ -61,17 +59,16 @@ def make(
     """Makes `num_envs` copies of an environment that step together.
 
     Args:
-      name: a plain Atari name ("pong") or its id ("ALE/Pong-v5", which means the same here, whatever settings
-        Gymnasium has for it); a MinAtar name ("minatar/space_invaders"); one of bsuite's ("bsuite/catch/0"), where
-        the seed is of the chances in it and leaves its task as it is; POPGym's ids ("popgym-RepeatPreviousEasy-v0");
-        or any id that Gymnasium knows, "module:Id-v0" included. Atari observations are uint8 [height, width,
-        channels], each frame the maximum of the last two of four; MinAtar's are uint8 [10, 10, C], zeros and ones;
-        other arrays keep their shape and dtype, but for images whose first axis is the shortest: their channels become
-        the last. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple one vector, float32 [P], but for a
-        Dict with images in it, which becomes a dictionary of arrays.
+      name: a plain Atari name ("pong") or its id ("ALE/Pong-v5", which means the same here); a MinAtar name
+        ("minatar/space_invaders"); one of bsuite's ("bsuite/catch/0"), where the seed is of the chances in it and
+        leaves its task as it is; or any id that Gymnasium knows, POPGym's and "module:Id-v0" included. Atari
+        observations are uint8 [height, width, channels], each frame the maximum of the last two of four; MinAtar's are
+        uint8 [10, 10, C], zeros and ones; other arrays keep their shape and dtype, but for images whose first axis is
+        the shortest: their channels become the last. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple
+        one vector, float32 [P], but for a Dict with images in it, which becomes a dictionary of arrays.
       num_envs: environments in the batch.
-      seed: equal seeds and actions give equal streams; every environment gets a seed of its own, derived from
-        it. None: from the operating system.
+      seed: equal seeds and actions give equal streams; every environment gets a seed derived from it. None: from the
+        operating system.
       full_action_set: for Atari's and MinAtar's plain names: all of the console's 18 actions (Skiing takes 9)
         or MinAtar's 6, instead of only those that the game makes use of.
       max_episode_steps: steps (4 frames each in Atari) until an episode is cut as a time-out, which leaves
@@ -81,92 +78,76 @@ def make(
       img_height: Atari: what frames are resized to, in pixels. None: 210, the console's own.
       img_width: likewise. None: 160.
       grayscale: Atari: one channel per frame in place of three. None: no.
-      stack_num: Atari: frames in an observation, the oldest first along its channels; those before an episode's
-        first are zeros. None: 1.
+      stack_num: Atari: frames in an observation, the oldest first; those before an episode's first are zeros. None: 1.
       fire_on_new_life: Atari: an action given right after an episode's start or the loss of a life becomes FIRE, in
         games that have it; else Breakout waits for it forever. None: no.
       terminal_on_life_loss: Atari: discount 0 on a step that loses a life; the episode goes on. None: no.
-      env_kwargs: for Gymnasium's ids: arguments of the environment, `gymnasium.make(id, **env_kwargs)`. None: its own.
+      env_kwargs: for Gymnasium's ids: arguments of the environment, `gymnasium.make(id, **env_kwargs)`.
       random_steps: each episode begins behind 0 to so many random steps, see `RandomStart`; not for Atari, where games
         begin behind 0 to 30 no-ops.
 
     Raises:
-      ValueError: the name is unknown (the nearest ones are given), an argument does not fit, or the
-        environment's actions are neither Discrete nor Box, or its observations cannot be made an array.
+      ValueError: the name is unknown (the nearest ones are given), an argument does not fit, actions are neither
+        Discrete nor Box, or observations cannot be made an array.
       ImportError: the environment needs a package that is not installed.
-      EnvironmentFault: whatever else the environment does when it is made.
+      EnvironmentFault: the environment raises something else when it is made.
     """
     check_name(name)
     name = names.ATARI_IDS.get(name, name)
     is_atari = name in names.ATARI_GAMES
-    of_atari: dict[str, Any] = _given(
-        img_height=img_height,
-        img_width=img_width,
-        grayscale=grayscale,
-        stack_num=stack_num,
-        fire_on_new_life=fire_on_new_life,
-        terminal_on_life_loss=terminal_on_life_loss,
-    )
-    of_ids = _given(env_kwargs=env_kwargs)
-    if random_steps and is_atari:
-        raise ValueError(
-            f"random_steps={random_steps}: {name}'s games begin behind no-ops already; leave it at 0"
-        )
-    copies = functools.partial(_vector, name=name, num_envs=num_envs, random_steps=random_steps)
-    for options, whose, fits in (
-        (of_atari, "Atari's plain names (pong)", is_atari),
-        (of_ids, "Gymnasium's ids", not is_atari and not name.startswith("bsuite/")),
+    of_atari: dict[str, Any] = {
+        "img_height": img_height,
+        "img_width": img_width,
+        "grayscale": grayscale,
+        "stack_num": stack_num,
+        "fire_on_new_life": fire_on_new_life,
+        "terminal_on_life_loss": terminal_on_life_loss,
+    }
+    of_atari = {option: value for option, value in of_atari.items() if value is not None}
+    of_ids = not is_atari and not name.startswith("bsuite/")
+    sticky = repeat_action_probability or 0.0
+    for given, option, whose, fits in (
+        (of_atari, ", ".join(of_atari), "Atari's plain names (pong)", is_atari),
+        (env_kwargs, "env_kwargs", "Gymnasium's ids", of_ids),
+        (random_steps, "random_steps", "environments that do not begin behind no-ops", not is_atari),
+        (sticky, "repeat_action_probability", "Atari and MinAtar", is_atari or name in names.MINATAR_GAMES),
     ):
-        if options and not fits:
-            raise ValueError(f"{', '.join(options)}: for {whose}, which {name!r} is not; leave them at None")
-    pixels = (img_height or 210) * (img_width or 160) * (stack_num or 1) * (1 if grayscale else 3)
-    if is_atari and pixels > _LARGEST:
-        raise ValueError(
-            f"img_height, img_width and stack_num make observations of {pixels / 1e6:,.0f} MB: expected at most "
-            f"{_LARGEST / 1e6:,.0f} MB each. Write for example environments.make.stack_num = 4"
-        )
+        if given and not fits:
+            raise ValueError(f"{option}: for {whose}, not for {name!r}; leave it out")
     vector_env: gymnasium.vector.VectorEnv
+    make_one: Callable[[], gymnasium.Env]
     life_lost = None
     if is_atari:
         from rbs_tf.environments import atari
 
         tells = of_atari.pop("terminal_on_life_loss", False)
-        sticky = repeat_action_probability or 0.0
         vector_env = frames = atari.vector_environment(
             name, num_envs, full_action_set, max_episode_steps, sticky, **of_atari
         )
         life_lost = (lambda: frames.life_lost) if tells else None
-    elif name in names.MINATAR_GAMES:
-        settings: dict[str, Any] = {"use_minimal_action_set": not full_action_set}
-        if repeat_action_probability is not None:
-            settings["sticky_action_prob"] = repeat_action_probability
-        settings |= env_kwargs or {}
-        vector_env = copies(_gymnasium(names.minatar_id(name), max_episode_steps, settings))
-    elif repeat_action_probability is not None:
-        given = f"repeat_action_probability={repeat_action_probability}"
-        whose = "the plain names of Atari and MinAtar"
-        raise ValueError(f"{given} works with {whose}, not with {name!r}: leave it at None")
-    elif name.startswith("bsuite/"):
-        vector_env = copies(functools.partial(_bsuite, name, max_episode_steps))
     else:
-        env_id = name.rpartition(":")[2]
-        vector_env = copies(_gymnasium(env_id, max_episode_steps, env_kwargs or {}))
+        arguments = dict(env_kwargs or {})
+        if name.startswith("bsuite/"):
+            make_one = functools.partial(_bsuite, name, max_episode_steps)
+        elif name in names.MINATAR_GAMES:
+            arguments = {"use_minimal_action_set": not full_action_set} | arguments
+            if repeat_action_probability is not None:
+                arguments.setdefault("sticky_action_prob", repeat_action_probability)
+            make_one = _gymnasium(names.minatar_id(name), max_episode_steps, arguments)
+        else:
+            make_one = _gymnasium(name.rpartition(":")[2], max_episode_steps, arguments)
+        vector_env = Copies(functools.partial(_as_array, make_one, random_steps), num_envs, name)
 
     with needed_by("rbs_tf.environments"):  # here, for a typo need not wait the seconds that TensorFlow takes
         from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
     try:
-        game = name if is_atari else None
-        return GymnasiumVectorEnvironment(vector_env, name, game=game, seed=seed, life_lost=life_lost)
-    except (Exception, SystemExit) as error:
+        return GymnasiumVectorEnvironment(
+            vector_env, name, game=name if is_atari else None, seed=seed, life_lost=life_lost
+        )
+    except ValueError:
         vector_env.close()
-        if isinstance(error, ValueError):
-            raise
-        raise EnvironmentFault(f"{name}: {described(error)}") from error
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    return {option: value for option, value in options.items() if value is not None}
+        raise
 
 
 def check_name(name: str) -> None:
@@ -189,7 +170,8 @@ def _gymnasium(
     env_id: str, max_episode_steps: int | None, arguments: Mapping[str, Any]
 ) -> Callable[[], gymnasium.Env]:
     """What makes one of Gymnasium's environments."""
-    _check_arguments(env_id, arguments)
+    if arguments:
+        _check_arguments(env_id, arguments)
     # The checker costs as much as a small environment's step.
     options = {"max_episode_steps": max_episode_steps, "disable_env_checker": True, **arguments}
     return functools.partial(gymnasium.make, env_id, **options)
@@ -197,39 +179,25 @@ def _gymnasium(
 
 def _check_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
     """Refuses arguments that the environment's constructor does not take, before it is called."""
-    made_by: Any = gymnasium.spec(env_id).entry_point if arguments else None
+    made_by: Any = gymnasium.spec(env_id).entry_point
     try:
-        made_by = made_by if callable(made_by) else gymnasium.envs.registration.load_env_creator(made_by)
-        parameters = inspect.signature(made_by).parameters
-    except Exception:  # it does not load, or is of a kind that Python cannot look into: making it will show
+        creator = made_by if callable(made_by) else gymnasium.envs.registration.load_env_creator(made_by)
+        signature = inspect.signature(creator)
+    except Exception:  # making it will say why
         return
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    if wrong := [argument for argument in arguments if argument not in parameters]:
-        raise ValueError(
-            f"env_kwargs: {env_id} has no argument {wrong[0]!r}; it takes {', '.join(parameters) or 'none'}"
-        )
-
-
-def _vector(
-    make_one: Callable[[], gymnasium.Env], name: str, num_envs: int, random_steps: int
-) -> gymnasium.vector.VectorEnv:
-    return Copies(functools.partial(_as_array, make_one, random_steps), num_envs, name)
+    try:
+        signature.bind_partial(**arguments)
+    except TypeError as error:
+        takes = ", ".join(signature.parameters) or "none"
+        raise ValueError(f"env_kwargs: {env_id} {error}; it takes {takes}") from error
 
 
 def _as_array(make_one: Callable[[], gymnasium.Env], random_steps: int) -> gymnasium.Env:
     env = make_one()
-    try:
-        env = RandomStart(env, random_steps) if random_steps else env
-        if isinstance(env.observation_space, gymnasium.spaces.Box):
-            return channels_last(env)
-        if holds_images(env.observation_space):
-            return PartsObservation(env)
-        return FlatObservation(env)
-    except BaseException:
-        with contextlib.suppress(Exception):
-            env.close()
-        raise
+    env = RandomStart(env, random_steps) if random_steps else env
+    if isinstance(env.observation_space, gymnasium.spaces.Box):
+        return channels_last(env)
+    return PartsObservation(env) if holds_images(env.observation_space) else FlatObservation(env)
 
 
 def _bsuite(name: str, max_episode_steps: int | None) -> gymnasium.Env:

@@ -45,12 +45,8 @@ class RandomStart(gymnasium.Wrapper):
 class FlatObservation(gymnasium.ObservationWrapper):
     """Observations as one vector float32 [P], by `gymnasium.spaces.flatten`.
 
-    Numbers of `Discrete` and `MultiDiscrete` are one-hot; parts of `Dict` and `Tuple` follow one another, whatever
-    their shapes; pixels in them keep their values.
-
-    Raises:
-      ValueError: a part that is no array and no number (`Graph`, `Sequence`, `Text`), or a number of more than 10,000
-        states.
+    Numbers of `Discrete` and `MultiDiscrete` are one-hot; parts of `Dict` and `Tuple` follow one another. Raises
+    ValueError for a part that is no array and no number, or a number of more than 10,000 states.
     """
 
     def __init__(self, env: gymnasium.Env):
@@ -65,38 +61,31 @@ class PartsObservation(gymnasium.ObservationWrapper):
     """Dict observations as arrays by name; those of a Dict in a Dict are called "outer/inner".
 
     Arrays stay what they are, but for images with their channels first, see `channels_last`; anything else is a vector
-    as `FlatObservation` makes it.
-
-    Args:
-      env: with a Dict of observations.
-
-    Raises:
-      ValueError: as `FlatObservation`.
+    as `FlatObservation` makes it. Raises ValueError as that does.
     """
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
         assert isinstance(env.observation_space, spaces.Dict)
-        self._parts = {"/".join(path): (path, part) for path, part in _named(env.observation_space)}
+        # Of each part its keys, and what makes an array of it.
+        self._parts: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {}
         boxes: dict[str, spaces.Space] = {}
-        self._transposed: set[str] = set()
-        for name, (_, part) in self._parts.items():
-            boxes[name] = part if isinstance(part, spaces.Box) else _flat_space(part)
-            if is_image(part) and (turned := _transposed(part)):
-                boxes[name] = turned
-                self._transposed.add(name)
+        for path, part in _named(env.observation_space):
+            name = "/".join(path)
+            convert: Callable[[Any], Any] = np.asarray
+            boxes[name] = part
+            if not isinstance(part, spaces.Box):
+                boxes[name], convert = _flat_space(part), functools.partial(_flattened, part)
+            elif turned := _transposed(part):
+                boxes[name], convert = turned, _CHANNELS_LAST
+            self._parts[name] = path, convert
         self.observation_space = spaces.Dict(boxes)
 
     def observation(self, observation: Any) -> dict[str, Any]:
-        found = {}
-        for name, (path, part) in self._parts.items():
-            value = functools.reduce(part_of, path, observation)
-            if not isinstance(part, spaces.Box):
-                value = _flattened(part, value)
-            elif name in self._transposed:
-                _check_states(part, value)
-            found[name] = _CHANNELS_LAST(value) if name in self._transposed else value
-        return found
+        parts = self._parts.items()
+        return {
+            name: convert(functools.reduce(part_of, path, observation)) for name, (path, convert) in parts
+        }
 
 
 def _flattened(space: spaces.Space, observation: Any) -> Any:
@@ -106,36 +95,24 @@ def _flattened(space: spaces.Space, observation: Any) -> Any:
 
 
 def _check_states(space: spaces.Space, value: Any) -> None:
-    parts: list[tuple[spaces.Space, Any]] = []
     if isinstance(space, spaces.Dict):
-        fits, parts = True, [(part, part_of(value, name)) for name, part in space.spaces.items()]
+        for name, part in space.spaces.items():
+            _check_states(part, part_of(value, name))
     elif isinstance(space, spaces.Tuple):
-        fits = isinstance(value, tuple | list) and len(value) == len(space.spaces)
-        parts = list(zip(space.spaces, value, strict=True)) if fits else []
-    elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        counts: Any = space.n if isinstance(space, spaces.Discrete) else space.nvec
-        states, first = np.asarray(value), getattr(space, "start", 0)  # older MultiDiscretes have none
-        fits = states.size == 1 if isinstance(space, spaces.Discrete) else states.shape == space.shape
-        fits = fits and states.dtype.kind in "biu"
-        fits = fits and bool(np.all(states >= first) and np.all(states - first < counts))
-    else:
-        fits = np.shape(value) == space.shape
-    if not fits:
+        for part, each in zip(space.spaces, value, strict=True):
+            _check_states(part, each)
+    elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and not space.contains(value):
         raise ValueError(
             f"an observation is {described(value, typed=True)}, and its space says {in_words(space)}"
         )
-    for part, each in parts:
-        _check_states(part, each)
 
 
 def part_of(observation: Any, name: str) -> Any:
     """What stands in an observation under a name."""
-    if not isinstance(observation, Mapping):
+    if not isinstance(observation, Mapping) or name not in observation:
         raise ValueError(
             f"an observation is {described(observation, typed=True)}: expected a dictionary with {name!r}"
         )
-    if name not in observation:
-        raise ValueError(f"an observation has no {name!r}: expected all that its space names")
     return observation[name]
 
 
@@ -144,31 +121,26 @@ def channels_last(env: gymnasium.Env) -> gymnasium.Env:
 
     Images whose first axis is the shortest come as [channels, height, width] and are transposed.
     """
+    assert isinstance(env.observation_space, spaces.Box)
     space = _transposed(env.observation_space)
     return gymnasium.wrappers.TransformObservation(env, _CHANNELS_LAST, space) if space else env
 
 
 def holds_images(space: spaces.Space) -> bool:
     """Whether it is a Dict with an image in it, however deep."""
-    return isinstance(space, spaces.Dict) and any(is_image(part) for _, part in _named(space))
+    return isinstance(space, spaces.Dict) and any(len(part.shape or ()) == 3 for _, part in _named(space))
 
 
-def in_words(space: Any) -> str:
+def in_words(space: spaces.Space) -> str:
     """A space in one line."""
-    words = " ".join(str(space).split())
-    return f"the old Gym's {words}, not Gymnasium's" if type(space).__module__.startswith("gym.") else words
-
-
-def is_image(space: spaces.Space) -> bool:
-    return isinstance(space, spaces.Box) and len(space.shape) == 3
+    return " ".join(str(space).split())
 
 
 _CHANNELS_LAST = functools.partial(np.moveaxis, source=0, destination=-1)
 
 
-def _transposed(space: spaces.Space) -> spaces.Box | None:
+def _transposed(space: spaces.Box) -> spaces.Box | None:
     """The space of images with their channels last; None if they need no transposing."""
-    assert isinstance(space, spaces.Box)
     if len(space.shape) != 3 or space.shape[0] >= min(space.shape[1:]):
         return None
     low, high = _CHANNELS_LAST(space.low), _CHANNELS_LAST(space.high)
@@ -178,9 +150,7 @@ def _transposed(space: spaces.Space) -> spaces.Box | None:
 class FromDmEnv(gymnasium.Env):
     """A dm_env environment of one array and one number of actions; a last step with discount 0 is terminal.
 
-    Args:
-      load: makes the `dm_env.Environment` from a seed; None: one from the operating system. Every `reset` with a seed
-        calls it.
+    `load` makes the `dm_env.Environment` from a seed, None for any; every `reset` with a seed calls it.
     """
 
     def __init__(self, load: Callable[[int | None], Any]):
@@ -236,8 +206,8 @@ def _named(space: spaces.Dict, of: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def _parts(space: spaces.Space) -> Iterator[spaces.Space]:
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
-            yield from _parts(part)
-    else:
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield space
+        return
+    for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+        yield from _parts(part)

@@ -18,9 +18,9 @@ _ODD = Setting(
 class CategoricalScaling(Scaling):
     """A value is the mean of a softmax over fixed bins, learned by cross-entropy with the scalar n-step target.
 
-    The target is projected onto the bins; it is no distributional Bellman update. The loss of a step is the
-    cross-entropy, at most linear in the logits: no error, however large, has a gradient of more than 1 in any of them.
-    Errors, for priorities and TensorBoard, are those of decoded values.
+    The target is projected onto the bins; it is no distributional Bellman update. The loss of a step is at most linear
+    in the logits: no error, however large, has a gradient of more than 1 in any of them. Errors, for priorities and
+    TensorBoard, are those of decoded values.
 
     Args:
       num_heads: H.
@@ -35,10 +35,8 @@ class CategoricalScaling(Scaling):
         with np.errstate(over="ignore"):
             self.support = support.astype(np.float32)
         if not (np.isfinite(self.support).all() and (np.diff(self.support) > 0.0).all()):
-            raise ValueError(
-                f"float32 cannot hold, or not tell apart, these {len(support)} bins from {support[0]:.4g} to "
-                f"{support[-1]:.4g}. Take fewer of them, or another range"
-            )
+            bins = f"{len(support)} bins from {support[0]:.4g} to {support[-1]:.4g}"
+            raise ValueError(f"float32 cannot hold, or not tell apart, {bins}")
         self.outputs_per_action = len(support)
         self._centre = np.float32((support[0] + support[-1]) / 2.0)
         self._offsets = (support[-(len(support) // 2) :] - self._centre).astype(np.float32)
@@ -74,11 +72,8 @@ class CategoricalScaling(Scaling):
 class TwoHot(CategoricalScaling):
     """Distributions over +-symexp(linspace(-limit, 0)), symexp(x) = sign(x) (exp(abs(x)) - 1), in reward units.
 
-    Source: Hafner et al. 2023, "Mastering diverse domains through world models" (DreamerV3). Targets are put onto their
-    two neighbours such that the mean is exact.
-
-    Errors are those of symlog(value), the coordinate in which bins are even: in reward units only the heads with the
-    largest returns would decide about priorities.
+    Source: Hafner et al. 2023, "Mastering diverse domains through world models" (DreamerV3). Errors are those of
+    symlog(value): in reward units only the heads with the largest returns would decide about priorities.
 
     Args:
       num_heads: H.
@@ -105,9 +100,7 @@ class HLGauss(CategoricalScaling):
 
     Source: Farebrother et al. 2024, "Stop regressing: training value functions via classification for scalable deep
     RL", whose bounds are for clipped rewards. Targets are clipped to the bounds. Each bin's probability is the mass of
-    a normal around the target in it, divided by the mass within the bounds.
-
-    Errors, for priorities, are in reward units.
+    a normal around the target in it, divided by the mass within the bounds. Errors are in reward units.
 
     Args:
       num_heads: H.
@@ -115,9 +108,6 @@ class HLGauss(CategoricalScaling):
       v_max: its upper edge.
       bins: K.
       deviation: of the normal, in widths of a bin.
-
-    Raises:
-      ValueError: bounds that are no interval.
     """
 
     def __init__(

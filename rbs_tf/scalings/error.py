@@ -19,8 +19,7 @@ class ErrorBasedScaling(Scaling):
     the better the values, the more it amplifies what is left of the errors, their noise.
 
     Statistics come first and the gradient second: the errors of a batch are already divided by the deviation that
-    the batch itself leads to. So the first batch is scaled by its own, and a later outlier is never more than about
-    sqrt(batch / step) when it is first seen.
+    the batch itself leads to, so that an outlier is at most about sqrt(batch / step) when it is first seen.
 
     Args:
       num_heads: H.
@@ -81,8 +80,13 @@ def batch_moments(errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     mean = tf.math.divide_no_nan(total, count)
     squares = tf.where(keep, tf.square(errors - mean), 0.0)
     (total_square,) = summed_over_replicas(tf.reduce_sum(squares, axis=(0, 1)))
-    variance = tf.math.divide_no_nan(total_square, count)
-    return tf.stack([tf.fill(tf.shape(mean), count), mean, variance])
+    return tf.stack([tf.fill(tf.shape(mean), count), mean, tf.math.divide_no_nan(total_square, count)])
+
+
+def root_mean_square(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Of values [T, B, H] where the mask [T, B] is not 0: float64 [H], no gradient."""
+    _, mean, variance = tf.unstack(batch_moments(values, mask))
+    return tf.sqrt(variance + tf.square(mean))
 
 
 def deviation(moments: tf.Tensor) -> tf.Tensor:

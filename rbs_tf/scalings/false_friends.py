@@ -28,9 +28,6 @@ class FalseFriend(Scaling):
     Attributes:
       scale_of: what a subclass defines: the statistic, ReturnMoments -> float64 [H], without the floor.
       layer: holds the statistics and the floor, float64; its own sigma is not used.
-
-    Raises:
-      ValueError: a sigma_v that is not positive.
     """
 
     scale_of: Callable[[ReturnMoments], tf.Tensor]
@@ -87,13 +84,10 @@ class Horizon(FalseFriend):
 
     The largest possible error grows like that, the typical one far less (scenario e); and it sees no reward at all.
 
-    gamma is the discount inside episodes. The statistics mix it with the zeros at their ends, but the ratio
-    E[gamma_t^2] / E[gamma_t] = gamma takes them out again, exactly where gamma is constant. The fraction of zeros is
-    V[gamma_t] / E[gamma_t^2]. For gamma = 1 the horizon is the inverse of that, the mean number of steps per
-    termination, which is the mean episode length where no episode is cut off; never more than the steps seen so far.
-    Other discounts are not bounded: 0.999 counts 1000 steps in episodes of ten, too.
-
-    Before the first step, as for gamma = 0, the horizon is 1. So sigma_v plays no part unless it is above 1.
+    gamma is the discount inside episodes: E[gamma_t^2] / E[gamma_t] takes the zeros at their ends out again. The
+    fraction of zeros is V[gamma_t] / E[gamma_t^2]. For gamma = 1 the horizon is the inverse of that, the mean number of
+    steps per termination; never more than the steps seen so far. Other discounts are not bounded: 0.999 counts 1000
+    steps in episodes of ten, too. Before the first step, as for gamma = 0, the horizon is 1.
     """
 
     @staticmethod

@@ -22,14 +22,12 @@ class GymnasiumNormalise(Scaling):
 
     Source: `gymnasium.wrappers.NormalizeReward`, with its epsilon and the start of its running variance.
 
-    "Reward units" are those of the normalised rewards throughout: the network learns values in them and bootstraps
-    with them, `values` is the identity, and all rewards of a target are divided by the same number. When that number
-    changes, values that were right before are not any more, and have to be learned again, as with the wrapper.
+    "Reward units" are those of the normalised rewards throughout: `values` is the identity, and all rewards of a target
+    are divided by the same number, today's. When that changes, values have to be learned again, as with the wrapper.
 
-    What differs from the wrapper: it takes the variance of forward sums A_t = R_t + gamma_t A_(t-1), where this takes
-    that of returns G_t = R_t + gamma_t G_(t+1), the same sum in reversed time, with the gamma_t of each head. A_t holds
-    a reward as soon as it is paid, G_t is known at an episode's end; so the variance is at least V[R], which keeps the
-    first large rewards from being divided by next to nothing. Replayed rewards are divided by today's deviation.
+    The wrapper takes the variance of forward sums A_t = R_t + gamma_t A_(t-1); this takes that of returns
+    G_t = R_t + gamma_t G_(t+1). A_t holds a reward as soon as it is paid, G_t is known at an episode's end; so the
+    variance is at least V[R], which keeps the first large rewards from being divided by next to nothing.
 
     Args:
       num_heads: H.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.scalings.error import batch_moments
+from rbs_tf.scalings.error import root_mean_square
 from rbs_tf.scalings.maxima import MomentsWithMaxima
 from rbs_tf.scalings.scaling import ErrorContext, Scaling
 from rbs_tf.settings import configurable
@@ -39,11 +39,7 @@ class MaxReward(Scaling):
         self.unit = tf.Variable(tf.zeros(num_heads, tf.float64), trainable=False, name="unit")
 
     def observe(self, moments: ReturnMoments) -> None:
-        """Takes in the largest reward, of `MomentsWithMaxima`. Eager.
-
-        Raises:
-          ValueError: moments without maxima.
-        """
+        """Takes in the largest reward, of `MomentsWithMaxima`. Eager. Raises ValueError for moments without maxima."""
         merged = MomentsWithMaxima.merge(moments, MomentsWithMaxima.empty(self.num_heads))
         self.unit.assign(tf.maximum(self.unit, merged.largest_reward))
 
@@ -51,8 +47,7 @@ class MaxReward(Scaling):
         return tf.cast(self.unit, outputs.dtype) * outputs
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
-        _, mean, variance = tf.unstack(batch_moments(context.rewards, context.mask))
-        of_batch = tf.sqrt(variance + tf.square(mean))
+        of_batch = root_mean_square(context.rewards, context.mask)
         of_batch = tf.where(of_batch > 0.0, of_batch, 1.0)
         unit = tf.cast(tf.where(self.unit > 0.0, self.unit, of_batch), outputs.dtype)
         return (targets - unit * outputs) / unit

@@ -35,11 +35,7 @@ class MomentsWithMaxima(ReturnMoments):
 
     @staticmethod
     def merge(a: ReturnMoments, b: ReturnMoments) -> MomentsWithMaxima:
-        """Moments and maxima of everything in `a` and everything in `b`.
-
-        Raises:
-          ValueError: different numbers of heads, or moments without maxima.
-        """
+        """As `ReturnMoments.merge`. Raises ValueError for moments without maxima, too."""
         if not (isinstance(a, MomentsWithMaxima) and isinstance(b, MomentsWithMaxima)):
             how = "make them with rbs_tf.scalings.maxima.MomentsWithMaxima.from_episode(rewards, discounts)"
             raise ValueError(f"moments without maxima: {how}")

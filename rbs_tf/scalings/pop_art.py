@@ -73,12 +73,9 @@ class PopArt(Scaling):
 
     One step of size `step_size` per update, towards the mean over the batch of the targets and of their squares.
     Statistics come first and the gradient second: errors of a batch are already divided by the scale that the batch
-    itself leads to, so that no outlier is larger than about sqrt(batch / step_size) when it is first seen. The moments
-    start at 0 and 1, the identity, and are not debiased: first batches without any reward would otherwise put the scale
-    on its lower bound.
-
-    The target network keeps the units that it was copied with. Batches with a target that is NaN or infinite leave the
-    moments of its head as they are.
+    itself leads to. The moments start at 0 and 1, the identity, and are not debiased. The target network keeps the
+    units that it was copied with. Batches with a target that is NaN or infinite leave the moments of its head as they
+    are.
 
     With `start_at_first_targets`, beyond the published Pop-Art, nothing depends on the unit of rewards: the moments
     become those of each head's first batch of targets whose root mean square is not 0, and both networks are read in

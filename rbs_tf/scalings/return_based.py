@@ -98,14 +98,13 @@ class ReturnBasedScaling(Scaling):
 
     def summaries(self) -> dict[str, tf.Tensor]:
         moments = self.layer.moments
-        biased = {} if self.biased is None else {"value_biased": tf.cast(self.biased, tf.float32)}
         return {
             "sigma": self.layer.sigma,
             "sigma_v": self.layer.sigma_v,
             "variance_of_rewards": moments.reward_variance,
             "variance_of_discounts": moments.discount_variance,
             "mean_square_return": moments.return_mean_square,
-            **biased,
+            **({} if self.biased is None else {"value_biased": tf.cast(self.biased, tf.float32)}),
         }
 
     def _fade(self, new_steps: np.ndarray | tf.Tensor) -> None:
@@ -119,6 +118,5 @@ class ReturnBasedScaling(Scaling):
         """sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)), float64 [H]: all-time moments, the gap of the batch."""
         gaps = tf.cast(context.target_values, tf.float64) - tf.cast(context.online_values, tf.float64)
         _, mean, variance = tf.unstack(batch_moments(gaps, context.error_mask))
-        mean_square_gap = variance + tf.square(mean)
         moments = self.layer.moments
-        return tf.sqrt(moments.sigma_squared + moments.discount_variance * mean_square_gap)
+        return tf.sqrt(moments.sigma_squared + moments.discount_variance * (variance + tf.square(mean)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rbs_tf.scalings.error import batch_moments
+from rbs_tf.scalings.error import root_mean_square
 from rbs_tf.scalings.pop_art import OutputUnits
 from rbs_tf.scalings.return_based import ReturnBasedScaling
 from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
@@ -49,10 +49,8 @@ class ReturnOut(ReturnBasedScaling):
         sigma_batch = batch_sigma(context.rewards, context.discounts, context.mask)
         # First priorities are asked for before the first update has taken a scale over, and even before any statistics
         # are in: there the batch has to say what its units are. Without any reward they do not matter.
-        _, mean, variance = tf.unstack(batch_moments(context.rewards, context.mask))
-        of_batch = tf.sqrt(variance + tf.square(mean))
         scale: tf.Tensor = self.online.scale
-        for known in (self.layer.unit, of_batch, 1.0):
+        for known in (self.layer.unit, root_mean_square(context.rewards, context.mask), 1.0):
             scale = tf.where(scale > 0.0, scale, known)
         sigma = tf.maximum(self.layer.sigma, tf.maximum(self.layer.sigma_v * scale, sigma_batch))
         scale, sigma = tf.cast(scale, outputs.dtype), tf.cast(sigma, outputs.dtype)

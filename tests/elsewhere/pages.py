@@ -14,9 +14,12 @@ def programs(page: str) -> dict[str, str]:
     return {title: "\n".join(code) for title, code in blocks.items() if code}
 
 
-def run(page: str, *titles: str) -> SimpleNamespace:
-    """Runs the programs under these headings in one namespace, one after the other; returns its names."""
+def run(page: str, *titles: str, shorter: tuple[str, str] = ("", "")) -> SimpleNamespace:
+    """Runs the programs under these headings in one namespace, one after the other; returns its names.
+
+    `shorter`: words of the code, and what stands in their place.
+    """
     names = {"__name__": "page"}
     for title in titles:
-        exec(compile(programs(page)[title], f"{page}, {title}", "exec"), names)
+        exec(compile(programs(page)[title].replace(*shorter), f"{page}, {title}", "exec"), names)
     return SimpleNamespace(**names)

@@ -11,7 +11,7 @@ from rbs_tf import CollectReturns, ReturnMoments, Scale
 
 pytest.importorskip("stable_baselines3", reason="make test-adopting runs these in .venv-rivals")
 
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 from benchmarks import ppo_scales, vec_normalize
 from tests.elsewhere import pages
@@ -53,8 +53,7 @@ def made(kind):
     return kind(makers, start_method="fork") if kind is SubprocVecEnv else kind(makers)
 
 
-@pytest.mark.parametrize("gamma", [0.9, [0.5, 0.99]])
-@pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv])
+@pytest.mark.parametrize("kind, gamma", [(DummyVecEnv, 0.9), (SubprocVecEnv, [0.5, 0.99])])
 def test_vec_envs(kind, gamma):
     scale = Scale(num_heads=np.size(gamma))
     envs = CollectReturns(made(kind), scale, gamma, report_steps=4)
@@ -69,25 +68,9 @@ def test_vec_envs(kind, gamma):
     envs.close()
 
 
-def test_a_vec_env_feeds_a_scaling_once():
-    scale = Scale()
-    inner = CollectReturns(made(DummyVecEnv), scale, 0.9)
-    for env in (inner, VecMonitor(inner), VecNormalize(VecMonitor(inner))):
-        with pytest.raises(ValueError, match="Wrap it once"):
-            CollectReturns(env, scale, 0.9)
-    own = DummyVecEnv([lambda: CollectReturns(Script(*EPISODES), scale, 0.9)])
-    with pytest.raises(ValueError, match="Wrap it once"):
-        CollectReturns(own, scale, 0.9)
-    CollectReturns(own, Scale(), 0.9)
-
-
-def test_all_programs_are_run():
-    assert [*pages.programs(PAGE)] == [PPO, SB3, SAC, STREAM]
-
-
 @pytest.fixture(scope="module")
 def ppo():
-    return pages.run(PAGE, PPO)
+    return pages.run(PAGE, PPO, shorter=("range(40)", "range(16)"))
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +85,8 @@ def sac():
 
 def test_ppo_learns(ppo):
     """A policy that plays at random balances for 22 steps."""
-    assert np.mean(ppo.lengths[:3]) < 40.0 < 80.0 < np.median(ppo.lengths[-8:])
-    assert 40 * 128 * 8 - 8 * 100 < ppo.scaled.moments.count <= 40 * 128 * 8  # in portions of 100 steps
+    assert np.mean(ppo.lengths[:3]) < 40.0 < 50.0 < np.median(ppo.lengths[-4:])
+    assert 16 * 128 * 8 - 8 * 100 < ppo.scaled.moments.count <= 16 * 128 * 8  # in portions of 100 steps
     assert ppo.critic.unit.item() == pytest.approx(ppo.scaled.unit.item(), rel=0.1) and ppo.critic.unit > 10.0
     assert {"3.statistics", "3.sigma_v"} <= {*ppo.agent.state_dict()}
 
@@ -134,23 +117,6 @@ def test_ppos_gradients(ppo):
     assert torch.equal(gradients[1], larger_gradients[1]) and gradients[1].abs().max() > 0.0
     # Advantages are normalised with an epsilon of 1e-8.
     torch.testing.assert_close(gradients[0], larger_gradients[0], rtol=1e-4, atol=1e-6)
-
-
-def test_ppos_actions():
-    """The page's program, eight of its rollouts."""
-    code, multiplied = pages.programs(PAGE)[PPO], "gymnasium.wrappers.vector.TransformReward"
-    for before, after in (
-        ("CollectReturns(envs", f"CollectReturns({multiplied}(envs, lambda rewards: rewards * times)"),
-        ("range(40)", "range(8)"),
-    ):
-        assert code.count(before) == 1
-        code = code.replace(before, after)
-    runs = [{"__name__": "page", "times": times} for times in (1.0, TIMES)]
-    for names in runs:
-        exec(code, names)
-    assert runs[0]["lengths"] == runs[1]["lengths"]
-    assert runs[1]["scaled"].unit == TIMES * runs[0]["scaled"].unit > 10.0 * TIMES
-    assert runs[0]["batch"][1].equal(runs[1]["batch"][1])  # the actions
 
 
 def test_stable_baselines(sb3):
@@ -248,14 +214,9 @@ def test_the_rules():
     assert ppo_scales.table([]) == []
 
 
-@pytest.mark.parametrize("arm", ppo_scales.ARMS)
-def test_the_studys_rows(arm):
-    row = ppo_scales.train("CartPole-v1", arm, 1000.0, 0, 1e-3, steps=2048)
-    assert tuple(row) == ppo_scales.COLUMNS and 10.0 < float(row["score"]) < 60.0
-
-
 def test_the_studys_units():
-    runs = [ppo_scales.train("CartPole-v1", "unit", times, 0, 1e-3, steps=4096) for times in (1.0, TIMES)]
+    runs = [ppo_scales.train("CartPole-v1", "unit", times, 0, 1e-3, steps=2048) for times in (1.0, TIMES)]
+    assert tuple(runs[0]) == ppo_scales.COLUMNS and 10.0 < float(runs[0]["score"]) < 60.0
     assert runs[0]["score"] == runs[1]["score"] and runs[0]["gradient_norm"] == runs[1]["gradient_norm"]
     assert float(runs[1]["unit"]) == pytest.approx(TIMES * float(runs[0]["unit"]), rel=1e-3)
 

@@ -166,7 +166,6 @@ def test_a_million_large_rewards():
     steps = long_stream()
     expected = replay(*steps)
     found = rbs_tf.jax.moments(played(init(8), *steps))
-    print("relative errors:", np.abs(found.to_array() / expected.to_array() - 1.0).max(axis=1))
     assert_same(found, expected, PAIRS)
     # In plain float32, which a state may hold as well, it is ten million times as far off.
     single = played(jax.tree.map(lambda x: x.high, init(8), is_leaf=lambda x: isinstance(x, Pair)), *steps)
@@ -331,44 +330,7 @@ def test_the_pages_agents_learn(page):
     assert "tensorflow" not in sys.modules
 
 
-def test_the_page_without_units(page):
-    code = pages.programs(PAGE)["The whole loop compiled"]
-    lines = [line for line in code.splitlines() if not line.endswith("  # units")]
-    assert len(code.splitlines()) - len(lines) == 4
-    names = {**vars(page)}
-    exec(compile("\n".join(lines), PAGE, "exec"), names)
-    assert steps_balanced(names["failed"]) > 60
-    np.testing.assert_array_equal(names["agent"][2], np.ones(2))
-
-
 def test_the_pages_actions(page):
-    train = jax.jit(functools.partial(page.train, steps=2000))
+    train = jax.jit(functools.partial(page.train, steps=1000))
     (_, (once, _)), (_, (times, _)) = (train(jax.random.PRNGKey(1), factor) for factor in (1.0, 1024.0))
     np.testing.assert_array_equal(once, times)
-
-
-def test_the_pages_loss(page):
-    """One head's values and scale times 1024: the same loss and gradient. (Rewards are 0: all heads have the same.)"""
-    rng = np.random.default_rng(0)
-    observations, following = rng.normal(size=(2, 8, 4)).astype(np.float32)
-    rewards, discounts = (
-        rng.normal(size=8).astype(np.float32),
-        rng.uniform(0.5, 1.0, (8, 2)).astype(np.float32),
-    )
-
-    def loss_and_gradient(times, rewards):
-        batch = observations, np.arange(8) % 2, rewards, discounts, following
-        return jax.value_and_grad(page.td_loss)(page.online, page.target, times, 3.0 * times, *batch)
-
-    ones, both, first = np.float32([[1.0, 1.0], [1024.0, 1024.0], [1024.0, 1.0]])
-    for plain, larger in (
-        ((ones, rewards), (both, 1024 * rewards)),
-        ((ones, 0 * rewards), (first, 0 * rewards)),
-    ):
-        (loss, gradient), (larger_loss, larger_gradient) = (
-            loss_and_gradient(*plain),
-            loss_and_gradient(*larger),
-        )
-        assert loss == larger_loss > 0.0
-        np.testing.assert_array_equal(gradient[0][0], larger_gradient[0][0])
-        assert np.abs(gradient[0][0]).max() > 0

@@ -45,7 +45,7 @@ def replicated():
         return strategy, ReturnScaling(3)
 
 
-def run(strategy, function, arrays, in_graph=True, axis=0):
+def run(strategy, function, arrays, axis=0):
     """Each replica gets its share of the arrays, unequally large; returns every replica's result."""
 
     def share(array):
@@ -57,7 +57,7 @@ def run(strategy, function, arrays, in_graph=True, axis=0):
     def step(*shares):
         return strategy.run(function, shares)
 
-    result = (tf.function(step) if in_graph else step)(*map(share, arrays))
+    result = tf.function(step)(*map(share, arrays))
     return [x.numpy() for x in strategy.experimental_local_results(result)]
 
 
@@ -66,7 +66,7 @@ def assert_every_copy(strategy, layer, expected, rtol=0.0):
         np.testing.assert_allclose(copy.numpy(), expected, rtol=rtol)
 
 
-def check_statistics(in_graph):
+def check_statistics():
     strategy, layer = replicated()
 
     def update(rewards, discounts, returns):
@@ -75,7 +75,7 @@ def check_statistics(in_graph):
         return layer.sigma
 
     for seed in (1, 2):
-        sigmas = run(strategy, update, data(seed), in_graph)
+        sigmas = run(strategy, update, data(seed))
     expected = ReturnMoments.merge(*(ReturnMoments.from_episode(*data(seed)[:2]) for seed in (1, 2)))
     np.testing.assert_array_equal(*sigmas)
     np.testing.assert_allclose(sigmas[0], expected.sigma, rtol=1e-12)
@@ -143,8 +143,7 @@ def check_scaled_loss():
 @pytest.mark.parametrize(
     "check",
     [
-        functools.partial(check_statistics, True),
-        functools.partial(check_statistics, False),
+        check_statistics,
         check_refusal,
         check_merging,
         check_batch_sigma,

@@ -28,11 +28,11 @@ def run(program, *argv):
                 ("rbs_tf.CollectReturns", "rbs_tf.CollectReturns", "gymnasium", "gymnasium"),
             ],
         ),
-        (["tf_agents"], "", [(f"{MAKE}('CartPole-v1')", "rbs_tf.environments", "tf_agents", "tf-agents")]),
         (
-            ["ale_py", "minatar"],
-            f"{MAKE}('CartPole-v1').reset()",
+            ["tf_agents", "ale_py", "minatar"],
+            "",
             [
+                (f"{MAKE}('CartPole-v1')", "rbs_tf.environments", "tf_agents", "tf-agents"),
                 (f"{MAKE}('pong')", "Atari", "ale_py", "atari"),
                 (f"{MAKE}('minatar/freeway')", "MinAtar", "minatar", "minatar"),
             ],

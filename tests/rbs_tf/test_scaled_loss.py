@@ -74,12 +74,6 @@ def test_observing_in_a_graph_without_a_batch_axis():
     assert_equal(loss, expected(0.9, A, B, C))
 
 
-def test_rewards_count_at_once_and_returns_at_the_end():
-    loss = observe(ScaledLoss(gamma=0.9), [*steps(A, C)][:6])  # A, the boundary, and two steps of C
-    open_steps = ReturnMoments.from_steps([4.0, 4.0], [0.9, 0.9])
-    assert_equal(loss, ReturnMoments.merge(expected(0.9, A), open_steps))
-
-
 def test_cuts():
     """Where episodes are left, and after the longest report."""
     left = observe(ScaledLoss(gamma=0.9, reward_scale_factor=-10.0), [*[*steps(C)][:2], *steps(A)])
@@ -115,24 +109,16 @@ def test_the_loss(seen):
     np.testing.assert_allclose(below([5.0, -5.0], [0.0, 0.0]), [5.0 / sigma, 0.0], rtol=1e-6)
 
 
-WRAPS = pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
-
-
-@WRAPS
-@pytest.mark.parametrize("square", [50.0, [8.0, 2.0]])
-def test_value_losses(wrap, square, seen):
-    loss, square = seen, tf.constant(square)
+def test_value_losses(seen):
+    square = tf.constant([8.0, 2.0])
     with tf.GradientTape() as tape:
         tape.watch(square)
-        scaled = wrap(loss.scale_value_loss)(square)
+        scaled = seen.scale_value_loss(square)
     np.testing.assert_allclose(scaled, square / sigma**2, rtol=1e-6)
     np.testing.assert_allclose(tape.gradient(scaled, square), np.full(square.shape, 1 / sigma**2), rtol=1e-6)
-
-
-def test_a_small_scales_square_is_not_lost():
-    loss = ScaledLoss(gamma=0.9, sigma_v=1e-30)
-    loss.scaling.merge_state(ReturnMoments.from_episode([1e-25, 3e-25], [0.9, 0.0]))
-    assert float(loss.scale_value_loss(1e-20)) == pytest.approx(1e-20 / float(loss.scale) ** 2)
+    small = ScaledLoss(gamma=0.9, sigma_v=1e-30)  # whose square is 0 in float32
+    small.scaling.merge_state(ReturnMoments.from_episode([1e-25, 3e-25], [0.9, 0.0]))
+    assert float(small.scale_value_loss(1e-20)) == pytest.approx(1e-20 / float(small.scale) ** 2)
 
 
 def test_a_compiled_loss_reads_the_current_statistics():
@@ -145,7 +131,7 @@ def test_a_compiled_loss_reads_the_current_statistics():
     assert not np.allclose(*found)
 
 
-@WRAPS
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
 def test_without_any_step_there_is_no_scale(wrap):
     loss = ScaledLoss(gamma=0.9)
     for call in (lambda: loss(targets, predictions), lambda: loss.scale_value_loss(tf.constant(50.0))):
@@ -164,34 +150,20 @@ def test_what_is_not_finite_is_refused():
     assert_equal(loss, expected(0.9, C, A))
 
 
-def test_threads(at_once):
-    loss, num_envs = ScaledLoss(gamma=0.9), 10_000  # so many that threads meet
-    step = trajectory(*[(MID, MID, 1.0, 1.0)] * num_envs)
-    at_once(lambda: [loss.observe(step) for _ in range(10)])
-    assert loss.scaling.moments.count == 4 * 10 * num_envs
-
-
 def test_what_does_not_fit_is_refused(seen):
     with pytest.raises(tf.errors.InvalidArgumentError, match="number of environments has changed"):
         seen.observe(trajectory((FIRST, MID, 1.0, 1.0)))
     step = vars(trajectory(*[(FIRST, MID, 1.0, 1.0)] * 3))
-    shapes = ("reward", (1,)), ("discount", ()), ("step_type", (2,)), ("reward", (3, 1)), ("reward", (1, 3))
-    wrong = [({name: np.ones(shape, step[name].dtype)}, name) for name, shape in shapes]
+    wrong = [
+        ({name: np.ones(shape, np.float32)}, name) for name, shape in (("reward", (1,)), ("discount", (3, 1)))
+    ]
     wrong.append(({name: value[None] for name, value in step.items()}, ".*merge_state"))
     for fields, words in wrong:  # which do not spread over environments
         loss = ScaledLoss(gamma=0.9)
         with pytest.raises(ValueError, match=rf"\[B\] or \[\] per field; got .*{words}"):
             loss.observe(types.SimpleNamespace(**step | fields))
         assert loss.scaling.moments.count == 0
-    with pytest.raises(ValueError, match="reward must be real numbers; got complex ones"):
-        seen.observe(types.SimpleNamespace(**step | {"reward": step["reward"] + np.complex64(1j)}))
-    for name, value in (
-        ("gamma", 1.1),
-        ("gamma", float("nan")),
-        ("reward_scale_factor", float("inf")),
-        ("max_report_steps", 0),
-        ("sigma_v", 0.0),
-    ):
+    for name, value in (("gamma", 1.1), ("reward_scale_factor", np.inf), ("max_report_steps", 0)):
         with pytest.raises(ValueError, match=name):
             ScaledLoss(**{"gamma": 0.9, name: value})
 
@@ -208,16 +180,10 @@ def test_a_checkpoint_goes_on_in_mid_episode(tmp_path, seen):
     assert_equal(again, seen.scaling.moments)
 
 
-@pytest.mark.parametrize("num_envs", [1, 3])
-def test_a_checkpoint_of_other_environments_cuts_episodes(tmp_path, num_envs):
-    """As do environments of the same number, which begin again."""
+def test_a_checkpoint_of_other_environments_cuts_episodes(tmp_path):
     loss, again = ScaledLoss(gamma=0.9), ScaledLoss(gamma=0.9)
     observe(loss, *[[*steps(A)][:2], [*steps(C)][:2], [*steps(C, A)][:2]])
     path = tf.train.Checkpoint(loss=loss).write(str(tmp_path / "checkpoint"))
-    for resumed in (again, loss):  # in a new process, and in the same
-        tf.train.Checkpoint(loss=resumed).read(path).assert_consumed()
-        if resumed is loss:
-            resumed._episodes._num_envs = None
-        observe(resumed, *[[*steps(B, A)]] * num_envs)
-        cut = (A[0][:2], False), (C[0][:2], False), (C[0][:2], False)
-        assert_equal(resumed, expected(0.9, *cut, *[B, A] * num_envs))
+    tf.train.Checkpoint(loss=again).read(path).assert_consumed()
+    observe(again, steps(B, A))
+    assert_equal(again, expected(0.9, (A[0][:2], False), *[(C[0][:2], False)] * 2, B, A))

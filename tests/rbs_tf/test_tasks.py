@@ -67,8 +67,6 @@ def test_wrong_tasks(head):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="whole numbers from 0 to 2"):
             call()
     assert not layer.moments.count.numpy().any()
-    with pytest.raises(ValueError, match="of_task is for moments of one head"):
-        scale.moments.of_task(0, 3)
 
 
 def test_environments_of_a_vector():

@@ -6,13 +6,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbs_tf import ReturnScaling, Scale, UnitDense, rescaling
+from rbs_tf import UnitDense, rescaling
 
 UNITS = st.floats(1e-9, 1e9)
 
 
 @given(st.lists(UNITS, min_size=2, max_size=20))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 def test_no_value_changes(units):
     weight, unit = np.float32(0.7), np.float64(units[0])
     value = weight * unit
@@ -36,10 +36,6 @@ def test_first_empty_and_small_changes():
 def test_wrong_units(old, new):
     with pytest.raises(ValueError, match="units must be finite numbers of at least 0"):
         rescaling(old, new)
-
-
-def test_nothing_is_divided_by_a_unit_of_0():
-    assert Scale(floor_in_units=True)() == [1.0]
 
 
 def built(**settings):
@@ -92,12 +88,3 @@ def test_wrong_layers():
             UnitDense(**arguments)
     with pytest.raises(ValueError, match="no weights yet"):
         UnitDense(3).to_unit([1.0])
-
-
-@pytest.mark.parametrize("make", [Scale, ReturnScaling])
-def test_no_factor_is_named_that_units_undo(make, caplog):
-    for in_units in (False, True):
-        make(floor_in_units=in_units)(np.ones(2, np.float32))
-    plain, of_units = [record.getMessage() for record in caplog.records]
-    assert "multiplies errors by up to 100" in plain
-    assert "has not seen any step yet. Call" in of_units

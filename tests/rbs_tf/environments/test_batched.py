@@ -33,11 +33,11 @@ class Countdown(gymnasium.Env):
         return np.array([self._steps]), float(action), self._steps == self._length, False, {}
 
 
-def countdown(lengths=(3,), **kwargs) -> GymnasiumVectorEnvironment:
+def countdown(lengths=(3,)) -> GymnasiumVectorEnvironment:
     vector_env = gymnasium.vector.SyncVectorEnv(
         [lambda length=length: Countdown(length) for length in lengths]
     )
-    return GymnasiumVectorEnvironment(vector_env, "countdown", **kwargs)
+    return GymnasiumVectorEnvironment(vector_env, "countdown")
 
 
 def actions(env, steps, seed=0):
@@ -113,29 +113,24 @@ def test_the_stream_is_that_of_plain_gymnasium_loops():
 
 
 @pytest.mark.parametrize("name", EVERY_FAMILY)
-def test_streams_follow_their_seeds_and_their_specs_and_are_no_copies_of_each_other(name):
-    # Episodes of at most 12 steps: what is random in later resets counts too.
-    env = environments.make(name, 3, seed=5, max_episode_steps=12)
-    spec = array_spec.add_outer_dims_nest(env.time_step_spec(), (3,))
+def test_streams_follow_their_seeds_and_specs(name):
+    # Episodes of at most 6 steps: what is random in later resets counts too.
+    env, twin, other = (environments.make(name, 2, seed, max_episode_steps=6) for seed in (5, 5, 6))
+    spec = array_spec.add_outer_dims_nest(env.time_step_spec(), (2,))
     kept = env.reset()
-    copies = ts.TimeStep(*(leaf.copy() for leaf in kept))
-    for action in actions(env, 20):
-        assert array_spec.check_arrays_nest(env.step(action), spec)
-    assert equal(kept, copies), "a time step that was handed out has changed"
+    copied = ts.TimeStep(*(leaf.copy() for leaf in kept))
+    one = stream(env, 14, reset=False)
+    assert equal(kept, copied), "a time step that was handed out has changed"
+    assert array_spec.check_arrays_nest(env.current_time_step(), spec)
+    assert (one.step_type == LAST).sum() >= 3
+    assert equal(one, stream(twin, 14)) and not equal(one, stream(other, 14))
     assert env.reset().is_first().all()
 
-    one, same, other = (stream(environments.make(name, 3, seed, max_episode_steps=12)) for seed in (5, 5, 6))
-    assert (one.step_type == LAST).sum() >= 3
-    assert equal(one, same) and not equal(one, other)
-    alike = environments.make(name, 4, seed=0)
-    alike.reset()
-    rows = [alike.step(np.full(4, step % alike.num_actions)) for step in range(40)]
+
+def test_environments_of_a_batch_are_no_copies_of_each_other():
+    env = environments.make("minatar/space_invaders", 4, seed=0)
+    rows = [env.reset(), *(env.step(np.full(4, step % env.num_actions)) for step in range(40))]
     assert len({b"".join(row.observation[i].tobytes() for row in rows) for i in range(4)}) == 4
-
-
-def test_seeds_of_neighbouring_runs_share_no_environment():
-    episodes = [environments.make("CartPole-v1", 8, seed).reset().observation for seed in range(8)]
-    assert len(np.unique(np.concatenate(episodes), axis=0)) == 64
 
 
 def test_continuous_actions_reach_the_environments_in_order():
@@ -148,10 +143,11 @@ def test_continuous_actions_reach_the_environments_in_order():
     assert equal(env.current_time_step(), twin.step(np.nextafter(torques, np.sign(torques) * 9)))
 
 
-@pytest.mark.parametrize(("shape", "action"), [((2,), [[5, 9]]), ((), [5])])
-def test_whole_numbers_within_limits_reach_the_environment_as_they_are(shape, action):
+def test_whole_numbers_within_limits_reach_the_environment_as_they_are():
+    action = [[5, 9]]
+
     class Levels(Countdown):
-        action_space = gymnasium.spaces.Box(5, 9, shape, np.uint8)
+        action_space = gymnasium.spaces.Box(5, 9, (2,), np.uint8)
 
         def step(self, action):
             return super().step(action.sum())
@@ -178,10 +174,9 @@ def test_what_does_not_fit_is_refused():
         (Numbers, "NextStep", "expected an array"),
         (Countdown, "SameStep", "NEXT_STEP"),
     ):
+        vector_env = gymnasium.vector.SyncVectorEnv([make], autoreset_mode=mode)
         with pytest.raises(ValueError, match=f"countdown: .*{complaint}"):
-            GymnasiumVectorEnvironment(
-                gymnasium.vector.SyncVectorEnv([make], autoreset_mode=mode), "countdown"
-            )
+            GymnasiumVectorEnvironment(vector_env, "countdown")
     for name, wrong in (
         ("CartPole-v1", ([0, 2], [-1, 0], [0], [0.0, 1.0], [[0, 1]])),
         ("Pendulum-v1", ([[0.0], [2.1]], [[np.nan], [0.0]], [0.0, 0.0], [[0], [0]])),
@@ -199,27 +194,17 @@ def test_what_does_not_fit_is_refused():
         env.reset()
 
 
-def before_the_first_step(env):
-    pass
-
-
-def in_mid_episode(env):
-    stream(env, 60)
-
-
-def on_a_last_step(env):
-    env.reset()
-    next(action for action in actions(env, 2000) if env.step(action).is_last().any())
-
-
 @pytest.mark.parametrize("name", ["CartPole-v1", "minatar/seaquest"])
-@pytest.mark.parametrize("go", [before_the_first_step, in_mid_episode, on_a_last_step])
-def test_a_restored_environment_goes_on_bit_for_bit(name, go):
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_restored_environment_goes_on_bit_for_bit(name, reset):
+    """Before the first step, or on a last one."""
     env, again = (environments.make(name, 3, seed) for seed in (4, 5))
-    go(env)
+    if not reset:
+        env.reset()
+        next(action for action in actions(env, 2000) if env.step(action).is_last().any())
     again.restore(env.state())
-    for reset in (go is before_the_first_step, False):
-        a, b = stream(env, 300, reset), stream(again, 300, reset)
+    for first in (reset, False):
+        a, b = stream(env, 200, first), stream(again, 200, first)
         assert equal(a, b) and (a.step_type == LAST).any()
 
 
@@ -237,15 +222,9 @@ class Holder(gymnasium.Wrapper):
         self.other = Remade()
 
 
-class Unpicklable(Countdown):
-    def __init__(self):
-        super().__init__()
-        self.rule = lambda: None
-
-
 def test_what_a_pickle_would_not_restore_has_no_state():
     assert GymnasiumVectorEnvironment(gymnasium.vector.SyncVectorEnv([Countdown]), "countdown").state()
-    for make in (Remade, lambda: gymnasium.wrappers.TimeLimit(Remade(), 9), Holder, Unpicklable):
+    for make in (Remade, lambda: gymnasium.wrappers.TimeLimit(Remade(), 9), Holder):
         env = GymnasiumVectorEnvironment(gymnasium.vector.SyncVectorEnv([make]), "countdown")
         env.reset()
         assert env.state() is None
@@ -258,9 +237,7 @@ def test_what_a_pickle_would_not_restore_has_no_state():
     "spoil, message",
     [
         (lambda state: state[:-20], "does not load"),
-        (lambda state: state.replace(b"gymnasium.vector", b"gymnasium.wector"), "ModuleNotFoundError"),
         (lambda state: state.replace(VERSION, b"0" * len(VERSION)), "with Gymnasium 0000"),
-        (lambda state: environments.make("CartPole-v1", 2, 0).state(), "no longer the environment"),
         (lambda state: environments.make("Acrobot-v1", 3, 0).state(), "no longer the environment"),
     ],
 )

@@ -1,12 +1,9 @@
 """Names and the rules of each family, against the emulators themselves."""
 
-import contextlib
 import importlib.util
-import os
 import sys
 
 import ale_py
-import gin
 import gymnasium
 import numpy as np
 import pytest
@@ -22,33 +19,27 @@ def seed_of_first(seed: int) -> int:
 
 
 def test_games_play_in_colour_with_all_the_actions_they_take():
-    for game in ("skiing", *scores.GAMES[::8]):
-        count = 9 if game == "skiing" else 18  # ALE calls no more than these legal in it
+    for game, count in (("skiing", 9), ("breakout", 18)):  # ALE calls no more than 9 legal in Skiing
         with environments.make(game, seed=1) as env:
             assert (env.name, env.game, env.num_actions) == (game, game, count)
-            time_step = env.reset()
-            assert time_step.observation.shape == (1, 210, 160, 3)
-            assert time_step.observation.dtype == np.uint8
+            observation = env.reset().observation
+            assert observation.shape == (1, 210, 160, 3) and observation.dtype == np.uint8
             assert env.step(np.array([count - 1])).step_type == 1
 
 
 def test_names_and_settings_choose_the_rules():
     for name, actions in (("pong", 6), ("breakout", 4), ("MinAtar/SpaceInvaders-v1", 4)):
         assert environments.make(name, full_action_set=False).num_actions == actions
-    env, same = (environments.make(name, seed=4) for name in ("ALE/SpaceInvaders-v5", "space_invaders"))
-    assert (env.name, env.game) == ("space_invaders", "space_invaders")
-    np.testing.assert_array_equal(env.reset().observation, same.reset().observation)
 
     def observations(name, **settings):
         env = environments.make(name, seed=0, **settings)
+        assert (env.name, env.game) == ("breakout", "breakout")
         env.reset()
-        return np.stack([env.step(np.array([1 + step % 4])).observation for step in range(40)])
+        return np.stack([env.step(np.array([1 + step % 4])).observation for step in range(20)])
 
     plain, sticky = (observations("breakout", repeat_action_probability=p) for p in (None, 0.9))
-    np.testing.assert_array_equal(plain, observations("breakout", repeat_action_probability=0.0))
+    np.testing.assert_array_equal(plain, observations("ALE/Breakout-v5", repeat_action_probability=0.0))
     assert not np.array_equal(plain, sticky)
-    # There is no FIRE to press.
-    np.testing.assert_array_equal(observations("freeway"), observations("freeway", fire_on_new_life=True))
 
 
 def test_frames_are_the_maximum_of_two_rewards_are_points_and_nothing_is_pressed_at_the_start():
@@ -90,11 +81,11 @@ def test_frames_are_the_maximum_of_two_rewards_are_points_and_nothing_is_pressed
 
 
 def test_episodes_start_with_0_to_30_no_ops():
-    vector_env = atari.vector_environment("pong", 16, True, None, 0.0)
-    vector_env.reset(seed=list(range(16)))
-    frames = np.concatenate([vector_env.reset()[1]["episode_frame_number"] for _ in range(8)])
+    vector_env = atari.vector_environment("pong", 8, True, None, 0.0)
+    vector_env.reset(seed=list(range(8)))
+    frames = np.concatenate([vector_env.reset()[1]["episode_frame_number"] for _ in range(6)])
     # ALE starts counting at 1 or later, game by game
-    assert frames.max() - frames.min() == 30 and len(np.unique(frames)) > 25
+    assert 25 < np.ptp(frames) <= 30 and len(np.unique(frames)) > 15
 
 
 def test_frames_are_stacked_with_the_oldest_first_and_without_any_of_the_last_episode():
@@ -116,18 +107,6 @@ def test_frames_are_stacked_with_the_oldest_first_and_without_any_of_the_last_ep
             np.testing.assert_array_equal(after.observation[..., :2], before.observation[..., 1:])
             moved += not np.array_equal(after.observation[..., 2], after.observation[..., 1])
     assert moved > 20
-    colour, plain = (environments.make("pong", seed=0, **stack) for stack in ({"stack_num": 2}, {}))
-    first, second = colour.reset().observation[0], colour.step(np.zeros(1, np.int32)).observation[0]
-    np.testing.assert_array_equal(second[..., :3], first[..., 3:])
-    np.testing.assert_array_equal(first[..., 3:], plain.reset().observation[0])
-
-
-def test_atari_times_out_after_27000_steps_by_default(monkeypatch):
-    assert atari.LONGEST_EPISODE == 27_000
-    monkeypatch.setattr(atari, "LONGEST_EPISODE", 3)
-    env = environments.make("pong", 1, seed=0)
-    rows = [env.reset(), *(env.step(np.zeros(1, np.int32)) for _ in range(3))]
-    assert [int(row.step_type[0]) for row in rows] == [0, 1, 1, 2]
 
 
 def idle_breakout(**options):
@@ -155,21 +134,7 @@ def test_a_lost_life_ends_no_episode_and_breakout_waits_for_ever_unless_fire_is_
         assert len(lost) == 10
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads the Linux way")
-def test_closing_ends_the_emulators_threads():
-    def threads():
-        return set(os.listdir("/proc/self/task"))
-
-    before = threads()
-    env = environments.make("pong", 4, seed=0)
-    env.reset()
-    assert threads() - before
-    env.close()
-    env.close()
-    assert not threads() - before
-
-
-@pytest.mark.parametrize("name", names.MINATAR_GAMES)
+@pytest.mark.parametrize("name", ["minatar/breakout", "minatar/seaquest"])
 def test_minatar_is_the_game_itself_as_uint8(name):
     minatar = pytest.importorskip("minatar")
     env = environments.make(name, seed=9)
@@ -179,7 +144,7 @@ def test_minatar_is_the_game_itself_as_uint8(name):
     game.reset()
     np.testing.assert_array_equal(env.reset().observation[0], game.state())
     over = False
-    for action in np.random.default_rng(0).integers(6, size=300):
+    for action in np.random.default_rng(0).integers(6, size=150):
         time_step = env.step(np.array([action]))
         reward = 0
         if over:
@@ -211,23 +176,14 @@ def test_a_module_can_register_the_environment_as_it_is_named(tmp_path, monkeypa
         gymnasium.registry.pop("MyCartPole-v0", None)
 
 
-def test_gin_can_bind_everything():
-    gin.parse_config(["environments.make.name = 'CartPole-v1'", "environments.make.num_envs = 3"])
-    env = environments.make()
-    assert (env.name, env.batch_size) == ("CartPole-v1", 3)
-
-
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
         ("pongg", "pong"),
         ("Space-Invaders", "space_invaders"),
         ("CartPole", "CartPole-v1"),
-        ("minatar/breakot", "minatar/breakout"),
         ("ALE/Pong-v4", "pong"),
         pytest.param("bsuite/cach/0", "bsuite/catch/0", marks=needs_bsuite),
-        pytest.param("catch/0", "bsuite/catch/0", marks=needs_bsuite),
-        pytest.param("bsuite/catch/99", "bsuite/catch/9", marks=needs_bsuite),
     ],
 )
 def test_a_misspelt_name_is_answered_with_the_nearest_ones(typed, meant):
@@ -240,13 +196,11 @@ def test_what_makes_no_sense_is_refused_by_name(monkeypatch):
     cartpole, pong = "CartPole-v1", "pong"
     for name, argument, value in (
         (cartpole, "num_envs", 0),
-        (cartpole, "max_episode_steps", 0),
         (cartpole, "repeat_action_probability", 0.25),  # it has no such thing
         (cartpole, "stack_num", 1),
         ("minatar/breakout", "terminal_on_life_loss", False),
         (pong, "img_height", 0),
-        (pong, "stack_num", True),
-        (pong, "grayscale", "yes"),
+        (pong, "random_steps", 3),
     ):
         with pytest.raises(ValueError, match=argument):
             environments.make(name, **{argument: value})
@@ -276,13 +230,8 @@ def test_the_list_of_names_holds_every_game_and_every_experiment(monkeypatch):
 
 def test_episodes_begin_behind_random_steps_which_repeat_with_the_seed():
     def starts(seed, random_steps, episodes=12):
-        with contextlib.closing(
-            environments.make("CliffWalking-v1", 2, seed, random_steps=random_steps)
-        ) as environment:
-            seen = []
-            for _ in range(episodes):
-                seen.append(environment.reset().observation.argmax(axis=1).tolist())
-        return seen
+        env = environments.make("CliffWalking-v1", 2, seed, random_steps=random_steps)
+        return [env.reset().observation.argmax(axis=1).tolist() for _ in range(episodes)]
 
     assert starts(0, 0) == [[36, 36]] * 12, "it has one start"
     random = starts(0, 5)
@@ -291,14 +240,7 @@ def test_episodes_begin_behind_random_steps_which_repeat_with_the_seed():
 
 
 def test_an_episode_that_ends_within_its_random_steps_begins_again():
-    with contextlib.closing(
-        environments.make("CartPole-v1", 1, 0, max_episode_steps=3, random_steps=50)
-    ) as environment:
-        for _ in range(20):
-            assert environment.reset().is_first().all()
-            assert environment.step(np.zeros(1, np.int32)).step_type.tolist() in ([1], [2])
-
-
-def test_atari_has_its_own_starts():
-    with pytest.raises(ValueError, match="no-ops already"):
-        environments.make("pong", random_steps=3)
+    env = environments.make("CartPole-v1", 1, 0, max_episode_steps=3, random_steps=50)
+    for _ in range(20):
+        assert env.reset().is_first().all()
+        assert env.step(np.zeros(1, np.int32)).step_type.tolist() in ([1], [2])

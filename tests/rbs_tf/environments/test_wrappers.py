@@ -55,10 +55,8 @@ def test_flat_observations_are_float32_within_their_space_or_refused():
             assert observation.dtype == np.float32 and observation in env.observation_space
     for space, words in (
         (spaces.Discrete(10_001), r"Discrete\(10001\) has too many states: expected at most 10,000"),
-        (spaces.Dict(a=spaces.Discrete(10**12)), "too many states"),
         (spaces.MultiDiscrete([3, 20_000]), "too many states"),
         (spaces.Tuple([spaces.Discrete(2), spaces.Text(5)]), "arrays and numbers, got Text"),
-        (spaces.Sequence(spaces.Discrete(2)), "arrays and numbers, got Sequence"),
     ):
         with pytest.raises(ValueError, match=words):
             FlatObservation(Shows(space))
@@ -73,7 +71,6 @@ def test_a_games_number_reaches_the_agent_one_hot():
     ("name", "shape", "actions", "saves"),
     [
         ("bsuite/catch/0", (10, 5), 3, True),
-        ("bsuite/bandit_noise/3", (1, 1), 11, False),
         ("bsuite/deep_sea_stochastic/2", (14, 14), 2, True),
         ("bsuite/mountain_car_scale/7", (1, 3), 3, False),
     ],
@@ -112,8 +109,6 @@ def test_a_last_step_with_a_discount_is_cut_and_not_over():
     dm_env = pytest.importorskip("dm_env")
 
     class Chain(dm_env.Environment):
-        last = staticmethod(dm_env.truncation)
-
         def observation_spec(self):
             return dm_env.specs.BoundedArray((2,), np.float64, minimum=-1, maximum=[1, 2])
 
@@ -124,19 +119,12 @@ def test_a_last_step_with_a_discount_is_cut_and_not_over():
             return dm_env.restart(np.zeros(2))
 
         def step(self, action):
-            if action == 3:
-                return self.last(2.0, np.zeros(2))
-            return dm_env.transition(1.0, np.zeros(2))
+            ends = {2: dm_env.termination, 3: dm_env.truncation}
+            return ends.get(action, dm_env.transition)(1.0, np.zeros(2))
 
-    class Over(Chain):
-        last = staticmethod(dm_env.termination)
-
-    for chain, end in ((Chain, (False, True)), (Over, (True, False))):
-        env = FromDmEnv(lambda seed, chain=chain: chain())
-        assert env.action_space == spaces.Discrete(4)
-        assert env.observation_space == spaces.Box(
-            np.array([-1.0, -1.0]), np.array([1.0, 2.0]), dtype=np.float64
-        )
+    env = FromDmEnv(lambda seed: Chain())
+    assert env.action_space == spaces.Discrete(4)
+    assert env.observation_space == spaces.Box(np.array([-1.0, -1]), np.array([1.0, 2]), dtype=np.float64)
+    for action, *ends in ((0, False, False), (2, True, False), (3, False, True)):
         env.reset(seed=1)
-        assert env.step(0)[1:4] == (1.0, False, False)
-        assert env.step(3)[1:4] == (2.0, *end)
+        assert env.step(action)[1:4] == (1.0, *ends)

@@ -1,8 +1,8 @@
-"""Scalings that write units into the last layers, in NumPy and float64: the reference for Pop-Art and `return_out`."""
+"""Pop-Art in NumPy and float64."""
 
 import numpy as np
 
-from tests.rbs_tf.scalings.episodes import GAMMAS, ROWS, STATES, H, LastLayers
+from tests.rbs_tf.scalings.episodes import ROWS, STATES, H, LastLayers
 
 
 class Units:
@@ -81,36 +81,3 @@ class PopArt(Units):
     def update(self, targets, mask):
         self.mean, self.mean_square, self.first, scale = self.after(targets, mask)
         self.move_to(scale, self.mean)
-
-
-class ReturnOut(Units):
-    """Moments of all episodes."""
-
-    def __init__(self):
-        super().__init__()
-        self._episodes = []
-
-    def observe(self, rewards):
-        """Rewards [T, H] of an episode with a terminal end."""
-        discounts, returns = np.tile(GAMMAS, (len(rewards), 1)), np.zeros_like(rewards)
-        discounts[-1], total = 0.0, np.zeros(H)
-        for t in reversed(range(len(rewards))):
-            returns[t] = total = rewards[t] + discounts[t] * total
-        self._episodes.append((rewards, discounts, returns))
-
-    def _moments(self):
-        """sigma and the unit, [H]."""
-        rewards, discounts, returns = map(np.concatenate, zip(*self._episodes, strict=True))
-        square = np.mean(returns**2, axis=0)
-        sigma = np.sqrt(rewards.var(axis=0) + discounts.var(axis=0) * square)
-        return sigma, np.sqrt(np.maximum(square, np.mean(rewards**2, axis=0)))
-
-    def before_update(self):
-        _, unit = self._moments()
-        self.move_to(np.where(unit > 0, unit, self.scale), np.zeros(H))
-
-    def errors(self, targets, outputs, sigma_v, sigma_batch):
-        sigma, _ = self._moments()
-        return (targets - self.scale * outputs) / np.maximum(
-            sigma, np.maximum(sigma_v * self.scale, sigma_batch)
-        )

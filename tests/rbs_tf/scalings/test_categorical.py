@@ -54,14 +54,7 @@ def context(mask):
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
-def test_bins(kind):
-    scaling = kind(H)
-    assert scaling.outputs_per_action == len(SUPPORTS[kind])
-    np.testing.assert_allclose(scaling.support, SUPPORTS[kind], rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", SCALINGS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     x=st.floats(-2e3, 2e3) | st.floats(-1.0, 1.0) | st.sampled_from([0.0, -1e12, 1e12, 10.0, -10.0, 400.0])
 )
@@ -73,13 +66,12 @@ def test_projections(kind, x):
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
-def test_values(kind):
-    scaling = kind(H)
-    logits = (
-        np.random.default_rng(0).normal(size=(4, 3, H, scaling.outputs_per_action)).astype(np.float32) * 2
-    )
-    expected = softmax(logits.astype(np.float64)) @ SUPPORTS[kind]
-    largest = np.abs(SUPPORTS[kind]).max()
+def test_bins_and_values(kind):
+    scaling, support = kind(H), SUPPORTS[kind]
+    assert scaling.outputs_per_action == len(support)
+    np.testing.assert_allclose(scaling.support, support, rtol=1e-6, atol=1e-6)
+    logits = 2 * np.random.default_rng(0).normal(size=(4, 3, H, len(support))).astype(np.float32)
+    expected, largest = softmax(logits.astype(np.float64)) @ support, np.abs(support).max()
     np.testing.assert_allclose(scaling.decode(logits), expected, rtol=1e-5, atol=1e-6 * largest)
     np.testing.assert_allclose(scaling.decode(logits + 500.0), expected, rtol=1e-4, atol=1e-5 * largest)
 
@@ -108,10 +100,6 @@ def test_losses_and_gradients(kind):
         return losses, tape.gradient(total, logits)
 
     losses, gradient = losses_and_gradient()
-    with tf.GradientTape() as tape:
-        tape.watch(targets)
-        total = tf.reduce_sum(scaling.losses(targets, targets, logits, context(mask)))
-    assert tape.gradient(total, targets) is None
     compiled = tf.function(losses_and_gradient, jit_compile=True)()
     np.testing.assert_allclose(compiled[0], losses, rtol=1e-5)
     np.testing.assert_allclose(compiled[1], gradient, atol=1e-6)

@@ -43,7 +43,7 @@ def test_the_first_batch(kind):
     np.testing.assert_allclose(scaled(kind(H), errors), errors / errors.std(axis=(0, 1)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("step", [0.3, 0.02, 1.0])
+@pytest.mark.parametrize("step", [0.3, 1.0])
 def test_statistics_fade(step):
     scaling, errors, weights = ErrorBasedScaling(H, step=step), [], []
     for seed in range(12):

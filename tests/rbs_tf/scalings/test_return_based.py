@@ -76,7 +76,7 @@ def test_value_bias():
             np.testing.assert_allclose(layer(INPUTS) - old, expected, atol=1e-3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=6),
     half_life=st.floats(1.0, 1e4),

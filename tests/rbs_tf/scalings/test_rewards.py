@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rbs_tf import ReturnMoments
 from rbs_tf.scalings import ClippedRewards, GymnasiumNormalise, MaxReward, MomentsWithMaxima
 from tests.agents.small_agent import as_sequence, make_agent, random_windows, some_moments
-from tests.rbs_tf.scalings.episodes import ROWS, SHAPE, H, alike, context, episode, normal, numbers, steps
+from tests.rbs_tf.scalings.episodes import ROWS, SHAPE, H, alike, context, episode, normal, steps
 from tests.rbs_tf.test_collect_returns import Script
 
 
@@ -23,9 +23,9 @@ def scale(scaling, episodes, gamma):
     return scaling.scale.numpy()[0]
 
 
-@given(reward=st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False))
-def test_clipping(reward):
-    assert ClippedRewards(1).rewards(tf.fill([1, 1, 1], reward)).numpy().item() == np.clip(reward, -1, 1)
+def test_clipping():
+    rewards = np.float32([-1e30, -1.0, -0.5, 0.0, 1e-30, 3.0])[:, None, None]
+    np.testing.assert_array_equal(ClippedRewards(1).rewards(rewards), np.clip(rewards, -1, 1))
 
 
 @pytest.mark.parametrize("kind", [ClippedRewards, GymnasiumNormalise])
@@ -47,7 +47,7 @@ def gymnasiums_scale(episodes, gamma):
     return np.sqrt(env.return_rms.var + env.epsilon).item()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 1000), exponent=st.floats(-6, 6), spike=st.floats(0, 1000), offset=st.floats(-9, 9)
 )
@@ -59,17 +59,11 @@ def test_without_a_future_it_is_the_wrapper(seed, exponent, spike, offset):
     assert scale(GymnasiumNormalise(H), episodes, 0.0) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("episodes", "rel"),
-    [
-        (np.full((200, 20), 3.0), 5e-3),  # the wrapper is late by its first episode
-        (np.random.default_rng(0).normal(1.0, 5.0, (200, 30)), 0.05),
-    ],
-)
-def test_it_is_about_the_wrapper(episodes, rel):
+def test_it_is_about_the_wrapper():
     """Sums forwards and returns are the same numbers in another order."""
+    episodes = np.random.default_rng(0).normal(1.0, 5.0, (100, 30))
     expected = gymnasiums_scale(episodes, 0.9)
-    assert scale(GymnasiumNormalise(H), episodes, 0.9) == pytest.approx(expected, rel=rel)
+    assert scale(GymnasiumNormalise(H), episodes, 0.9) == pytest.approx(expected, rel=0.05)
 
 
 def test_before_returns_are_known():
@@ -107,7 +101,7 @@ def one_step_errors(scaling, rewards, outputs, next_outputs):
     return scaling.errors(targets, tf.constant(outputs), batch).numpy()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(st.lists(st.floats(-4, 6), min_size=1, max_size=4))
 def test_max_reward(exponents):
     scaling, largest = MaxReward(H), np.zeros(H)
@@ -141,30 +135,15 @@ def test_first_priorities():
     np.testing.assert_allclose(found[mask[:5] == 1], expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=30)
-@given(st.lists(st.tuples(st.floats(-3, 3), st.integers(1, 9)), max_size=5))
-def test_moments_with_maxima(described):
-    episodes = [steps(seed, length, 10.0**size) for seed, (size, length) in enumerate(described)]
-    found, plain = (
-        functools.reduce(kind.merge, [kind.from_episode(*each) for each in episodes], kind.empty(H))
-        for kind in (MomentsWithMaxima, ReturnMoments)
-    )
+def test_moments_with_maxima():
+    kind, episodes = MomentsWithMaxima, [steps(seed, 9, size) for seed, size in enumerate((1e-3, 1e3, 1.0))]
+    found = functools.reduce(kind.merge, [kind.from_episode(*each) for each in episodes], kind.empty(H))
+    plain = functools.reduce(ReturnMoments.merge, [ReturnMoments.from_episode(*each) for each in episodes])
     np.testing.assert_array_equal([*found][:8], [*plain])
-    largest = np.zeros(H)
-    for rewards, _ in episodes:
-        largest = np.maximum(largest, np.abs(rewards).max(axis=0))
-    np.testing.assert_array_equal(found.largest_reward, largest)
-    copy = MomentsWithMaxima.from_array(found.to_array())
-    np.testing.assert_array_equal(copy.to_array(), found.to_array())
-    assert found.to_array().shape == (9, H)
+    np.testing.assert_array_equal(found.largest_reward, np.abs(episodes[1][0]).max(axis=0))
+    np.testing.assert_array_equal(kind.from_array(found.to_array()).to_array(), found.to_array())
 
 
 def test_wrong_moments():
-    scaling = MaxReward(H)
-    before = numbers(scaling)
     with pytest.raises(ValueError, match="make them with rbs_tf.scalings.maxima.MomentsWithMaxima"):
-        scaling.observe(ReturnMoments.from_episode(*steps()))
-    with pytest.raises(ValueError, match="equally many heads"):
-        scaling.observe(MomentsWithMaxima.from_steps([[1.0]], [[0.0]]))
-    for a, b in zip(before, numbers(scaling), strict=True):
-        np.testing.assert_array_equal(b, a)
+        MaxReward(H).observe(ReturnMoments.from_episode(*steps()))

@@ -2,16 +2,10 @@
 
 import numpy as np
 import tensorflow as tf
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from agents.targets import n_step_targets
 from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic, squash, unsquash
 from tests.rbs_tf.scalings.episodes import context
-
-# Between the denormal numbers and the overflow of the inverse.
-MAGNITUDES = st.floats(-37, 37).map(lambda exponent: np.float32(10.0**exponent))
-NUMBERS = st.builds(lambda magnitude, sign: magnitude * sign, MAGNITUDES, st.sampled_from([-1, 1]))
 
 
 def exact(x):
@@ -20,20 +14,14 @@ def exact(x):
     return np.sign(x) * (np.sqrt(np.abs(x) + 1) - 1)
 
 
-@example(np.float32(0))
-@given(NUMBERS)
-def test_accuracy(x):
+def test_accuracy_and_round_trips():
+    x = np.float32(10.0) ** np.linspace(-37, 37, 75, dtype=np.float32)
+    x = np.concatenate([-x, [0.0], x]).astype(np.float32)
     # Below 1e-6 the paper's form cancels even in the widest float; there f(x) = x / 2 (1 - x / 4 + ...).
-    expected = exact(x) if abs(x) > 1e-6 else x / 2
-    np.testing.assert_allclose(squash(tf.constant(x)).numpy(), expected, rtol=5e-7)
-
-
-@example(np.float32(0))
-@given(NUMBERS)
-def test_round_trips(x):
-    np.testing.assert_allclose(unsquash(squash(tf.constant(x))).numpy(), x, rtol=1e-6)
-    y = x if abs(x) < 1e18 else x / np.float32(1e20)
-    np.testing.assert_allclose(squash(unsquash(tf.constant(y))).numpy(), y, rtol=1e-6)
+    np.testing.assert_allclose(squash(tf.constant(x)), np.where(abs(x) > 1e-6, exact(x), x / 2), rtol=5e-7)
+    np.testing.assert_allclose(unsquash(squash(tf.constant(x))), x, rtol=1e-6)
+    y = x[abs(x) < 1e18]
+    np.testing.assert_allclose(squash(unsquash(tf.constant(y))), y, rtol=1e-6)
 
 
 def test_the_fixed_point():
