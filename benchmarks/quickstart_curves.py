@@ -21,7 +21,7 @@ import numpy as np
 from scipy import stats
 
 from agents.monitoring.report import recorded
-from agents.monitoring.report.events import scalars
+from agents.monitoring.report.runs import scalars
 from agents.storage.run_folder import CONFIG
 
 matplotlib.use("Agg")
@@ -63,7 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     groups = defaultdict(list)
     for run in options.runs:
-        groups[scaling_of(run)].append((scalars(run / "train"), scalars(run / "eval")))
+        groups[scaling_of(run)].append((scalars(run / "train")[0], scalars(run / "eval")[0]))
 
     figure, (left, right, accuracy) = plt.subplots(1, 3, figsize=(15, 4), layout="constrained")
     rows = []

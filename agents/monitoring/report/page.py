@@ -18,7 +18,6 @@ from agents.monitoring.report.numbers import Tables, games
 def write(study: Study, tables: Tables, title: str) -> str:
     """The page as text, from what `numbers.compute` has made."""
     labels, played = [group.label for group in study.groups], games(study)
-    (other,) = AXES.keys() - {study.axis}
     names = {run.folder: study.name(run) for run in study.runs()}
     shown = tables["runs"].assign(
         commit=tables["runs"]["commit"].replace(r"(?<=^\w{10})\w+", "", regex=True),
@@ -36,7 +35,6 @@ def write(study: Study, tables: Tables, title: str) -> str:
         title=html.escape(title),
         size=f"Runs: {len(study.runs())}; groups: {len(labels)}; environments: {len(study.environments)}.",
         axis=AXES[study.axis],
-        other_axis=AXES[other],
         contents="$contents",
         kind=KINDS[study.kind],
         games=_names(played),
@@ -81,17 +79,10 @@ def _list(items: Iterable[str]) -> str:
 
 
 def _table(table: pd.DataFrame) -> str:
-    """A table without columns that say nothing; long words, such as paths, may be broken, numbers may not."""
+    """A table without columns that say nothing."""
     if table.empty:
         return ""
-    known = table.dropna(axis="columns", how="all").rename(columns=_breakable)
-    known = known.map(lambda value: _breakable(value) if isinstance(value, str) else value)
+    known = table.dropna(axis="columns", how="all")
     with pd.option_context("display.max_colwidth", None):
-        shown = known.to_html(index=False, border=0, na_rep="-", float_format="{:,.4g}".format, escape=False)
+        shown = known.to_html(index=False, border=0, na_rep="-", float_format="{:,.4g}".format)
     return f'<div class="table">{shown}</div>'
-
-
-def _breakable(word: str) -> str:
-    """Text as HTML that may be broken behind signs, and anywhere in parts that have none for long."""
-    parts = re.findall(r"[^/_.,=-]{1,24}[/_.,=-]*|[/_.,=-]+", word)
-    return "<wbr>".join(map(html.escape, parts))

@@ -40,26 +40,22 @@ def draw(study: Study, tables: Tables) -> dict[str, Iterator[str]]:
     pairs = pairs[pairs["environment"].isin(shown)]
     pairs = pairs.assign(group=pairs["first"], pair=pairs["first"] + " > " + pairs["second"])
     line = functools.partial(lines, look)
-    (other,) = AXES.keys() - {study.axis}
-    there = f"learning_curves_over_{other}" in tables
     heads = functools.partial(of_heads, look, study, tables["heads"])
+    over = {
+        "xlabel": AXES[study.axis],
+        "xlim": (0, None),
+        "ylabel": "return",
+        "seeds": tables["learning_curves"],
+    }
+    title, points = "{environment}: {returns}", f"{study.axis} mean low high"
     return {
-        "curves": curves(look, study.axis, tables),
-        "curves_beside": curves(look, other, tables, f"_over_{other}") if there else iter(()),
+        "curves": line(tables["learning_curve_means"], title, points, **over),
         "human": line(tables["aggregates"], "{aggregate}", "group value low high", **scores),
         "pairs": line(pairs, "{environment}", "pair probability low high", ylim=(-0.02, 1.02)),
         "loss": heads("loss", ["whole run"], yscale="log"),
         "share": heads("share_of_loss", ["first fifth", "last fifth"]),
         "accuracy": heads("value_error", ["last fifth"], ylabel="RMSE / deviation of returns"),
     }
-
-
-def curves(look: Look, axis: str, tables: Tables, suffix: str = "") -> Iterator[str]:
-    """Learning curves over an axis, of the tables of this name that `numbers.curves` has made."""
-    seeds, means = tables[f"learning_curves{suffix}"], tables[f"learning_curve_means{suffix}"]
-    over = {"xlabel": AXES[axis], "xlim": (0, None)}
-    title, points = "{environment}: {returns}", f"{axis} mean low high"
-    return lines(look, means, title, points, seeds, ylabel="return", **over)
 
 
 def styles(groups: Sequence[Group]) -> Look:

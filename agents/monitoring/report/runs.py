@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,11 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from agents.errors import RunFolderError
-from agents.monitoring.report import events, recorded
-from agents.monitoring.tags import EVALUATION, LOSS, RETURN, STEPS, TRAIN
+from agents.monitoring.report import recorded
+from agents.monitoring.tags import EVALUATION, LOSS, OVER_STEPS, RETURN, STEPS, TRAIN
 from agents.storage import run_folder
 from agents.storage.run_folder import CONFIG, OPERATIVE
 from rbs_tf.environments.names import ATARI_IDS
+
+Scalars = Mapping[str, np.ndarray]  # tag -> float64 [N, 2], step and value, in the order of steps
 
 
 class Run(NamedTuple):
@@ -30,8 +33,8 @@ class Run(NamedTuple):
     length: float  # updates, or with the axis "steps" the steps at which the last one was made
     state: str  # "finished", "running" (a process holds the folder's lock) or "stopped"
     versions: Mapping[str, str]  # package -> version, and "commit", of the last start
-    train: events.Scalars  # over the axis, as are evaluations
-    evaluation: events.Scalars
+    train: Scalars  # over the axis, as are evaluations
+    evaluation: Scalars
     damaged: Sequence[str]  # event files
 
     @property
@@ -68,12 +71,10 @@ def read(folder: Path) -> Run:
         raise RunFolderError(f"no {path.name}: the run has not got as far as building what it configures")
     try:
         configured = recorded.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError, OSError) as error:
+        environment = configured["train.env"]
+    except (SyntaxError, ValueError, KeyError) as error:
         raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
-    if "train.env" not in configured:
-        raise RunFolderError(f"{path.name} does not say train.env")
-    starts = run_folder.starts(folder)
-    (train, damaged), (evaluation, more) = (events.read(folder / of, starts) for of in (TRAIN, EVALUATION))
+    (train, damaged), (evaluation, more) = (scalars(folder / of) for of in (TRAIN, EVALUATION))
     logged = [values[-1, 0] for of in (train, evaluation) for values in of.values()]
     saved = [int(path.name) for path in run_folder.checkpoints(folder)]
     updates = int(max([0, *logged, *saved]))
@@ -81,7 +82,6 @@ def read(folder: Path) -> Run:
     planned, limit = configured.get("train.updates"), configured.get("train.environment_steps")
     goals = ((updates, planned), (steps or 0, limit))
     finished = any(goal is not None and so_far >= goal for so_far, goal in goals)
-    environment = configured["train.env"]
     return Run(
         folder=folder,
         settings=configured,
@@ -100,7 +100,7 @@ def read(folder: Path) -> Run:
 
 
 def over_steps(run: Run) -> Run:
-    """The same run over environment steps in place of updates.
+    """The same run over environment steps in place of updates, linear between those that were logged.
 
     Raises:
       RunFolderError: it has not logged any.
@@ -108,12 +108,54 @@ def over_steps(run: Run) -> Run:
     if STEPS not in run.train:
         raise RunFolderError(f"it has not logged {STEPS}, which --x=steps needs")
     at = run.train[STEPS].T
-    train, evaluation = _moved(run.train, *at), _moved(run.evaluation, *at)
-    return run._replace(train=train, evaluation=evaluation, length=float(np.interp(run.updates, *at)))
+
+    def moved(logged: Scalars) -> Scalars:
+        return {tag: np.stack([np.interp(of[:, 0], *at), of[:, 1]], axis=1) for tag, of in logged.items()}
+
+    length = float(np.interp(run.updates, *at))
+    return run._replace(train=moved(run.train), evaluation=moved(run.evaluation), length=length)
 
 
-def _moved(scalars: events.Scalars, updates: np.ndarray, steps: np.ndarray) -> events.Scalars:
-    """The same scalars over environment steps, linear between updates."""
-    return {
-        tag: np.stack([np.interp(of[:, 0], updates, steps), of[:, 1]], axis=1) for tag, of in scalars.items()
-    }
+def scalars(folder: Path) -> tuple[Scalars, list[str]]:
+    """Scalars in the TensorBoard files of a folder, not of its sub-folders; a missing folder is an empty one.
+
+    Of a run that was resumed, the later file wins: from its first entry of a tag on, earlier files' are of updates that
+    were made again.
+
+    Returns:
+      the scalars, and the names of files that end in the middle of a record or cannot be read.
+    """
+    series: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    damaged = []
+    for path in sorted(folder.glob("*.tfevents.*")):  # names contain the time
+        found, whole = _load(path)
+        for tag, events in found.items():
+            events.sort(key=lambda event: event[0])
+            series[tag] = [event for event in series[tag] if event[0] < events[0][0]] + events
+        damaged += [path.name] * (not whole)
+    return {tag: np.array(events, np.float64) for tag, events in series.items()}, damaged
+
+
+def _load(path: Path) -> tuple[dict[str, list[tuple[int, float]]], bool]:
+    """A file's scalars by tag, and whether it ends with a whole record."""
+    import tensorflow as tf
+    from tensorboard import data_compat
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.util import tensor_util
+
+    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    kinds: dict[str, str] = {}
+    try:
+        # tf.data would take a run's GPU.
+        for record in tf.compat.v1.io.tf_record_iterator(str(path)):
+            event = data_compat.migrate_event(Event.FromString(record))
+            for value in event.summary.value:
+                if value.tag.endswith(OVER_STEPS):  # known over updates, too
+                    continue
+                # A writer names the plug-in only in its first event of a tag.
+                kind = kinds.setdefault(value.tag, value.metadata.plugin_data.plugin_name or "scalars")
+                if kind == "scalars" and value.HasField("tensor"):
+                    found[value.tag].append((event.step, tensor_util.make_ndarray(value.tensor)))
+    except Exception:  # noqa: BLE001  of TensorFlow, protobuf or NumPy: a record is damaged
+        return found, False
+    return found, True
