@@ -38,9 +38,8 @@ _SEQUENCES, _STATISTICS, _WEIGHTS = "sequences", "statistics", "weights"  # tabl
 _POLL_MS = 200  # between two looks at whether the replay has been stopped
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
 _MOST_REPORTS = 1_000_000
-_FOLDER = (
-    "reverb"  # under `ReplayFolders.writes_to`, with what Reverb writes, in a folder called after the time
-)
+# Under `ReplayFolders.writes_to`; Reverb writes into a folder in it that is called after the time.
+_FOLDER = "reverb"
 _FILES = [f"*/{name}" for name in ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE")]
 _CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 
@@ -64,9 +63,7 @@ class ReverbReplay(Replay):
     ):
         super().__init__(*parts, **settings)
         self._stopping = threading.Event()
-        self._has_dataset = False
         self._weights_seen = -1
-        self._closed = False
         _reach_directly((address or "localhost").rsplit(":", 1)[0])
         self._server: Any = None if address else self._started(folders)
         self.address = address or f"localhost:{self._server.port}"
@@ -114,7 +111,6 @@ class ReverbReplay(Replay):
         return SequenceWriter(self._client, self._layout, self._flush)
 
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        self._has_dataset = True
         signature = self._layout.signature
 
         def draw(_: tf.Tensor) -> tf.data.Dataset:
@@ -128,8 +124,13 @@ class ReverbReplay(Replay):
                 rate_limiter_timeout_ms=_POLL_MS,
             )
 
+        def unpack(sample: reverb.ReplaySample) -> tuple[Sequence, Drawn]:
+            info, data = sample
+            sequence = self._layout.sequence(data, tf.cast(info.probability, tf.float32), info.table_size)
+            return sequence, Drawn(info.key, info.priority)
+
         # A draw that times out ends early; the next one goes on with the same batch.
-        return draws.flat_map(draw).batch(batch_size, drop_remainder=True).map(self._unpack)
+        return draws.flat_map(draw).batch(batch_size, drop_remainder=True).map(unpack)
 
     def update_priorities(self, keys: tf.Tensor, priorities: tf.Tensor) -> None:
         self._tf_client.update_priorities(_SEQUENCES, keys, tf.cast(priorities, tf.float64))
@@ -166,10 +167,8 @@ class ReverbReplay(Replay):
           reverb.errors.ReverbError: the server is gone.
         """
         info = self._info(_WEIGHTS)
-        if info.current_size == 0:
-            return None
         inserted = info.rate_limiter_info.insert_stats.completed
-        if inserted == self._weights_seen:
+        if info.current_size == 0 or inserted == self._weights_seen:
             return None
         sample = self._oldest(_WEIGHTS)
         self._weights_seen = inserted
@@ -188,22 +187,16 @@ class ReverbReplay(Replay):
         self._stopped.assign(True)
 
     def stop(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
         self.end_waits()
-        if self._has_dataset:
-            # A draw that is cut off by the server's end is an error, one that finds out by itself is not.
-            time.sleep(1.5 * _POLL_MS / 1000)
+        # A draw that is cut off by the server's end is an error, one that finds out by itself is not.
+        time.sleep(1.5 * _POLL_MS / 1000)
         if self._server is not None:
             self._server.stop()
+            self._server = None
 
     def _tables(self) -> list[reverb.Table]:
-        def in_order(
-            name: str, max_size: int, **columns: tuple[tuple[int | None, ...], tf.DType]
-        ) -> reverb.Table:
+        def in_order(name: str, max_size: int, **signature: tf.TensorSpec) -> reverb.Table:
             fifo, limiter = reverb.selectors.Fifo, reverb.rate_limiters.MinSize(1)
-            signature = {column: tf.TensorSpec(*of, column) for column, of in columns.items()}
             return reverb.Table(name, fifo(), fifo(), max_size, limiter, signature=signature)
 
         sequences = reverb.Table(
@@ -217,14 +210,11 @@ class ReverbReplay(Replay):
             signature=self._layout.signature,
         )
         # Not `Table.queue`: reading must not remove what the reader may not live to use.
-        statistics = in_order(
-            _STATISTICS,
-            _MOST_REPORTS,
-            moments=(self._moments_shape, tf.float64),
-            episodes=((None, len(Episode._fields)), tf.float64),
-        )
-        weights = in_order(_WEIGHTS, 1, step=((), tf.int64), data=((None,), tf.uint8))
-        return [sequences, statistics, weights]
+        moments = tf.TensorSpec(self._moments_shape, tf.float64)
+        episodes = tf.TensorSpec((None, len(Episode._fields)), tf.float64)
+        statistics = in_order(_STATISTICS, _MOST_REPORTS, moments=moments, episodes=episodes)
+        step, data = tf.TensorSpec((), tf.int64), tf.TensorSpec((None,), tf.uint8)
+        return [sequences, statistics, in_order(_WEIGHTS, 1, step=step, data=data)]
 
     def _oldest(self, table: str) -> reverb.ReplaySample:
         (sample,) = self._client.sample(table, 1, emit_timesteps=False, unpack_as_table_signature=True)
@@ -245,11 +235,6 @@ class ReverbReplay(Replay):
                     raise ReplayStopped from None
                 if time.monotonic() > end:
                     raise nobody_reads(self._settings.patience, self.inserted, self.sampled) from None
-
-    def _unpack(self, sample: reverb.ReplaySample) -> tuple[Sequence, Drawn]:
-        info, data = sample
-        sequence = self._layout.sequence(data, tf.cast(info.probability, tf.float32), info.table_size)
-        return sequence, Drawn(info.key, info.priority)
 
 
 class SequenceWriter(Writer):
@@ -286,8 +271,9 @@ class SequenceWriter(Writer):
 def _chunk_blocks(shape: SequenceShape) -> int:
     """Blocks per chunk; it divides the sequences' distance, as inserting a sequence closes the open chunk."""
     distance = shape.period // shape.block
-    fitting = (n for n in range(1, distance + 1) if distance % n == 0 and n * shape.block <= _CHUNK_ROWS)
-    return max(fitting, default=1)
+    return max(
+        n for n in range(1, distance + 1) if distance % n == 0 and (n == 1 or n * shape.block <= _CHUNK_ROWS)
+    )
 
 
 def _settings(info: reverb.reverb_types.TableInfo) -> dict[str, Any]:
