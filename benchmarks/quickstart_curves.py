@@ -63,7 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     groups = defaultdict(list)
     for run in options.runs:
-        groups[scaling_of(run)].append((scalars(run / "train")[0], scalars(run / "eval")[0]))
+        groups[scaling_of(run)].append((scalars(run / "train"), scalars(run / "eval")))
 
     figure, (left, right, accuracy) = plt.subplots(1, 3, figsize=(15, 4), layout="constrained")
     rows = []

@@ -118,6 +118,3 @@ def notes(study: Study) -> Iterable[str]:
     for state, words in _UNFINISHED.items():
         if names := [study.name(run) for run in study.runs() if run.state == state]:
             yield f"{words}: {', '.join(names)}."
-    for run in study.runs():
-        if run.damaged and run.state != "running":
-            yield f"{study.name(run)}: {', '.join(run.damaged)} breaks off inside a record; what stands before is used."

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +34,6 @@ class Run(NamedTuple):
     versions: Mapping[str, str]  # package -> version, and "commit", of the last start
     train: Scalars  # over the axis, as are evaluations
     evaluation: Scalars
-    damaged: Sequence[str]  # event files
 
     @property
     def heads(self) -> list[str]:
@@ -74,7 +72,7 @@ def read(folder: Path) -> Run:
         environment = configured["train.env"]
     except (SyntaxError, ValueError, KeyError) as error:
         raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
-    (train, damaged), (evaluation, more) = (scalars(folder / of) for of in (TRAIN, EVALUATION))
+    train, evaluation = scalars(folder / TRAIN), scalars(folder / EVALUATION)
     logged = [values[-1, 0] for of in (train, evaluation) for values in of.values()]
     saved = [int(path.name) for path in run_folder.checkpoints(folder)]
     updates = int(max([0, *logged, *saved]))
@@ -95,7 +93,6 @@ def read(folder: Path) -> Run:
         versions={"commit": "unknown"} | run_folder.recorded_versions(folder),
         train=train,
         evaluation=evaluation,
-        damaged=damaged + more,
     )
 
 
@@ -116,46 +113,25 @@ def over_steps(run: Run) -> Run:
     return run._replace(train=moved(run.train), evaluation=moved(run.evaluation), length=length)
 
 
-def scalars(folder: Path) -> tuple[Scalars, list[str]]:
-    """Scalars in the TensorBoard files of a folder, not of its sub-folders; a missing folder is an empty one.
+def scalars(folder: Path) -> Scalars:
+    """Scalars over updates in the TensorBoard files of a folder, not of its sub-folders.
 
     Of a run that was resumed, the later file wins: from its first entry of a tag on, earlier files' are of updates that
-    were made again.
-
-    Returns:
-      the scalars, and the names of files that end in the middle of a record or cannot be read.
+    were made again. Of a file that breaks off inside a record, what stands before is used.
     """
-    series: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    damaged = []
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    series: dict[str, np.ndarray] = {}
     for path in sorted(folder.glob("*.tfevents.*")):  # names contain the time
-        found, whole = _load(path)
-        for tag, events in found.items():
-            events.sort(key=lambda event: event[0])
-            series[tag] = [event for event in series[tag] if event[0] < events[0][0]] + events
-        damaged += [path.name] * (not whole)
-    return {tag: np.array(events, np.float64) for tag, events in series.items()}, damaged
-
-
-def _load(path: Path) -> tuple[dict[str, list[tuple[int, float]]], bool]:
-    """A file's scalars by tag, and whether it ends with a whole record."""
-    import tensorflow as tf
-    from tensorboard import data_compat
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.util import tensor_util
-
-    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    kinds: dict[str, str] = {}
-    try:
-        # tf.data would take a run's GPU.
-        for record in tf.compat.v1.io.tf_record_iterator(str(path)):
-            event = data_compat.migrate_event(Event.FromString(record))
-            for value in event.summary.value:
-                if value.tag.endswith(OVER_STEPS):  # known over updates, too
-                    continue
-                # A writer names the plug-in only in its first event of a tag.
-                kind = kinds.setdefault(value.tag, value.metadata.plugin_data.plugin_name or "scalars")
-                if kind == "scalars" and value.HasField("tensor"):
-                    found[value.tag].append((event.step, tensor_util.make_ndarray(value.tensor)))
-    except Exception:  # noqa: BLE001  of TensorFlow, protobuf or NumPy: a record is damaged
-        return found, False
-    return found, True
+        file = EventAccumulator(str(path), size_guidance={"tensors": 0}).Reload()
+        for tag in file.Tags()["tensors"]:
+            if file.SummaryMetadata(tag).plugin_data.plugin_name != "scalars" or tag.endswith(OVER_STEPS):
+                continue
+            new = np.array(
+                [(event.step, make_ndarray(event.tensor_proto)) for event in file.Tensors(tag)], np.float64
+            )
+            new = new[np.argsort(new[:, 0], kind="stable")]
+            earlier = series.get(tag, new[:0])
+            series[tag] = np.concatenate([earlier[earlier[:, 0] < new[0, 0]], new])
+    return series
