@@ -26,8 +26,8 @@ def estimate_memory(
     state_spec: Any,
     shape: SequenceShape,
     capacity: int,
-    compression: int = 0,
-    backend: str = "reverb",
+    compression: int,
+    backend: str,
 ) -> int:
     """Bytes of a full replay of `capacity` observations, one core state per sequence.
 

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import math
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -153,10 +152,9 @@ def build_network(
 
 
 def backend_of(settings: Settings, root_dir: str | os.PathLike, distributed: bool = False) -> str:
-    """The run's replay, see `chosen_backend`, which says what is raised; reads only."""
-    newest = [folder / "replay" for folder in checkpoints(root_dir)[:1]]
-    begins_with = next(filter(Path.exists, newest), None)
-    return chosen_backend(settings.replay.backend, begins_with, distributed)
+    """The run's replay: of `chosen_backend`, which says what is raised, by the newest checkpoint; reads only."""
+    newest = [folder / "replay" for folder in checkpoints(root_dir)[:1] if (folder / "replay").exists()]
+    return chosen_backend(settings.replay.backend, next(iter(newest), None), distributed)
 
 
 def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distributed: bool = False) -> None:
@@ -169,11 +167,11 @@ def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distrib
       ValueError, UsageError, EnvironmentFault: something cannot be built, or memory does not hold the replay.
     """
     backend = backend_of(settings, root_dir, distributed)
+    check_buffer(settings, backend, distributed)
     build_environment(settings, 1, seed=0).close()
     with contextlib.closing(build_eval_environment(settings)) as environment, tf.Graph().as_default():
         network = build_network(settings, environment, settings.train.scaling(len(settings.heads)))
         network.create_variables()
-        check_buffer(settings, backend, distributed)
         if stores:
             check_fits(settings, environment, network.state_spec, backend)
 
@@ -206,10 +204,9 @@ def build_replay(
     backend: str,
     **connection: Any,
 ) -> Replay:
-    """The replay for such an environment and agent.
+    """The replay for such an environment and agent: with "ray", in the process that has the table.
 
     Args:
-      backend: "local", "ray" for the process that has the table, or "reverb".
       **connection: `folders`, and for a client of Reverb `address`.
     """
     observation, state = stored_observation(environment), agent.network.state_spec
@@ -239,12 +236,7 @@ def build_ray_client(
     learner: Any,
     collector: int,
 ) -> RayClient:
-    """The way of a collector, or of the evaluator, to the table of the learner's process.
-
-    Args:
-      learner: Ray's handle of that process.
-      collector: its index.
-    """
+    """The way of a collector of this index, or of the evaluator, to the table of the learner; of that Ray's handle."""
     from agents.replay.ray_replay import RayClient
 
     stored = stored_observation(environment), agent.network.state_spec

@@ -272,7 +272,9 @@ def test_impossible_settings_are_refused(make):
 def test_compression_halves_the_papers_replay_and_other_observations_count_in_full():
     frames, state = tf.TensorSpec((210, 160, 3), tf.uint8), (tf.TensorSpec((512,), tf.float32),) * 2
     for compression, row in ((3, 2_400), (0, 5_700)):
-        estimate = replay_memory.estimate_memory(frames, state, SequenceShape(), 4_000_000, compression)
+        estimate = replay_memory.estimate_memory(
+            frames, state, SequenceShape(), 4_000_000, compression, REVERB
+        )
         assert estimate == 4_000_000 * row + 100_000 * (4_096 + 1_000)
     uncompressed = replay_memory.estimate_memory(frames, (), SHAPE, 100, 0, "local")
     assert uncompressed == 100 * (100_800 + 16 + 450 // SHAPE.block) + 50 * 420
@@ -280,13 +282,13 @@ def test_compression_halves_the_papers_replay_and_other_observations_count_in_fu
 
 def test_small_pictures_count_as_compressed_and_none_as_larger_than_they_are():
     frames, shape = tf.TensorSpec((84, 84, 2), tf.uint8), SequenceShape(5, 20, 20, 5)
-    estimates = [replay_memory.estimate_memory(frames, (), shape, 200_000, level) for level in (3, 0)]
+    estimates = [replay_memory.estimate_memory(frames, (), shape, 200_000, level, REVERB) for level in (3, 0)]
     raw = 200_000 * frames.shape.num_elements()
     assert raw / 8 < estimates[0] < estimates[1] < raw / 3
     same = tf.TensorSpec((41, 84, 2), tf.uint8), tf.TensorSpec((84, 84, 2), tf.float32)
     for spec in same:  # too small, and no pixels
         size = spec.shape.num_elements() * spec.dtype.size
-        assert replay_memory.estimate_memory(spec, (), shape, 20) == 20 * (size + 166) + 1_000
+        assert replay_memory.estimate_memory(spec, (), shape, 20, 0, REVERB) == 20 * (size + 166) + 1_000
 
 
 @pytest.mark.parametrize("free", [1.95e6, 999e6, 2.2e9])
