@@ -174,17 +174,14 @@ def report_of(value: float, episodes: int) -> StatisticsReport:
 
 def test_statistics_leave_the_queue_in_order_and_once(make):
     replay = make(moments=MomentsWithMaxima)
-    given = (1.0 / 3.0, 0), (2.0, 2), (3.0, 1), (4.0, 0), (5.0, 300)
-    reports = [report_of(value, episodes) for value, episodes in given]
-    assert drained(replay) == []
+    reports = [report_of(value, episodes) for value, episodes in ((1 / 3, 0), (2.0, 2), (3.0, 1), (5.0, 300))]
     for report in reports:
         replay.put_statistics(report)
-    found = drained(replay)
-    assert len(found) == 5 and drained(replay) == []
-    for report, got in zip(reports, found, strict=True):
+    for report, got in zip(reports, drained(replay), strict=True):
         assert got.keys() == report.keys()
         for name, values in report.items():
             np.testing.assert_array_equal(got[name], values, strict=True, err_msg=name)
+    assert drained(replay) == []
 
 
 def test_a_report_leaves_the_queue_when_the_next_is_asked_for_and_keeps_its_key(make, tmp_path):
@@ -301,25 +298,16 @@ def test_a_capacity_that_is_told_would_fit(monkeypatch, free):
     assert replay_memory.check_memory(1000 * fits, fits, 20)
 
 
-@pytest.mark.parametrize(
-    ("groups", "files", "available"),
-    [
-        ("", {}, 1_024_000),
-        ("3:cpu:/\n0::/\n", {"sys/fs/cgroup/memory.max": "max"}, 1_024_000),
-        (
-            "0::/job/step\n",
-            {
-                "sys/fs/cgroup/job/memory.max": "5000\n",
-                "sys/fs/cgroup/job/memory.current": "3000\n",
-                "sys/fs/cgroup/job/memory.stat": "anon 2500\ninactive_file 500\n",
-            },
-            2_500,
-        ),
-    ],
-)
-def test_available_memory_is_what_the_tightest_limit_leaves(tmp_path, groups, files, available):
-    machine = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1000 kB\n", "proc/self/cgroup": groups}
-    for name, text in (machine | files).items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert replay_memory.available_memory(tmp_path) == available
+def test_available_memory_is_what_the_tightest_limit_leaves(tmp_path):
+    def available(groups, **files):
+        machine = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1000 kB\n", "proc/self/cgroup": groups}
+        for name, text in (
+            machine | {f"sys/fs/cgroup/job/memory.{what}": text for what, text in files.items()}
+        ).items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        return replay_memory.available_memory(tmp_path)
+
+    assert available("") == available("3:cpu:/\n0::/job\n", max="max") == 1_024_000
+    limits = {"max": "5000\n", "current": "3000\n", "stat": "anon 2500\ninactive_file 500\n"}
+    assert available("0::/job/step\n", **limits) == 2_500
