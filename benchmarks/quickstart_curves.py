@@ -21,7 +21,7 @@ import numpy as np
 from scipy import stats
 
 from agents.monitoring.report import recorded
-from agents.monitoring.report.events import scalars
+from agents.monitoring.report.runs import scalars
 from agents.storage.run_folder import CONFIG
 
 matplotlib.use("Agg")

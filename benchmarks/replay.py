@@ -69,11 +69,9 @@ class NoReplay:
     def writer(self) -> NoReplay:
         return self
 
-    def append(self, *block: Any) -> None:
-        self._blocks.append(block)
-
-    def insert(self, priority: float) -> None:
-        self.inserted += 1
+    def append(self, block: Any, starts_sequence: bool, priority: float | None = None) -> None:
+        self._blocks.append((block, starts_sequence))
+        self.inserted += priority is not None
 
     def put_statistics(self, report: Any) -> None:
         pass

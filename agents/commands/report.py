@@ -28,7 +28,7 @@ def main(command_line: Sequence[str]) -> int:
     add("folders", nargs="+", type=a_path, metavar="RUN_DIR", help=runs_below)
     add("--output", type=a_path, default="report.html", metavar="FILE", help="the page (%(default)s)")
     add("--title", default="Training runs", help="the page's heading (%(default)s)")
-    over = "what final numbers are taken over, and the first curves (%(default)s)"
+    over = "what curves and final numbers are over (%(default)s)"
     add("--x", choices=("updates", "steps"), default="updates", help=over)
     options = parser.parse_args(command_line)
     try:
@@ -40,7 +40,7 @@ def main(command_line: Sequence[str]) -> int:
     csv_dir = output.with_name(output.stem + "_csv")
     check_output("--output", csv_dir / "episodes.csv")
 
-    found, over_updates, left_out = [], [], []
+    found, left_out = [], []
     for folder in runs.find(options.folders):
         try:
             run = runs.read(folder)
@@ -50,7 +50,6 @@ def main(command_line: Sequence[str]) -> int:
             left_out.append((folder, why))
             print(f"{folder}: left out, {why}")
         else:
-            over_updates.append(run)
             print(f"{folder}: {run.environment}, seed {run.seed}, {run.updates:,} updates, {run.state}")
     study = groups.make(found, options.x, left_out)
     if not study.groups:
@@ -58,17 +57,7 @@ def main(command_line: Sequence[str]) -> int:
         what = f"A run is a folder that train.py has made, with {runs.CONFIG} in it."
         raise UsageError(f"No run to report on in {', '.join(options.folders)}. {what} {why}")
     print(f"Groups: {', '.join(group.label for group in study.groups)}\nDrawing ...", flush=True)
-    kept = {run.folder for run in study.runs()}
-    beside = [run for run in over_updates if run.folder in kept]
-    other = "updates" if options.x == "steps" else "steps"
-    try:
-        beside = [runs.over_steps(run) for run in beside] if other == "steps" else beside
-    except RunFolderError:  # then curves are over updates only
-        beside = []
     tables = numbers.compute(study)
-    if beside:
-        curves = numbers.curves(groups.make(beside, other))
-        tables = {**tables, **{f"{name}_over_{other}": table for name, table in curves.items()}}
     csv_dir.mkdir(parents=True, exist_ok=True)
     output.write_text(page.write(study, tables, options.title), encoding="utf-8")
     for name, table in tables.items():

@@ -44,8 +44,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._total_updates, self._total_steps = total_updates, total_steps
-        self._updates, self._steps = updates, steps
-        self._frames_per_step = frames_per_step
+        self._updates, self._steps, self._frames_per_step = updates, steps, frames_per_step
         self._returns: collections.deque[float] = collections.deque(maxlen=_EPISODES)
         self._said: set[str] = set()
         self._eval_return: float | None = None
@@ -76,16 +75,14 @@ class Progress:
           waits: shares of time in which the learner waits for collectors, and they for it, in a distributed run.
           doing: what the learner does once, such as compiling: shown at once; rates are those after it.
         """
-        now = self._clock()
-        begins = doing and not self._doing
+        now, begins = self._clock(), doing and not self._doing
         # A learner that goes on from its checkpoint, or has done what does not come again.
         if updates < self._updates or steps < self._steps or (self._doing and not doing):
             self._marks = collections.deque([(now, steps, updates)])
-        self._updates, self._steps = updates, steps
+        self._updates, self._steps, self._doing = updates, steps, doing
         self._returns.extend(returns)
-        if eval_return is not None:
-            self._eval_return = eval_return
-        self._waits, self._doing = waits or self._waits, doing
+        self._eval_return = self._eval_return if eval_return is None else eval_return
+        self._waits = waits or self._waits
         if begins or now - self._drawn >= self._interval:
             self._draw(now)
 
@@ -115,20 +112,20 @@ class Progress:
     def line(self, now: float) -> str:
         """What is drawn at `now`, without a line end; a dash stands for what is not known yet."""
         then, steps, updates = self._marks[0]
-        step_rate = update_rate = None
+        rates: tuple[float | None, ...] = (None, None)
         if now > then:
-            step_rate = (self._steps - steps) / (now - then)
-            update_rate = (self._updates - updates) / (now - then)
-        ahead = [(self._total_updates - self._updates, update_rate)]
-        end = frames = ""
+            rates = (self._updates - updates) / (now - then), (self._steps - steps) / (now - then)
+        per_update, per_step = ("" if self._doing else f", {_number(rate)}/s" for rate in rates)
+        ahead = [self._total_updates - self._updates]
+        end = frames = waiting = ""
         if self._total_steps is not None:
-            ahead.append((self._total_steps - self._steps, step_rate))
+            ahead.append(self._total_steps - self._steps)
             end = f"/{self._total_steps:,}"
         if self._frames_per_step is not None:
             frames = f" ({self._steps * self._frames_per_step:,} frames)"
-        left = min((max(count, 0) / rate for count, rate in ahead if rate), default=None)
-        rates = (update_rate, step_rate)
-        per_update, per_step = ("" if self._doing else f", {_number(rate)}/s" for rate in rates)
+        if self._waits:
+            waiting = "waiting: learner {:.0%}, collectors {:.0%}  ".format(*self._waits)
+        left = min((max(n, 0) / rate for n, rate in zip(ahead, rates, strict=False) if rate), default=None)
         done = 100 * self._updates // max(self._total_updates, 1)
         fields = [  # as far as the returns they fit 80 columns
             f"{self._doing} ..." if self._doing else f"left {_duration(left)}",
@@ -136,10 +133,8 @@ class Progress:
             f"return {_number(sum(self._returns) / len(self._returns) if self._returns else None)}",
             f"eval {_number(self._eval_return)}",
             f"steps {self._steps:,}{end}{frames}{per_step}",
-            f"elapsed {_duration(now - self._start)}",
+            f"{waiting}elapsed {_duration(now - self._start)}",
         ]
-        if self._waits:
-            fields.insert(-1, "waiting: learner {:.0%}, collectors {:.0%}".format(*self._waits))
         return "  ".join(fields)
 
     def _draw(self, now: float) -> None:
@@ -152,7 +147,7 @@ class Progress:
         self._drawn = now
         if self._refreshed:  # a line that wraps cannot be refreshed
             room = shutil.get_terminal_size().columns - 1
-            if len(line) > room:  # whole fields alone
+            if len(line) > room:  # whole fields only
                 line = line[:room] if "  " not in line[:room] else line[: line.rfind("  ", 0, room + 2)]
             self._write(f"\r{line}\x1b[K")
         else:
@@ -165,11 +160,11 @@ class Progress:
         except OSError as error:
             if error.errno not in (errno.EIO, errno.EPIPE):
                 raise
-            _say_nothing_to(self._stream)  # nobody looks on any more, and the run goes on
+            _say_nothing_to(self._stream)  # nobody reads it any more, and the run goes on
 
 
 def say_nothing_to_closed(*streams: TextIO) -> bool:
-    """Sends to nowhere what is written to terminals that have closed and to pipes that nobody reads: it would raise.
+    """Sends to nowhere what is written to closed terminals and to pipes that nobody reads: it would raise.
 
     Returns:
       whether there are any.
@@ -181,7 +176,7 @@ def say_nothing_to_closed(*streams: TextIO) -> bool:
 
 
 def nobody_reads(error: BaseException) -> bool:
-    """Says whether an error means that whoever read this program's output has gone, as `head` does: it may end."""
+    """Says whether an error means that the reader of this program's output has gone, as `head` does: it may end."""
     return isinstance(error, BrokenPipeError) and say_nothing_to_closed(sys.stdout, sys.stderr)
 
 
@@ -195,9 +190,8 @@ def _is_closed(stream: TextIO) -> bool:
 
 
 def _say_nothing_to(stream: TextIO) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def closing_words(

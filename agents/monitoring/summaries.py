@@ -152,12 +152,10 @@ def layout(
 
 
 def settings(heads: Heads) -> dict[str, bool | int | float | str]:
-    """Settings that tell one run from another, by gin's parameters and the defaults of those that it leaves alone."""
-    found: dict[str, bool | int | float | str] = {"scaling": _scaling(), "heads": len(heads)}
-    for name, parameter in _SETTINGS.items():
-        value = in_force(parameter)
-        found[name] = value if isinstance(value, bool | int | float) else str(value)
-    return found
+    """Settings that tell one run from another: gin's, or the defaults of those that it does not set."""
+    values = {name: in_force(parameter) for name, parameter in _SETTINGS.items()}
+    plain = {name: of if isinstance(of, bool | int | float) else str(of) for name, of in values.items()}
+    return {"scaling": _scaling(), "heads": len(heads), **plain}
 
 
 def update_summary(
@@ -179,16 +177,15 @@ def update_summary(
     return summary.SerializeToString()
 
 
-def dead_units_note(scalars: Mapping[str, np.ndarray]) -> str:
-    """A sentence on the layer of the torso that has most dead units; empty while that is half of them or less."""
-    shares = [(float(share), tag) for tag, share in scalars.items() if tag.startswith(f"{tags.DEAD}/")]
+def dead_units_note(scalars: Mapping[str, np.ndarray]) -> str | None:
+    """A sentence on the layer of the torso that has most dead units, if they are more than half of its units."""
+    shares = ((float(share), tag) for tag, share in scalars.items() if tag.startswith(f"{tags.DEAD}/"))
     share, tag = max(shares, default=(0.0, ""))
     if share <= 0.5:
-        return ""
-    layer = tag.removeprefix(f"{tags.DEAD}/")
+        return None
     return (
-        f"{share:.0%} of the units of the torso's layer {layer} put out 0 in every state of a batch: they "
-        "learn no more, and the run may get stuck. See docs/tensorboard.md#dead-units"
+        f"{share:.0%} of the units of the torso's layer {tag.removeprefix(f'{tags.DEAD}/')} put out 0 in every state "
+        "of a batch: they learn no more, and the run may get stuck. See docs/tensorboard.md#dead-units"
     )
 
 

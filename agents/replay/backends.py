@@ -6,32 +6,10 @@ import functools
 import pathlib
 
 from agents.errors import UsageError
-from agents.storage.checkpoint import ReplayFolders
 
 REVERB, LOCAL, RAY = "reverb", "local", "ray"
 CALLS = "calls"  # Ray's concurrency group for calls of its replay, apart from the driver's calls
-TABLE = "table.json"  # a file of the local replay's checkpoints, which Reverb's do not have
-
-
-def written_by(checkpoint: pathlib.Path) -> str:
-    """The backend that has written a replay's folder in a checkpoint; "local" of Ray's, too: it is the same table."""
-    return LOCAL if (checkpoint / TABLE).exists() else REVERB
-
-
-def begins_with(folders: ReplayFolders | None, backend: str) -> pathlib.Path | None:
-    """The checkpoint that a replay begins with, if any.
-
-    Raises:
-      ValueError: another backend has written it.
-    """
-    checkpoint = folders.begins_with if folders else None
-    if checkpoint is not None and (then := written_by(checkpoint)) != (LOCAL if backend == RAY else backend):
-        raise ValueError(
-            f"The replay's checkpoint was written by the {then} replay, and this run has the {backend} one. To go on, "
-            "leave out --replay (Replay.backend), --collectors and --cluster; or start in another folder with "
-            "--root_dir=DIR"
-        )
-    return checkpoint
+TABLE = "table.json"  # a file of the local replay's checkpoints and of Ray's, which Reverb's do not have
 
 
 @functools.cache
@@ -44,13 +22,8 @@ def why_no_reverb() -> str:
     return ""
 
 
-def require_reverb(asked: str, instead: str) -> None:
-    """Refuses what needs Reverb where it cannot be imported.
-
-    Args:
-      asked: what needs it, as the user has typed it.
-      instead: what else to do.
-    """
+def _require_reverb(asked: str, instead: str) -> None:
+    """Refuses what needs Reverb where it cannot be imported; `asked` as the user has typed it."""
     if why := why_no_reverb():
         raise UsageError(
             f"{asked} needs Reverb, which cannot be imported ({why}). It goes with Python 3.10 or 3.11 and TensorFlow "
@@ -67,23 +40,27 @@ def chosen_backend(chosen: str | None, checkpoint: pathlib.Path | None, distribu
       distributed: whether several processes reach it.
 
     Raises:
-      UsageError: it is Reverb, which is not there, or of several processes in a run of one.
+      UsageError: it is Reverb, which is not there, of several processes in a run of one, or not the checkpoint's.
     """
-    if chosen == REVERB:
-        instead = "leave out --replay" if distributed else "train in one process with --replay=local"
-        require_reverb("Replay.backend = 'reverb'", instead)
     if chosen == RAY and not distributed:
         raise UsageError(
             "Replay.backend = 'ray' is of several processes. Add --collectors=N, or leave out --replay (Replay.backend)"
         )
-    if chosen is None and checkpoint is not None:
-        chosen = written_by(checkpoint)
-        if chosen == REVERB:
-            require_reverb(
-                "The replay in this folder's checkpoint", "start in another folder with --root_dir=DIR"
-            )
-        elif distributed:
-            chosen = RAY
-    if chosen is None and distributed:
-        chosen = RAY if why_no_reverb() else REVERB
-    return chosen or LOCAL
+    written = None
+    if checkpoint is not None:
+        written = REVERB if not (checkpoint / TABLE).exists() else RAY if distributed else LOCAL
+    if chosen == REVERB:
+        instead = "leave out --replay" if distributed else "train in one process with --replay=local"
+        _require_reverb("Replay.backend = 'reverb'", instead)
+    elif chosen is None and written == REVERB:
+        _require_reverb(
+            "The replay in this folder's checkpoint", "start in another folder with --root_dir=DIR"
+        )
+    if written not in (None, chosen or written):
+        raise UsageError(
+            f"The replay's checkpoint was written by the {written} replay, and this run has the {chosen} one. To go "
+            "on, leave out --replay (Replay.backend); or start in another folder with --root_dir=DIR"
+        )
+    if distributed:
+        return chosen or written or (RAY if why_no_reverb() else REVERB)
+    return chosen or written or LOCAL

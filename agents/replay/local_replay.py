@@ -36,24 +36,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agents.replay.backends import LOCAL, TABLE, begins_with
+from agents.replay.backends import TABLE
 from agents.replay.blocks import Block, Layout, blocks_of, columns_of
-from agents.replay.replay import (
-    Drawn,
-    Replay,
-    ReplayStopped,
-    StatisticsReport,
-    Writer,
-    check_priority,
-    check_same,
-    emptied,
-)
+from agents.replay.replay import Drawn, Replay, ReplayStopped, StatisticsReport, Writer, check_same, emptied
 from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
-from agents.sequences import Sequence, SequenceShape
+from agents.sequences import Sequence
 from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import State, from_bytes, joined, part, to_bytes
-from rbs_tf import ReturnMoments
 
 _FOLDER = "local"  # under `ReplayFolders.writes_to`
 _STATISTICS = "statistics.npz"
@@ -73,28 +63,13 @@ class LocalReplay(Replay):
 
     Args:
       seed: of random draws.
-      folders: where checkpoints go, and which one it starts with; None: it starts empty and cannot write one.
-
-    Raises:
-      ValueError: as `Replay`, and a checkpoint of the other backend.
+      folders: where checkpoints go, and which one it starts with; None: it starts empty and writes none.
     """
 
-    _backend = LOCAL
     inserted = sampled = 0
 
-    def __init__(
-        self,
-        shape: SequenceShape,
-        observation_spec: tf.TensorSpec,
-        state_spec: Any,
-        num_heads: int,
-        moments: type[ReturnMoments] = ReturnMoments,
-        seed: int = 0,
-        folders: ReplayFolders | None = None,
-        **options: Any,
-    ):
-        parts = shape, observation_spec, state_spec, num_heads, moments
-        super().__init__(*parts, backend=LOCAL, **options)
+    def __init__(self, *parts: Any, seed: int = 0, folders: ReplayFolders | None = None, **settings: Any):
+        super().__init__(*parts, **settings)
         self._random = np.random.Generator(np.random.PCG64(seed))
         self._lock = threading.Condition()  # batches that are read ahead are drawn in another thread
         self._closed = False
@@ -103,9 +78,9 @@ class LocalReplay(Replay):
         self._priorities = np.zeros(self._max_size)
         self._weights = SumTree(self._max_size)
         self._queue: collections.deque[tuple[int, StatisticsReport]] = collections.deque()
-        self._folder = None if folders is None else folders.writes_to / _FOLDER
-        if (checkpoint := begins_with(folders, self._backend)) is not None:
-            self._restore(checkpoint)
+        self._folders = folders
+        if folders is not None and folders.begins_with is not None:
+            self._restore(folders.begins_with)
 
     @property
     def size(self) -> int:
@@ -132,10 +107,10 @@ class LocalReplay(Replay):
     def update_priorities(self, keys: tf.Tensor, priorities: tf.Tensor) -> None:
         tf.numpy_function(self._update, (keys, tf.cast(priorities, tf.float64)), ())
 
-    def put_statistics(self, report: StatisticsReport, key: int | None = None) -> None:
+    def put_statistics(self, report: StatisticsReport) -> None:
         copies = {name: np.array(values, np.float64) for name, values in report.items()}
         # Not a count: a run that goes back to a checkpoint may find later reports in its log, under their keys.
-        self._queue.append((uuid.uuid4().int >> 64 if key is None else key, copies))
+        self._queue.append((uuid.uuid4().int >> 64, copies))
 
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
         for _ in range(len(self._queue)):
@@ -143,18 +118,18 @@ class LocalReplay(Replay):
             self._queue.popleft()
 
     def checkpoint(self) -> str:
-        if self._folder is None:
-            raise ValueError("a replay that was given no folders has nowhere to write a checkpoint")
-        folder = emptied(self._folder, _FILES)  # of an attempt that failed
-        self._save(folder)
-        return str(folder)
-
-    def _save(self, folder: pathlib.Path) -> None:
+        assert self._folders is not None
+        folder = emptied(self._folders.writes_to / _FOLDER, _FILES)  # of an attempt that failed
         with self._lock:  # for as long as it takes to know what belongs to it: others write meanwhile
             places = np.arange(self._oldest, self.inserted) % self._max_size
             sequences = [self._sequences[place] for place in places.tolist()]
             priorities, reports = self._priorities[places], list(self._queue)
-            described = self._described() | {"reports": [key for key, _ in reports]}
+            described = {
+                "settings": self._identity(),
+                "counts": {"inserted": self.inserted, "sampled": self.sampled, "oldest": self._oldest},
+                "random": self._random.bit_generator.state,
+                "reports": [key for key, _ in reports],
+            }
         # Blocks are their own identity: the sequences keep them alive.
         blocks = {id(block): block for sequence in sequences for block in sequence}
         numbers = {identity: number for number, identity in enumerate(blocks)}
@@ -165,14 +140,7 @@ class LocalReplay(Replay):
             _save(folder / f"{name}.npy", parts)
         (folder / _STATISTICS).write_bytes(to_bytes(joined({str(key): report for key, report in reports})))
         (folder / TABLE).write_text(json.dumps(described))
-
-    def _described(self) -> dict[str, Any]:
-        """What a checkpoint says of the table beside its contents."""
-        return {
-            "settings": self._identity(),
-            "counts": {"inserted": self.inserted, "sampled": self.sampled, "oldest": self._oldest},
-            "random": self._random.bit_generator.state,
-        }
+        return str(folder)
 
     def _restore(self, folder: pathlib.Path) -> None:
         """Begins with what `checkpoint` has written."""
@@ -199,7 +167,7 @@ class LocalReplay(Replay):
             "min_sequences": self.min_sequences,
             "priority_exponent": self._settings.priority_exponent,
             "signature": {
-                name: [list(spec.shape), spec.dtype.name] for name, spec in self._layout.signature.items()
+                name: [list(of.shape), of.dtype.name] for name, of in self._layout.signature.items()
             },
             "statistics": list(self._moments_shape),
         }
@@ -207,10 +175,11 @@ class LocalReplay(Replay):
     def stop(self) -> None:
         self._closed = True
         self._stopped.assign(True)
+        with self._lock:
+            self._lock.notify_all()
 
     def _insert(self, sequence: tuple[Block, ...], priority: float) -> None:
         """Puts a sequence into the table, from which the oldest may leave for it."""
-        check_priority(priority)
         if self._closed:
             raise ReplayStopped
         with self._lock:
@@ -228,8 +197,6 @@ class LocalReplay(Replay):
         self._weights.set(places, powers)
 
     def _update(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        if not (np.isfinite(priorities) & (priorities >= 0.0)).all():
-            raise FloatingPointError(f"Priorities must be finite and not negative, got {priorities}")
         keys = keys.astype(np.int64)
         with self._lock:
             there = (keys >= self._oldest) & (keys < self.inserted)
@@ -249,25 +216,19 @@ class LocalReplay(Replay):
         observations = np.array(stored, object) if self._layout.level else np.stack(stored)
         scalars = np.stack([block.scalars for block in blocks])
         core_states = np.stack([sequence[0].core_state for sequence in sequences])
-        by_sequence = (
-            column.reshape(batch_size, -1, *column.shape[1:]) for column in (observations, scalars)
-        )
+        columns = [column.reshape(batch_size, -1, *column.shape[1:]) for column in (observations, scalars)]
         sizes = np.full(batch_size, table_size, np.int64)
-        drawn = probability.astype(np.float32), sizes, keys.astype(np.uint64), priorities
-        return [*by_sequence, core_states, *drawn]
+        return [
+            *columns,
+            core_states,
+            probability.astype(np.float32),
+            sizes,
+            keys.astype(np.uint64),
+            priorities,
+        ]
 
     def _draw(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Keys int64 [B], and the probability float64 [B] that each draw had.
-
-        Raises:
-          TimeoutError: there are too few sequences.
-        """
-        if self.size < self.min_sequences:
-            raise TimeoutError(
-                f"Nobody puts anything into the replay while this process waits for {batch_size} sequences: it has "
-                f"{self.size} of the {self.min_sequences} that Replay.min_sequences asks for. Ask Replay.updates_due "
-                "first"
-            )
+        """Keys int64 [B], and the probability float64 [B] that each draw had."""
         if self._weights.total > 0.0:
             places = self._weights.draw(self._random.random(batch_size))
             keys = self._oldest + (places - self._oldest) % self._max_size
@@ -283,14 +244,10 @@ class LocalWriter(Writer):
         self._insert, self._layout = insert, layout
         self._recent: collections.deque[Block] = collections.deque(maxlen=layout.shape.blocks)
 
-    def append(self, block: Rows, starts_sequence: bool) -> None:
+    def append(self, block: Rows, starts_sequence: bool, priority: float | None = None) -> None:
         self._recent.append(self._layout.block(block, starts_sequence))
-
-    def insert(self, priority: float) -> None:
-        self._insert(tuple(self._recent), priority)
-
-    def flush(self) -> None:
-        """Does nothing: what was inserted is in the table."""
+        if priority is not None:
+            self._insert(tuple(self._recent), priority)
 
     def state(self) -> State:
         # A sequence to come has one block more than these; nothing refers to blocks before the first that starts one.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -27,8 +26,8 @@ def estimate_memory(
     state_spec: Any,
     shape: SequenceShape,
     capacity: int,
-    compression: int = 0,
-    backend: str = "reverb",
+    compression: int,
+    backend: str,
 ) -> int:
     """Bytes of a full replay of `capacity` observations, one core state per sequence.
 
@@ -62,38 +61,27 @@ def check_memory(needed: int, capacity: int, period: int) -> str:
         f"{needed / 1e9:.3g} GB when full; {available / 1e9:.3g} GB are free."
     )
     if needed > available:
-        fits = max(rounded_down(0.9 * capacity * available / needed), period)
-        raise ValueError(f"{note} Lower Replay.capacity: {fits} would fit")
+        fits = int(0.9 * capacity * available / needed)
+        fits -= fits % 10 ** (len(str(fits)) - 1)  # down to its first digit
+        raise ValueError(f"{note} Lower Replay.capacity: {max(fits, period)} would fit")
     return note
 
 
-def rounded_down(number: float) -> int:
-    """To its first digit: 1,900 becomes 1,000."""
-    whole = int(number)
-    return whole - whole % 10 ** (len(str(whole)) - 1)
-
-
 def available_memory(root: pathlib.Path = pathlib.Path("/")) -> int:
-    """Bytes that this process may still use: what the machine, or its control group, has left."""
+    """Bytes that this process may still use: what the machine, or a control group around it (version 2), has left."""
     lines = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines())
-    return min([int(lines["MemAvailable"].split()[0]) * 1024, *_control_groups(root)])
-
-
-def _control_groups(root: pathlib.Path) -> Iterator[int]:
-    """Yields what is left in each memory control group around this process, of either version."""
+    left = [int(lines["MemAvailable"].split()[0]) * 1024]
     groups = root / "proc/self/cgroup"
     for line in groups.read_text().splitlines() if groups.exists() else ():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            mount, limit, usage, cache = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            mount, limit, usage = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-            cache = "total_inactive_file"
-        else:
+        if not line.startswith("0::"):
             continue
-        group = root / mount / path.strip("/")
+        group = root / "sys/fs/cgroup" / line.removeprefix("0::").strip("/")
         for folder in (group, *group.parents):
-            if (folder / limit).exists() and (most := (folder / limit).read_text().strip()) != "max":
+            if (folder / "memory.max").exists() and (
+                most := (folder / "memory.max").read_text().strip()
+            ) != "max":
                 stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
                 # The usage includes file cache that can be dropped.
-                yield int(most) - int((folder / usage).read_text()) + int(stat.get(cache, 0))
+                used = int((folder / "memory.current").read_text()) - int(stat.get("inactive_file", 0))
+                left.append(int(most) - used)
+    return min(left)

@@ -11,9 +11,7 @@ Weights are put into Ray's object store once; every machine fetches them once, a
 from __future__ import annotations
 
 import collections
-import json
 import math
-import pathlib
 import secrets
 import threading
 import time
@@ -21,12 +19,11 @@ from typing import Any
 
 import numpy as np
 import ray
-import tensorflow as tf
 
-from agents.replay.backends import CALLS, RAY, TABLE
+from agents.replay.backends import CALLS
 from agents.replay.blocks import Block, Layout, blocks_of, columns_of
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import Intake, ReplayStopped, StatisticsReport, Writer, check_priority, nobody_reads
+from agents.replay.replay import Intake, ReplayStopped, StatisticsReport, Writer, nobody_reads
 from agents.replay.rows import Rows
 
 _POLL = 0.2  # seconds: between two looks at whether the replay has been stopped
@@ -39,14 +36,9 @@ class RayTable(LocalReplay):
     Arguments are those of `LocalReplay`. A draw waits until there is enough, and neither side runs ahead of the other.
     """
 
-    _backend = RAY
-
-    def __init__(self, *args: Any, **options: Any):
+    def __init__(self, *parts: Any, **options: Any):
+        super().__init__(*parts, **options)
         self._had: dict[int, int] = {}  # the last round's number by writer
-        super().__init__(*args, **options)
-        self._settings.check_buffer()
-        if self._settings.read_ahead is None:
-            self._read_ahead = 1
         # Of each collector: its writer, and the last blocks of its environments.
         self._streams: dict[int, tuple[int, dict[int, collections.deque[Block]]]] = {}
         self._line: collections.deque[tuple[int, tuple[Block, ...], float]] = collections.deque()
@@ -70,18 +62,15 @@ class RayTable(LocalReplay):
           round_: its blocks, see `RayClient.end_round`.
         """
         with self._lock:
-            had = self._had.get(writer, -1)
-            if number > had:
+            if number > self._had.get(writer, -1):
+                self._had[writer] = number
                 if number == 0:
                     self._streams[collector] = writer, {}
-                owner, streams = self._streams.get(collector, (None, {}))
-                if number > had + 1 or owner != writer:
-                    raise RuntimeError(
-                        f"collector {collector} goes on with another replay than it began with"
-                    )
-                self._had[writer] = number
+                owner, streams = self._streams[collector]
+                if owner != writer:
+                    raise RuntimeError(f"collector {collector} has been started again: its round is late")
                 if report:
-                    self.put_statistics(report, (writer + number) % 2**64)
+                    super().put_statistics(report)
                 columns = round_["stream"].tolist(), round_["priority"].tolist(), blocks_of(round_)
                 for stream, priority, block in zip(*columns, strict=True):
                     latest = streams.setdefault(stream, collections.deque(maxlen=self._layout.shape.blocks))
@@ -105,16 +94,9 @@ class RayTable(LocalReplay):
         newest = self._weights_of
         return newest if newest is not None and newest[0] > newer_than else None
 
-    def stop(self) -> None:
-        super().stop()
-        with self._lock:
-            self._lock.notify_all()
-
-    end_waits = stop
-
-    def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        self._settings.check_read_ahead(self._read_ahead, batch_size)
-        return super()._batches(draws, batch_size)
+    def end_waits(self) -> None:
+        """Lets datasets end and draws that wait raise `ReplayStopped`; from any thread."""
+        self.stop()
 
     def _batch(self, batch_size: int) -> list[np.ndarray]:
         drawn = super()._batch(batch_size)
@@ -142,14 +124,6 @@ class RayTable(LocalReplay):
             _, sequence, priority = self._line.popleft()
             self._insert(sequence, priority)
         self._lock.notify_all()
-
-    def _described(self) -> dict[str, Any]:
-        return super()._described() | {"writers": dict(self._had)}
-
-    def _restore(self, folder: pathlib.Path) -> None:
-        super()._restore(folder)
-        writers = json.loads((folder / TABLE).read_text()).get("writers", {})  # a local replay's has none
-        self._had = {int(writer): number for writer, number in writers.items()}
 
 
 class RayClient(Intake):
@@ -187,9 +161,8 @@ class RayClient(Intake):
           TimeoutError: the learner does not answer, or takes nothing out of the table.
           ray.exceptions.RayError: its process is gone.
         """
-        columns = {
-            name: np.concatenate(of) for name, of in columns_of([b for *_, b in self._written]).items()
-        }
+        parts = columns_of([block for *_, block in self._written])
+        columns = {name: np.concatenate(of) for name, of in parts.items()}
         columns["stream"] = np.array([stream for stream, *_ in self._written], np.int32)
         columns["priority"] = np.array([priority for _, priority, _ in self._written])
         round_ = self._collector, self._id, self._number, self._report, columns
@@ -221,8 +194,6 @@ class RayClient(Intake):
         """Makes waiting calls raise `ReplayStopped`; from any thread."""
         self._stopping.set()
 
-    stop = end_waits
-
     def _ask(self, method: Any, *args: Any) -> Any:
         """Calls the table; again where the network has lost the call or the answer."""
         end = time.monotonic() + self._patience
@@ -251,16 +222,6 @@ class RayWriter(Writer):
     def __init__(self, stream: int, layout: Layout, written: list[tuple[int, float, Block]]):
         self._stream, self._layout, self._written = stream, layout, written
 
-    def append(self, block: Rows, starts_sequence: bool) -> None:
-        self._written.append((self._stream, math.nan, self._layout.block(block, starts_sequence)))
-
-    def insert(self, priority: float) -> None:
-        check_priority(priority)
-        *_, block = self._written[-1]
-        self._written[-1] = self._stream, priority, block
-
-    def flush(self) -> None:
-        """Does nothing: the round's end hands everything over."""
-
-    def close(self) -> None:
-        """Does nothing: what has not been handed over goes with the client."""
+    def append(self, block: Rows, starts_sequence: bool, priority: float | None = None) -> None:
+        stored = self._layout.block(block, starts_sequence)
+        self._written.append((self._stream, math.nan if priority is None else priority, stored))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import math
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
@@ -18,8 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 from agents.replay.blocks import Layout
-from agents.replay.memory import check_memory, estimate_memory
-from agents.replay.pace import due
 from agents.replay.rows import Rows
 from agents.sequences import SequenceShape, unpacked
 from agents.storage.checkpoint import remove_files
@@ -97,20 +94,14 @@ class ReplaySettings:
     patience: Annotated[float, Setting("seconds", least=0, gin=False)] = 300.0
     port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
 
-    def check_buffer(self) -> None:
+    def check_buffer(self, read_ahead: int, batch_size: int) -> None:
         """Raises ValueError for an `error_buffer` with which one side would wait forever."""
-        if self.error_buffer < max(1.0, self.replay_ratio):
+        needed = max(1.0, self.replay_ratio, (read_ahead + 1) * batch_size)
+        if self.error_buffer < needed:
             raise ValueError(
-                f"Replay.error_buffer must be at least as large as Replay.replay_ratio, and 1; got {self.error_buffer} "
-                f"and {self.replay_ratio}"
-            )
-
-    def check_read_ahead(self, read_ahead: int, batch_size: int) -> None:
-        """Raises ValueError where batches read ahead, and the one in use, are more than the replay ratio tolerates."""
-        if (needed := (read_ahead + 1) * batch_size) > self.error_buffer:
-            raise ValueError(
-                f"{read_ahead} batches read ahead and one in use, of {batch_size} sequences, are more than the replay "
-                f"ratio's tolerance; write Replay.error_buffer = {needed} or more"
+                f"Replay.error_buffer = {self.error_buffer} is too small for Replay.replay_ratio = {self.replay_ratio} "
+                f"and {read_ahead + 1} batches of {batch_size} sequences, one in use and {read_ahead} read ahead; "
+                f"write Replay.error_buffer = {needed} or more"
             )
 
     def sequences(self, period: int) -> int:
@@ -125,37 +116,38 @@ class ReplaySettings:
 
 
 class Writer(abc.ABC):
-    """Stores one environment's stream of blocks, and sequences of them; made by `Replay.writer`.
-
-    `insert` and `flush` raise `ReplayStopped` if the replay was stopped, and:
-
-    Raises:
-      FloatingPointError: a priority is NaN, infinite or negative.
-      TimeoutError: the rate limiter lets nothing in.
-    """
+    """Stores one environment's stream of blocks, and sequences of them; made by `Intake.writer`."""
 
     @abc.abstractmethod
-    def append(self, block: Rows, starts_sequence: bool) -> None:
-        """Appends the next rows, [block]; copies them."""
+    def append(self, block: Rows, starts_sequence: bool, priority: float | None = None) -> None:
+        """Appends copies of the next rows, [block], and inserts the sequence that ends with them.
 
-    @abc.abstractmethod
-    def insert(self, priority: float) -> None:
-        """Inserts the sequence that ends with the last block."""
+        Args:
+          block: the rows.
+          starts_sequence: whether one starts with the first of them.
+          priority: of the sequence, finite and not negative; None: none ends with them.
 
-    @abc.abstractmethod
-    def flush(self) -> None:
-        """Waits until everything inserted is in the table."""
+        Raises:
+          ReplayStopped: the replay was stopped.
+        """
+
+    def flush(self) -> None:  # noqa: B027  most have nothing to do
+        """Waits until everything inserted is in the table.
+
+        Raises:
+          ReplayStopped: the replay was stopped.
+          TimeoutError: the rate limiter lets nothing in.
+        """
 
     def state(self) -> State | None:
         """The blocks that sequences to come may refer to, for `restore`; None: no other writer can go on from here."""
         return None
 
     def restore(self, state: State) -> None:
-        """Appends what another writer, whose stream goes on here, had appended. Inserts nothing."""
-        raise TypeError(f"{type(self).__name__} has no state, so none can be restored")
+        """Goes on where another writer was. Inserts nothing."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Drops what is not in the table yet. Never waits."""
 
 
@@ -164,13 +156,13 @@ class Intake(abc.ABC):
 
     @abc.abstractmethod
     def writer(self) -> Writer:
-        """Returns a new writer, for the stream of one environment."""
+        """A new writer, for the stream of one environment."""
 
     @abc.abstractmethod
     def put_statistics(self, report: StatisticsReport) -> None:
         """Appends to the queue, before any sequence that is written later."""
 
-    def end_round(self) -> None:  # noqa: B027  most have nothing to do
+    def end_round(self) -> None:  # noqa: B027
         """Hands over what has been written since the last call, if it has not gone its way already.
 
         Raises what `Writer.flush` does.
@@ -186,16 +178,13 @@ class Replay(Intake):
       state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
       num_heads: H, of the statistics.
       moments: the class of the moments in them.
-      backend: "reverb" or "local", whose needs count.
-      own: whether the table is in this process's memory.
       **settings: of `ReplaySettings`, in place of gin's.
 
     Attributes:
-      memory_note: what it will need, in words; empty for a client.
       replay_ratio, min_sequences: of its settings.
 
     Raises:
-      ValueError: settings that cannot be, that the machine's memory cannot hold, or other than the checkpoint's.
+      ValueError: settings that cannot be, or other than the checkpoint's.
     """
 
     def __init__(
@@ -205,22 +194,15 @@ class Replay(Intake):
         state_spec: Any,
         num_heads: int,
         moments: type[ReturnMoments] = ReturnMoments,
-        *,
-        backend: str,
-        own: bool = True,
         **settings: Any,
     ):
         self._settings = ReplaySettings(**settings)
-        capacity, self.min_sequences = self._settings.capacity, self._settings.min_sequences
-        self.replay_ratio = self._settings.replay_ratio
+        self.min_sequences, self.replay_ratio = self._settings.min_sequences, self._settings.replay_ratio
         self._shape, self._moments_shape = shape, moments.empty(num_heads).to_array().shape
         self._max_size = self._settings.sequences(shape.period)
         self._layout = Layout(shape, observation_spec, state_spec, self._settings.compression)
-        memory = estimate_memory(observation_spec, state_spec, shape, capacity, self._layout.level, backend)
-        self.memory_note = check_memory(memory, capacity, shape.period) if own else ""
         # For datasets, whose graphs cannot see an event.
         self._stopped = tf.Variable(False, trainable=False, name="replay_stopped")
-        self._read_ahead = self._settings.read_ahead or 0
 
     @property
     @abc.abstractmethod
@@ -252,9 +234,9 @@ class Replay(Intake):
         give the same updates, however long episodes are. None is due before there are `min_sequences` sequences;
         updates missed until then are caught up with.
         """
-        first = self.min_sequences * self._shape.period
-        earned = due(environment_steps, updates, first=first, cost=steps_per_update) >= 1
-        return earned and self.size >= self.min_sequences
+        # A division: multiplied by a rounded 1 / steps, some updates would come a step late.
+        earned = (environment_steps - self.min_sequences * self._shape.period) / steps_per_update
+        return earned - updates >= 1 and self.size >= self.min_sequences
 
     def batch_due(self, batch_size: int) -> bool:
         """Says whether one more batch keeps to the replay ratio, by the replay's own count of samples.
@@ -266,7 +248,7 @@ class Replay(Intake):
 
     def _samples_due(self, inserted: int, sampled: int) -> float:
         """Samples that the replay ratio still allows; negative where there have been more."""
-        return due(inserted, sampled, first=self.min_sequences, ratio=self.replay_ratio)
+        return (inserted - self.min_sequences) * self.replay_ratio - sampled
 
     def dataset(self, batch_size: int, packed: bool = False) -> tf.data.Dataset:
         """Batches without end, until the replay is stopped: `(Sequence, Drawn)`.
@@ -284,7 +266,8 @@ class Replay(Intake):
             spec = self._layout.observation_spec
             batches = batches.map(lambda batch, drawn: (unpacked(batch, spec), drawn))
         batches = batches.with_options(options)
-        return batches.prefetch(self._read_ahead) if self._read_ahead else batches
+        ahead = self._settings.read_ahead
+        return batches.prefetch(ahead) if ahead else batches
 
     @abc.abstractmethod
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
@@ -320,23 +303,13 @@ def nobody_reads(patience: float, inserted: int, sampled: int) -> TimeoutError:
     )
 
 
-def check_priority(priority: float) -> None:
-    """Refuses what no draw could use, and for which Reverb would wait forever."""
-    if not 0.0 <= priority < math.inf:
-        raise FloatingPointError(
-            f"A priority must be finite and not negative, got {priority}; have the values diverged?"
-        )
-
-
-def check_same(
-    then: Mapping[str, Any], now: Mapping[str, Any], table: str, whose: str = "The replay's checkpoint"
-) -> None:
-    """Refuses a checkpoint, or a server, whose settings of a table differ from those of now, with a ValueError."""
+def check_same(then: Mapping[str, Any], now: Mapping[str, Any], table: str) -> None:
+    """Refuses a checkpoint whose settings of a table differ from those of now, with a ValueError."""
     if different := [name for name in {**then, **now} if then.get(name) != now.get(name)]:
         listed = "; ".join(f"{name}: {then.get(name)} then, {now.get(name)} now" for name in different)
         raise ValueError(
-            f"{whose} was made with other settings of its {table} ({listed}). Repeat the settings of SequenceShape, "
-            "Replay and the network that it was made with, or start without it"
+            f"The replay's checkpoint was made with other settings of its {table} ({listed}). Repeat the settings of "
+            "SequenceShape, Replay and the network that it was made with, or start without it"
         )
 
 

@@ -18,7 +18,6 @@ import reverb
 import tensorflow as tf
 from reverb.cc import schema_pb2
 
-from agents.replay.backends import REVERB, begins_with
 from agents.replay.blocks import Layout
 from agents.replay.replay import (
     Drawn,
@@ -27,7 +26,6 @@ from agents.replay.replay import (
     ReplayStopped,
     StatisticsReport,
     Writer,
-    check_priority,
     check_same,
     emptied,
     nobody_reads,
@@ -35,15 +33,13 @@ from agents.replay.replay import (
 from agents.replay.rows import Rows
 from agents.sequences import Sequence, SequenceShape
 from agents.storage.checkpoint import ReplayFolders
-from rbs_tf import ReturnMoments
 
 _SEQUENCES, _STATISTICS, _WEIGHTS = "sequences", "statistics", "weights"  # tables
 _POLL_MS = 200  # between two looks at whether the replay has been stopped
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
-_MOST_EPISODES = _MOST_REPORTS = 1_000_000
-_FOLDER = (
-    "reverb"  # under `ReplayFolders.writes_to`, with what Reverb writes, in a folder called after the time
-)
+_MOST_REPORTS = 1_000_000
+# Under `ReplayFolders.writes_to`; Reverb writes into a folder in it that is called after the time.
+_FOLDER = "reverb"
 _FILES = [f"*/{name}" for name in ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE")]
 _CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 
@@ -62,55 +58,42 @@ class ReverbReplay(Replay):
       folders: where the server's checkpoints go, and which one it starts with; None: somewhere under /tmp.
     """
 
-    address: str
-
     def __init__(
-        self,
-        shape: SequenceShape,
-        observation_spec: tf.TensorSpec,
-        state_spec: Any,
-        num_heads: int,
-        moments: type[ReturnMoments] = ReturnMoments,
-        address: str | None = None,
-        folders: ReplayFolders | None = None,
-        **options: Any,
+        self, *parts: Any, address: str | None = None, folders: ReplayFolders | None = None, **settings: Any
     ):
-        own, parts = address is None, (shape, observation_spec, state_spec, num_heads, moments)
-        super().__init__(*parts, backend=REVERB, own=own, **options)
-        self._settings.check_buffer()
-        if self._settings.read_ahead is None:
-            self._read_ahead = int(not own)
+        super().__init__(*parts, **settings)
         self._stopping = threading.Event()
-        self._has_dataset = False
         self._weights_seen = -1
-        self._closed = False
-        tables = self._tables()
-        wanted = {table.name: _settings(table.info) for table in tables}
-        self._server = None
-        if address is None:
-            port = self._settings.port
-            if port is not None:
-                _check_free(port)
-            checkpointer = None
-            if folders is not None:
-                fallback = begins_with(folders, REVERB)
-                # Reverb prefers what is in this folder to any other checkpoint.
-                own_folder = emptied(folders.writes_to / _FOLDER, _FILES)
-                checkpointer = reverb.checkpointers.DefaultCheckpointer(
-                    str(own_folder), fallback_checkpoint_path=fallback and str(fallback)
-                )
-            self._server = reverb.Server(tables, port=port, checkpointer=checkpointer)
-            address = f"localhost:{self._server.port}"
-        self.address = address
-        _reach_directly(address.rsplit(":", 1)[0])
-        self._client = reverb.Client(address)
-        self._tf_client = reverb.TFClient(address)
+        _reach_directly((address or "localhost").rsplit(":", 1)[0])
+        self._server: Any = None if address else self._started(folders)
+        self.address = address or f"localhost:{self._server.port}"
+        self._client = reverb.Client(self.address)
+        self._tf_client = reverb.TFClient(self.address)
         # `reverb.Client.server_info` also decodes the signatures of all tables, which takes far longer than to ask.
-        self._counters = reverb.pybind.Client(address)
-        self._check_settings(wanted)
-        self._reports = self._client.trajectory_writer(num_keep_alive_refs=_MOST_EPISODES)
-        self._reports.configure(("moments",), num_keep_alive_refs=1, max_chunk_length=1)
-        self._reports.configure(("episodes",), num_keep_alive_refs=_MOST_EPISODES, max_chunk_length=64)
+        self._counters = reverb.pybind.Client(self.address)
+
+    def _started(self, folders: ReplayFolders | None) -> reverb.Server:
+        """A server; of a checkpoint with other settings a ValueError."""
+        port, tables, checkpointer = self._settings.port, self._tables(), None
+        wanted = {table.name: _settings(table.info) for table in tables}
+        if port is not None:
+            _check_free(port)
+        if folders is not None:
+            # Reverb prefers what is in this folder to any other checkpoint.
+            own, fallback = emptied(folders.writes_to / _FOLDER, _FILES), folders.begins_with
+            checkpointer = reverb.checkpointers.DefaultCheckpointer(
+                str(own), fallback_checkpoint_path=fallback and str(fallback)
+            )
+        server = reverb.Server(tables, port=port, checkpointer=checkpointer)
+        # A checkpoint brings its own settings, which Reverb prefers to new ones without a word.
+        found = reverb.Client(f"localhost:{server.port}").server_info()
+        try:
+            for name, now in wanted.items():
+                check_same(_settings(found[name]), now, name)
+        except ValueError:
+            server.stop()
+            raise
+        return server
 
     @property
     def size(self) -> int:
@@ -128,9 +111,7 @@ class ReverbReplay(Replay):
         return SequenceWriter(self._client, self._layout, self._flush)
 
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        self._has_dataset = True
         signature = self._layout.signature
-        self._settings.check_read_ahead(self._read_ahead, batch_size)
 
         def draw(_: tf.Tensor) -> tf.data.Dataset:
             return reverb.TrajectoryDataset(
@@ -143,24 +124,21 @@ class ReverbReplay(Replay):
                 rate_limiter_timeout_ms=_POLL_MS,
             )
 
+        def unpack(sample: reverb.ReplaySample) -> tuple[Sequence, Drawn]:
+            info, data = sample
+            sequence = self._layout.sequence(data, tf.cast(info.probability, tf.float32), info.table_size)
+            return sequence, Drawn(info.key, info.priority)
+
         # A draw that times out ends early; the next one goes on with the same batch.
-        return draws.flat_map(draw).batch(batch_size, drop_remainder=True).map(self._unpack)
+        return draws.flat_map(draw).batch(batch_size, drop_remainder=True).map(unpack)
 
     def update_priorities(self, keys: tf.Tensor, priorities: tf.Tensor) -> None:
         self._tf_client.update_priorities(_SEQUENCES, keys, tf.cast(priorities, tf.float64))
 
     def put_statistics(self, report: StatisticsReport) -> None:
-        for episode in report["episodes"]:
-            self._reports.append({"episodes": episode})
         # Reverb has no empty columns: a row of nothing follows the episodes.
-        last = report | {"episodes": np.zeros(len(Episode._fields))}
-        self._reports.append(last)
-        history = self._reports.history
-        item = {column: history[column][-1] for column in last}
-        item["episodes"] = history["episodes"][-len(report["episodes"]) - 1 :]
-        self._reports.create_item(_STATISTICS, 1.0, item)
-        self._flush(self._reports)
-        self._reports.end_episode(timeout_ms=_POLL_MS)
+        episodes = np.vstack([report["episodes"], np.zeros(len(Episode._fields))])
+        self._put(_STATISTICS, {"moments": report["moments"], "episodes": episodes})
 
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
         for _ in range(self._info(_STATISTICS).current_size):
@@ -170,11 +148,14 @@ class ReverbReplay(Replay):
 
     def publish(self, step: int, data: np.ndarray) -> None:
         """Replaces the weights; `data` is uint8 [bytes], see `agents.storage.weights`."""
+        self._put(_WEIGHTS, {"step": np.int64(step), "data": data})
+
+    def _put(self, table: str, columns: dict[str, Any]) -> None:
+        """Appends one row to a table, and waits until it is there."""
         writer = self._client.trajectory_writer(num_keep_alive_refs=1)
         try:
-            writer.append({"step": np.int64(step), "data": data})
-            history = writer.history
-            writer.create_item(_WEIGHTS, 1.0, {name: history[name][-1] for name in ("step", "data")})
+            writer.append(columns)
+            writer.create_item(table, 1.0, {name: writer.history[name][-1] for name in columns})
             self._flush(writer)
         finally:
             writer.close()
@@ -186,10 +167,8 @@ class ReverbReplay(Replay):
           reverb.errors.ReverbError: the server is gone.
         """
         info = self._info(_WEIGHTS)
-        if info.current_size == 0:
-            return None
         inserted = info.rate_limiter_info.insert_stats.completed
-        if inserted == self._weights_seen:
+        if info.current_size == 0 or inserted == self._weights_seen:
             return None
         sample = self._oldest(_WEIGHTS)
         self._weights_seen = inserted
@@ -199,10 +178,7 @@ class ReverbReplay(Replay):
     def checkpoint(self) -> str:
         try:
             return self._client.checkpoint()
-        except (
-            IndexError,
-            reverb.errors.ReverbError,
-        ) as error:  # the first is what Reverb makes of a full disk
+        except (IndexError, reverb.errors.ReverbError) as error:  # Reverb makes an IndexError of a full disk
             raise OSError(str(error)) from error
 
     def end_waits(self) -> None:
@@ -211,23 +187,16 @@ class ReverbReplay(Replay):
         self._stopped.assign(True)
 
     def stop(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
         self.end_waits()
-        if self._has_dataset:
-            # A draw that is cut off by the server's end is an error, one that finds out by itself is not.
-            time.sleep(1.5 * _POLL_MS / 1000)
-        self._reports.close()
+        # A draw that is cut off by the server's end is an error, one that finds out by itself is not.
+        time.sleep(1.5 * _POLL_MS / 1000)
         if self._server is not None:
             self._server.stop()
+            self._server = None
 
     def _tables(self) -> list[reverb.Table]:
-        def in_order(
-            name: str, max_size: int, **columns: tuple[tuple[int | None, ...], tf.DType]
-        ) -> reverb.Table:
+        def in_order(name: str, max_size: int, **signature: tf.TensorSpec) -> reverb.Table:
             fifo, limiter = reverb.selectors.Fifo, reverb.rate_limiters.MinSize(1)
-            signature = {column: tf.TensorSpec(*of, column) for column, of in columns.items()}
             return reverb.Table(name, fifo(), fifo(), max_size, limiter, signature=signature)
 
         sequences = reverb.Table(
@@ -241,14 +210,11 @@ class ReverbReplay(Replay):
             signature=self._layout.signature,
         )
         # Not `Table.queue`: reading must not remove what the reader may not live to use.
-        statistics = in_order(
-            _STATISTICS,
-            _MOST_REPORTS,
-            moments=(self._moments_shape, tf.float64),
-            episodes=((None, len(Episode._fields)), tf.float64),
-        )
-        weights = in_order(_WEIGHTS, 1, step=((), tf.int64), data=((None,), tf.uint8))
-        return [sequences, statistics, weights]
+        moments = tf.TensorSpec(self._moments_shape, tf.float64)
+        episodes = tf.TensorSpec((None, len(Episode._fields)), tf.float64)
+        statistics = in_order(_STATISTICS, _MOST_REPORTS, moments=moments, episodes=episodes)
+        step, data = tf.TensorSpec((), tf.int64), tf.TensorSpec((None,), tf.uint8)
+        return [sequences, statistics, in_order(_WEIGHTS, 1, step=step, data=data)]
 
     def _oldest(self, table: str) -> reverb.ReplaySample:
         (sample,) = self._client.sample(table, 1, emit_timesteps=False, unpack_as_table_signature=True)
@@ -270,24 +236,6 @@ class ReverbReplay(Replay):
                 if time.monotonic() > end:
                     raise nobody_reads(self._settings.patience, self.inserted, self.sampled) from None
 
-    def _unpack(self, sample: reverb.ReplaySample) -> tuple[Sequence, Drawn]:
-        info, data = sample
-        sequence = self._layout.sequence(data, tf.cast(info.probability, tf.float32), info.table_size)
-        return sequence, Drawn(info.key, info.priority)
-
-    def _check_settings(self, wanted: dict[str, dict[str, Any]]) -> None:
-        """A checkpoint brings its own settings, which Reverb prefers to new ones without a word."""
-        infos, whose = self._client.server_info(), "The replay's checkpoint"
-        if self._server is None:
-            whose = f"The replay server at {self.address}"
-        try:
-            for name, now in wanted.items():
-                check_same(_settings(infos[name]), now, name, whose)
-        except ValueError:
-            if self._server is not None:
-                self._server.stop()
-            raise
-
 
 class SequenceWriter(Writer):
     """Appends blocks and inserts sequences of them; made by `ReverbReplay.writer`."""
@@ -301,21 +249,17 @@ class SequenceWriter(Writer):
             length = 1 if column == "core_state" else _chunk_blocks(layout.shape)
             self._writer.configure((column,), num_keep_alive_refs=blocks, max_chunk_length=length)
 
-    def append(self, block: Rows, starts_sequence: bool) -> None:
+    def append(self, block: Rows, starts_sequence: bool, priority: float | None = None) -> None:
         stored = self._layout.block(block, starts_sequence)
-        observation = np.array(stored.observation, object) if self._layout.level else stored.observation
-        columns = {self._layout.observations: observation, "scalars": stored.scalars}
-        if stored.core_state is not None:
-            columns["core_state"] = stored.core_state
-        self._writer.append(columns)
-
-    def insert(self, priority: float) -> None:
-        check_priority(priority)
-        history, blocks = self._writer.history, self._layout.shape.blocks
-        sequence = {name: history[name][-blocks:] for name in (self._layout.observations, "scalars")}
-        self._writer.create_item(
-            _SEQUENCES, priority, sequence | {"core_state": history["core_state"][-blocks]}
-        )
+        if self._layout.level:
+            stored = stored._replace(observation=np.array(stored.observation, object))
+        columns = zip(self._layout.signature, stored, strict=True)
+        self._writer.append({name: column for name, column in columns if column is not None})
+        if priority is not None:
+            history, blocks = self._writer.history, self._layout.shape.blocks
+            sequence = {name: history[name][-blocks:] for name in (self._layout.observations, "scalars")}
+            sequence["core_state"] = history["core_state"][-blocks]
+            self._writer.create_item(_SEQUENCES, priority, sequence)
 
     def flush(self) -> None:
         self._flush(self._writer)
@@ -327,8 +271,9 @@ class SequenceWriter(Writer):
 def _chunk_blocks(shape: SequenceShape) -> int:
     """Blocks per chunk; it divides the sequences' distance, as inserting a sequence closes the open chunk."""
     distance = shape.period // shape.block
-    fitting = (n for n in range(1, distance + 1) if distance % n == 0 and n * shape.block <= _CHUNK_ROWS)
-    return max(fitting, default=1)
+    return max(
+        n for n in range(1, distance + 1) if distance % n == 0 and (n == 1 or n * shape.block <= _CHUNK_ROWS)
+    )
 
 
 def _settings(info: reverb.reverb_types.TableInfo) -> dict[str, Any]:

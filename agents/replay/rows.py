@@ -47,8 +47,7 @@ class Rows:
 
     @classmethod
     def from_state(cls, state: State) -> Rows:
-        columns: dict[str, Any] = {field.name: state.get(field.name) for field in dataclasses.fields(cls)}
-        return cls(**columns)
+        return cls(**{field.name: state.get(field.name) for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
     def state(self) -> State:
         """The columns that are there, by name."""
@@ -117,8 +116,7 @@ class SequenceCutter:
         begins, ends = self._kept is None, step_type[-1] == StepType.LAST
         if begins != (step_type[0] == StepType.FIRST) or (step_type[1:] == StepType.FIRST).any():
             raise ValueError(
-                "A stream must run FIRST, MID, ..., LAST and then FIRST again; "
-                f"{'a new' if begins else 'an unfinished'} episode goes on with step types {step_type}"
+                f"A stream must run FIRST, MID, ..., LAST and then FIRST again, and it has {step_type}"
             )
         if self._kept is None:
             padding = _padding(shape.burn_in, rows)

@@ -42,14 +42,9 @@ class SumTree:
     def draw(self, uniform: np.ndarray) -> np.ndarray:
         """Places int64 [K] for numbers float64 [K] from [0, 1): each with probability weight / total.
 
-        A place of weight 0 is never drawn, whatever rounding does.
-
-        Raises:
-          ValueError: all weights are 0.
+        A place of weight 0 is never drawn, whatever rounding does, unless all are 0.
         """
-        if not self.total:
-            raise ValueError("there is nothing to draw: all weights are 0")
-        sums, rest = self._sums, uniform * self._sums[1]
+        sums, rest = self._sums, uniform * self.total
         nodes = np.ones(len(uniform), np.int64)
         for _ in range(self._leaves.bit_length() - 1):
             nodes *= 2

@@ -25,6 +25,7 @@ from agents.storage.statistics_log import forget_after
 from agents.workers import build
 from agents.workers.collector import Collector
 from agents.workers.evaluator import Evaluations
+from agents.workers.learner import Learner
 from agents.workers.settings import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import FRAMES_PER_STEP
@@ -104,8 +105,9 @@ class EmbeddedRun:
         self.eval_environment = self._closed(build.build_eval_environment(settings, training.eval_envs, seed))
         strategy = build.build_strategy(training.strategy)
         self.agent = build.build_agent(settings, self.eval_environment, strategy=strategy)
+        build.check_buffer(settings, self._backend)
         state_spec = self.agent.network.state_spec
-        build.check_replay(settings, self.eval_environment, state_spec, self._backend)
+        self._memory_note = build.check_fits(settings, self.eval_environment, state_spec, self._backend)
         # Where a resumed run starts new episodes, they should not be those that it began with.
         seed = settings.seeds.collecting(step)
         self.environment = self._closed(build.build_environment(settings, training.num_envs, seed))
@@ -131,7 +133,8 @@ class EmbeddedRun:
         if newest is None or collector_state is not None:
             # The steps after the checkpoint will be collected again, and must not count twice.
             forget_after(self._root, extra["statistics_log"])
-        self.learner = build.build_learner(self._settings, self._root, self.agent, self.replay, checkpointer)
+        of_updates = self._training.batch_size, self._training.summary_interval
+        self.learner = Learner(self._root, self.agent, self.replay, *of_updates, checkpointer)
         self.collector = self._closed(build.build_collector(self.environment, self.agent, self.replay))
         if collector_state is not None:
             self.collector.restore(from_bytes(collector_state))
@@ -167,7 +170,7 @@ class EmbeddedRun:
             steps=learner.environment_steps,
             frames_per_step=None if game is None else FRAMES_PER_STEP,
         )
-        for note in filter(None, (self.replay.memory_note, summaries.figures_note(), self.agent.heads.note)):
+        for note in filter(None, (self._memory_note, summaries.figures_note(), self.agent.heads.note)):
             self._progress.say(note)
         if learner.resumed:
             new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""

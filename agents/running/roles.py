@@ -34,6 +34,7 @@ from agents.storage.run_folder import newest_step, write_operative_config  # noq
 from agents.storage.weights import Publisher, assign  # noqa: E402
 from agents.workers import build  # noqa: E402
 from agents.workers.evaluator import Evaluations  # noqa: E402
+from agents.workers.learner import Learner  # noqa: E402
 from agents.workers.settings import Settings  # noqa: E402
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment  # noqa: E402
 from rbs_tf.environments.names import FRAMES_PER_STEP  # noqa: E402
@@ -137,6 +138,7 @@ class ReplayRole(Role):
     def build(self, address: str, start: int) -> None:
         self.environment = build.build_eval_environment(self.settings)
         agent = build.build_agent(self.settings, self.environment)
+        self._memory = build.check_fits(self.settings, self.environment, agent.network.state_spec, REVERB)
         self._open_replay(agent, REVERB, folders=Checkpointer(self._root, {}).replay_folders())
         self.address = f"{address}:{self.replay.address.rsplit(':', 1)[1]}"
 
@@ -144,7 +146,7 @@ class ReplayRole(Role):
         self._stopping.wait()
 
     def figures(self) -> dict[str, Any]:
-        return {"address": self.address, "memory": self.replay.memory_note}
+        return {"address": self.address, "memory": self._memory}
 
 
 class LearnerRole(Role):
@@ -157,11 +159,14 @@ class LearnerRole(Role):
         strategy = build.build_strategy(self.training.strategy)
         agent = build.build_agent(self.settings, environment, strategy=strategy)
         checkpointer = Checkpointer(self._root, build.trackables(agent), lambda: self.replay.checkpoint())
+        self._memory = ""
         if self.settings.replay.backend == RAY:
+            self._memory = build.check_fits(self.settings, environment, agent.network.state_spec, RAY)
             self._open_replay(agent, RAY, folders=checkpointer.replay_folders())
         else:
             self._open_replay(agent, REVERB, address=address)
-        self._learner = build.build_learner(self.settings, self._root, agent, self.replay, checkpointer)
+        of_updates = self.training.batch_size, self.training.summary_interval
+        self._learner = Learner(self._root, agent, self.replay, *of_updates, checkpointer)
         self._publisher = Publisher(agent.acting_variables, self.replay.publish)
         self.opened.callback(self._publisher.close)
         self._doing, self._waited = "", 0.0
@@ -209,7 +214,7 @@ class LearnerRole(Role):
             "loss_scales": self._loss_scales,
             "doing": self._doing,
             "note": self._learner.note,
-            "memory": self.replay.memory_note,
+            "memory": self._memory,
         }
 
     def note_waits(self, learner: float, collectors: float) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import math
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -22,10 +21,8 @@ from agents.replay.local_replay import LocalReplay
 from agents.replay.memory import check_memory, estimate_memory
 from agents.replay.replay import Replay
 from agents.sequences import stored_spec
-from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import checkpoints
 from agents.workers.collector import Collector
-from agents.workers.learner import Learner
 from agents.workers.settings import Settings
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
@@ -48,12 +45,12 @@ def build_environment(
       **options: of `environments.make`, in place of gin's.
 
     Raises:
-      ValueError: what `environments.make` raises; actions that cannot be counted.
+      ValueError: what `environments.make` raises.
       EnvironmentFault: a copy cannot be made.
     """
     training = settings.train
     try:
-        environment = environments.make(training.env, num_envs=num_envs, seed=seed, **options)
+        return environments.make(training.env, num_envs=num_envs, seed=seed, **options)
     except EnvironmentFault as error:
         what, *_ = str(error).splitlines()  # without gin's trail
         if num_envs == 1 or "cannot be made" not in what:
@@ -62,33 +59,24 @@ def build_environment(
             f"{what}. At once there are train.num_envs = {training.num_envs} copies for training and train.eval_envs = "
             f"{training.eval_envs} for evaluation: lower both if there cannot be so many"
         ) from error
-    try:
-        environment.num_actions  # noqa: B018
-    except ValueError:
-        environment.close()
-        raise
-    return environment
 
 
 def build_eval_environment(
     settings: Settings, num_envs: int = 1, seed: int | None = None, **options: Any
 ) -> GymnasiumVectorEnvironment:
     """The same for evaluation, which has its own seed and may have stickier actions than training."""
-    training = settings.train
+    training, name = settings.train, "repeat_action_probability"
     seed = settings.seeds.evaluating(0) if seed is None else seed
-    if training.eval_repeat_action_probability is not None:
-        options["repeat_action_probability"] = training.eval_repeat_action_probability
-    random_steps = training.eval_random_steps
-    if random_steps is None:
-        random_steps = _RANDOM_STEPS if training.env in MINATAR_GAMES else 0
+    sticky, random_steps = training.eval_repeat_action_probability, training.eval_random_steps
+    if random_steps is None and training.env in MINATAR_GAMES:
+        random_steps = _RANDOM_STEPS
     if random_steps:
-        options.setdefault("random_steps", random_steps)
-    try:
+        options = {"random_steps": random_steps} | options
+    if sticky is None:
         return build_environment(settings, num_envs, seed, **options)
+    try:
+        return build_environment(settings, num_envs, seed, **options | {name: sticky})
     except ValueError as error:
-        name = "repeat_action_probability"
-        if training.eval_repeat_action_probability is None:
-            raise
         raise ValueError(str(error).replace(name, f"train.eval_{name}")) from error
 
 
@@ -123,7 +111,7 @@ def build_agent(
     seed: int | None = None,
     strategy: tf.distribute.Strategy | None = None,
 ) -> RecurrentMultiHeadAgent:
-    """The agent for such an environment. Its weights depend on `train.seed` alone.
+    """The agent for such an environment. Its weights depend on `train.seed` only.
 
     Args:
       environment: gives the specs.
@@ -164,14 +152,9 @@ def build_network(
 
 
 def backend_of(settings: Settings, root_dir: str | os.PathLike, distributed: bool = False) -> str:
-    """The run's replay: as set, or that of the newest checkpoint in the run folder; reads only.
-
-    Raises:
-      UsageError: it needs Reverb, which is not there, or is of several processes in a run of one.
-    """
-    newest = [folder / "replay" for folder in checkpoints(root_dir)[:1]]
-    begins_with = next(filter(Path.exists, newest), None)
-    return chosen_backend(settings.replay.backend, begins_with, distributed)
+    """The run's replay: of `chosen_backend`, which says what is raised, by the newest checkpoint; reads only."""
+    newest = [folder / "replay" for folder in checkpoints(root_dir)[:1] if (folder / "replay").exists()]
+    return chosen_backend(settings.replay.backend, next(iter(newest), None), distributed)
 
 
 def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distributed: bool = False) -> None:
@@ -184,36 +167,34 @@ def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distrib
       ValueError, UsageError, EnvironmentFault: something cannot be built, or memory does not hold the replay.
     """
     backend = backend_of(settings, root_dir, distributed)
+    check_buffer(settings, backend, distributed)
     build_environment(settings, 1, seed=0).close()
     with contextlib.closing(build_eval_environment(settings)) as environment, tf.Graph().as_default():
         network = build_network(settings, environment, settings.train.scaling(len(settings.heads)))
         network.create_variables()
-        check_replay(settings, environment, network.state_spec, backend, stores, distributed)
+        if stores:
+            check_fits(settings, environment, network.state_spec, backend)
 
 
-def check_replay(
-    settings: Settings,
-    environment: py_environment.PyEnvironment,
-    state_spec: Any,
-    backend: str,
-    stores: bool = True,
-    distributed: bool = False,
-) -> None:
-    """Checks the replay's settings against each other and against this machine's memory; makes nothing.
+def check_buffer(settings: Settings, backend: str, distributed: bool = False) -> None:
+    """Raises ValueError for settings of a replay with which collectors or learner would wait forever."""
+    if backend != LOCAL and settings.train.steps_per_update is None:
+        ahead = settings.replay.read_ahead
+        settings.replay.check_buffer(int(distributed) if ahead is None else ahead, settings.train.batch_size)
+
+
+def check_fits(
+    settings: Settings, environment: py_environment.PyEnvironment, state_spec: Any, backend: str
+) -> str:
+    """Says what a full replay takes of this machine's memory.
 
     Raises:
-      ValueError: they cannot be, or memory does not hold it; the message says what would fit.
+      ValueError: memory does not hold it; the message says what would fit.
     """
-    replay = settings.replay
-    if backend != LOCAL and settings.train.steps_per_update is None:
-        replay.check_buffer()
-        ahead = int(distributed) if replay.read_ahead is None else replay.read_ahead
-        replay.check_read_ahead(ahead, settings.train.batch_size)
-    if stores:
-        spec, kind = stored_observation(environment), REVERB if backend == REVERB else LOCAL
-        level = level_for(spec, replay.compression)
-        full = estimate_memory(spec, state_spec, settings.shape, replay.capacity, level, kind)
-        check_memory(full, replay.capacity, settings.shape.period)
+    replay, spec = settings.replay, stored_observation(environment)
+    kind, level = REVERB if backend == REVERB else LOCAL, level_for(spec, replay.compression)
+    full = estimate_memory(spec, state_spec, settings.shape, replay.capacity, level, kind)
+    return check_memory(full, replay.capacity, settings.shape.period)
 
 
 def build_replay(
@@ -223,32 +204,28 @@ def build_replay(
     backend: str,
     **connection: Any,
 ) -> Replay:
-    """The replay for such an environment and agent.
+    """The replay for such an environment and agent: with "ray", in the process that has the table.
 
     Args:
-      backend: "local", "ray" for the process that has the table, or "reverb".
-      **connection: `folders`, and for Reverb `address`.
+      **connection: `folders`, and for a client of Reverb `address`.
     """
-    parts = (
-        settings.shape,
-        stored_observation(environment),
-        agent.network.state_spec,
-        len(settings.heads),
-        agent.scaling.moments_class,
-    )
+    observation, state = stored_observation(environment), agent.network.state_spec
+    parts = settings.shape, observation, state, len(settings.heads), agent.scaling.moments_class
     options = dataclasses.asdict(settings.replay) | connection
     del options["backend"]
     if backend == LOCAL:
         return LocalReplay(*parts, seed=settings.seeds.draws, **options)
+    if options["read_ahead"] is None:
+        options["read_ahead"] = int(backend == RAY or "address" in connection)
+    # Neither of the others needs to be installed.
     if backend == RAY:
-        # Neither this nor Reverb needs to be installed.
         from agents.replay.ray_replay import RayTable
 
         return RayTable(*parts, seed=settings.seeds.draws, **options)
     from agents.replay.reverb_replay import ReverbReplay
 
     if settings.train.steps_per_update is not None:
-        options["error_buffer"] = math.inf  # the pace is kept by whoever asks for updates
+        options["error_buffer"] = math.inf  # who asks for updates keeps the pace
     return ReverbReplay(*parts, **options)
 
 
@@ -259,12 +236,7 @@ def build_ray_client(
     learner: Any,
     collector: int,
 ) -> RayClient:
-    """The way of a collector, or of the evaluator, to the table of the learner's process.
-
-    Args:
-      learner: Ray's handle of that process.
-      collector: its index.
-    """
+    """The way of a collector of this index, or of the evaluator, to the table of the learner; of that Ray's handle."""
     from agents.replay.ray_replay import RayClient
 
     stored = stored_observation(environment), agent.network.state_spec
@@ -280,18 +252,6 @@ def stored_observation(environment: py_environment.PyEnvironment) -> tf.TensorSp
 def trackables(agent: RecurrentMultiHeadAgent) -> dict[str, Any]:
     """What a checkpoint holds of the agent that learns."""
     return {"agent": agent, "train_step": agent.train_step_counter}
-
-
-def build_learner(
-    settings: Settings,
-    root_dir: str,
-    agent: RecurrentMultiHeadAgent,
-    replay: Replay,
-    checkpointer: Checkpointer,
-) -> Learner:
-    """What updates the agent from the replay, resumed from the newest checkpoint."""
-    training = settings.train
-    return Learner(root_dir, agent, replay, training.batch_size, training.summary_interval, checkpointer)
 
 
 def build_collector(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -19,10 +19,9 @@ from agents.replay.replay import Episode, Intake
 from agents.replay.rows import Piece, Rows, SequenceCutter
 from agents.sequences import SequenceShape, Steps, side_by_side
 from agents.storage.state import State, joined, joined_in_order, numbered, part
-from agents.workers.faults import check_finite, time_step_of
+from agents.workers.faults import time_step_of
 from agents.workers.step_statistics import Reports
 from rbs_tf import ReturnMoments
-from rbs_tf.returns import LONGEST_EPISODE
 
 # Columns of a sequence that its first priority is computed from.
 _OF_PRIORITIES = ("step_type", "previous_action", "reward", "discount", "taken_values", "greedy_values")
@@ -31,9 +30,9 @@ _OF_PRIORITIES = ("step_type", "previous_action", "reward", "discount", "taken_v
 class Collector:
     """Runs a policy in N environments and feeds the replay.
 
-    Of each environment the policy's state is kept between runs; an episode that is unfinished when the
-    collector is closed has its complete sequences in the replay and its steps in the statistics, but no
-    returns; unless another collector takes over its `state`.
+    The policy's state is kept between runs. Of an episode that is unfinished when the collector is closed, complete
+    sequences are in the replay and steps in the statistics, but no returns; unless another collector goes on from its
+    `state`.
 
     Args:
       environment: batched; reset by the first run, not closed here.
@@ -43,14 +42,11 @@ class Collector:
       shape: layout of the sequences.
       priorities: `(steps [k, L], taken_values [k, L, H], greedy_values [k, L, H]) -> float32 [k]` for new
         sequences; `steps.observation` is None. Traced once.
-      max_report_steps: an episode of more steps reports the returns of its first so many, cut there, and goes
-        on as if a new one began: otherwise an environment that never ends would never report any.
       moments: the class of the moments in the statistics.
       name: of this collector, in messages.
 
     Attributes:
-      environment_steps: transitions so far, all environments together; may be set, for a resumed run.
-      episodes: finished episodes so far; likewise.
+      environment_steps, episodes: transitions and finished episodes so far, of all environments together.
       activity: "environment", "acting" or "writing", and monotonic time of the last change, for supervision.
       waited: seconds in which inserting waited for the replay.
     """
@@ -63,12 +59,10 @@ class Collector:
         replay: Intake,
         shape: SequenceShape,
         priorities: Callable[[Steps, tf.Tensor, tf.Tensor], tf.Tensor],
-        max_report_steps: int = LONGEST_EPISODE,
         moments: type[ReturnMoments] = ReturnMoments,
         name: str = "collector",
     ):
-        self.environment_steps = 0
-        self.episodes = 0
+        self.environment_steps = self.episodes = 0
         self.activity, self.waited = ("acting", time.monotonic()), 0.0
         self._name = name
         self._environment, self._replay = environment, replay
@@ -82,7 +76,7 @@ class Collector:
         self._rows: Rows | None = None  # of a round, [K, N, ...], used again by the next
         self._rounds_steps = 0  # of each environment, in rounds before this one
         self._cutters = [SequenceCutter(shape) for _ in range(environment.batch_size)]
-        self._reports = Reports(heads, environment.batch_size, max_report_steps, moments)
+        self._reports = Reports(heads, environment.batch_size, moments)
         self._writers = [replay.writer() for _ in range(environment.batch_size)]
 
     def run(self, num_steps: int) -> list[Episode]:
@@ -93,13 +87,12 @@ class Collector:
         reproducible.
 
         Raises:
-          EnvironmentFault: the environment raised something, or gave a reward or observation that is NaN or infinite,
-            or observations of another shape or dtype than its spec's. Nothing of this round has been written.
+          EnvironmentFault: the environment raised something, or gave a reward or observation that is NaN or infinite.
+            Nothing of this round has been written.
           FloatingPointError: a first priority is NaN or infinite: the network's values are.
           ReplayStopped, TimeoutError: see `Writer.flush`.
         """
         rows = self._collect(num_steps)
-        check_finite(rows.reward, rows.observation, self._name, self._rounds_steps)
         self.activity = "writing", time.monotonic()
         report, episodes = self._reports.report(rows)
         self._replay.put_statistics(report)
@@ -108,15 +101,6 @@ class Collector:
         self.environment_steps += int(np.count_nonzero(rows.step_type != StepType.FIRST))
         self.episodes += len(episodes)
         return episodes
-
-    def begin(self) -> None:
-        """Resets the environment, if nothing has before; the first run does it otherwise.
-
-        Raises:
-          EnvironmentFault: see `run`.
-        """
-        if self._time_step is None:
-            self._time_step = self._from_environment(0, self._environment.reset)
 
     def state(self) -> State | None:
         """Returns what `restore` needs, together with the environment's own state.
@@ -142,18 +126,11 @@ class Collector:
         """Goes on where another collector was, before the first run; the environment has been restored already.
 
         What that one had handed to the replay is not written again: it is in the replay's own checkpoint.
-
-        Raises:
-          ValueError: it is of another number of environments; nothing has been restored.
         """
-        count, now = len(state["time_step/0"]), self._environment.batch_size
-        if count != now:
-            raise ValueError(f"the collector's state is of {count} environments, and there are {now}")
         self.environment_steps, self.episodes, self._rounds_steps = map(int, part(state, "counts").values())
-        of_spec, arrays = self._environment.time_step_spec(), part(state, "time_step").values()
-        self._time_step = tf.nest.pack_sequence_as(of_spec, list(arrays))
-        policy_state = map(tf.constant, part(state, "policy").values())
-        self._policy_state = tf.nest.pack_sequence_as(self._policy_state, list(policy_state))
+        arrays, tensors = part(state, "time_step").values(), map(tf.constant, part(state, "policy").values())
+        self._time_step = tf.nest.pack_sequence_as(self._environment.time_step_spec(), list(arrays))
+        self._policy_state = tf.nest.pack_sequence_as(self._policy_state, list(tensors))
         self._reports.restore(part(state, "reports"))
         for index, (cutter, writer) in enumerate(zip(self._cutters, self._writers, strict=True)):
             cutter.restore(part(state, f"cutters/{index}"))
@@ -165,11 +142,10 @@ class Collector:
             writer.close()
 
     def _collect(self, num_steps: int) -> Rows:
-        self.begin()
-        rows = self._rows
+        rows, time_step = self._rows, self._time_step
+        if time_step is None:
+            time_step = self._from_environment(0)
         for index in range(num_steps):
-            time_step = self._time_step
-            assert time_step is not None
             action = self._act(tf.nest.map_structure(tf.constant, time_step), self._policy_state)
             info: PolicyInfo = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
             # The fields of a time step and of `PolicyInfo` are named as the columns; the latter has some again.
@@ -183,34 +159,32 @@ class Collector:
             for name, values in row.items():
                 getattr(rows, name)[index] = values
             self._policy_state = action.state
-            actions = action.action.numpy()
-            self._time_step = self._from_environment(index + 1, self._environment.step, actions)
+            self._time_step = time_step = self._from_environment(index + 1, action.action.numpy())
         assert rows is not None, "a round has at least one step"
         return rows
 
-    def _from_environment(self, row: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
+    def _from_environment(self, row: int, actions: np.ndarray | None = None) -> ts.TimeStep:
         self.activity = "environment", time.monotonic()
-        where = f"{self._name}, environments' step {self._rounds_steps + row}"
-        time_step = time_step_of(self._environment, where, call, *args)
-        if isinstance(time_step.observation, dict):  # bytes, from here on
-            check_finite(time_step.reward[None], time_step.observation, self._name, self._rounds_steps + row)
+        time_step = time_step_of(self._environment, self._name, self._rounds_steps + row, actions)
         self.activity = "acting", time.monotonic()
         return time_step
 
     def _insert(self, streams: list[list[Piece]]) -> None:
         """Stores blocks and inserts sequences, environment by environment."""
         sequences = [piece.sequence for pieces in streams for piece in pieces if piece.sequence is not None]
-        priorities: Iterator[float] = iter(())
+        priorities = np.empty(0)
         if sequences:
-            columns = (
-                np.stack([getattr(sequence, name) for sequence in sequences]) for name in _OF_PRIORITIES
+            columns = ([getattr(sequence, name) for sequence in sequences] for name in _OF_PRIORITIES)
+            priorities = self._priorities(*map(np.stack, columns)).numpy()
+        if not np.isfinite(priorities).all():  # no draw could use it, and Reverb would wait forever
+            raise FloatingPointError(
+                "The first priority of a sequence is NaN or infinite; have the values diverged?"
             )
-            priorities = iter(self._priorities(*columns).numpy().tolist())
+        left = iter(priorities.tolist())
         for pieces, writer in zip(streams, self._writers, strict=True):
             for piece in pieces:
-                writer.append(piece.block, piece.starts_sequence)
-                if piece.sequence is not None:
-                    writer.insert(next(priorities))
+                priority = None if piece.sequence is None else next(left)
+                writer.append(piece.block, piece.starts_sequence, priority)
             if any(piece.sequence is not None for piece in pieces):
                 self._wait_for(writer.flush)
         self._wait_for(self._replay.end_round)
@@ -225,14 +199,10 @@ def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
     """`priorities` as a graph for any number of sequences, called with the columns `_OF_PRIORITIES` of them."""
     of_rows = [tf.TensorSpec((None, rows), of) for of in (tf.int32, tf.int32, tf.float32, tf.float32)]
     values = tf.TensorSpec((None, rows, num_heads), tf.float32)
-    signature = [*of_rows, values, values]
 
     def traced(*columns: tf.Tensor) -> tf.Tensor:
-        # Where functions run eagerly, as people debug, no signature has made tensors of them.
-        columns = tuple(
-            tf.convert_to_tensor(x, spec.dtype) for x, spec in zip(columns, signature, strict=True)
-        )
-        step_type, previous_action, reward, discount, taken, greedy = columns
+        # Where functions run eagerly, as people debug, columns are still arrays.
+        step_type, previous_action, reward, discount, taken, greedy = map(tf.convert_to_tensor, columns)
         return priorities(Steps(step_type, None, previous_action, reward, discount), taken, greedy)
 
-    return tf.function(traced, input_signature=signature, autograph=False)
+    return tf.function(traced, input_signature=[*of_rows, values, values], autograph=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pathlib
 import sys
@@ -12,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
-from tf_agents.trajectories import time_step as ts
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.bandit import successive_halving
@@ -22,22 +23,30 @@ from agents.monitoring.tags import EVALUATION, OVER_STEPS, RETURN, VALUE_ERROR
 from agents.policy import MultiHeadPolicy
 from agents.storage.best import Best
 from agents.storage.episodes import NAME, Episodes
-from agents.workers.faults import check_finite, time_step_of
+from agents.workers.faults import time_step_of
 from rbs_tf import discounted_returns, scores
 from rbs_tf.returns import LONGEST_EPISODE
 from rbs_tf.scalings import Scaling
 
 
-class Evaluation(NamedTuple):
-    """Finished episodes of one evaluation; undiscounted, unclipped rewards."""
+class Played(NamedTuple):
+    """A finished episode."""
 
-    returns: np.ndarray  # float64 [episodes], the environment's own points
-    lengths: np.ndarray  # int64 [episodes], environment steps
+    episode_return: float  # undiscounted, unclipped: the environment's own points
+    length: int  # environment steps
+    value_errors: np.ndarray  # float64 [4, H], see `Evaluator._value_errors`
+
+
+class Evaluation(NamedTuple):
+    """Finished episodes of one evaluation."""
+
+    returns: np.ndarray  # float64 [episodes], as of `Played`
+    lengths: np.ndarray  # int64 [episodes]
     value_errors: np.ndarray  # float64 [H], see `Evaluator`; NaN for a head whose returns are all alike
 
 
 class Stopped(Exception):
-    """Raised within an evaluation that is to end at once."""
+    """An evaluation was to end at once."""
 
 
 class Evaluator:
@@ -73,71 +82,50 @@ class Evaluator:
 
     def run(
         self, episodes_per_environment: int = 1, stopped: Callable[[], bool] = lambda: False
-    ) -> Evaluation | None:
-        """Plays `episodes_per_environment` episodes in every environment of the batch; None once `stopped()`.
+    ) -> Evaluation:
+        """Plays `episodes_per_environment` episodes in every environment of the batch.
 
         Raises:
+          Stopped: once `stopped()`.
           EnvironmentFault: see `Collector.run`.
         """
         acting = [self._policy.best_head] * episodes_per_environment
-        try:
-            returns, lengths, errors = self._play([acting] * self._environment.batch_size, stopped)
-        except Stopped:
-            return None
+        played = self._play([acting] * self._environment.batch_size, stopped)
+        returns, lengths, errors = zip(*itertools.chain.from_iterable(played), strict=True)
         # sqrt(E[(Q - G)^2] / V[G]); what rounding leaves of a variance of 0 is none.
-        steps, *sums = np.sum(sum(errors, []), axis=0)
+        steps, *sums = np.sum(errors, axis=0)
         mean, squares, square_errors = sums / steps
         variance = squares - np.square(mean)
         relative = np.sqrt(square_errors / np.where(variance > 1e-12 * squares, variance, np.nan))
-        return Evaluation(np.array(sum(returns, [])), np.array(sum(lengths, [])), relative)
+        return Evaluation(np.array(returns), np.array(lengths), relative)
 
-    def trial(self, episodes: int, stopped: Callable[[], bool] = lambda: False) -> tuple[int, int] | None:
-        """The head that earns most, and how many episodes showed it, see `successive_halving`; None once `stopped()`.
+    def trial(self, episodes: int, stopped: Callable[[], bool] = lambda: False) -> tuple[int, int]:
+        """The head that earns most, and how many episodes showed it, see `successive_halving`.
 
-        Heads act side by side, one in each environment.
-
-        Raises:
-          EnvironmentFault: see `Collector.run`.
+        Heads act side by side, one in each environment. Raises what `run` does.
         """
         batch = self._environment.batch_size
 
         def play(acting: list[int]) -> Iterator[tuple[int, float]]:
             by_environment = [acting[index::batch] for index in range(batch)]
-            returns, _, _ = self._play(by_environment, stopped)
-            for heads, played in zip(by_environment, returns, strict=True):
-                yield from zip(
-                    heads, played, strict=False
-                )  # an episode that is cut is its environment's last
+            for heads, played in zip(by_environment, self._play(by_environment, stopped), strict=True):
+                # An episode that is cut is its environment's last: other heads may be left.
+                yield from zip(heads, (episode.episode_return for episode in played), strict=False)
 
-        try:
-            return successive_halving(play, len(self._heads), episodes)
-        except Stopped:
-            return None
+        return successive_halving(play, len(self._heads), episodes)
 
-    def _play(
-        self, acting: Sequence[Sequence[int]], stopped: Callable[[], bool]
-    ) -> tuple[list[list[float]], list[list[int]], list[list[np.ndarray]]]:
-        """Plays an episode for each entry of `acting`: by environment, the heads that act in its episodes, in order.
-
-        Returns:
-          Likewise by environment and episode: returns, lengths in steps, and sums of `_value_errors`.
-
-        Raises:
-          Stopped: once `stopped()`.
-        """
-        batch, played = self._environment.batch_size, 0
-        time_step = self._step(0, self._environment.reset)
+    def _play(self, acting: Sequence[Sequence[int]], stopped: Callable[[], bool]) -> list[list[Played]]:
+        """Plays an episode for each entry of `acting`: by environment, the heads that act in its episodes, in order."""
+        batch, steps, environment = self._environment.batch_size, 0, self._environment
+        time_step = time_step_of(environment, "evaluation", steps)
         policy_state = self._policy.get_initial_state(batch)
-        returns: list[list[float]] = [[] for _ in range(batch)]
-        lengths: list[list[int]] = [[] for _ in range(batch)]
-        errors: list[list[np.ndarray]] = [[] for _ in range(batch)]
+        played: list[list[Played]] = [[] for _ in range(batch)]
         to_play = [list(heads) for heads in acting]  # the first of each is the one in progress
-        histories: list[list] = [
-            [] for _ in range(batch)
-        ]  # reward, discount and values of every step of an episode
+        # Of each episode in progress: reward, discount and values of its steps.
+        histories: list[list] = [[] for _ in range(batch)]
         while any(to_play):
             self.playing = (
-                f"evaluating: {played:,} steps of {batch} environments, {sum(map(len, returns))} episodes over, "
+                f"evaluating: {steps:,} steps of {batch} environments, {sum(map(len, played))} episodes over, "
                 f"each at most {self._max_steps:,} long"
             )
             if stopped():
@@ -145,9 +133,9 @@ class Evaluator:
             heads = tf.constant([next(iter(left), 0) for left in to_play], tf.int32)
             result = self._act(heads, tf.nest.map_structure(tf.convert_to_tensor, time_step), policy_state)
             policy_state = result.state
-            played += 1
+            steps += 1
             self.steps += 1
-            time_step = self._step(played, self._environment.step, result.action.numpy())
+            time_step = time_step_of(environment, "evaluation", steps, result.action.numpy())
             values = result.info.taken_values.numpy()
             for index in np.flatnonzero(~time_step.is_first()):
                 if not to_play[index]:
@@ -157,19 +145,11 @@ class Evaluator:
                 cut = len(history) == self._max_steps
                 if cut or time_step.is_last()[index]:
                     rewards, discounts, taken = map(np.array, zip(*history, strict=True))
-                    returns[index].append(sum(rewards.tolist()))
-                    lengths[index].append(len(history))
-                    errors[index].append(self._value_errors(rewards, discounts, taken))
+                    errors = self._value_errors(rewards, discounts, taken)
+                    played[index].append(Played(sum(rewards.tolist()), len(history), errors))
                     history.clear()
                     to_play[index] = [] if cut else to_play[index][1:]
-        return returns, lengths, errors
-
-    def _step(self, played: int, call: Callable, *args: np.ndarray) -> ts.TimeStep:
-        time_step = time_step_of(self._environment, f"evaluation, environments' step {played}", call, *args)
-        observation = time_step.observation
-        observation = observation if isinstance(observation, dict) else np.asarray(observation)[None]
-        check_finite(time_step.reward[None], observation, "evaluation", played)
-        return time_step
+        return played
 
     def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Sums over the steps of one episode, float64 [4, H]: 1, G, G^2, (Q - G)^2."""
@@ -226,56 +206,52 @@ class Evaluations:
           trial_episodes: 0: the policy's head acts; otherwise the best of a trial of so many episodes, from now on. If
             that is another one, the policy's plays as well, for comparison.
         """
+        with contextlib.suppress(Stopped):
+            self.last = self._played(update, rounds, stopped, trial_episodes)
+            self._write(update, self.last, loss_scales)
+            self.best.offer(update, self.last.returns, self._agent.acting_variables)
+            best, self.best_words = self.best.found, ""
+            if best and best.update != update:
+                self.best_words = (
+                    f"{best.mean_return:.4g} per episode, {best.episodes} episodes, update {best.update:,}"
+                )
+            return self.last_return
+        return None
+
+    def _played(
+        self, update: int, rounds: int, stopped: Callable[[], bool], trial_episodes: int
+    ) -> Evaluation:
+        """Plays, and keeps the episodes, without those of an earlier start at this update or later."""
         policy, names = self._agent.policy, self._agent.heads.names
         bandits, why, played = policy.best_head, "the bandit's best", []
         if trial_episodes and len(names) > 1:
             start = time.monotonic()
-            if (found := self.evaluator.trial(trial_episodes, stopped)) is None:
-                return None
-            head, episodes = found
+            head, episodes = self.evaluator.trial(trial_episodes, stopped)
             why = f"the best of a trial of {episodes} episodes, {time.monotonic() - start:.0f} s"
             if head != bandits:
-                if (rival := self.evaluator.run(rounds, stopped)) is None:
-                    return None
+                rival = self.evaluator.run(rounds, stopped)
                 played.append((names[bandits], rival))
                 why += f"; the bandit's, {names[bandits]}, earns {np.mean(rival.returns):.4g}"
             policy.act_with(head)
         evaluation = self.evaluator.run(rounds, stopped)
-        if evaluation is None:
-            return None
-        head = policy.best_head
-        self._keep(update, [*played, (names[head], evaluation)])
-        self.last, self.last_return = evaluation, float(np.mean(evaluation.returns))
-        self.last_words = (
-            f"{in_words(evaluation.returns, evaluation.lengths)}, greedy, head {names[head]} ({why})"
-        )
-        self._write(update, evaluation, head, loss_scales)
-        self.best.offer(update, evaluation.returns, self._agent.acting_variables)
-        best = self.best.found
-        self.best_words = ""
-        if best and best.update != update:
-            self.best_words = (
-                f"{best.mean_return:.4g} per episode, {best.episodes} episodes, update {best.update:,}"
-            )
-        return self.last_return
-
-    def _keep(self, update: int, played: Sequence[tuple[str, Evaluation]]) -> None:
-        """Adds the episodes of each head to the run's, without those of an earlier start at this update or later."""
+        head_name = names[policy.best_head]
         self._episodes.keep(update - 1)
-        for head, evaluation in played:
-            ended = zip(evaluation.returns.tolist(), evaluation.lengths.tolist(), strict=True)
-            self._episodes.append((update, head, points, steps) for points, steps in ended)
+        for name, each in (*played, (head_name, evaluation)):
+            ended = zip(each.returns.tolist(), each.lengths.tolist(), strict=True)
+            self._episodes.append((update, name, points, steps) for points, steps in ended)
+        self.last_return = float(np.mean(evaluation.returns))
+        words = in_words(evaluation.returns, evaluation.lengths)
+        self.last_words = f"{words}, greedy, head {head_name} ({why})"
+        return evaluation
 
-    def _write(
-        self, update: int, evaluation: Evaluation, head: int, loss_scales: summaries.LossScales | None
-    ) -> None:
+    def _write(self, update: int, evaluation: Evaluation, loss_scales: summaries.LossScales | None) -> None:
         names = self._agent.heads.names
         with self._writer.as_default(step=update):
             tf.summary.scalar(RETURN, self.last_return)
             if loss_scales:
                 tf.summary.scalar(f"{RETURN}{OVER_STEPS}", self.last_return, step=loss_scales.steps)
             tf.summary.scalar("episode/length", np.mean(evaluation.lengths))
-            tf.summary.scalar("episode/best_head", head)
+            tf.summary.scalar("episode/best_head", self._agent.policy.best_head)
             if scores.has_score(self._game):
                 normalised = scores.human_normalised_score(self._game, self.last_return)
                 tf.summary.scalar("episode/human_normalised_score", normalised)

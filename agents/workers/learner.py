@@ -5,9 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import itertools
 import logging
-import os
 import pathlib
 import threading
 import time
@@ -21,19 +19,8 @@ from tf_agents.train import learner as tf_agents_learner
 
 from agents.agent import LossExtra, RecurrentMultiHeadAgent
 from agents.errors import writing
-from agents.monitoring import summaries
-from agents.monitoring.tags import (
-    OVER_STEPS,
-    RATIO,
-    RETURN,
-    SCALED,
-    STEP_RATE,
-    STEPS,
-    TRAIN,
-    UNSCALED,
-    UPDATE_RATE,
-)
-from agents.replay.replay import Episode, Replay, StatisticsReport
+from agents.monitoring import summaries, tags
+from agents.replay.replay import Replay, StatisticsReport
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.episodes import NAME, Episodes
 from agents.storage.statistics_log import StatisticsLog
@@ -82,14 +69,14 @@ class Learner:
             )
         self._agent, self._replay, self._checkpointer = agent, replay, checkpointer
         self._summary_interval = summary_interval
-        self._events = os.path.join(root_dir, TRAIN)
+        self._events = pathlib.Path(root_dir, tags.TRAIN)
         self.batch_size = batch_size
 
         # Every replica calls this with its own share: each key is written once.
         def update_priorities(sample: Any, loss_info: tf_agent.LossInfo) -> None:
             _, info = sample
             priorities = loss_info.extra.priorities
-            # A replay refuses NaN without saying where it comes from; `update` finds it in the loss.
+            # No draw could use a NaN; `update` finds it in the loss.
             replay.update_priorities(info.key, tf.where(tf.math.is_finite(priorities), priorities, 0.0))
 
         # Put together behind the copy to a GPU; a CPU gains nothing by it.
@@ -107,20 +94,18 @@ class Learner:
         logger = logging.getLogger("absl")
         level = logger.level
         logger.setLevel(logging.ERROR)  # its advice is for optimizers without variables
-        try:
-            self._learner = tf_agents_learner.Learner(
-                root_dir,
-                agent.train_step_counter,
-                agent,
-                after_train_strategy_step_fn=update_priorities,
-                # Checkpoints span learner, replay and collector; the Learner's own would hold only one of the three.
-                checkpoint_interval=2**62,
-                summary_interval=summary_interval,
-                strategy=agent.strategy,
-                run_optimizer_variable_init=False,
-            )
-        finally:
-            logger.setLevel(level)
+        self._learner = tf_agents_learner.Learner(
+            root_dir,
+            agent.train_step_counter,
+            agent,
+            after_train_strategy_step_fn=update_priorities,
+            # Checkpoints span learner, replay and collector; the Learner's own would hold only one of the three.
+            checkpoint_interval=2**62,
+            summary_interval=summary_interval,
+            strategy=agent.strategy,
+            run_optimizer_variable_init=False,
+        )
+        logger.setLevel(level)
         # `Learner.run` would trace the update twice: for the first of several iterations, and for the others.
         self._step = tf.function(self._learner.single_train_step, autograph=False)
         restored = checkpointer.restore() if checkpointer else None
@@ -130,9 +115,8 @@ class Learner:
         self.resumed = restored is not None
         _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})
         self.environment_steps, self.episodes = extra["environment_steps"], extra["episodes"]
-        path = pathlib.Path(root_dir, TRAIN, NAME)
         columns = ("environment_steps", "head", "epsilon", "return", "steps", "rewards")
-        self._episodes = Episodes(path, columns, most=self.environment_steps)
+        self._episodes = Episodes(self._events / NAME, columns, most=self.environment_steps)
         self._log = StatisticsLog(root_dir, extra["statistics_log"])
         self._take_in(self._log.kept())
         self.note: str | None = None
@@ -147,7 +131,7 @@ class Learner:
 
     @property
     def updates(self) -> int:
-        """Updates so far, of this run and of those it resumed."""
+        """Updates so far, those of earlier starts included."""
         return int(self._agent.train_step_counter.numpy())
 
     def drain_statistics(self) -> list[float]:
@@ -178,7 +162,9 @@ class Learner:
         with self._agent.strategy.scope():
             info = self._step(self._batches)
             loss = self._agent.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
-        self._errors.append([self._of_batch(info.extra.per_head[tag]) for tag in (UNSCALED, SCALED)])
+        self._errors.append(
+            [self._of_batch(info.extra.per_head[tag]) for tag in (tags.UNSCALED, tags.SCALED)]
+        )
         due = self._summary_interval and self.updates % self._summary_interval == 0
         if due:  # before the loss is looked at: what led to a NaN is to be seen
             self._summarise_update(info.extra)
@@ -219,15 +205,8 @@ class Learner:
     @contextlib.contextmanager
     def _events_written(self) -> Iterator[None]:
         """Summaries go into the `train` folder, at the current update."""
-        try:
-            with self.summary_writer.as_default(step=self.updates):
-                yield
-        except tf.errors.OpError as error:
-            # The name of the file; the kind of error depends on when it is noticed.
-            if "tfevents" not in error.message:
-                raise
-            with writing(self._events, tf.errors.OpError):
-                raise
+        with writing(self._events, tf.errors.OpError), self.summary_writer.as_default(step=self.updates):
+            yield
 
     def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
         if not reports:
@@ -240,16 +219,18 @@ class Learner:
         self.episodes += len(episodes)
         if not len(episodes):
             return []
-        returns, lengths, heads, epsilons, _ = episodes.T  # the fields of `Episode`
+        returns, lengths, heads, epsilons, rewards = episodes.T  # the fields of `Episode`
         self._agent.update_bandit(heads.astype(int), returns)
-        names, steps = self._agent.heads.names, self.environment_steps
-        for of in itertools.starmap(Episode, episodes.tolist()):
-            counts = int(of.length), int(of.rewards)
-            self._episodes.append([(steps, names[int(of.head)], of.epsilon, of.episode_return, *counts)])
+        names = [self._agent.heads.names[int(head)] for head in heads]
+        columns = epsilons.tolist(), returns.tolist(), lengths.astype(int), rewards.astype(int)
+        steps = [self.environment_steps] * len(episodes)
+        self._episodes.append(zip(steps, names, *columns, strict=True))
         if self._summary_interval:
             with self._events_written():
-                tf.summary.scalar(RETURN, np.mean(returns))
-                tf.summary.scalar(f"{RETURN}{OVER_STEPS}", np.mean(returns), step=self.environment_steps)
+                tf.summary.scalar(tags.RETURN, np.mean(returns))
+                tf.summary.scalar(
+                    f"{tags.RETURN}{tags.OVER_STEPS}", np.mean(returns), step=self.environment_steps
+                )
                 tf.summary.scalar("episode/length", np.mean(lengths))
                 tf.summary.scalar("episode/epsilon", np.mean(epsilons))
                 tf.summary.histogram("episode/head", heads)
@@ -262,7 +243,7 @@ class Learner:
         )
         per_head |= {tag: value.numpy() for tag, value in self._agent.state_summaries().items()}
         if self.note is None:
-            self.note = summaries.dead_units_note(scalars) or None
+            self.note = summaries.dead_units_note(scalars)
         summary = summaries.update_summary(self._agent.heads.names, per_head, scalars)
         with self._events_written():
             tf.summary.experimental.write_raw_pb(summary)
@@ -273,8 +254,8 @@ class Learner:
         # What was there before the first sample earns none; it would hide for long whether the ratio is kept.
         earning = max(self._replay.inserted - self._replay.min_sequences, 1)
         with self._events_written():
-            tf.summary.scalar(STEPS, self.environment_steps)
+            tf.summary.scalar(tags.STEPS, self.environment_steps)
             tf.summary.scalar("replay/sequences", self._replay.size)
-            tf.summary.scalar(RATIO, self._replay.sampled / earning)
-            tf.summary.scalar(STEP_RATE, (self.environment_steps - steps) / (now - then))
-            tf.summary.scalar(UPDATE_RATE, (self.updates - updates) / (now - then))
+            tf.summary.scalar(tags.RATIO, self._replay.sampled / earning)
+            tf.summary.scalar(tags.STEP_RATE, (self.environment_steps - steps) / (now - then))
+            tf.summary.scalar(tags.UPDATE_RATE, (self.updates - updates) / (now - then))

@@ -116,10 +116,15 @@ class Evaluated(NamedTuple):
 
 
 class Seeds:
-    """A seed of its own for every part of a run, all from `train.seed`: no two parts see the same random numbers."""
+    """A seed of its own for every part of a run, all from `train.seed`: no two parts see the same random numbers.
+
+    Attributes:
+      of_run: the weights', and of the agent that learns.
+      draws: of the replay.
+    """
 
     def __init__(self, seed: int):
-        self.of_run = seed  # the weights', and of the agent that learns
+        self.of_run = seed
         self.draws = self._derived(1, 1)
 
     def evaluating(self, step: int) -> int:

@@ -22,14 +22,11 @@ class Reports:
     Args:
       heads: what each value head sees of rewards and discounts.
       num_envs: N.
-      max_report_steps: returns of longer episodes are cut every so many steps.
       moments: the class of what is reported, see `Scaling.moments_class`.
     """
 
-    def __init__(
-        self, heads: Heads, num_envs: int, max_report_steps: int, moments: type[ReturnMoments] = ReturnMoments
-    ):
-        self._statistics = EpisodeStatistics(num_envs, heads, max_report_steps, moments=moments)
+    def __init__(self, heads: Heads, num_envs: int, moments: type[ReturnMoments] = ReturnMoments):
+        self._statistics = EpisodeStatistics(num_envs, heads, moments=moments)
         self._so_far = np.zeros((num_envs, len(_SO_FAR)))
 
     def report(self, rows: Rows) -> tuple[StatisticsReport, list[Episode]]:

@@ -131,7 +131,7 @@ def collecting():
 
         def start(
             environment, policy=None, shape=PAPER, priorities=constant_priorities, heads=HEADS, state=STATE,
-            max_report_steps=27_000, moments=ReturnMoments, backend=LOCAL, **settings,
+            moments=ReturnMoments, backend=LOCAL, **settings,
         ):  # fmt: skip
             defaults = {"capacity": 100_000, "min_sequences": 1}
             observation = tensor_spec.from_spec(environment.observation_spec())
@@ -140,9 +140,7 @@ def collecting():
             )
             closing.callback(replay.stop)
             policy = policy or ScriptedPolicy()
-            collector = Collector(
-                environment, policy, heads, replay, shape, priorities, max_report_steps, moments
-            )
+            collector = Collector(environment, policy, heads, replay, shape, priorities, moments)
             closing.callback(collector.close)
             return collector, replay
 

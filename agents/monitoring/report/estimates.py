@@ -40,14 +40,9 @@ def curve_interval(curves: np.ndarray) -> np.ndarray:
     """
     point = curves.mean(axis=0)
     if len(curves) < 2:
-        return _alone(point)
+        return np.stack([point, *[np.full_like(point, np.nan)] * 2])
     drawn = np.random.default_rng(0).integers(len(curves), size=(RESAMPLES, len(curves)))
     return np.stack([point, *np.percentile(curves[drawn].mean(axis=1), [2.5, 97.5], axis=0)])
-
-
-def _alone(point: np.ndarray) -> np.ndarray:
-    """A point without an interval: [...] -> [3, ...]."""
-    return np.stack([point, *[np.full_like(point, np.nan)] * 2])
 
 
 def aggregates(samples: np.ndarray) -> np.ndarray:
@@ -78,7 +73,7 @@ def estimate(*samples: np.ndarray, function: Callable[..., np.ndarray]) -> np.nd
     """
     samples = tuple(sample.reshape(len(sample), -1) for sample in samples)
     if min(map(len, samples)) < 2:
-        return _alone(function(*samples))
+        return curve_interval(function(*samples)[None])
     # rliable 1.2 draws from NumPy's global generator, whatever `random_state` it is given.
     state = np.random.get_state()
     np.random.seed(0)

@@ -18,10 +18,14 @@ KINDS = {
     "evaluation": "evaluation (greedy, with one head)",
 }
 _UNLIKE = 0.05  # runs whose lengths differ by more than this share are of different lengths
+_UNFINISHED = {
+    "running": "Still running, so that numbers will change",
+    "stopped": "Stopped before the updates that were asked for",
+}
 
 
 class Group(NamedTuple):
-    """Runs that differ in seed, environment and length alone."""
+    """Runs that differ in seed, environment and length only."""
 
     label: str  # the shortest that tells it from the other groups
     settings: Mapping[str, str]  # name -> value as text, without those that may differ within it
@@ -37,7 +41,7 @@ class Study(NamedTuple):
     left_out: Sequence[tuple[Path, str]]  # folder and why
     ends: Mapping[str, float]  # environment -> how far, on the axis, every run in it has come
     kind: str  # of the returns that scores are made of, "evaluation" if all runs have some
-    root: Path  # the folder that holds all runs, which are called by their paths in it
+    root: Path  # the folder that holds all runs
 
     def name(self, run: Run) -> str:
         """A run's short name: its folder, without what all have in common."""
@@ -86,26 +90,17 @@ def make(found: Sequence[Run], axis: str, left_out: Sequence[tuple[Path, str]] =
 def notes(study: Study) -> Iterable[str]:
     """Obstacles to a fair comparison, one sentence or two each."""
     several, _ = recorded.differing([group.settings for group in study.groups])
-    others = [name for name in several if name != recorded.SCALING]
-    if others:
-        yield (
-            f"Groups differ in more than their scaling: {', '.join(others)}. A difference between two groups may "
-            "come from any setting in which they differ; see Settings."
-        )
+    if others := [name for name in several if name != recorded.SCALING]:
+        yield f"Groups differ in more than their scaling: {', '.join(others)}; see Settings."
     seeds = [len(of) for *_, of in study.cells()]
-    if min(seeds) == 1:
+    if min(seeds) < 5:
         yield (
-            f"{seeds.count(1)} of {len(seeds)} combinations of group and environment have one seed. "
-            "They are shown without intervals over seeds, which one seed does not give."
-        )
-    if any(1 < n < 5 for n in seeds):
-        yield (
-            "With few seeds the percentile bootstrap is too narrow: of three seeds it spans the smallest to the "
-            "largest, and for normally distributed returns its nominal 95% cover the mean 75% of the time (five: 83%)."
+            f"{seeds.count(1)} of {len(seeds)} combinations of group and environment have one seed, which gives no "
+            "interval. With few the percentile bootstrap is too narrow: of three normally distributed returns its "
+            "nominal 95% cover the mean 75% of the time, of five 83%."
         )
     pairs = itertools.product(study.environments, study.groups)
-    missing = [f"{group.label} in {name}" for name, group in pairs if name not in group.runs]
-    if missing:
+    if missing := [f"{group.label} in {name}" for name, group in pairs if name not in group.runs]:
         yield f"Not every group ran in every environment. Missing: {'; '.join(missing)}."
     commits = sorted({run.versions["commit"] for run in study.runs()})
     if len(commits) > 1:
@@ -120,12 +115,6 @@ def notes(study: Study) -> Iterable[str]:
                 f"{AXES[study.axis]}, where the shortest ends ({study.name(shortest)}, {shortest.state}); the longest "
                 f"has {longest.length:,.0f}. A mean curve ends where the first of its seeds does."
             )
-    for state, words in (
-        ("running", "Still running, so that numbers will change"),
-        ("stopped", "Stopped before the updates that were asked for"),
-    ):
+    for state, words in _UNFINISHED.items():
         if names := [study.name(run) for run in study.runs() if run.state == state]:
             yield f"{words}: {', '.join(names)}."
-    for run in study.runs():
-        if run.damaged and run.state != "running":
-            yield f"{study.name(run)}: {', '.join(run.damaged)} breaks off inside a record; what stands before is used."

@@ -28,7 +28,6 @@ COLUMNS = {  # X stands for the study's axis
     "improvement": "environment first second seeds probability low high",
     "heads": "environment group seed head part loss td_error_scaled td_error value_error share_of_loss",
 }
-CURVES = ("learning_curves", "learning_curve_means")
 
 Tables = Mapping[str, pd.DataFrame]  # by the names of their CSV files
 Rows = Iterator[tuple[Any, ...]]
@@ -37,7 +36,7 @@ Returns = Mapping[tuple[str, str], np.ndarray]  # of an environment and a group:
 
 def compute(study: Study) -> Tables:
     """Every table of a study, those without a row as well."""
-    rows: dict[str, list] = {name: [] for name in COLUMNS if name not in CURVES}
+    rows: dict[str, list] = {name: [] for name in COLUMNS}
     ended = {}
     for environment, group, runs in study.cells():
         cell, end = (environment, group.label), study.ends[environment]
@@ -50,18 +49,6 @@ def compute(study: Study) -> Tables:
             progress = run.updates, run.planned, run.steps, run.state
             rows["runs"].append((*of_run, *progress, dead_units(run), run.versions["commit"], run.folder))
             rows["heads"] += _spread(of_run, _heads(run, end), run.heads, list(PARTS))
-    rows["improvement"] += _improvements(study, ended)
-    rows["aggregates"] += _aggregates(study, ended)
-    tables = _tables(rows, study.axis)
-    whole = dict.fromkeys(["planned_updates", "environment_steps"], "Int64")  # and may be unknown
-    return {"runs": tables.pop("runs").astype(whole), **curves(study), **tables}
-
-
-def curves(study: Study) -> dict[str, pd.DataFrame]:
-    """The tables of learning curves over the study's axis."""
-    rows: dict[str, list] = {name: [] for name in CURVES}
-    for environment, group, runs in study.cells():
-        cell = environment, group.label
         edges = np.linspace(0, max(run.length for run in study.runs(environment)), BINS + 1)
         for kind in KINDS:
             seeds = np.stack([estimates.binned(*run.returns(kind), edges) for run in runs])
@@ -69,12 +56,12 @@ def curves(study: Study) -> dict[str, pd.DataFrame]:
                 names, means = [run.seed for run in runs], estimates.curve_interval(seeds).T
                 rows["learning_curves"] += _spread((*cell, kind), seeds[..., None], names, edges[1:])
                 rows["learning_curve_means"] += _spread((*cell, kind, len(runs)), means, edges[1:])
-    return _tables(rows, study.axis)
-
-
-def _tables(rows: Mapping[str, list], axis: str) -> dict[str, pd.DataFrame]:
-    columns = {name: COLUMNS[name].replace("X", axis).split() for name in rows}
-    return {name: pd.DataFrame(of, columns=columns[name]) for name, of in rows.items()}
+    rows["improvement"] += _improvements(study, ended)
+    rows["aggregates"] += _aggregates(study, ended)
+    columns = {name: COLUMNS[name].replace("X", study.axis).split() for name in rows}
+    tables = {name: pd.DataFrame(of, columns=columns[name]) for name, of in rows.items()}
+    whole = dict.fromkeys(["planned_updates", "environment_steps"], "Int64")  # and may be unknown
+    return tables | {"runs": tables["runs"].astype(whole)}
 
 
 def dead_units(run: Run) -> float:
@@ -132,7 +119,7 @@ def _aggregates(study: Study, ended: Returns) -> Rows:
 def _improvements(study: Study, ended: Returns) -> Rows:
     """Compares every two groups, in all environments that both have run in, and in each.
 
-    Returns are compared within an environment alone, so that none of this needs common units.
+    Returns are compared within an environment only, so that none of this needs common units.
     """
     known = {cell for cell, returns in ended.items() if not np.isnan(returns).any()}
     for first, second in itertools.combinations([group.label for group in study.groups], 2):

@@ -33,33 +33,23 @@ Look = dict[str, dict[str, Any]]  # group -> options of matplotlib's `plot`
 
 def draw(study: Study, tables: Tables) -> dict[str, Iterator[str]]:
     """All figures by their places on the page."""
-    look = styles(study.groups)
-    scores = {"ylabel": "human-normalised score"}
-    pairs = tables["improvement"]
-    shown = sorted(pairs["environment"].unique(), key=lambda name: name != ALL)[:1]
-    pairs = pairs[pairs["environment"].isin(shown)]
+    look, pairs = styles(study.groups), tables["improvement"]
+    shown = ALL if (pairs["environment"] == ALL).any() else pairs["environment"].min()
+    pairs = pairs[pairs["environment"] == shown]
     pairs = pairs.assign(group=pairs["first"], pair=pairs["first"] + " > " + pairs["second"])
     line = functools.partial(lines, look)
-    (other,) = AXES.keys() - {study.axis}
-    there = f"learning_curves_over_{other}" in tables
     heads = functools.partial(of_heads, look, study, tables["heads"])
+    over = {"xlabel": AXES[study.axis], "xlim": (0, None), "ylabel": "return"}
+    points, seeds = f"{study.axis} mean low high", tables["learning_curves"]
+    scores = {"ylabel": "human-normalised score"}
     return {
-        "curves": curves(look, study.axis, tables),
-        "curves_beside": curves(look, other, tables, f"_over_{other}") if there else iter(()),
+        "curves": line(tables["learning_curve_means"], "{environment}: {returns}", points, seeds, **over),
         "human": line(tables["aggregates"], "{aggregate}", "group value low high", **scores),
         "pairs": line(pairs, "{environment}", "pair probability low high", ylim=(-0.02, 1.02)),
         "loss": heads("loss", ["whole run"], yscale="log"),
         "share": heads("share_of_loss", ["first fifth", "last fifth"]),
         "accuracy": heads("value_error", ["last fifth"], ylabel="RMSE / deviation of returns"),
     }
-
-
-def curves(look: Look, axis: str, tables: Tables, suffix: str = "") -> Iterator[str]:
-    """Learning curves over an axis, of the tables of this name that `numbers.curves` has made."""
-    seeds, means = tables[f"learning_curves{suffix}"], tables[f"learning_curve_means{suffix}"]
-    over = {"xlabel": AXES[axis], "xlim": (0, None)}
-    title, points = "{environment}: {returns}", f"{axis} mean low high"
-    return lines(look, means, title, points, seeds, ylabel="return", **over)
 
 
 def styles(groups: Sequence[Group]) -> Look:
@@ -134,10 +124,8 @@ def _figure(drawing: Figure, title: str) -> str:
     axes = drawing.axes[0]
     handles, labels = axes.get_legend_handles_labels()
     if labels:
-        of = dict(zip(labels, handles, strict=True))
-        drawing.legend(
-            of.values(), of, loc="outside lower center", ncols=2 if max(map(len, labels)) < 30 else 1
-        )
+        of, columns = dict(zip(labels, handles, strict=True)), 2 if max(map(len, labels)) < 30 else 1
+        drawing.legend(of.values(), of, loc="outside lower center", ncols=columns)
     image = io.BytesIO()
     drawing.savefig(image, format="svg", metadata={"Date": None})
     words = html.escape(f"{title}: {axes.get_ylabel()} over {axes.get_xlabel() or 'groups'}")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from agents.errors import RunFolderError
-from agents.monitoring.report import events, recorded
-from agents.monitoring.tags import EVALUATION, LOSS, RETURN, STEPS, TRAIN
+from agents.monitoring.report import recorded
+from agents.monitoring.tags import EVALUATION, LOSS, OVER_STEPS, RETURN, STEPS, TRAIN
 from agents.storage import run_folder
 from agents.storage.run_folder import CONFIG, OPERATIVE
 from rbs_tf.environments.names import ATARI_IDS
+
+Scalars = Mapping[str, np.ndarray]  # tag -> float64 [N, 2], step and value, in the order of steps
 
 
 class Run(NamedTuple):
@@ -30,9 +32,8 @@ class Run(NamedTuple):
     length: float  # updates, or with the axis "steps" the steps at which the last one was made
     state: str  # "finished", "running" (a process holds the folder's lock) or "stopped"
     versions: Mapping[str, str]  # package -> version, and "commit", of the last start
-    train: events.Scalars  # over the axis, as are evaluations
-    evaluation: events.Scalars
-    damaged: Sequence[str]  # event files
+    train: Scalars  # over the axis, as are evaluations
+    evaluation: Scalars
 
     @property
     def heads(self) -> list[str]:
@@ -68,12 +69,10 @@ def read(folder: Path) -> Run:
         raise RunFolderError(f"no {path.name}: the run has not got as far as building what it configures")
     try:
         configured = recorded.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError, OSError) as error:
+        environment = configured["train.env"]
+    except (SyntaxError, ValueError, KeyError) as error:
         raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
-    if "train.env" not in configured:
-        raise RunFolderError(f"{path.name} does not say train.env")
-    starts = run_folder.starts(folder)
-    (train, damaged), (evaluation, more) = (events.read(folder / of, starts) for of in (TRAIN, EVALUATION))
+    train, evaluation = scalars(folder / TRAIN), scalars(folder / EVALUATION)
     logged = [values[-1, 0] for of in (train, evaluation) for values in of.values()]
     saved = [int(path.name) for path in run_folder.checkpoints(folder)]
     updates = int(max([0, *logged, *saved]))
@@ -81,7 +80,6 @@ def read(folder: Path) -> Run:
     planned, limit = configured.get("train.updates"), configured.get("train.environment_steps")
     goals = ((updates, planned), (steps or 0, limit))
     finished = any(goal is not None and so_far >= goal for so_far, goal in goals)
-    environment = configured["train.env"]
     return Run(
         folder=folder,
         settings=configured,
@@ -95,12 +93,11 @@ def read(folder: Path) -> Run:
         versions={"commit": "unknown"} | run_folder.recorded_versions(folder),
         train=train,
         evaluation=evaluation,
-        damaged=damaged + more,
     )
 
 
 def over_steps(run: Run) -> Run:
-    """The same run over environment steps in place of updates.
+    """The same run over environment steps in place of updates, linear between those that were logged.
 
     Raises:
       RunFolderError: it has not logged any.
@@ -108,12 +105,33 @@ def over_steps(run: Run) -> Run:
     if STEPS not in run.train:
         raise RunFolderError(f"it has not logged {STEPS}, which --x=steps needs")
     at = run.train[STEPS].T
-    train, evaluation = _moved(run.train, *at), _moved(run.evaluation, *at)
-    return run._replace(train=train, evaluation=evaluation, length=float(np.interp(run.updates, *at)))
+
+    def moved(logged: Scalars) -> Scalars:
+        return {tag: np.stack([np.interp(of[:, 0], *at), of[:, 1]], axis=1) for tag, of in logged.items()}
+
+    length = float(np.interp(run.updates, *at))
+    return run._replace(train=moved(run.train), evaluation=moved(run.evaluation), length=length)
 
 
-def _moved(scalars: events.Scalars, updates: np.ndarray, steps: np.ndarray) -> events.Scalars:
-    """The same scalars over environment steps, linear between updates."""
-    return {
-        tag: np.stack([np.interp(of[:, 0], updates, steps), of[:, 1]], axis=1) for tag, of in scalars.items()
-    }
+def scalars(folder: Path) -> Scalars:
+    """Scalars over updates in the TensorBoard files of a folder, not of its sub-folders.
+
+    Of a run that was resumed, the later file wins: from its first entry of a tag on, earlier files' are of updates that
+    were made again. Of a file that breaks off inside a record, what stands before is used.
+    """
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    series: dict[str, np.ndarray] = {}
+    for path in sorted(folder.glob("*.tfevents.*")):  # names contain the time
+        file = EventAccumulator(str(path), size_guidance={"tensors": 0}).Reload()
+        for tag in file.Tags()["tensors"]:
+            if file.SummaryMetadata(tag).plugin_data.plugin_name != "scalars" or tag.endswith(OVER_STEPS):
+                continue
+            new = np.array(
+                [(event.step, make_ndarray(event.tensor_proto)) for event in file.Tensors(tag)], np.float64
+            )
+            new = new[np.argsort(new[:, 0], kind="stable")]
+            earlier = series.get(tag, new[:0])
+            series[tag] = np.concatenate([earlier[earlier[:, 0] < new[0, 0]], new])
+    return series

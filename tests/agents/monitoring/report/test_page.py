@@ -20,9 +20,7 @@ document.getElementById("probe").textContent = JSON.stringify({
   requests: performance.getEntriesByType("resource").map(entry => entry.name).filter(name => !name.startsWith("data:")),
   words: [...document.images].map(image => image.alt),
   rows: [...document.querySelectorAll("table")].map(table => table.tBodies[0].rows.length),
-  links: [...document.querySelectorAll("a")].map(link => !!document.querySelector(link.getAttribute("href"))),
-  scrolled: [...document.querySelectorAll(".table")].filter(table => table.scrollWidth > table.clientWidth).length,
-  empty: [...document.querySelectorAll("div")].filter(part => !part.querySelector("table, figure, li")).length,
+  titles: [...document.querySelectorAll("h2, h3")].filter(title => title.offsetParent).map(title => title.innerText),
   wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
 });
 </script></body>"""
@@ -45,17 +43,17 @@ def page(root):
     return root / "out" / "report.html"
 
 
-def probe(page, width):
-    """What the page says of itself in a window of so many pixels."""
+def probe(page):
+    """What the page says of itself in a narrow window."""
     path = page.with_name("probed.html")
     path.write_text(page.read_text().replace("</body>", PROBE))
-    document = dom(path.as_uri(), f"--window-size={width},900")
+    document = dom(path.as_uri(), "--window-size=500,900")
     return json.loads(html.unescape(re.search(r'<pre id="probe">(.*?)</pre>', document, re.DOTALL)[1]))
 
 
 @pytest.fixture(scope="module")
 def probed(page):
-    return probe(page, 500)
+    return probe(page)
 
 
 def test_the_page_stands_alone_and_scrolls_only_tables_in_a_narrow_window(page, probed):
@@ -66,10 +64,8 @@ def test_the_page_stands_alone_and_scrolls_only_tables_in_a_narrow_window(page, 
 
 
 def test_figures_and_tables_are_there_and_figures_are_said_in_words(page, probed):
-    over = {f"pong: training: return over {axis}" for axis in ("environment steps", "learner updates")}
-    assert len(probed["words"]) == 29 and over <= set(probed["words"])
+    assert len(probed["words"]) == 23 and "pong: training: return over learner updates" in probed["words"]
     assert probed["rows"] == [9, 2, 6, 8, 4]  # runs, settings, final returns, aggregates, probabilities
-    assert probed["links"] and all(probed["links"])
     text = page.read_text()
     assert "<h1>Games &amp; &lt;heads&gt;</h1>" in text
     for words in (
@@ -98,28 +94,14 @@ def test_one_run_over_steps_without_losses_makes_a_page_without_what_it_lacks(tm
     output = tmp_path / "page.html"
     main([str(tmp_path), f"--output={output}", "--x=steps"])
     text = output.read_text()
-    assert re.findall(r"<h[23].*?>(.*?)</h", text)[1:] == [
-        *("Runs", "Learning curves", "Over environment steps", "Over learner updates", "Final returns")
-    ]
-    assert re.findall("<th>(.*?)</th>", text.replace("<wbr>", "")) == [
+    assert probe(output)["titles"] == ["Before you compare", "Runs", "Learning curves", "Final returns"]
+    assert re.findall("<th>(.*?)</th>", text) == [
         *("environment", "group", "seed", "updates", "planned_updates", "environment_steps", "state"),
         *("commit", "folder", "environment", "group", "returns", "seeds", "mean"),
     ]
-    assert text.count("<figure>") == 2 and "uman" not in text and "Left out" not in text
-    assert not re.search(r"\bnan\b|<NA>|\bNone\b|<section|\$\w", text)
-    with (tmp_path / "page_csv" / "learning_curves_over_updates.csv").open() as table:
-        assert {float(row["updates"]) for row in csv.DictReader(table)} >= {20.0, 100.0}
-
-
-def test_no_table_is_wider_than_a_page_on_a_desk_and_nothing_is_empty(tmp_path):
-    long = "a_folder_of_a_sweep_whose_name_has_every_setting-learning_rate_0.0002-and_more" * 2
-    for number in range(3):  # more groups than settings
-        write_run(tmp_path / f"{long}{number}", "W" * 70, rate=1e-4 * (number + 1), losses=False)
-    write_run(tmp_path / "b", f"minatar/{'very_' * 9}long", losses=False, commit="b" * 40 + " with changes")
-    main([str(tmp_path), f"--output={tmp_path / 'page.html'}"])
-    probed = probe(tmp_path / "page.html", 1400)
-    assert (probed["scrolled"], probed["empty"], probed["wide"]) == (0, 0, 0)
-    assert "bbbbbbbbbb with changes" in (tmp_path / "page.html").read_text()
+    assert text.count("<figure>") == 1 and not re.search(r"\bnan\b|<NA>|\bNone\b|\$\w", text)
+    with (tmp_path / "page_csv" / "learning_curves.csv").open() as table:
+        assert {float(row["steps"]) for row in csv.DictReader(table)} >= {200.0, 1000.0}
 
 
 def test_no_run_is_one_clear_line_and_a_damaged_one_is_left_out(tmp_path, capsys):
