@@ -86,7 +86,6 @@ def test_what_the_page_says_against_its_measure_is_what_the_runs_say():
         f"Asteroids, {below['riverraid']} in River Raid and {below['yars_revenge']} in Yars' Revenge"
     )
     assert told in words("docs/paper.md")
-    assert below["pitfall"] == below["centipede"] == 0
     spread = {game: np.nanvar(cells) for game, cells in scores_of.items()}
     share = (spread["time_pilot"] + spread["centipede"]) / sum(spread.values())
     assert f"have {share:.0%} of the variance" in words("docs/paper.md")
