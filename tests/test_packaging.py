@@ -19,9 +19,6 @@ from setuptools.config.pyprojecttoml import read_configuration
 
 from tests.source_tree import ELSEWHERE, ROOT, imported_distributions, repository_files
 
-PYTHONS = ["3.10", "3.11"]
-NEWEST = ["3.11", "3.12", "3.13"]
-
 
 @pytest.fixture(scope="module")
 def project():
@@ -68,11 +65,8 @@ def holds(required, python):
 
 def pins(python, lock="requirements.lock"):
     """{name: version} of the lock file's lines that hold for this version of Python."""
-    required = [Requirement(line) for line in (ROOT / lock).read_text().splitlines()]
-    held = [r for r in required if holds(r, python)]
-    pinned = {r.name: Version(str(r.specifier).removeprefix("==")) for r in held}
-    assert len(pinned) == len(held), "a package is pinned twice"
-    return pinned
+    held = [r for r in map(Requirement, (ROOT / lock).read_text().splitlines()) if holds(r, python)]
+    return {r.name: Version(str(r.specifier).removeprefix("==")) for r in held}
 
 
 def test_the_wheel_holds_rbs_tf_alone_and_every_module_and_table_of_it(wheel, version):
@@ -89,13 +83,11 @@ def test_the_wheel_asks_for_numpy_alone_and_for_no_newest_python(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         fields = email.message_from_bytes(archive.read(metadata))
-    assert (fields["Name"], fields["License-Expression"]) == ("rbs-tf", "Apache-2.0")
-    assert fields["Requires-Python"] == ">=3.10"
+    assert (fields["License-Expression"], fields["Requires-Python"]) == ("Apache-2.0", ">=3.10")
     asked = map(Requirement, fields.get_all("Requires-Dist"))
     assert names(required for required in asked if holds(required, "3.13")) == {"numpy"}
     # What an index shows leads nowhere within the repository.
     assert re.findall(r"\]\((?!https://)[^)]*\)", fields.get_payload()) == []
-    assert not fields.get_payload().startswith("# rbs_tf\n\n![")
 
 
 def test_the_workflow_runs_the_tests_and_the_wheel_without_the_clone(wheel, tmp_path):
@@ -109,16 +101,15 @@ def test_the_workflow_runs_the_tests_and_the_wheel_without_the_clone(wheel, tmp_
     assert f"{wheel}/rbs_tf" in subprocess.run(**command, shell=True, check=True).stdout
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", ["3.10", "3.11"])
 def test_the_lock_file_satisfies_the_metadata(project, python):
     locked = pins(python)
     for required in packages(project):
-        if required.name in ELSEWHERE:
-            continue
-        assert locked[canonicalize_name(required.name)] in required.specifier, required
+        if required.name not in ELSEWHERE:
+            assert locked[canonicalize_name(required.name)] in required.specifier, required
 
 
-@pytest.mark.parametrize("python", NEWEST)
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_the_newest_lock_file_satisfies_what_the_agent_asks_for_there(project, python):
     locked = pins(python, "requirements-newest.lock")
     for required in packages(project, "tensorflow", "gymnasium", "tf-agents", "atari", "agent", "minatar"):
@@ -129,13 +120,13 @@ def test_the_newest_lock_file_satisfies_what_the_agent_asks_for_there(project, p
 
 
 def test_the_lock_file_is_closed_under_dependencies():
-    locked = pins("{}.{}".format(*sys.version_info))
+    python = "{}.{}".format(*sys.version_info)
+    locked = pins(python)
     for name in locked:
         for required in map(Requirement, distribution(name).requires or ()):
-            if holds(required, "{}.{}".format(*sys.version_info)):
-                assert locked[canonicalize_name(required.name)] in required.specifier, (
-                    f"{name} asks for {required}"
-                )
+            if holds(required, python):
+                pinned = locked[canonicalize_name(required.name)]
+                assert pinned in required.specifier, f"{name} asks for {required}"
 
 
 def pages():

@@ -14,18 +14,12 @@ from tests.source_tree import ROOT
 SBATCH, RAYCLUSTER = ROOT / "docs/recipes/train.sbatch", ROOT / "docs/recipes/raycluster.yaml"
 
 
-def slurm(folder, nodes, cores=1, **environment):
+def slurm(folder, nodes, ends):
     """What Slurm sets for a batch script; `folder` has the stand-ins for its commands, and what they were asked for."""
-    job = {
-        "SUBMIT_DIR": str(ROOT),
-        "JOB_ID": "4711",
-        "JOB_NUM_NODES": str(nodes),
-        "CPUS_PER_TASK": str(cores),
-    }
+    job = {"SUBMIT_DIR": folder, "JOB_ID": 4711, "JOB_NUM_NODES": nodes, "CPUS_PER_TASK": 8}
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    return os.environ | {f"SLURM_{name}": value for name, value in job.items()} | {
-        "SLURMD_NODENAME": "node0", "PATH": path, "ASKED": str(folder / "asked"), **environment
-    }  # fmt: skip
+    own = {"SLURMD_NODENAME": "node0", "PATH": path, "ASKED": str(folder / "asked"), "ENDS": str(ends)}
+    return os.environ | {f"SLURM_{name}": str(value) for name, value in job.items()} | own
 
 
 def program(path, text):
@@ -52,12 +46,11 @@ def test_a_job_that_is_told_to_stop_waits_for_the_run_and_is_queued_again(tmp_pa
         program(tmp_path / name, "")
     for code in (138, 0, 1, 2, 130):
         (tmp_path / "asked").write_text("")
-        environment = slurm(tmp_path, nodes, 8, SLURM_SUBMIT_DIR=str(tmp_path), ENDS=str(code))
-        assert subprocess.run(["bash", SBATCH, "--env=pong"], env=environment).returncode == code
+        command = ["bash", SBATCH, "--env=pong"]
+        assert subprocess.run(command, env=slurm(tmp_path, nodes, code)).returncode == code
         asked = (tmp_path / "asked").read_text().splitlines()
-        assert (
-            asked[-2:] == ["saved", "scontrol requeue 4711"] if code == 138 else "scontrol" not in str(asked)
-        )
+        queued = asked[-2:] == ["saved", "scontrol requeue 4711"]
+        assert queued if code == 138 else "scontrol" not in str(asked)
         cluster = " --cluster=10.0.0.7:24711" if nodes > 1 else ""
         assert f"python train.py --root_dir=runs/slurm-4711{cluster} --env=pong" in asked
         assert any(line.startswith("ray start --head") for line in asked) == (nodes > 1)

@@ -34,12 +34,8 @@ def run(name, capsys, request, shorter):
         done = subprocess.run(again, cwd=ROOT, env=environ, capture_output=True, text=True)
         assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
         pytest.skip("it has passed with Keras 2")
-    code = PROGRAMS[name]
-    for old, new in shorter:
-        assert old in code
-        code = code.replace(old, new)
     names = {"__name__": "program"}
-    exec(compile(code, f"{PAGE.name}, {name}", "exec"), names)
+    exec(compile(PROGRAMS[name].replace(*shorter), f"{PAGE.name}, {name}", "exec"), names)
     return names, capsys.readouterr().out
 
 
@@ -47,7 +43,7 @@ def run(name, capsys, request, shorter):
 def test_the_programs_run(name, capsys, request, monkeypatch):
     # Not compiled, as larger networks are: compiling takes longer than all the rest.
     monkeypatch.setattr("networks.loss_behind_torsos.MOST_COMPILED_UNITS", 0)
-    names, printed = run(name, capsys, request, [SHORTER[name]])
+    names, printed = run(name, capsys, request, SHORTER[name])
     assert re.search(r"^sigma .*[1-9]", printed, re.M)
     agent = names["agent"]
     assert agent.train_step_counter.numpy() >= 12
@@ -63,7 +59,7 @@ def test_the_programs_run(name, capsys, request, monkeypatch):
 @pytest.mark.slow
 def test_the_shortest_learns(capsys, request):
     """A greedy return of 150 or more; the lowest of seven runs was 200."""
-    _, printed = run(SHORTEST, capsys, request, [])
+    _, printed = run(SHORTEST, capsys, request, ("", ""))
     assert float(re.search(r"^return ([\d.]+)", printed, re.M)[1]) >= 150
 
 

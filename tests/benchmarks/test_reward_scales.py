@@ -45,12 +45,6 @@ def test_shares_and_ratios_are_those_of_the_runs():
     assert float(over_none.split(" | ")[2].split()[0]) == pytest.approx(0.5, rel=0.05)
 
 
-def test_only_repeats_that_every_cell_has_are_compared_and_one_has_no_interval():
-    lines = [row for row in rows(lambda *_: 1.0) if row["repeat"] == "0" or row["game"] == "breakout"]
-    both = [reward_scales.logs(lines, name) for name in ("return", "none")]
-    assert both[0].shape == (1, 14) and "[" not in reward_scales.ratio(*both)
-
-
 def test_scores_are_means_over_parts_of_the_run_not_over_episodes():
     # Two environments of 100 steps: episodes of 10 steps and then, better played, of 50.
     lengths, returns = np.array([*[10.0] * 5, 50.0]), np.array([*[1.0] * 5, 7.0])
