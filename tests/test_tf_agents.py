@@ -1,15 +1,12 @@
 """The programs of docs/tf_agents.md run as they stand, but for how long."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.test_adopting import BLOCK, ROOT, sections
+from tests.test_adopting import BLOCK, ROOT, passes_with_keras_2, sections
 
 PAGE = ROOT / "docs" / "tf_agents.md"
 PROGRAMS = sections(PAGE)
@@ -29,10 +26,7 @@ def run(name, capsys, request, shorter):
         pytest.importorskip("minatar")
     if hasattr(tf.keras, "ops"):
         pytest.importorskip("tf_keras")  # it is too late for that in this process
-        again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
-        environ = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
-        done = subprocess.run(again, cwd=ROOT, env=environ, capture_output=True, text=True)
-        assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+        passes_with_keras_2(request)
         pytest.skip("it has passed with Keras 2")
     names = {"__name__": "program"}
     exec(compile(PROGRAMS[name].replace(*shorter), f"{PAGE.name}, {name}", "exec"), names)
