@@ -66,10 +66,8 @@ def test_later_stages_are_the_first_one_with_other_scalings(tmp_path):
     for other in others:
         own = {"scaling"} if len(other.axes["env"]) > 1 else {"scaling", "env", "seed"}
         assert {name for name in first.axes if other.axes[name] != first.axes[name]} <= own
-        assert (other.bindings, other.handling) == (
-            first.bindings,
-            {**first.handling, "minutes": other.handling["minutes"]},
-        )
+        assert other.bindings == first.bindings
+        assert other.handling == {**first.handling, "minutes": other.handling["minutes"]}
         variants = {atari57.name_of(folder)[1] for folder in other.runs(tmp_path)}
         assert len(variants) == len(other.axes["scaling"])
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from rliable import metrics
 
+from benchmarks import atari57
 from benchmarks.paper import __main__ as paper
 from benchmarks.paper import claims, tables, verdicts
 from benchmarks.paper.__main__ import section
@@ -23,6 +24,13 @@ def complete(tmp_path_factory):
     for runs in (claims.SKIING, claims.ASTERIX):
         made_up_runs.write(folder, runs.variants, runs.games, runs.seeds)
     return tables.read(folder)
+
+
+@pytest.fixture(autouse=True)
+def few_draws(request, monkeypatch):
+    if "page" not in request.node.name:
+        monkeypatch.setattr(tables, "DRAWS", 100)
+        monkeypatch.setattr(atari57, "FLIPS", 2000)
 
 
 @pytest.fixture
