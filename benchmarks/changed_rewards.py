@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
-
-_SPIKES = 1  # sets the stream of spikes apart from the game's, which has the same seed
 
 
 class ChangedRewards(gymnasium.Wrapper, abc.ABC):
@@ -63,16 +60,13 @@ class ScaleRewards(ChangedRewards):
 
 
 class MixedRewards(ChangedRewards):
-    """r' = factors[k mod K] r at the rewards k = 0, 1, ... of an episode, not counting those of 0.
+    """r' = f_k r at the rewards k = 0, 1, ... of an episode, not counting those of 0; f cycles through 1, 10, 100.
 
-    Deterministic, and predictable from the rewards of the episode. With rewards of one size, no discount and the
-    default factors the policy with the best mixed return collects on average fewer than 2 rewards per episode less than
-    the best of the game.
+    Deterministic, and predictable from the rewards of the episode. With rewards of one size and no discount the policy
+    with the best mixed return collects on average fewer than 2 rewards per episode less than the best of the game.
     """
 
-    def __init__(self, env: gymnasium.Env, factors: Sequence[float] = (1.0, 10.0, 100.0)):
-        super().__init__(env)
-        self._factors, self._rewards = tuple(factors), 0
+    _rewards = 0
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         self._rewards = 0
@@ -81,7 +75,7 @@ class MixedRewards(ChangedRewards):
     def changed(self, reward: float, terminated: bool) -> float:
         if reward == 0.0:
             return reward
-        factor = self._factors[self._rewards % len(self._factors)]
+        factor = (1.0, 10.0, 100.0)[self._rewards % 3]
         self._rewards += 1
         return factor * reward
 
@@ -93,14 +87,14 @@ class SpikeRewards(ChangedRewards):
     by probability size^2.
     """
 
-    def __init__(self, env: gymnasium.Env, size: float = 1e4, probability: float = 1e-3):
+    def __init__(self, env: gymnasium.Env, size: float, probability: float):
         super().__init__(env)
         self._size, self._probability = size, probability
-        self._random = _spikes_of(None)
+        self._random = np.random.default_rng()
 
     def reset(self, *, seed: int | None = None, **options: Any) -> tuple[Any, dict[str, Any]]:
-        if seed is not None:
-            self._random = _spikes_of(seed)
+        if seed is not None:  # a stream apart from the game's, which has the same seed
+            self._random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
         return super().reset(seed=seed, **options)
 
     def changed(self, reward: float, terminated: bool) -> float:
@@ -113,8 +107,8 @@ class SpikeRewards(ChangedRewards):
 class ShapedRewards(ChangedRewards):
     """r' = r + gamma Phi(s') - Phi(s): shaped by a potential of time only, whose sign turns in mid-run.
 
-    Phi = potential cos(2 pi t / period) after t steps of an episode, Phi = potential without a period, and 0 once the
-    episode has terminated (not where it is cut). From step `reverse_after` of this environment on it is -Phi.
+    Phi = potential cos(2 pi t / period) after t steps of an episode, and 0 once the episode has terminated (not where
+    it is cut). From step `reverse_after` of this environment on it is -Phi.
 
     Potentials leave the best policies what they are (Ng, Harada and Russell 1999), also those that change with time
     (Devlin and Kudenko 2012): returns of discount gamma become G' = G - Phi(s), whatever the policy does. For a value
@@ -122,12 +116,7 @@ class ShapedRewards(ChangedRewards):
     """
 
     def __init__(
-        self,
-        env: gymnasium.Env,
-        potential: float,
-        discount: float = 0.99,
-        period: float | None = None,
-        reverse_after: int | None = None,
+        self, env: gymnasium.Env, potential: float, discount: float, period: float, reverse_after: int
     ):
         super().__init__(env)
         self._potential, self._discount = potential, discount
@@ -139,9 +128,9 @@ class ShapedRewards(ChangedRewards):
 
     def _phi(self, ahead: int) -> float:
         """Phi of the state that is `ahead` steps further."""
-        angle = 0.0 if self._period is None else 2.0 * math.pi * (self.episode_steps + ahead) / self._period
-        reversed_ = self._reverse_after is not None and self.steps + ahead >= self._reverse_after
-        return (-1.0 if reversed_ else 1.0) * self._potential * math.cos(angle)
+        angle = 2.0 * math.pi * (self.episode_steps + ahead) / self._period
+        sign = -1.0 if self.steps + ahead >= self._reverse_after else 1.0
+        return sign * self._potential * math.cos(angle)
 
 
 class DriftRewards(ChangedRewards):
@@ -150,13 +139,9 @@ class DriftRewards(ChangedRewards):
     Within an episode the drift acts as a discount that is larger by (end / start)^(1 / steps).
     """
 
-    def __init__(self, env: gymnasium.Env, steps: int, start: float = 1.0, end: float = 1e3):
+    def __init__(self, env: gymnasium.Env, steps: int, start: float, end: float):
         super().__init__(env)
         self._until, self._start, self._end = steps, start, end
 
     def changed(self, reward: float, terminated: bool) -> float:
         return self._start * (self._end / self._start) ** min(self.steps / self._until, 1.0) * reward
-
-
-def _spikes_of(seed: int | None) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(_SPIKES,))))

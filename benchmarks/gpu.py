@@ -133,11 +133,16 @@ def loss_rows(updates: int = 10) -> Iterator[Row]:
             return np.array([step(sequence).loss.numpy() for _ in range(updates)])
 
     cpu = losses("/CPU:0", 1)
-    for device, order in (("/GPU:0" if on_gpu() else "/CPU:0", 1), ("/CPU:0", -1)):
-        errors = np.abs(losses(device, order) / cpu - 1)
-        what = f"losses of {updates} updates on {device}{', opposite order' * (order < 0)}, relative to the CPU's"
+    others = {"the GPU": ("/GPU:0", 1)} if on_gpu() else {}
+    for name, of in (others | {"the CPU in the opposite order": ("/CPU:0", -1)}).items():
+        errors = np.abs(losses(*of) / cpu - 1)
         kept = "yes" if errors[0] <= 1e-5 else "**no**"
-        yield what, ", ".join(f"{error:.0e}" for error in errors), f"the first at most 1e-5: {kept}"
+        each = ", ".join(f"{error:.0e}" for error in errors)
+        yield (
+            f"losses of {updates} updates on {name}, relative to the CPU's",
+            each,
+            f"the first within 1e-5: {kept}",
+        )
 
 
 def learner_rows() -> list[Row]:

@@ -109,7 +109,7 @@ def _frames(tap: int) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def hosts(network: str = "0ms 1gbit 0%") -> Iterator[tuple[list[str], Wire]]:
+def hosts(network: str) -> Iterator[tuple[list[str], Wire]]:
     """Three network namespaces, in which commands have mounts of their own, and a wire; none reaches beyond it.
 
     Args:

@@ -45,8 +45,8 @@ from scipy import stats
 from torch import nn
 
 import rbs_tf
+from benchmarks.performance import ROOT, put_between
 
-ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs/results/ppo_scales.csv"
 RATES_TABLE = ROOT / "docs/results/ppo_scales_rates.csv"
 PAGE = ROOT / "docs/actor_critics.md"
@@ -59,17 +59,8 @@ TIMES = (0.001, 1.0, 1000.0)
 SEEDS = range(5)
 GAMMA, LAMBDA, ROLLOUT, EPOCHS, MINIBATCHES, LAST = 0.99, 0.95, 128, 4, 4, 50
 COLUMNS = (
-    "environment",
-    "arm",
-    "times",
-    "seed",
-    "rate",
-    "score",
-    "gradient_norm",
-    "value_share",
-    "sigma",
-    "unit",
-    "seconds",
+    *("environment", "arm", "times", "seed", "rate", "score"),
+    *("gradient_norm", "value_share", "sigma", "unit", "seconds"),
 )
 
 
@@ -294,12 +285,9 @@ def of_mean(values: np.ndarray) -> np.ndarray:
 def of_difference(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     """Difference of means and Welch's 95% interval, float64 [3]."""
     difference = ours.mean() - theirs.mean()
-    squares = np.array([np.square(stats.sem(values)) for values in (ours, theirs)])
-    if not squares.any():
+    if not (np.ptp(ours) or np.ptp(theirs)):
         return np.full(3, difference)
-    freedom = squares.sum() ** 2 / (squares**2 / (np.array([len(ours), len(theirs)]) - 1)).sum()
-    reach = stats.t.ppf(0.975, freedom) * np.sqrt(squares.sum())
-    return difference + np.array([0.0, -reach, reach])
+    return np.array([difference, *stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval()])
 
 
 def shown(found: np.ndarray, digits: int = 0) -> str:
@@ -373,9 +361,7 @@ def main() -> None:
     parser.add_argument("--rates", action="store_true", help="make the runs that chose the rates instead")
     options = parser.parse_args()
     if options.table:
-        before, rest = PAGE.read_text().split(BEGIN)
-        written = "\n".join(table(read(TABLE)))
-        PAGE.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{rest.split(END)[1]}")
+        put_between(PAGE, BEGIN, END, "\n".join(table(read(TABLE))))
         return
     torch.set_num_threads(1)
     if options.rates:

@@ -123,7 +123,7 @@ def publish(line: Row) -> None:
     """Prints a line for a reader and, where `RBS_TF_BENCHMARK_ROWS` names a file, appends it to that as JSON."""
     print(
         f"{line.what} against {line.against}: {line.ratio:.3g} [{line.least:.3g}, {line.most:.3g}] {line.bound}; "
-        f"{line.ours:.4g} against {line.rival:.4g} {line.unit}. {line.note}".rstrip(),
+        f"{line.ours:.4g} against {line.rival:.4g} {line.unit}",
         flush=True,
     )
     if path := os.environ.get(ROWS_FILE):

@@ -108,8 +108,7 @@ def draw(rows: list[tuple]) -> figure.Figure:
             if of == kind and numbers[0] > 0:
                 ratios = np.array(numbers) / numbers[0]
                 panel.plot(range(len(LINES)), ratios, marker="o", markersize=3, label=name)
-        panel.set_title(title)
-        panel.set_yscale("log")
+        panel.set(title=title, yscale="log")
         panel.axhline(1.0, color=figure.COLOURS["reference"], linewidth=1)
         panel.set_xticks(range(len(LINES)), LINES, rotation=30, ha="right")
     panels[0].set_ylabel("line of the derivation / V[delta]")

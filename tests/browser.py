@@ -16,34 +16,13 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def dom(url: str, *flags: str) -> str:
-    """The document of a page as HTML once its scripts have run.
-
-    Args:
-      url: http://... or file:///...
-      *flags: more of Chromium's, such as `--window-size=500,900`.
-    """
-    return _run("--dump-dom", *flags, url).stdout
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    # A profile of its own: a second Chromium of the same profile would hand its page to the first, and end.
-    with tempfile.TemporaryDirectory(prefix="chromium_", ignore_cleanup_errors=True) as profile:
-        command = [
-            _chromium(),
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            f"--user-data-dir={profile}",
-            "--virtual-time-budget=15000",
-            *arguments,
-        ]
-        return subprocess.run(command, capture_output=True, text=True, check=True)
-
-
-def _chromium() -> str:
+    """The document of a page, http://... or file:///..., as HTML once its scripts have run; `flags`: Chromium's."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         reason = f"no Chromium is installed (looked for {', '.join(NAMES)})"
         (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-    return found
+    command = [found, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    # A profile of its own: a second Chromium of the same profile would hand its page to the first, and end.
+    with tempfile.TemporaryDirectory(prefix="chromium_", ignore_cleanup_errors=True) as profile:
+        command += [f"--user-data-dir={profile}", "--virtual-time-budget=15000", "--dump-dom", *flags, url]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout

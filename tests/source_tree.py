@@ -1,6 +1,7 @@
 """The files of this repository and what they import, for the tests that hold the whole tree to a rule."""
 
 import ast
+import functools
 import subprocess
 import sys
 from collections import defaultdict
@@ -14,20 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def repository_files() -> set[str]:
-    """What git tracks or would track; without git, every file that is neither hidden nor built."""
-    try:
-        listed = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.splitlines()
-        return {name for name in listed if (ROOT / name).exists()}
-    except (OSError, subprocess.CalledProcessError):
-        names = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
-        skipped = ("build", "dist", "runs", "__pycache__")
-        return {str(name) for name in names if not any(p.startswith(".") or p in skipped for p in name.parts)}
+    """What git tracks or would track."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return {name for name in listed.splitlines() if (ROOT / name).exists()}
 
 
 ELSEWHERE = {"jax", "stable_baselines3", "torch"}  # in an environment of their own
@@ -45,13 +36,19 @@ def imported_modules(files: Iterable[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
+@functools.cache
+def providers() -> dict[str, set[str]]:
+    """Top-level module -> what pip calls the installed packages that have it."""
+    found = defaultdict(set)
+    for distribution in distributions():
+        for module in {file.parts[0].removesuffix(".py") for file in distribution.files or ()}:
+            found[module].add(canonicalize_name(distribution.name))
+    return found
+
+
 def imported_distributions(files: Iterable[str]) -> set[str]:
     """What pip calls the packages from elsewhere that the files import; all but `ELSEWHERE` must be installed."""
     own = {path.name for path in ROOT.iterdir() if path.is_dir()} | {path.stem for path in ROOT.glob("*.py")}
     modules = imported_modules(files) - sys.stdlib_module_names - own - ELSEWHERE
-    providers = defaultdict(set)
-    for distribution in distributions():
-        for module in {file.parts[0].removesuffix(".py") for file in distribution.files or ()} & modules:
-            providers[module].add(canonicalize_name(distribution.name))
-    assert providers.keys() == modules, f"not installed: {sorted(modules - providers.keys())}"
-    return set().union(*providers.values())
+    assert modules <= providers().keys(), f"not installed: {sorted(modules - providers().keys())}"
+    return set().union(*(providers()[module] for module in modules))

@@ -28,30 +28,25 @@ def sections(path: Path) -> dict[str, str]:
     return found
 
 
+def passes_with_keras_2(request):
+    """Runs a test in a process of its own."""
+    again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
+    environ = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
+    done = subprocess.run(again, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+
+
 ADOPTING = sections(ROOT / "docs/adopting.md")
 
 
-@pytest.fixture(params=ADOPTING)
-def section(request):
-    return request.param
-
-
-def test_all_kinds_of_agents_are_there():
-    assert len(ADOPTING) == 7
-
-
+@pytest.mark.parametrize("section", ADOPTING)
 def test_the_blocks_of_a_section_run(section, caplog, request):
     tf = pytest.importorskip("tensorflow")
     if "PPO" in section and Version(np.__version__) >= Version("2.4"):
         pytest.skip("TF-Agents 0.19 needs numpy<2.4 for discrete actions, as the page says")
     if "tf_agents" in ADOPTING[section] and hasattr(tf.keras, "ops"):
         pytest.importorskip("tf_keras")  # it needs Keras 2, for which it is too late in this process
-        again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
-        done = subprocess.run(
-            again, cwd=ROOT, env=os.environ | {"TF_USE_LEGACY_KERAS": "1"}, capture_output=True, text=True
-        )
-        assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
-        return
+        return passes_with_keras_2(request)
     names = {"__name__": "adopting"}
     if "PPO" in section:  # whose graph is 25 epochs: tracing it takes half a minute
         tf.config.run_functions_eagerly(True)

@@ -26,8 +26,7 @@ def read_build(files: set[str]) -> list[Target]:
 
     def glob(include, exclude=()):
         def matches(patterns):
-            found = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
-            return found & files
+            return {str(path.relative_to(ROOT)) for each in patterns for path in ROOT.glob(each)} & files
 
         assert matches(include), f"glob({include}) matches no file"
         return sorted(matches(include) - matches(exclude))
@@ -38,11 +37,9 @@ def read_build(files: set[str]) -> list[Target]:
 
         return declare
 
-    exec(
-        compile((ROOT / "BUILD").read_text(), "BUILD", "exec"),
-        {kind: rule(kind) for kind in ("py_binary", "py_library", "py_test")}
-        | {"glob": glob, "load": lambda *_: None, "package": lambda **_: None},
-    )
+    rules = {kind: rule(kind) for kind in ("py_binary", "py_library", "py_test")}
+    others = {"glob": glob, "load": lambda *_: None, "package": lambda **_: None}
+    exec(compile((ROOT / "BUILD").read_text(), "BUILD", "exec"), rules | others)
     return targets
 
 

@@ -1,6 +1,5 @@
 """What pip gets: the metadata, the lock file and the wheel."""
 
-import ast
 import email
 import os
 import re
@@ -8,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -20,9 +18,6 @@ from setuptools.config.pyprojecttoml import read_configuration
 
 from tests.source_tree import ELSEWHERE, ROOT, imported_distributions, repository_files
 
-PYTHONS = ["3.10", "3.11"]
-NEWEST = ["3.11", "3.12", "3.13"]
-
 
 @pytest.fixture(scope="module")
 def project():
@@ -32,10 +27,7 @@ def project():
 @pytest.fixture(scope="module")
 def version():
     """`__version__` of rbs_tf, read without importing it."""
-    for node in ast.parse((ROOT / "rbs_tf/__init__.py").read_text()).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == "__version__":
-            return ast.literal_eval(node.value)
-    pytest.fail("rbs_tf/__init__.py assigns no literal to __version__")
+    return re.search(r'^__version__ = "(.+)"$', (ROOT / "rbs_tf/__init__.py").read_text(), re.M)[1]
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +64,8 @@ def holds(required, python):
 
 def pins(python, lock="requirements.lock"):
     """{name: version} of the lock file's lines that hold for this version of Python."""
-    required = [Requirement(line) for line in (ROOT / lock).read_text().splitlines()]
-    held = [r for r in required if holds(r, python)]
-    pinned = {r.name: Version(str(r.specifier).removeprefix("==")) for r in held}
-    assert len(pinned) == len(held), "a package is pinned twice"
-    return pinned
+    held = [r for r in map(Requirement, (ROOT / lock).read_text().splitlines()) if holds(r, python)]
+    return {r.name: Version(str(r.specifier).removeprefix("==")) for r in held}
 
 
 def test_the_wheel_holds_rbs_tf_alone_and_every_module_and_table_of_it(wheel, version):
@@ -93,13 +82,11 @@ def test_the_wheel_asks_for_numpy_alone_and_for_no_newest_python(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         fields = email.message_from_bytes(archive.read(metadata))
-    assert (fields["Name"], fields["License-Expression"]) == ("rbs-tf", "Apache-2.0")
-    assert fields["Requires-Python"] == ">=3.10"
+    assert (fields["License-Expression"], fields["Requires-Python"]) == ("Apache-2.0", ">=3.10")
     asked = map(Requirement, fields.get_all("Requires-Dist"))
     assert names(required for required in asked if holds(required, "3.13")) == {"numpy"}
     # What an index shows leads nowhere within the repository.
     assert re.findall(r"\]\((?!https://)[^)]*\)", fields.get_payload()) == []
-    assert not fields.get_payload().startswith("# rbs_tf\n\n![")
 
 
 def test_the_workflow_runs_the_tests_and_the_wheel_without_the_clone(wheel, tmp_path):
@@ -113,23 +100,15 @@ def test_the_workflow_runs_the_tests_and_the_wheel_without_the_clone(wheel, tmp_
     assert f"{wheel}/rbs_tf" in subprocess.run(**command, shell=True, check=True).stdout
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-newest.lock"])
-def test_lock_files_hold_only_names_versions_and_markers(lock):
-    line = re.compile(r"[a-z0-9-]+==[0-9a-z.]+( ; [a-zA-Z0-9_ .*'<>=!()]+)?")
-    lines = (ROOT / lock).read_text().splitlines()
-    assert [text for text in lines if not line.fullmatch(text)] == []
-
-
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", ["3.10", "3.11"])
 def test_the_lock_file_satisfies_the_metadata(project, python):
     locked = pins(python)
     for required in packages(project):
-        if required.name in ELSEWHERE:
-            continue
-        assert locked[canonicalize_name(required.name)] in required.specifier, required
+        if required.name not in ELSEWHERE:
+            assert locked[canonicalize_name(required.name)] in required.specifier, required
 
 
-@pytest.mark.parametrize("python", NEWEST)
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_the_newest_lock_file_satisfies_what_the_agent_asks_for_there(project, python):
     locked = pins(python, "requirements-newest.lock")
     for required in packages(project, "tensorflow", "gymnasium", "tf-agents", "atari", "agent", "minatar"):
@@ -139,33 +118,15 @@ def test_the_newest_lock_file_satisfies_what_the_agent_asks_for_there(project, p
     assert {"tf-agents", "tf-keras"} <= locked.keys() and "dm-reverb" not in locked
 
 
-def test_the_lock_file_is_closed_under_dependencies():
-    locked = pins("{}.{}".format(*sys.version_info))
-    for name in locked:
-        for required in map(Requirement, distribution(name).requires or ()):
-            if holds(required, "{}.{}".format(*sys.version_info)):
-                assert locked[canonicalize_name(required.name)] in required.specifier, (
-                    f"{name} asks for {required}"
-                )
-
-
 def pages():
     return [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
-def extras():
-    """(file, name) of each `pip install "rbs-tf[name]"` of pages and messages."""
-    sources = [path for folder in ("agents", "networks", "rbs_tf") for path in (ROOT / folder).rglob("*.py")]
-    for path in [*pages(), *sources]:
-        for names_ in re.findall(r"(?:rbs-tf|\.)\[([a-z-]+(?:,[a-z-]+)*)\]", path.read_text()):
-            yield from ((path.relative_to(ROOT), name) for name in names_.split(","))
-
-
 def test_every_extra_that_is_named_exists_and_one_place_changes_on_the_day_of_publication(project):
-    found = [*extras()]
-    assert (
-        len(found) > 10 and [each for each in found if each[1] not in project["optional-dependencies"]] == []
-    )
+    sources = [path for folder in ("agents", "networks", "rbs_tf") for path in (ROOT / folder).rglob("*.py")]
+    text = "\n".join(path.read_text() for path in [*pages(), *sources])
+    named = re.findall(r"(?:rbs-tf|\.)\[([a-z-]+(?:,[a-z-]+)*)\]", text)
+    assert len(named) > 10 and set(",".join(named).split(",")) <= project["optional-dependencies"].keys()
     # An extra of what is installed asks no index for it; the library comes from the clone, and one page says why.
     assert [page.name for page in pages() if re.search(r"pip install rbs-tf\b", page.read_text())] == []
     assert [page.name for page in pages() if "not published" in page.read_text()] == ["package.md"]
@@ -174,26 +135,17 @@ def test_every_extra_that_is_named_exists_and_one_place_changes_on_the_day_of_pu
 def test_the_citation_is_that_of_this_version(project, version):
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert (cited["version"], cited["license"]) == (version, project["license"])
-    (paper,) = cited["references"]
-    assert paper["url"] == project["urls"]["Paper"]
 
 
 def test_what_the_packages_import_is_declared(project):
     # JAX and PyTorch, and MkDocs, are in environments of their own, which have requirements of their own.
-    elsewhere = (
-        "benchmarks/rivals/",
-        "benchmarks/accelerators/compiling.py",
-    )
-    elsewhere += ("docs/plain_types.py", "rbs_tf/sb3.py", "benchmarks/ppo_scales.py")
-    python_files = {
-        name for name in repository_files() if name.endswith(".py") and not name.startswith(elsewhere)
-    }
-    shipped = {
-        name for name in python_files if name.startswith(("rbs_tf/", "networks/", "agents/", "train.py"))
-    }
-    shipping = [extra for extra in project["optional-dependencies"] if extra not in ("bsuite", "dev")]
-    assert imported_distributions(shipped) <= names(packages(project, *shipping))
-    assert imported_distributions(python_files) <= names(packages(project))
-    # The package under the GPL is an extra of its own.
+    elsewhere = ("benchmarks/rivals/", "benchmarks/accelerators/compiling.py", "benchmarks/ppo_scales.py")
+    elsewhere += ("docs/plain_types.py", "rbs_tf/sb3.py")
+    files = {each for each in repository_files() if each.endswith(".py") and not each.startswith(elsewhere)}
+    shipped = {each for each in files if each.startswith(("rbs_tf/", "networks/", "agents/", "train.py"))}
     extras = project["optional-dependencies"]
+    shipping = [extra for extra in extras if extra not in ("bsuite", "dev")]
+    assert imported_distributions(shipped) <= names(packages(project, *shipping))
+    assert imported_distributions(files) <= names(packages(project))
+    # The package under the GPL is an extra of its own.
     assert [extra for extra in extras if "minatar" in names(packages(project, extra))] == ["minatar"]

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import atari57
 from benchmarks.paper import draw, tables, verdicts
 from benchmarks.paper.claims import FIGURES, HEADS_57, ONE_HEAD_57, SCALED_57, Figure, Runs
-from benchmarks.performance import ROOT
+from benchmarks.performance import ROOT, put_between
 
 PAGE, PICTURES = ROOT / "docs/paper.md", ROOT / "docs/paper"
 BEGIN, END = "<!-- figures: written by make paper -->", "<!-- end of figures -->"
@@ -130,8 +130,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
         names = YOURS if options.run else [entry.name for entry in FIGURES]
         return drafts(data, names, options.output)
     pictures(data, PICTURES)
-    before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{written(data)}\n\n{END}{rest.split(END)[1]}")
+    put_between(PAGE, BEGIN, END, written(data))
     print(os.path.relpath(PAGE))
 
 

@@ -33,10 +33,8 @@ def write(
                 of, better = (game, variant, seed), effect.get(variant, 0.0)
                 late = RANDOM[game] + deviation * (1 + better + rng.normal(0.0, 0.2))
                 is_scaled = any(name in variant for name in SCALED)
-                adam = rng.uniform(0.1, 0.3)
-                rows["runs"].append(
-                    (*of, 2269, 97000, late, deviation, 20, "unclipped_1", late, 0.01, adam, "0", "a")
-                )
+                run = 2269, 97000, late, deviation, 20, "unclipped_1", late, 0.01, rng.uniform(0.1, 0.3)
+                rows["runs"].append((*of, *run, "0", "a"))
                 worth = size * (0.7 if variant == "one_head_clip" else 1.0)
                 for tenth in range(1, 11):
                     score = RANDOM[game] + (late - RANDOM[game]) * tenth / 10
@@ -49,9 +47,8 @@ def write(
                     errors = errors * [1 + 10 * float(head.split("_")[1]) for head in heads]
                     learned = np.exp(rng.normal(0.0, 0.1, len(heads))) if is_scaled else errors
                     for head, error, of_loss in zip(heads, errors, learned, strict=True):
-                        accuracy = (
-                            rng.uniform(0.6, 0.8) * (0.9 if is_scaled else 1.0) if fifth == 5 else np.nan
-                        )
+                        worse = rng.uniform(0.6, 0.8) if fifth == 5 else np.nan
+                        accuracy = worse * (0.9 if is_scaled else 1.0)
                         share = of_loss**2 / np.sum(learned**2)
                         rows["heads"].append((*of, fifth, head, error, of_loss, share, 1.0, accuracy))
     folder.mkdir(exist_ok=True)

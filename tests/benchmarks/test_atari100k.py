@@ -53,7 +53,3 @@ def test_the_same_games_count_for_all_and_none_is_an_error(tmp_path):
 def test_the_sweep_has_the_games_that_scores_are_published_of():
     asked = sweep.read(ROOT / "configs/sweeps/atari100k.sweep")
     assert asked.axes["env"] == list(atari100k.published()["SPR"])
-    for folder in asked.runs(ROOT / "runs"):
-        assert atari57.name_of(folder)[0] in asked.axes["env"], (
-            "its rows have a place in the tables of the 57 games"
-        )

@@ -25,20 +25,11 @@ def test_a_standardised_difference_is_cohens_d():
 
 
 def test_differences_pair_runs_of_a_game_and_seed_and_average_seeds():
-    def row(game, variant, seed, late):
-        return {
-            "game": game,
-            "variant": variant,
-            "seed": seed,
-            "late": late,
-            "late_sd": "1",
-            "late_episodes": "10",
-        }
-
-    rows = [row("pong", "return", "1", "3"), row("pong", "none", "1", "1"), row("pong", "return", "2", "5")]
-    rows += [row("pong", "none", "2", "4"), row("qbert", "return", "1", "7")]
-    nothing_late = row("hero", "return", "1", "") | {"late_sd": "0", "late_episodes": "0"}
-    rows += [nothing_late, row("hero", "none", "1", "7")]
+    columns = ("game", "variant", "seed", "late", "late_sd", "late_episodes")
+    lines = ["pong return 1 3", "pong none 1 1", "pong return 2 5", "pong none 2 4", "qbert return 1 7"]
+    rows = [dict(zip(columns, (*line.split(), "1", "10"), strict=True)) for line in lines]
+    nothing_late = dict(zip(columns, ("hero", "return", "1", "", "0", "0"), strict=True))
+    rows += [nothing_late, rows[1] | {"game": "hero"}]
     assert atari57.differences(rows, "return", "none") == {"pong": pytest.approx((2 + 1) / 2)}
 
 
@@ -75,10 +66,8 @@ def test_later_stages_are_the_first_one_with_other_scalings(tmp_path):
     for other in others:
         own = {"scaling"} if len(other.axes["env"]) > 1 else {"scaling", "env", "seed"}
         assert {name for name in first.axes if other.axes[name] != first.axes[name]} <= own
-        assert (other.bindings, other.handling) == (
-            first.bindings,
-            {**first.handling, "minutes": other.handling["minutes"]},
-        )
+        assert other.bindings == first.bindings
+        assert other.handling == {**first.handling, "minutes": other.handling["minutes"]}
         variants = {atari57.name_of(folder)[1] for folder in other.runs(tmp_path)}
         assert len(variants) == len(other.axes["scaling"])
 

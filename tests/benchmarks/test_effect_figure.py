@@ -10,9 +10,10 @@ README = (ROOT / "README.md").read_text()
 
 def test_the_shares_that_it_names_are_those_of_the_left_panel():
     shares = effect_figure.shares_by_multiplier()
-    for values in shares.values():
-        first, _, last = [np.exp(np.log(of).mean()) for of in values]
-        assert f"{first:.2f} and {last:.2f}" in README
+    columns = (effect_figure.WITHOUT, effect_figure.WITH, effect_figure.OUTPUTS)
+    for place, times in ((0, "0.001"), (2, "10,000")):
+        cells = [f"{np.exp(np.log(shares[name][place]).mean()):.2f}" for name in columns]
+        assert f"| {times} | {' | '.join(cells)} |" in README
 
 
 def test_the_factors_that_it_names_are_those_of_the_right_panel():

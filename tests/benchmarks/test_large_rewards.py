@@ -3,7 +3,7 @@ import csv
 import numpy as np
 from scipy import stats
 
-from benchmarks import large_rewards, learning
+from benchmarks import large_rewards
 from benchmarks.performance import ROOT
 from rbs_tf import scores
 
@@ -18,26 +18,17 @@ def test_readings_take_the_rate_that_is_best_elsewhere_here_and_worst():
 
 
 def test_only_games_with_all_their_runs_count_human_normalised(tmp_path):
-    path, rates = tmp_path / "runs.csv", np.array(large_rewards.RATES)
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, learning.COLUMNS)
-        table.writeheader()
-        for game in ("hero", "pitfall"):
-            names = ("return", "return_out", "none", "benchmarks_sweeps_one_head_return", "one_head_none")
-            for tried, name in zip(large_rewards.TRIED, names, strict=True):
-                for rate in rates[tried][game == "pitfall" :]:
-                    variant = f"runs atari_small-{game}-{name}-learning_rate_{rate}"
-                    table.writerow({"variant": variant, "greedy": 10_000 * rate})
-    (game, cells), *others = large_rewards.read(path, "greedy").items()
+    lines, rates = ["variant,greedy"], np.array(large_rewards.RATES)
+    for game in ("hero", "pitfall"):
+        names = ("return", "return_out", "none", "benchmarks_sweeps_one_head_return", "one_head_none")
+        for tried, name in zip(large_rewards.TRIED, names, strict=True):
+            for rate in rates[tried][game == "pitfall" :]:
+                lines.append(f"runs atari_small-{game}-{name}-learning_rate_{rate},{10_000 * rate}")
+    (tmp_path / "runs.csv").write_text("\n".join(lines))
+    (game, cells), *others = large_rewards.read(tmp_path / "runs.csv", "greedy").items()
     assert (game, others) == ("hero", [])
     expected = np.where(large_rewards.TRIED, scores.human_normalised_score("hero", 10_000 * rates), np.nan)
     np.testing.assert_allclose(cells, expected)
-
-
-def test_intervals_are_students():
-    # Of two games: 12.7062 standard errors, of 1 here.
-    found = large_rewards.interval(np.array([2.0, 4.0]), 0.95)
-    np.testing.assert_allclose(found, [3.0, -9.7062, 15.7062], rtol=1e-4)
 
 
 def test_the_page_has_what_its_runs_say():
@@ -63,15 +54,13 @@ def test_what_was_looked_at_afterwards_is_what_the_runs_say():
     assert dict(zip(games, above, strict=True)) == {game: 3 * (game != "centipede") for game in games}
     out = (training["return_out"] > training["none"]).sum()
     one = (training["one_head_return"] > training["one_head_none"]).sum()
-    assert (
-        f"below at each in Centipede, {above.sum()} of 18 pairs; `return_out` in {out}, one head in {one}."
-        in page
-    )
+    told = f"below at each in Centipede, {above.sum()} of 18 pairs; `return_out` in {out}, one head in {one}."
+    assert told in page
     assert f"is p {stats.binomtest((above == 3).sum(), len(games)).pvalue:.2f}." in page
 
     share = {name: f"{of.mean():.1%}" for name, of in dead.items()}
     assert f"{share['none']} are dead at the end without scaling and {share['return']} with it" in page
-    assert f"{share['return']} of units dead, not {share['none']}" in words("README.md")
+    assert f"leaves {share['return']} of units dead, not {share['none']}" in words("README.md")
     fewer = (dead["return"] < dead["none"]).sum()
     of_one = (dead["one_head_return"] < dead["one_head_none"]).sum()
     one_head = f"(one head {share['one_head_none']} and {share['one_head_return']}, in {of_one})"
@@ -86,7 +75,6 @@ def test_what_the_page_says_against_its_measure_is_what_the_runs_say():
         f"Asteroids, {below['riverraid']} in River Raid and {below['yars_revenge']} in Yars' Revenge"
     )
     assert told in words("docs/paper.md")
-    assert below["pitfall"] == below["centipede"] == 0
     spread = {game: np.nanvar(cells) for game, cells in scores_of.items()}
     share = (spread["time_pilot"] + spread["centipede"]) / sum(spread.values())
     assert f"have {share:.0%} of the variance" in words("docs/paper.md")
