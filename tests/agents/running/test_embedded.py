@@ -210,8 +210,8 @@ def test_a_run_takes_the_local_replay_and_goes_on_with_that_of_its_checkpoint(tm
     assert go(tmp_path) == ("ReverbReplay", True)
     reason = "New episodes begin: the checkpoint does not hold the state of minatar/space_invaders.\n"
     assert f"Resumed at update 0. {reason}" in capfd.readouterr().out
-    with configured("Replay.backend = 'local'"), pytest.raises(UsageError, match="leave out --replay"):
-        go(tmp_path)
+    with pytest.raises(UsageError, match="leave out --replay"):
+        go(tmp_path, "Replay.backend = 'local'")
 
 
 def test_a_distributed_run_takes_what_is_there_or_what_has_written_its_checkpoint(tmp_path, monkeypatch):
