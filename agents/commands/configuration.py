@@ -17,7 +17,7 @@ import gin
 from agents.commands.flags import nearest
 from agents.errors import UsageError
 from rbs_tf.errors import described, shown
-from rbs_tf.settings import CONFIGURABLES, default_of, reference
+from rbs_tf.settings import CONFIGURABLES
 
 # What --scaling may name -> its name in gin. Importing the classes takes TensorFlow; a test holds the two together.
 SCALINGS = {
@@ -178,13 +178,6 @@ def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
     if short not in known:
         raise UsageError(f"There is no scaling {name!r}. {nearest(name, known)}")
     return short, known[short]
-
-
-def bound_scaling() -> str | None:
-    """The name of the scaling that is bound, or of the default, as `--scaling` has it; None without one."""
-    bound = reference("train.scaling") or str(getattr(default_of("train.scaling"), "known_as", ""))
-    words = re.findall(r"\w+", bound)
-    return words[-1].removesuffix("_based") if words else None
 
 
 def bound() -> Iterator[tuple[str, Any]]:

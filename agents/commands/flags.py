@@ -7,7 +7,6 @@ import difflib
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -76,19 +75,11 @@ def check_output(flag: str, path: str | os.PathLike) -> None:
       UsageError: it cannot, or the path is no file.
     """
     path = Path(path)
-    try:
-        if not path.name or os.path.lexists(path) and not path.is_file():
-            raise UsageError(f"{flag} {shown(str(path))!r} is no file: give the name of one, or a new one.")
-        if path.exists():
-            with open(path, "r+b"):
-                return
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        with tempfile.TemporaryDirectory(dir=folder) as trial:
-            Path(trial, path.name).touch()
-    except OSError as error:
-        raise UsageError(
-            f"{flag} {shown(str(path))!r} cannot be written: {error.strerror}. Give another one."
-        ) from error
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not path.name or os.path.lexists(path) and not path.is_file():
+        raise UsageError(f"{flag} {shown(str(path))!r} is no file: give the name of one, or a new one.")
+    if not os.access(path if path.exists() else folder, os.W_OK) or not folder.is_dir():
+        raise UsageError(f"{flag} {shown(str(path))!r} cannot be written. Give another one.")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -370,10 +370,14 @@ def _list_environments() -> int:
 
 def _default_root_dir(options: TrainOptions, asked: Settings) -> str:
     """A name made of the run's main settings, so that the same command finds the folder again."""
-    scaling = configuration.bound_scaling()
+    chosen: Any = asked.train.scaling
+    scaling = getattr(chosen, "known_as", None) or chosen.__name__
     if options.scaling and not any("train.scaling" in binding for binding in options.gin_bindings):
-        scaling = Path(options.scaling).stem.removesuffix(
-            "_based"
-        )  # maybe a file, with settings of its scaling
-    parts = [Path(options.config).stem, asked.train.env, scaling, f"seed{asked.train.seed}"]
-    return "runs/" + "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts if part)
+        scaling = Path(options.scaling).stem  # maybe of a file, with settings of its scaling
+    parts = (
+        Path(options.config).stem,
+        asked.train.env,
+        scaling.removesuffix("_based"),
+        f"seed{asked.train.seed}",
+    )
+    return "runs/" + "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts)

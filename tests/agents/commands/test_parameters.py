@@ -41,10 +41,6 @@ VALUES = {
 }
 
 
-def test_a_scaling_that_nothing_binds_is_the_default_by_its_name():
-    assert configuration.bound_scaling() == "return"
-
-
 def test_defaults_and_examples_fit():
     assert len(declared()) <= 72
     for name, setting in declared().items():
@@ -131,7 +127,10 @@ def test_flags_without_a_value_or_a_name_are_refused(refused):
         (["--env=CartPole-v9"], "CartPole-v9"),
         (["--env=FrozenLake-v1", "--env_kwargs=map_name=8x8"], "8x8. Write for example: --env_kwargs="),
         (["--env_kwargs=1, 2"], "expected NAME=VALUE"),
-        (["--env=FrozenLake-v1", "--env_kwargs=slippery=True"], "unexpected keyword argument 'slippery'; it takes"),
+        (
+            ["--env=FrozenLake-v1", "--env_kwargs=slippery=True"],
+            "unexpected keyword argument 'slippery'; it takes",
+        ),
         (["--replay=ring"], "expected one of 'local', 'ray', 'reverb', or None"),
         (["--strategy=tpus"], "expected one of 'default', 'mirrored', 'tpu'"),
         (["--replay=local", "--collectors=2"], "is of one process:"),

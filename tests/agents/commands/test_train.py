@@ -150,7 +150,7 @@ def test_what_there_is_not_is_refused_with_what_there_is(refusal):
         ("--config=base", "Add --env=..."),
         (
             "--gin_bindings=train.eval_repeat_action_probability = 0.25",
-            "train.eval_repeat_action_probability=0.25 works with the plain names of Atari and MinAtar",
+            "train.eval_repeat_action_probability: for Atari and MinAtar, not for 'CartPole-v1'; leave it out",
         ),
         ("--updtes=5", "There is no flag --updtes. Did you mean --updates?"),
         ("stray", "'stray' is no flag. Did you mean --config=stray?"),
