@@ -164,13 +164,11 @@ def test_without_matplotlib_there_is_no_figure_and_one_line_says_why(run, monkey
 def test_settings_tell_runs_apart():
     for bindings, expected in (
         (('include "configs/scaling/return_half_life.gin"',), "return_based half_life=100000"),
-        (("train.scaling = @scalings.none",), "none"),
         (
             ("train.scaling = @scalings.error_based", "scalings.error_based.step = 0.5"),
             "error_based step=0.5",
         ),
         (("kind = @scalings.none", "again = %kind", "train.scaling = %again"), "none"),
-        (("train.scaling = @scalings.none()",), "none"),
         (("rate = 0.5", "RecurrentMultiHeadAgent.learning_rate = %rate"), "return_based"),
     ):
         with configured(*bindings):
