@@ -24,8 +24,7 @@ BINDINGS = (
     "Heads.pairs = ((0.9, True), (1.0, False))",
     "Heads.reward_multiplier = 100.0",
     "train.env = 'CartPole-v1'",
-    "train.eval_interval = 10",
-    "train.final_eval_rounds = 1",
+    "train.eval_interval = 5",
     "train.summary_interval = 1",
 )
 
@@ -35,7 +34,8 @@ def run(tmp_path_factory):
     """A run that was begun, and resumed for 10 updates: its folder, and the loss scales that were drawn last."""
     root = tmp_path_factory.mktemp("runs") / "cart"
     for updates in (0, 10):
-        with configured(*BINDINGS, f"train.updates = {updates}"), EmbeddedRun(root) as embedded:
+        rounds = f"train.final_eval_rounds = {min(updates, 1)}"
+        with configured(*BINDINGS, rounds, f"train.updates = {updates}"), EmbeddedRun(root) as embedded:
             embedded.run()
             scales = embedded.learner.loss_scales()
     return SimpleNamespace(root=root, scales=scales)
@@ -108,8 +108,8 @@ def test_returns_are_also_over_environment_steps_in_training_and_in_evaluations_
         updates, returns = steps_and_values(events[run]["episode/return"])
         steps, same = steps_and_values(events[run]["episode/return_vs_environment_steps"])
         assert same == returns and len(steps) > 1 and steps == sorted(steps), run
-    # That of the last evaluation is at the steps of its update.
-    assert updates == [0, 10] and steps[-1] == collected[10]
+    # Those of evaluations are at the steps of their updates.
+    assert updates == [5, 10] and steps == [collected[5], collected[10]]
 
 
 def test_configuration_and_hparams_are_there_once_though_the_run_was_resumed(run, events):
@@ -142,7 +142,7 @@ def test_half_a_layer_of_dead_units_is_no_note_and_more_is():
 
 def test_the_figure_of_an_evaluation_shows_the_latest_updates_errors(run, events):
     figures = events["eval"]["loss_scales"]
-    assert [event.step for event in figures] == [10]
+    assert [event.step for event in figures] == [5, 10]
     picture = tf.io.decode_png(figures[-1].tensor_proto.string_val[2]).numpy()
     np.testing.assert_array_equal(picture, summaries.loss_scales_figure(HEADS, run.scales))
     assert run.scales.updates == 10
