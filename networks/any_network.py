@@ -17,9 +17,8 @@ class AnyNetwork(tf.Module):
 
     Its `input_tensor_spec` says what it sees: the observation, or a tuple of observation, previous action (-1 before
     the first) and previous reward (as the environment pays it). It has to reset its state before FIRST rows, as
-    TF-Agents' own do. It is called with `training=False`.
-
-    All of it counts as behind the torso, see `networks.loss_behind_torsos`.
+    TF-Agents' own do. It is called with `training=False`. All of it counts as behind the torso, see
+    `networks.loss_behind_torsos`.
 
     Args:
       q_network: not yet built or built; copied for the target network.

@@ -41,13 +41,7 @@ class LossBehindTorsos:
             self._behind_torsos = tf.function(self._gradients, jit_compile=True, autograph=False)
 
     def __call__(self, inputs: tuple, step_type: tf.Tensor, *arguments: Any) -> Any:
-        """What `loss` returns.
-
-        Args:
-          inputs: observation [B, L, ...], previous action int32 [B, L] and previous reward float32 [B, L].
-          step_type: int32 [B, L].
-          arguments: of `loss`, tensors.
-        """
+        """What `loss` returns, of inputs as the networks take them, [B, L, ...], and of `arguments`, its tensors."""
         observation, *columns = *inputs, step_type
         return self._of_features(self._features(observation), columns, arguments)
 

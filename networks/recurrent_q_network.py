@@ -26,11 +26,9 @@ _TORSO = Setting(kind="a network for observations", fits=_MAKES_A_LAYER, example
 class RecurrentQNetwork(network.Network):
     """Q-values of H heads and A actions from observations, previous actions and previous rewards.
 
-    The core sees the torso's features, the previous action one-hot (-1, before the first action, as zeros)
-    and the previous reward, see `reward_input`. Heads share everything up to and including the linear layer
-    after the core.
-
-    An observation that its spec bounds to uint8 in [0, 1] holds flags, not pixels: the torso gets booleans.
+    The core sees the torso's features, the previous action one-hot (-1, before the first action, as zeros) and the
+    previous reward. Heads share everything up to and including the linear layer after the core. An observation that its
+    spec bounds to uint8 in [0, 1] holds flags, not pixels: the torso gets booleans.
 
     Args:
       input_tensor_spec: tuple of three specs: observation (or those of arrays by name), previous action (int32
@@ -56,7 +54,7 @@ class RecurrentQNetwork(network.Network):
       reward_input: the `RewardInput`, whose statistics the trainer has to keep; None under "clip".
 
     Raises:
-      ValueError: an input_tensor_spec that is not such a tuple; a normalise_torso that the torso does not have.
+      ValueError: an argument that does not fit.
       TypeError: a torso that is a layer already.
     """
 

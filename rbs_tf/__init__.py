@@ -11,28 +11,17 @@ from typing import TYPE_CHECKING, Any
 from rbs_tf.extras import needed_by
 
 if TYPE_CHECKING:
-    from rbs_tf.collect_returns import CollectReturns
-    from rbs_tf.moments import ReturnMoments
-    from rbs_tf.return_scaling import ReturnScaling
-    from rbs_tf.returns import discounted_returns
-    from rbs_tf.scale import Scale
-    from rbs_tf.scaled_loss import ScaledLoss
-    from rbs_tf.tensor_moments import batch_sigma
-    from rbs_tf.unit_dense import UnitDense
-    from rbs_tf.units import rescaling
+    from rbs_tf.collect_returns import CollectReturns as CollectReturns
+    from rbs_tf.moments import ReturnMoments as ReturnMoments
+    from rbs_tf.return_scaling import ReturnScaling as ReturnScaling
+    from rbs_tf.returns import discounted_returns as discounted_returns
+    from rbs_tf.scale import Scale as Scale
+    from rbs_tf.scaled_loss import ScaledLoss as ScaledLoss
+    from rbs_tf.tensor_moments import batch_sigma as batch_sigma
+    from rbs_tf.unit_dense import UnitDense as UnitDense
+    from rbs_tf.units import rescaling as rescaling
 
 __version__ = "0.1.0"
-__all__ = [
-    "CollectReturns",
-    "ReturnMoments",
-    "ReturnScaling",
-    "Scale",
-    "ScaledLoss",
-    "UnitDense",
-    "batch_sigma",
-    "discounted_returns",
-    "rescaling",
-]
 
 # No module has one of these names: importing it would put the module in the name's place.
 _MODULES = {
@@ -46,6 +35,9 @@ _MODULES = {
     "discounted_returns": "rbs_tf.returns",
     "rescaling": "rbs_tf.units",
 }
+
+
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:
@@ -78,4 +70,4 @@ else:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})

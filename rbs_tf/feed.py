@@ -55,14 +55,8 @@ class Feed:
     def step(self, rewards: np.ndarray, terminal: np.ndarray, over: np.ndarray, counts: np.ndarray) -> None:
         """Takes in a step of every environment, and reports if it is time.
 
-        Args:
-          rewards: float64 [N].
-          terminal: bool [N], whether the episode has terminated.
-          over: bool [N], whether it has ended, terminated or cut.
-          counts: bool [N]; False where the step only resets.
-
-        Raises:
-          ValueError: a reward that cannot be counted; the others have been.
+        Rewards float64 [N]; whether the episode has terminated, and whether it has ended, bool [N]; `counts` is False
+        where the step only resets. Raises ValueError for a reward that cannot be counted; the others have been.
         """
         fits, before = np.abs(rewards) < LARGEST, self._statistics.lengths
         self._statistics.step(rewards, np.where(terminal, 0.0, 1.0), fits & counts, over)

@@ -120,8 +120,7 @@ class ReturnMoments:
     def from_batch(cls, rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ReturnMoments:
         """Steps and returns of a sampled batch of sequences, cut where they end and at padding.
 
-        `from_batch(...).sigma` is sigma_batch of section 3.2, for `Scale(errors, batch_sigma)`. The Keras layer's is
-        `rbs_tf.batch_sigma`.
+        Their sigma is section 3.2's sigma_batch, for `Scale(errors, batch_sigma)`; the layer's is `rbs_tf.batch_sigma`.
 
         Args:
           rewards: [T, B, H].
@@ -218,15 +217,9 @@ class ReturnMoments:
 
 
 def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> ReturnMoments:
-    """`ReturnMoments.from_batch` of arrays of PyTorch, JAX or NumPy, in what these share; in the dtype of the rewards.
+    """`ReturnMoments.from_batch` of arrays of `xp`, PyTorch, JAX or NumPy, in the dtype of the rewards.
 
-    Args:
-      xp: `torch`, `jax.numpy` or `numpy`.
-      rewards, discounts: [T, B, H], of one floating dtype, without gradients.
-      mask: [T, B], 0 for padding, which may hold anything.
-
-    Raises:
-      ValueError: other shapes.
+    Rewards and discounts [T, B, H] are of one floating dtype, without gradients. Raises ValueError for other shapes.
     """
     shapes = [tuple(array.shape) for array in (rewards, discounts, mask)]
     if len(shapes[0]) != 3 or shapes[0] != shapes[1] or shapes[2] != shapes[0][:2]:

@@ -44,9 +44,7 @@ class OpenEpisodes(tf.Module):
     def columns(self, trajectory: Any) -> tf.Tensor:
         """float64 [4, B]: the step types, reward and discount of a `Trajectory`, each [B] or [].
 
-        Raises:
-          ValueError: fields of another rank, or of different shapes.
-          tf.errors.InvalidArgumentError: another B than before.
+        Raises ValueError for other shapes, tf.errors.InvalidArgumentError for another B than before.
         """
         fields = {name: tf.convert_to_tensor(getattr(trajectory, name)) for name in _FIELDS}
         shape = fields["reward"].shape
@@ -67,14 +65,11 @@ class OpenEpisodes(tf.Module):
     def moments(
         self, step_type: tf.Tensor, next_step_type: tf.Tensor, rewards: tf.Tensor, discounts: tf.Tensor
     ) -> ReturnMoments:
-        """Takes in a step of every environment; returns what it adds to the statistics.
+        """Takes in a step of every environment; returns what it adds to the statistics, moments of tensors.
 
         Args:
           step_type, next_step_type: float64 [B]. From a last step to the next first one nothing happens.
           rewards, discounts: float64 [B, H]; discounts are gamma, or 0 where the episode terminates.
-
-        Returns:
-          moments of tensors, float64 [H]: of the steps, and of the returns of episodes that have ended.
 
         Raises:
           tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite; nothing has been taken in.
@@ -107,14 +102,10 @@ class OpenEpisodes(tf.Module):
 
 
 def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """What is kept of each environment, or zeros after a change of their number.
+    """What is kept of each of B = `num_envs` environments, or zeros after a change of their number.
 
-    Args:
-      kept: float64 [R, N, ...], of N environments; none of row 0 is negative.
-      num_envs: B.
-
-    Returns:
-      float64 [R, B, ...], and what does not fit: [R, N, ...] of zeros if B is N.
+    From float64 [R, N, ...], of which none of row 0 is negative: float64 [R, B, ...], and what does not fit,
+    [R, N, ...], zeros if B is N.
     """
     # N is counted: TensorFlow would take the shape that is assigned later for the one that is read here. Arithmetic
     # in the place of `tf.cond`, which replicas do not support.

@@ -17,10 +17,8 @@ LARGEST = 1e140  # larger numbers count as infinite: sums of their squares leave
 def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
     """G_t = R_t + gamma_t G_{t+1}, where G after the last step is 0 (section 2: the return of each step).
 
-    Several episodes may follow one another: a discount of 0 ends one.
-
     Args:
-      rewards: [T] or [T, H], one row per step.
+      rewards: [T] or [T, H], one row per step; several episodes may follow one another.
       discounts: of the same shape; `discounts[t]` multiplies what follows step t: gamma inside an episode, 0
         on its terminal step. The last step's discount has nothing to multiply.
 
@@ -49,11 +47,9 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
 def returns_by_doubling(
     rewards: Any, discounts: Any, zeros_like: Callable[[Any], Any], concatenate: Callable[[list], Any]
 ) -> Any:
-    """G_t = R_t + gamma_t G_{t+1} over the first axis, 0 behind its end, in operations that compile.
+    """`discounted_returns` of arrays [T, ...] of any library, in operations that compile; T may be unknown to a graph.
 
-    Args:
-      rewards, discounts: [T, ...] of any library; T may be unknown to a graph of TensorFlow.
-      zeros_like, concatenate: the library's, over the first axis.
+    `zeros_like` and `concatenate`, over the first axis, are the library's.
     """
     num_steps = 2**30 if rewards.shape[0] is None else rewards.shape[0]
     sums, products, rows = rewards, discounts, 1
@@ -73,11 +69,8 @@ def extended(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:
 
     Args:
       episodes: six arrays or tensors [...] of any library: steps, sums of w, w^2, w G, G and G^2 over the steps of
-        each; zeros at its start.
+        each; zeros at its start. Returns the same six, with the step.
       rewards, discounts: [...] of the step: R, and gamma or 0 at a terminal one.
-
-    Returns:
-      The same six, with the step.
     """
     steps, w, w2, wg, g, g2 = episodes
     # The step itself joins with w = 1 and G = 0, then its reward reaches all.

@@ -93,11 +93,8 @@ class ScaledLoss(tf.Module):
     def scale_value_loss(self, loss: tf.Tensor) -> tf.Tensor:
         """A loss of squared errors, divided by the square of the scale: for agents that square the errors themselves.
 
-        Args:
-          loss: any shape: what `value_estimation_loss` of TF-Agents' PPO and REINFORCE returns.
-
-        Returns:
-          The shape of `loss`; float64 for a float64 loss, float32 for all others. Raises as the call does.
+        The loss is what `value_estimation_loss` of TF-Agents' PPO and REINFORCE returns, of any shape; float64 stays,
+        all others become float32. Raises as the call does.
         """
         with tf.control_dependencies(self._checked()):
             # Divided twice: the square of a small scale is 0 in float32.

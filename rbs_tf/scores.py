@@ -37,9 +37,6 @@ def human_normalised_score(game: str, score: float | np.ndarray) -> float | np.n
       game: plain name of one of the 57 games, such as "space_invaders".
       score: undiscounted, unclipped episode return in game points; a number or an array of any shape.
 
-    Returns:
-      float64, in the shape of `score`.
-
     Raises:
       ValueError: the game is not one of the 57; `has_score` tells without raising.
     """

@@ -74,7 +74,27 @@ class Declared:
     @property
     def expected(self) -> str:
         """What may be given, in words."""
-        return _words(self.hint, self.setting)
+        if kinds := self._alternatives:
+            *others, last = ("None" if kind.hint is type(None) else kind.expected for kind in kinds)
+            return f"{', '.join(others)}, or {last}"
+        hint, setting = self.hint, self.setting
+        if setting.kind:
+            return setting.kind
+        if hint is bool:
+            return "True or False"
+        if typing.get_origin(hint) is Literal:
+            return f"one of {', '.join(map(repr, typing.get_args(hint)))}"
+        if typing.get_origin(hint) is collections.abc.Sequence:
+            return f"a tuple of {setting.unit}, each {self._each.expected}"
+        words = "a whole number" if hint is int else "a number"
+        least, most = _grouped(setting.least), _grouped(setting.most)
+        if setting.above is not None:
+            words += f" above {_grouped(setting.above)}" + (
+                f", up to {most}" if setting.most < math.inf else ""
+            )
+        elif setting.least > -math.inf:
+            words += f" from {least} to {most}" if setting.most < math.inf else f" of at least {least}"
+        return words + (f" ({setting.unit})" if setting.unit else "")
 
     @property
     def example(self) -> str:
@@ -89,7 +109,36 @@ class Declared:
 
     def fits(self, value: Any) -> bool:
         """Says whether the value may be given."""
-        return _fits(self.hint, self.setting, value)
+        if kinds := self._alternatives:
+            return any(kind.fits(value) for kind in kinds)
+        hint, setting = self.hint, self.setting
+        if hint is type(None):
+            return value is None
+        if setting.fits is not None:
+            return setting.fits(value)
+        if hint is bool:
+            return isinstance(value, bool)
+        if typing.get_origin(hint) is Literal:
+            return isinstance(value, str) and value in typing.get_args(hint)
+        if typing.get_origin(hint) is collections.abc.Sequence:
+            return isinstance(value, tuple | list) and len(value) > 0 and all(map(self._each.fits, value))
+        # Python counts True and False among the numbers, people do not.
+        kind: Any = numbers.Integral if hint is int else numbers.Real
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return False
+        above = value >= setting.least if setting.above is None else value > setting.above
+        return bool(above and value <= setting.most and _held(value, setting))
+
+    @property
+    def _alternatives(self) -> list[Declared]:
+        is_union = typing.get_origin(self.hint) in (typing.Union, types.UnionType)
+        return [dataclasses.replace(self, hint=kind) for kind in typing.get_args(self.hint) if is_union]
+
+    @property
+    def _each(self) -> Declared:
+        """Of a sequence."""
+        (hint,) = typing.get_args(self.hint)
+        return dataclasses.replace(self, hint=hint, setting=dataclasses.replace(self.setting, unit=""))
 
 
 def configurable(name: str | None = None, *, module: str) -> Callable[[Decorated], Decorated]:
@@ -203,58 +252,8 @@ def refusal(name: str, value: Any, declared: Declared) -> str:
     return f"{name} = {given}: expected {declared.expected}{held}. Write for example: {name} = {declared.example}"
 
 
-def _words(hint: Any, setting: Setting) -> str:
-    if len(kinds := _alternatives(hint)) > 1:
-        *others, last = ("None" if kind is type(None) else _words(kind, setting) for kind in kinds)
-        return f"{', '.join(others)}, or {last}"
-    if setting.kind:
-        return setting.kind
-    if hint is bool:
-        return "True or False"
-    if typing.get_origin(hint) is Literal:
-        return f"one of {', '.join(map(repr, typing.get_args(hint)))}"
-    if typing.get_origin(hint) is collections.abc.Sequence:
-        of_each = _words(typing.get_args(hint)[0], dataclasses.replace(setting, unit=""))
-        return f"a tuple of {setting.unit}, each {of_each}"
-    words, least, most = "a whole number" if hint is int else "a number", setting.least, setting.most
-    if setting.above is not None:
-        words += f" above {_grouped(setting.above)}" + (
-            f", up to {_grouped(most)}" if most < math.inf else ""
-        )
-    elif least > -math.inf:
-        words += (
-            f" from {_grouped(least)} to {_grouped(most)}"
-            if most < math.inf
-            else f" of at least {_grouped(least)}"
-        )
-    return words + (f" ({setting.unit})" if setting.unit else "")
-
-
 def _grouped(number: float) -> str:
     return f"{number:,}" if isinstance(number, int) else f"{number:g}"
-
-
-def _fits(hint: Any, setting: Setting, value: Any) -> bool:
-    if len(kinds := _alternatives(hint)) > 1:
-        return any(_fits(kind, setting, value) for kind in kinds)
-    if hint is type(None):
-        return value is None
-    if setting.fits is not None:
-        return setting.fits(value)
-    if hint is bool:
-        return isinstance(value, bool)
-    if typing.get_origin(hint) is Literal:
-        return isinstance(value, str) and value in typing.get_args(hint)
-    if typing.get_origin(hint) is collections.abc.Sequence:
-        (of_each,) = typing.get_args(hint)
-        is_sequence = isinstance(value, tuple | list) and len(value) > 0
-        return is_sequence and all(_fits(of_each, setting, each) for each in value)
-    # Python counts True and False among the numbers, people do not.
-    kind: Any = numbers.Integral if hint is int else numbers.Real
-    if not isinstance(value, kind) or isinstance(value, bool):
-        return False
-    low_enough = _held(value, setting) and value <= setting.most
-    return bool(low_enough and (value >= setting.least if setting.above is None else value > setting.above))
 
 
 def _held(value: Any, setting: Setting) -> bool:
@@ -263,8 +262,3 @@ def _held(value: Any, setting: Setting) -> bool:
         return bool(abs(int(value)) <= _LARGEST_INT)
     infinite = not setting.finite and abs(value) == math.inf
     return bool(value == 0 or _SMALLEST_FLOAT <= abs(value) <= _LARGEST_FLOAT or infinite)
-
-
-def _alternatives(hint: Any) -> tuple:
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if is_union else (hint,)

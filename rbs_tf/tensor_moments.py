@@ -95,11 +95,7 @@ def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
 def check_steps(who: str, columns: dict[str, tf.Tensor], mask: tf.Tensor) -> list[tf.Operation]:
     """Checks that columns [..., H] and their mask [...] are of equally many steps; trailing ones do not count.
 
-    Returns:
-      What a graph that does not know all sizes has to run before they are used.
-
-    Raises:
-      ValueError: sizes that are known and differ.
+    Returns what a graph that does not know all sizes has to run first. Raises ValueError for known sizes that differ.
     """
     steps = {name: values.shape[:-1] for name, values in columns.items()} | {"mask": mask.shape}
     agree = f"{' and '.join(steps)} must agree in all axes before the heads'; got"
@@ -124,11 +120,7 @@ def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
 def check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:
     """Checks values [..., H] and names the first that is NaN, infinite or above 1e140.
 
-    Returns:
-      What a graph has to run before the values are used.
-
-    Raises:
-      tf.errors.InvalidArgumentError: eagerly, such a value.
+    Returns what a graph has to run before they are used. Raises tf.errors.InvalidArgumentError eagerly.
     """
     # Not `~(abs(x) < limit)`: TensorFlow rewrites that as `abs(x) >= limit`, which NaN passes.
     culprits = tf.where(~tf.math.is_finite(values) | (tf.abs(values) >= LARGEST))

@@ -86,7 +86,7 @@ def write_once(
     if (folder / _FILE).exists():
         return
     now = time.time()
-    summaries = (
+    contents = (
         custom_scalar.pb(layout(agent, environment, distributed)),
         text_pb("operative_config", f"```\n{gin.operative_config_str()}```"),
         _columns(now),
@@ -97,9 +97,9 @@ def write_once(
     new.touch(exist_ok=False)
     with tf.io.TFRecordWriter(str(new)) as records:
         records.write(event_pb2.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
-        for summary in summaries:
+        for content in contents:
             event = event_pb2.Event(wall_time=now, step=0)
-            event.summary.MergeFromString(summary.SerializeToString())
+            event.summary.MergeFromString(content.SerializeToString())
             records.write(event.SerializeToString())
     new.replace(folder / _FILE)
 
@@ -169,10 +169,10 @@ def update_summary(
       scalars: tag -> number.
     """
     summary = summary_pb2.Summary()
-    for tag, values in per_head.items():
-        for name, value in zip(names, np.asarray(values), strict=True):
-            summary.MergeFrom(scalar_pb(f"{tag}/{name}", value))
-    for tag, value in scalars.items():
+    shown = {
+        f"{tag}/{name}": of for tag, heads in per_head.items() for name, of in zip(names, heads, strict=True)
+    }
+    for tag, value in {**shown, **scalars}.items():
         summary.MergeFrom(scalar_pb(tag, value))
     return summary.SerializeToString()
 
@@ -236,8 +236,10 @@ def _columns(now: float) -> summary_pb2.Summary:
         metric_infos=[hparams.Metric(tag, group, title).as_proto() for group, tag, title in _METRICS],
         time_created_secs=now,
     )
-    content = plugin_data_pb2.HParamsPluginData(experiment=experiment)
-    summary, metadata = summary_pb2.Summary(), hparams_metadata.create_summary_metadata(content)
+    metadata = hparams_metadata.create_summary_metadata(
+        plugin_data_pb2.HParamsPluginData(experiment=experiment)
+    )
+    summary = summary_pb2.Summary()
     tag, tensor = hparams_metadata.EXPERIMENT_TAG, hparams_metadata.NULL_TENSOR
     summary.value.add(tag=tag, metadata=metadata, tensor=tensor)
     return summary

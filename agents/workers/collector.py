@@ -15,7 +15,7 @@ from tf_agents.trajectories.time_step import StepType
 
 from agents.heads import Heads
 from agents.policy import PolicyInfo
-from agents.replay.replay import Episode, Intake
+from agents.replay.replay import Intake
 from agents.replay.rows import Piece, Rows, SequenceCutter
 from agents.sequences import SequenceShape, Steps, side_by_side
 from agents.storage.state import State, joined, joined_in_order, numbered, part
@@ -79,8 +79,8 @@ class Collector:
         self._reports = Reports(heads, environment.batch_size, moments)
         self._writers = [replay.writer() for _ in range(environment.batch_size)]
 
-    def run(self, num_steps: int) -> list[Episode]:
-        """Steps every environment `num_steps` times; returns the episodes that finished.
+    def run(self, num_steps: int) -> None:
+        """Steps every environment `num_steps` times.
 
         All new steps and finished returns are in the statistics queue before the first new sequence is in the
         table, so that no scale lags behind the data. Environments insert one after the other: the order is
@@ -94,13 +94,12 @@ class Collector:
         """
         rows = self._collect(num_steps)
         self.activity = "writing", time.monotonic()
-        report, episodes = self._reports.report(rows)
+        report = self._reports.report(rows)
         self._replay.put_statistics(report)
         self._insert([cutter.cut(rows[:, index]) for index, cutter in enumerate(self._cutters)])
         self._rounds_steps += num_steps
         self.environment_steps += int(np.count_nonzero(rows.step_type != StepType.FIRST))
-        self.episodes += len(episodes)
-        return episodes
+        self.episodes += len(report["episodes"])
 
     def state(self) -> State | None:
         """Returns what `restore` needs, together with the environment's own state.

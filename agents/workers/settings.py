@@ -18,13 +18,7 @@ from rbs_tf.settings import Setting, configurable, makes
 _ENV = Setting(
     kind="the name of an environment", fits=lambda name: isinstance(name, str) and name != "", example="pong"
 )
-_UPDATES = Setting("updates in total", least=0, example=10_000, paper="200,000")
-_STEPS = Setting("environment steps", least=1, example=1_000_000)
-_PACE = Setting("environment steps", least=1e-3, example=4)
-_AT_ENDS = Setting("updates; 0: at the end alone", least=0)
-_SUMMARIES = Setting("updates; 0: never", least=0)
-_ROUNDS = Setting("episodes of each environment", least=0)
-_STICKY = Setting(least=0, most=1, example=0.25)
+_RANDOM_STEPS = Setting("environment steps", least=0, most=1000, example=5)
 _SCALING = Setting(kind="a scaling", fits=makes(Scaling), example="@scalings.return_based")
 
 
@@ -47,7 +41,7 @@ class Training:
       steps_per_update: environment steps, of all environments together, per update: after n steps there have been
         floor((n - `Replay.min_sequences` `SequenceShape.period`) / steps_per_update) updates. In one process. None: as
         many as `Replay.replay_ratio` allows; then short episodes, whose sequences are padded, earn more.
-      eval_interval: updates between evaluations; 0 evaluates at the end alone.
+      eval_interval: updates between evaluations; 0 evaluates at the end only.
       eval_envs: episodes per evaluation, played side by side.
       eval_repeat_action_probability: chance that an action is repeated in evaluation, so that greedy games from the
         same start differ (Machado et al. 2018: 0.25); for Atari's and MinAtar's plain names. None: as in training.
@@ -65,25 +59,25 @@ class Training:
     """
 
     env: Annotated[str, _ENV] = gin.REQUIRED
-    updates: Annotated[int, _UPDATES] = gin.REQUIRED
-    environment_steps: Annotated[int | None, _STEPS] = None
+    updates: Annotated[int, Setting("updates in total", least=0, example=10_000, paper="200,000")] = (
+        gin.REQUIRED
+    )
+    environment_steps: Annotated[int | None, Setting("environment steps", least=1, example=1_000_000)] = None
     seed: Annotated[int, Setting(least=0)] = 0
     strategy: Annotated[Literal["default", "mirrored", "tpu"], Setting()] = "default"
     scaling: Annotated[Callable[[int], Scaling], _SCALING] = ReturnBasedScaling
     num_envs: Annotated[int, Setting("environments", least=1, most=100_000, paper="192")] = 32
     batch_size: Annotated[int, Setting("sequences", least=1, most=100_000, paper="32")] = 32
     steps_per_round: Annotated[int, Setting("steps of each environment", least=1, most=100_000)] = 10
-    steps_per_update: Annotated[float | None, _PACE] = None
-    eval_interval: Annotated[int, _AT_ENDS] = 1000
+    steps_per_update: Annotated[float | None, Setting("environment steps", least=1e-3, example=4)] = None
+    eval_interval: Annotated[int, Setting("updates; 0: at the end only", least=0)] = 1000
     eval_envs: Annotated[int, Setting("episodes side by side", least=1, most=100_000)] = 8
-    eval_repeat_action_probability: Annotated[float | None, _STICKY] = None
-    eval_random_steps: Annotated[int | None, Setting("environment steps", least=0, most=1000, example=5)] = (
-        None
-    )
-    final_eval_rounds: Annotated[int, _ROUNDS] = 4
+    eval_repeat_action_probability: Annotated[float | None, Setting(least=0, most=1, example=0.25)] = None
+    eval_random_steps: Annotated[int | None, _RANDOM_STEPS] = None
+    final_eval_rounds: Annotated[int, Setting("episodes of each environment", least=0)] = 4
     trial_episodes: Annotated[int, Setting("episodes", least=0, paper="open", example=40)] = 0
     checkpoint_interval: Annotated[int, Setting("updates", least=1)] = 1000
-    summary_interval: Annotated[int, _SUMMARIES] = 100
+    summary_interval: Annotated[int, Setting("updates; 0: never", least=0)] = 100
     weights_interval: Annotated[int, Setting("steps of each environment", least=1, paper="400")] = 400
     step_timeout: Annotated[float, Setting("seconds", above=0, gin=False)] = 120.0
     max_faults: Annotated[int, Setting(least=0)] = 10

@@ -29,8 +29,8 @@ class Reports:
         self._statistics = EpisodeStatistics(num_envs, heads, moments=moments)
         self._so_far = np.zeros((num_envs, len(_SO_FAR)))
 
-    def report(self, rows: Rows) -> tuple[StatisticsReport, list[Episode]]:
-        """Returns what the next rows [K, N] add to the statistics, and the episodes that have ended in them."""
+    def report(self, rows: Rows) -> StatisticsReport:
+        """What the next rows [K, N] add to the statistics, and the episodes that have ended in them."""
         arrived, ended = rows.step_type != StepType.FIRST, rows.step_type == StepType.LAST
         for row in zip(rows.reward, rows.discount, arrived, ended, strict=True):
             self._statistics.step(*row)
@@ -45,7 +45,7 @@ class Reports:
                     episodes.append(Episode(float(so_far[0]), int(so_far[1]), *acted, int(so_far[2])))
                     so_far[:] = 0.0
         of_episodes = np.array(episodes, np.float64).reshape(-1, len(Episode._fields))
-        return {"moments": self._statistics.take().to_array(), "episodes": of_episodes}, episodes
+        return {"moments": self._statistics.take().to_array(), "episodes": of_episodes}
 
     def state(self) -> State:
         """Returns what `restore` needs in order to go on with the open episodes."""

@@ -98,17 +98,9 @@ def check_merging():
     """Moments of another process count once, wherever they are merged."""
     strategy, layer = replicated()
     moments = ReturnMoments.from_episode(*data()[:2])
-
-    def merge():
-        layer.merge_state(moments)
-
-    def merge_across_replicas():
-        with strategy.scope():
-            merge()
-
-    for context in (merge, merge_across_replicas, lambda: strategy.run(merge)):
+    for merge in (layer.merge_state, lambda moments: strategy.run(lambda: layer.merge_state(moments))):
         layer.reset_state()
-        context()
+        merge(moments)
         assert_every_copy(strategy, layer, moments.to_array())
 
 

@@ -55,13 +55,6 @@ for program in {[program for program, *_ in refused]}:
         assert f"{what} needs {package}, " in said and f'"rbs-tf[{extra}]"' in said
 
 
-HELP = """
-from agents.commands.report import main
-try:
-    main(["--help"])
-except SystemExit as end:
-    assert not end.code
-"""
 REFUSALS = """
 from agents.__main__ import main
 empty = sys.argv[1]
@@ -71,20 +64,14 @@ for argv in [], ["nowhere"], ["--pretrained=none"], ["."], [".", "--sead=1"], [e
 
 
 @pytest.mark.parametrize(
-    ("program", "said", "absent"),
+    ("program", "absent"),
     [
-        ("import rbs_tf; rbs_tf.Scale()", "", {"tensorflow", "keras", "gymnasium"}),
-        (
-            "import agents; from agents import UsageError; assert not hasattr(agents, 'Agnet')",
-            "",
-            {"tensorflow", "numpy", "gin"},
-        ),
-        (HELP, "RUN_DIR --output", {"tensorflow"}),
-        (REFUSALS, "", {"tensorflow"}),
+        ("import rbs_tf; rbs_tf.Scale()", {"tensorflow", "keras", "gymnasium"}),
+        ("import agents; from agents import UsageError", {"tensorflow", "numpy", "gin"}),
+        (REFUSALS, {"tensorflow"}),
     ],
 )
-def test_what_is_not_needed_is_not_imported(program, said, absent, tmp_path):
+def test_what_is_not_needed_is_not_imported(program, absent, tmp_path):
     (tmp_path / "config.gin").touch()
     done = run(f"import sys\n{program}\nassert not {absent} & {{*sys.modules}}", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert all(word in done.stdout for word in said.split())

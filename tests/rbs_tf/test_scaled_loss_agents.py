@@ -110,8 +110,8 @@ def test_stock_agents_learn(name, tmp_path):
     np.testing.assert_allclose(values["plugged in"], values["by hand"], rtol=1e-4)
 
     agent._td_errors_loss_fn = scaled_loss
-    train, before = common.function(agent.train), [v.numpy() for v in agent.trainable_variables]
-    losses = [train(replay.get_next(8, num_steps=2)[0]).loss for _ in range(10)]
+    before = [v.numpy() for v in agent.trainable_variables]
+    losses = [agent.train(replay.get_next(8, num_steps=2)[0]).loss for _ in range(5)]
     assert np.isfinite(losses).all() and np.mean(losses) < 100  # unscaled: more than 1000
     assert any((a != b.numpy()).any() for a, b in zip(before, agent.trainable_variables, strict=True))
 
@@ -178,7 +178,7 @@ def networks(agent):
     return [*agent.actor_net.variables, *agent._value_net.variables]
 
 
-def played(times, updates=40):
+def played(times, updates=25):
     """A double DQN's actions, with soft copies, and its values: rewards times `times`, one update a step."""
     tf.keras.utils.set_random_seed(0)
     env = tf_py_environment.TFPyEnvironment(environments.make("CartPole-v1", NUM_ENVS, seed=1))
@@ -226,4 +226,4 @@ def test_actions_are_free_of_the_rewards_size():
     (actions, values), (others, larger) = played(1.0), played(1024.0)
     assert actions == others
     np.testing.assert_array_equal(1024.0 * values, larger)
-    assert np.abs(values).mean() > 0.5, "it has learned values"
+    assert np.abs(values).mean() > 0.3, "it has learned values"

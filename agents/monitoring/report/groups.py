@@ -89,8 +89,9 @@ def make(found: Sequence[Run], axis: str, left_out: Sequence[tuple[Path, str]] =
 
 def notes(study: Study) -> Iterable[str]:
     """Obstacles to a fair comparison, one sentence or two each."""
-    several, _ = recorded.differing([group.settings for group in study.groups])
-    if others := [name for name in several if name != recorded.SCALING]:
+    settings = [group.settings for group in study.groups]
+    of_all = [name for name in recorded.differing(settings) if all(name in each for each in settings)]
+    if others := [name for name in of_all if name != recorded.SCALING]:
         yield f"Groups differ in more than their scaling: {', '.join(others)}; see Settings."
     seeds = [len(of) for *_, of in study.cells()]
     if min(seeds) < 5:

@@ -43,11 +43,9 @@ def write(study: Study, tables: Tables, title: str) -> str:
 
 def _settings(study: Study) -> pd.DataFrame:
     """What differs between groups, a column for each."""
-    several, partial = recorded.differing([group.settings for group in study.groups])
-    columns = {
-        group.label: [group.settings.get(name, "-") for name in several + partial] for group in study.groups
-    }
-    return pd.DataFrame({"setting": several + partial} | columns)
+    names = recorded.differing([group.settings for group in study.groups])
+    columns = {group.label: [group.settings.get(name, "-") for name in names] for group in study.groups}
+    return pd.DataFrame({"setting": names} | columns)
 
 
 def _names(names: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ Settings = Mapping[str, Any]  # "selector.parameter" -> a Python literal or a `R
 
 SCALING = "train.scaling"
 SCALED, UNSCALED = "@scalings.return_based", "@scalings.none"  # the paper's comparison
-# Runs that differ in these alone are repetitions of one method, in one environment or in several.
+# Runs that differ in these only are repetitions of one method, in one environment or in several.
 REPETITION = frozenset({"train.seed", "train.env", "train.updates", "train.environment_steps"})
 _FIRST = (SCALING, "Heads.pairs")  # what a group is named after, where they differ
 
@@ -68,19 +68,10 @@ def method(settings: Settings) -> dict[str, str]:
     return {name: repr(value) for name, value in settings.items() if name not in REPETITION}
 
 
-def differing(methods: Sequence[Mapping[str, str]]) -> tuple[list[str], list[str]]:
-    """Names of the settings that have two values or more, and of those that merely some groups have.
-
-    The latter are parameters of a part, such as a scaling.
-    """
-    several, partial = [], []
-    for name in sorted(set().union(*methods)):
-        values = [settings[name] for settings in methods if name in settings]
-        if len(set(values)) > 1:
-            several.append(name)
-        elif len(values) < len(methods):
-            partial.append(name)
-    return several, partial
+def differing(methods: Sequence[Mapping[str, str]]) -> list[str]:
+    """Names of the settings that have two values or more, or that some groups lack, such as a scaling's parameters."""
+    names = sorted(set().union(*methods))
+    return [name for name in names if len({settings.get(name) for settings in methods}) > 1]
 
 
 def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
@@ -88,10 +79,9 @@ def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
     groups apart that have equal names so far."""
     if len(methods) == 1:
         return [_text(SCALING, methods[0].get(SCALING, "'run'"))]
-    several, partial = differing(methods)
     chosen: list[str] = []
     apart = 1
-    for name in sorted(several, key=lambda name: [name != first for first in _FIRST]) + partial:
+    for name in sorted(differing(methods), key=lambda name: [name != first for first in _FIRST]):
         kinds = len({tuple(settings.get(part) for part in (*chosen, name)) for settings in methods})
         if kinds > apart:
             chosen, apart = [*chosen, name], kinds

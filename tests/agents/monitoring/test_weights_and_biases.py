@@ -86,16 +86,12 @@ def test_everything_arrives_once_and_a_resumed_run_goes_on_as_the_same(tmp_path)
     for steps in ([10, 20], [30, 40]):  # processes of their own: W&B and TensorFlow number files by these
         program = (
             "import sys\nfrom agents.running.startup import quiet\nquiet()\n"
-            "from agents.commands.train import main\nfrom agents.running import embedded\n"
+            "from agents.commands.train import main\n"
             "from tests.agents.monitoring.test_weights_and_biases import writes\n"
             f"sys.exit(main(['--env=CartPole-v1', '--wandb', '--root_dir={folder}'], writes({steps})))"
         )
-        subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=run_folder.REPOSITORY,
-            env=environment,
-            check=True,
-        )
+        command = [sys.executable, "-c", program]
+        subprocess.run(command, cwd=run_folder.REPOSITORY, env=environment, check=True)
     (first, before), (second, after) = synced(folder)
     assert first.run_id == second.run_id == run_id(folder)
     assert (first.display_name, first.project) == ("cart", "rbs_tf")

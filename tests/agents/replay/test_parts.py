@@ -1,7 +1,5 @@
 """Observations of several arrays, on their way from the environment to the update."""
 
-import re
-
 import gymnasium
 import numpy as np
 import pytest
@@ -10,15 +8,11 @@ from gymnasium import spaces
 
 from agents.errors import EnvironmentFault
 from agents.replay.blocks import Layout
-from agents.replay.rows import Rows
 from agents.running.embedded import EmbeddedRun
-from agents.sequences import SequenceShape, side_by_side, stored_spec, unpacked
-from agents.workers import build
-from agents.workers.settings import Settings
+from agents.sequences import side_by_side, stored_spec, unpacked
+from tests.agents.replay.streams import SHAPE, STATE, rows_of
 from tests.agents.running.test_embedded import configured
 
-SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=2)
-STATE = (tf.TensorSpec((2,), tf.float32),) * 2
 SMALL = {
     "image": tf.TensorSpec((5, 4, 3), tf.uint8),
     "a/vector": tf.TensorSpec((3,), tf.float32),
@@ -29,44 +23,31 @@ SMALL = {
 LARGE = SMALL | {"image": tf.TensorSpec((84, 84, 3), tf.uint8)}
 
 
-def random_parts(specs, *outer, seed=0):
-    rng = np.random.default_rng(seed)
-    return {
-        name: rng.integers(-9 if spec.dtype != tf.uint8 else 0, 99, (*outer, *spec.shape)).astype(
-            spec.dtype.as_numpy_dtype
-        )
-        for name, spec in specs.items()
-    }
-
-
 @pytest.mark.parametrize("specs", [SMALL, LARGE, {"only": SMALL["image"]}])
-@pytest.mark.parametrize("level", [0, 3])
-@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("level, on_gpu", [(0, False), (3, False), (3, True)])
 def test_what_is_stored_side_by_side_comes_back_by_name(specs, level, on_gpu):
     """Compressed or not, put together before the copy to a GPU or behind it."""
-    stored, windows = stored_spec(specs), 3
+    stored, windows, rng = stored_spec(specs), 3, np.random.default_rng(0)
     layout = Layout(SHAPE, stored, STATE, level)
-    parts = random_parts(specs, windows * SHAPE.rows)
+    parts = {
+        name: rng.integers(0, 99, (windows * SHAPE.rows, *spec.shape)).astype(spec.dtype.as_numpy_dtype)
+        for name, spec in specs.items()
+    }
     rows = side_by_side({name: parts[name] for name in sorted(parts, reverse=True)})
     assert rows.dtype == np.uint8 and rows.shape[1:] == stored.shape
     assert stored.shape[0] % 4096 == 0 or stored.shape[0] < 20_000
-    count = len(rows)
+    stream = rows_of(rows, 1, 0, 0.0, 1.0, np.zeros(4))
+    starts = range(0, len(rows), SHAPE.block)
+    blocks = [layout.block(stream[at : at + SHAPE.block], True).observation for at in starts]
     columns = {
-        name: np.zeros(count, np.float32) for name in ("step_type", "previous_action", "reward", "discount")
+        layout.observations: np.array(blocks, object if level else np.uint8),
+        "scalars": np.zeros((len(blocks), SHAPE.block, 4), np.float32),
     }
-    of_policy = {name: np.zeros((count, 2)) for name in ("taken_values", "greedy_values", "core_state")}
-    ends = {name: np.zeros(count) for name in ("head", "epsilon")}
-    stream = Rows(observation=rows, **columns, **of_policy, **ends)
-    blocks = [layout.block(stream[at : at + SHAPE.block], True) for at in range(0, count, SHAPE.block)]
-    observations = np.array([block.observation for block in blocks], object if level else np.uint8)
     batch = {
-        layout.observations: tf.constant(
-            observations.reshape(windows, SHAPE.blocks, *observations.shape[1:]),
-            tf.string if level else tf.uint8,
-        ),
-        "scalars": tf.zeros((windows, SHAPE.blocks, SHAPE.block, 4)),
-        "core_state": tf.zeros((windows, 4)),
+        name: tf.constant(column.reshape(windows, SHAPE.blocks, *column.shape[1:]))
+        for name, column in columns.items()
     }
+    batch["core_state"] = tf.zeros((windows, 4))
 
     @tf.function(autograph=False)
     def separated():
@@ -77,8 +58,7 @@ def test_what_is_stored_side_by_side_comes_back_by_name(specs, level, on_gpu):
     assert sorted(found) == sorted(specs)
     for name, part in parts.items():
         expected = part.reshape(windows, SHAPE.rows, *part.shape[1:])
-        assert found[name].shape == expected.shape and found[name].dtype == part.dtype
-        np.testing.assert_array_equal(found[name], expected, err_msg=name)
+        np.testing.assert_array_equal(found[name], expected, err_msg=name, strict=True)
 
 
 class Counts(gymnasium.Env):
@@ -112,18 +92,13 @@ class Breaks(Counts):
 
 gymnasium.register("Counts-v0", Counts)
 gymnasium.register("Breaks-v0", Breaks)
-COLLECTS = ("train.env = 'Counts-v0'", "train.updates = 0")
-LEARNS = (
-    "train.env = 'Counts-v0'",
-    "train.updates = 2",
-    "RecurrentQNetwork.normalise_torso = 'centre'",
-    "train.summary_interval = 2",
-)
+SHOWN = "train.env = 'Counts-v0'", "train.updates = 0"
+CENTRED = "RecurrentQNetwork.normalise_torso = 'centre'", "train.updates = 2", "train.summary_interval = 2"
 
 
-@pytest.mark.parametrize("options", [COLLECTS, pytest.param(LEARNS, marks=pytest.mark.slow)])
-def test_a_run_learns_from_several_arrays_keeps_them_together_and_goes_on(tmp_path, capfd, options):
-    with configured(*options), EmbeddedRun(tmp_path) as run:
+@pytest.mark.parametrize("more", [(), pytest.param(CENTRED, marks=pytest.mark.slow)])
+def test_a_run_learns_from_several_arrays_keeps_them_together_and_goes_on(tmp_path, capfd, more):
+    with configured(*SHOWN, *more), EmbeddedRun(tmp_path) as run:
         run.collector.run(70)
         run.run()
         network = run.agent.network
@@ -144,10 +119,12 @@ def test_a_run_learns_from_several_arrays_keeps_them_together_and_goes_on(tmp_pa
     np.testing.assert_array_equal(parts["picture"].min(axis=(2, 3, 4)), t)
     np.testing.assert_array_equal(parts["of/body"][real, 1], -1.0 * t[real])
     np.testing.assert_array_equal(parts["of/phase"][real].argmax(axis=-1), t[real] % 4)
-    with configured(*options), EmbeddedRun(tmp_path) as run:
+    with configured(*SHOWN, *more), EmbeddedRun(tmp_path) as run:
         run.run()
         run.collector.run(5)
-    assert re.search(r"Resumed at update [02]\.\n", capfd.readouterr().out), "in the middle of its episodes"
+    assert f"Resumed at update {len(more) and 2}.\n" in capfd.readouterr().out, (
+        "in the middle of its episodes"
+    )
 
 
 def test_a_part_that_is_no_number_is_named_in_training_and_evaluation(tmp_path):
@@ -157,11 +134,11 @@ def test_a_part_that_is_no_number_is_named_in_training_and_evaluation(tmp_path):
                 EnvironmentFault, match=r"environment 0: observation 'of/body' nan at its step 3"
             ):
                 play()
+    torso = "RecurrentQNetwork.torso = @networks.MlpTorso"
     with (
-        configured("train.env = 'Counts-v0'", "RecurrentQNetwork.torso = @networks.MlpTorso"),
-        build.build_environment(Settings.configured(), 1, 0) as environment,
+        configured(*SHOWN, torso),
         pytest.raises(
             ValueError, match="MlpTorso, which takes one array.*of/body, of/phase, picture. Leave it out"
         ),
     ):
-        build.build_agent(Settings.configured(), environment)
+        EmbeddedRun(tmp_path)

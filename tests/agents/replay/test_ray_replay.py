@@ -1,6 +1,7 @@
 """What only Ray's replay has: rounds that come in calls, of many collectors at a time, and wait in a line."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -111,33 +112,21 @@ def test_neither_side_runs_ahead_of_the_other_by_more_than_the_buffer(make):
 
 
 def test_stopping_ends_waiting_readers_and_writers_and_lets_nothing_in(make):
-    table, outcome = make(error_buffer=2.0, min_sequences=2), []
-    collector, empty = Collector(table), make(min_sequences=2)
-
-    def write():
-        try:
-            collector.end_round(20)
-        except ReplayStopped as stopped:
-            outcome.append(str(stopped))
-
-    def read():
-        try:
-            next(iter(empty.dataset(batch_size=2)))
-        except tf.errors.OpError as error:
-            outcome.append(error.message)
-
-    threads = [threading.Thread(target=of) for of in (write, read)]
-    for thread in threads:
-        thread.start()
-    while table.inserted < 4 or not empty._lock._waiters:
-        pass
-    table.stop()
-    empty.end_waits()
-    assert outcome == [] or "stopped" in outcome[0]
-    collector.client.end_waits()
-    for thread in threads:
-        thread.join()
-    assert len(outcome) == 2 and all("was stopped" in text for text in outcome) and table.inserted == 4
+    table, empty = make(error_buffer=2.0, min_sequences=2), make(min_sequences=2)
+    collector = Collector(table)
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(collector.end_round, 20)
+        reading = threads.submit(next, iter(empty.dataset(batch_size=2)))
+        while table.inserted < 4 or not empty._lock._waiters:
+            pass
+        table.stop()
+        empty.end_waits()
+        collector.client.end_waits()
+        with pytest.raises(ReplayStopped):
+            writing.result()
+        with pytest.raises(tf.errors.OpError, match="was stopped"):
+            reading.result()
+    assert table.inserted == 4
 
 
 def test_weights_are_fetched_once_for_every_step(make):

@@ -51,7 +51,7 @@ def test_probabilities_follow_priorities_to_the_power_of_the_exponent(make):
     sequence, info = next(iter(replay.dataset(batch_size=20)))
     expected = np.where(info.priority.numpy() == 9.0, 0.75, 0.25)
     np.testing.assert_allclose(sequence.probability, expected, rtol=1e-6)
-    assert set(first_rows(sequence)) <= {0, 2} and sequence.table_size.numpy().tolist() == [2] * 20
+    assert set(first_rows(sequence)) <= {0, 2}
 
 
 def test_new_priorities_count_in_the_next_draw(make):
@@ -241,7 +241,6 @@ def test_a_checkpoint_of_other_settings_is_refused(make, backend, tmp_path):
     cases = [
         ({"replay_ratio": 4.0}, "replay_ratio: 1.0 then, 4.0 now"),
         ({"capacity": 300}, "capacity in sequences: 100 then, 150 now"),
-        ({"min_sequences": 2}, "min_sequences: 1 then, 2 now"),
         ({"compression": 3}, "signature"),
         ({"priority_exponent": 0.6}, "(sampler|priority_exponent): .*0.9.* then, .*0.6.* now"),
     ]

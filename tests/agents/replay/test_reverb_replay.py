@@ -1,7 +1,7 @@
 """What only a replay in a Reverb server has: a network, and others who wait."""
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -28,28 +28,17 @@ def test_a_proxy_for_the_web_is_none_for_the_replay(make, monkeypatch, spared):
 
 
 def test_stopping_ends_waiting_readers_and_writers(make):
-    replay = make(error_buffer=2.0, min_sequences=2)
+    replay, empty = make(error_buffer=2.0, min_sequences=2), make(min_sequences=2)
     waiting = Stream(replay)
-    outcome = []
-
-    def write():
-        try:
-            waiting.insert(20)
-        except ReplayStopped as stopped:
-            outcome.append(str(stopped))
-
-    # Two writers' worth: a full table for the writer, and another replay, an empty one, for the reader.
-    empty = make(min_sequences=2)
-    read = threading.Thread(target=lambda: outcome.append(list(empty.dataset(batch_size=2))))
-    threads = [threading.Thread(target=write), read]
-    for thread in threads:
-        thread.start()
-    while replay.inserted < 3:  # as many as the ratio lets in without a reader
-        pass
-    assert outcome == []
-    replay.stop()
-    empty.stop()
-    for thread in threads:
-        thread.join()
-    assert [] in outcome and any("stopped" in text for text in outcome)
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(waiting.insert, 20)
+        reading = threads.submit(lambda: list(empty.dataset(batch_size=2)))
+        while replay.inserted < 3:  # as many as the ratio lets in without a reader
+            pass
+        assert not writing.done() and not reading.done()
+        replay.stop()
+        empty.stop()
+        assert reading.result() == []
+        with pytest.raises(ReplayStopped):
+            writing.result()
     waiting.writer.close()

@@ -49,13 +49,12 @@ def windows_of(pieces: list[Piece], shape: SequenceShape) -> list[tuple[Rows, np
     return windows
 
 
-def in_rounds(rows: Rows, size: int) -> list[Rows]:
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
 def cut(rows: Rows, shape: SequenceShape, round_size: int) -> list:
-    cutter = SequenceCutter(shape)
-    return windows_of([piece for each in in_rounds(rows, round_size) for piece in cutter.cut(each)], shape)
+    """The windows of a stream that comes in rounds."""
+    cutter, pieces = SequenceCutter(shape), []
+    for start in range(0, len(rows), round_size):
+        pieces += cutter.cut(rows[start : start + round_size])
+    return windows_of(pieces, shape)
 
 
 def check_episode(windows: list, rows: Rows, shape: SequenceShape) -> None:

@@ -26,6 +26,10 @@ def test_units_values_and_errors(of_batch, sigma_v):
         np.testing.assert_array_equal(scaling.online.scale, before, "units wait for the next update")
         scaling.before_update(layers, None)
         np.testing.assert_allclose(scaling.online.scale, seen.unit, rtol=1.1e-4)
+        if not before.any():
+            np.testing.assert_array_equal(
+                scaling.target.scale, scaling.online.scale, "both take the first over"
+            )
         if size == 0.0:
             np.testing.assert_array_equal(scaling.values(layers()), 0.0)
             continue

