@@ -46,14 +46,14 @@ WRAPPERS = {
 
 def play(env, actions, seed=None):
     """Rewards and ends of whole episodes, one after the other, float64 [T] and bool [T]."""
-    rewards, ends, _ = [], [], env.reset(seed=seed)
+    found, _ = [], env.reset(seed=seed)
     for action in actions:
         _, reward, terminated, truncated, _ = env.step(int(action))
-        rewards.append(reward)
-        ends.append(terminated or truncated)
-        if ends[-1]:
+        found.append((reward, terminated or truncated))
+        if found[-1][1]:
             env.reset()
-    return np.array(rewards), np.array(ends)
+    rewards, ends = map(np.array, zip(*found, strict=True))
+    return rewards, ends
 
 
 def some_actions(steps=60, seed=0):

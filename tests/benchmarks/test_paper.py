@@ -56,10 +56,6 @@ def test_the_page_has_what_the_shipped_tables_say():
         assert (paper.PICTURES / picture).exists()
 
 
-def test_every_figure_of_the_paper_has_its_place():
-    assert [name for name in FIGURES if name.isdigit()] == [str(number) for number in range(1, 16)]
-
-
 def test_while_a_run_is_missing_nothing_is_drawn_or_said(tmp_path, drawn):
     data = heads(tmp_path / "tables", **{"return": 0.6})
     few = tables.Tables(data.runs.iloc[1:], data.curves, data.heads)

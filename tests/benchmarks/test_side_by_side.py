@@ -1,8 +1,6 @@
 """What the speed benchmarks share: turns, ratios, bounds, and the table made of them. No test looks at a time."""
 
-import importlib.util
 import json
-import re
 
 from benchmarks import performance
 from benchmarks.side_by_side import row, times
@@ -24,14 +22,9 @@ def test_a_ratio_is_the_median_of_the_rounds_own():
 
 
 def test_a_bound_is_kept_for_certain_only_where_all_rounds_keep_it():
-    for at_most, said in (
-        (3.0, "≤ 3"),
-        (2.0, "≤ 2, by the median"),
-        (1.9, "≤ 1.9: **no**, by the median"),
-        (0.9, "≤ 0.9: **no**"),
-        (None, ""),
-    ):
-        assert row("ours", "rival", [1.0, 2.0, 3.0], [1.0] * 3, unit="", at_most=at_most).bound == said
+    said = {3.0: "≤ 3", 2.0: "≤ 2, by the median", 1.9: "≤ 1.9: **no**, by the median", 0.9: "≤ 0.9: **no**"}
+    for at_most, bound in (said | {None: ""}).items():
+        assert row("ours", "rival", [1.0, 2.0, 3.0], [1.0] * 3, unit="", at_most=at_most).bound == bound
 
 
 def test_the_page_shows_every_row_that_was_kept():
@@ -39,8 +32,7 @@ def test_the_page_shows_every_row_that_was_kept():
     table = performance.table(kept)
     assert table in performance.PAGE.read_text()
     assert set(kept) <= set(performance.BENCHMARKS)
-    assert all(importlib.util.find_spec(f"benchmarks.{name}") for name in performance.BENCHMARKS)
-    assert len(re.findall(r"(?m)^\| (?!what)", table)) == sum(len(part["rows"]) for part in kept.values())
+    assert table.count("\n| ") == sum(len(part["rows"]) for part in kept.values())
 
 
 def test_new_rows_take_the_place_of_a_benchmarks_earlier_ones(tmp_path, monkeypatch):

@@ -22,20 +22,11 @@ def test_sigma_follows_the_errors_where_its_false_friend_does_not(case, expected
     factors = case.factors()
     np.testing.assert_allclose([factors[scale] for scale in SCALES], expected, rtol=5e-3, atol=5e-4)
     # Divided by sigma, the variant has the sigma of the reference.
-    assert scaled(case.variant, factors["sigma"]).scales()["sigma"] == pytest.approx(
-        case.reference.scales()["sigma"]
-    )
+    divided = scaled(case.variant, factors["sigma"]).scales()
+    assert divided["sigma"] == pytest.approx(case.reference.scales()["sigma"])
     if case.friend != "clip":
         miss = {scale: abs(np.log(factors[scale] / factors["oracle"])) for scale in SCALES}
         assert miss["sigma"] < miss[case.friend]
-
-
-def test_clipping_changes_what_the_rewards_mean():
-    """No factor turns one into the other: steps that were 8 times as good as others are worth the same."""
-    case = scenarios()[0]
-    rewards, clipped = case.variant.rewards, case.befriended().rewards
-    assert clipped[1] == clipped[12] == 1.0
-    assert rewards[12] / rewards[1] == pytest.approx(7.96, abs=0.01)
 
 
 def test_the_oracle_of_three_steps():
