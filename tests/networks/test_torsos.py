@@ -56,7 +56,7 @@ def layers(torso, frames):
 
 def test_a_torso_that_is_set_centres_what_each_layer_gets():
     torso, frames = built(centred=True), 100 + pixels(40, 9, 9, 2) // 8
-    torso.set_from(tf.constant(frames))
+    torso.activations(tf.constant(frames), setting=True)
     outputs = torso.activations(frames)
     for (inputs, sums), output in zip(layers(torso, frames), outputs, strict=True):
         np.testing.assert_allclose(output, np.maximum(sums, 0.0), atol=1e-5)
@@ -68,7 +68,7 @@ def test_until_it_is_set_a_centred_torso_is_the_plain_one():
     plain, centred = built(centred=False), built(centred=True)
     frames = pixels(5, 9, 9, 2)
     np.testing.assert_allclose(centred(frames), plain(frames), rtol=1e-4, atol=1e-6)
-    centred.set_from(tf.constant(frames))
+    centred.activations(tf.constant(frames), setting=True)
     assert not np.allclose(centred(frames), plain(frames))
 
 
