@@ -101,19 +101,6 @@ def test_a_bfloat16_torso_is_close_to_float32_and_keeps_float32_variables():
     assert 0.0 < difference < 0.01  # bfloat16 has 8 significant bits
 
 
-def test_the_seed_decides_the_weights_of_every_layer_whose_variance_is_one_over_fan_in():
-    def kernels(seed):
-        torso = MlpTorso(units=(200, 200), seed=seed)
-        torso(tf.zeros((1, 200)))
-        return [kernel.numpy() for kernel in torso.variables[::2]]
-
-    assert np.var(kernels(3)[0]) == pytest.approx(1 / 200, rel=0.03)
-    np.testing.assert_array_equal(kernels(3), kernels(3))
-    assert not np.array_equal(kernels(3), kernels(4))
-    assert not np.array_equal(*kernels(3)), "layers of equal shape must not start equal"
-    assert not np.array_equal(kernels(None), kernels(None))
-
-
 @pytest.mark.parametrize(
     "shape, torso",
     [
