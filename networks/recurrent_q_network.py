@@ -213,7 +213,7 @@ class RecurrentQNetwork(network.Network):
 
     def set_torso_from(self, observation: tf.Tensor) -> None:
         """Sets the torso by observations [B, ...] or [B, T, ...], see `networks.torsos.Torso.centre`. Eager."""
-        self._torso.set_from(self._merged(observation))
+        self._torso.activations(self._merged(observation), setting=True)
 
     def behind_torso(
         self,

@@ -6,7 +6,7 @@ own: in gin `RecurrentQNetwork.torso = @networks.atari_torso`, in Python `torso=
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import tensorflow as tf
@@ -39,19 +39,24 @@ class Torso(tf.keras.layers.Layer):
 
     Pixels (uint8) are divided by 255; booleans, other integers and floats are taken as they are. With `compute_dtype`
     "bfloat16" it computes in that, with float32 variables.
+
+    Attributes:
+      is_centred: whether the means of inputs are to be set before the first update, see `centre`.
     """
 
     def __init__(self, compute_dtype: str = "float32", name: str | None = None):
         super().__init__(dtype=_POLICIES[compute_dtype], name=name)
         self._stages: list[tf.keras.layers.Layer] = []
         self._centres: list[Centre] = []  # one for each of `layer_names`, or none
+        self.is_centred = False
 
     def centre(self) -> None:
-        """Each layer will see its inputs less their mean, see `set_from`; to be called before there are variables.
+        """Each layer will see its inputs less their mean, see `activations`; to be called before there are variables.
 
         Adam moves all weights of a unit by about as much. Where inputs are never negative, as behind a relu, its first
         steps therefore move the unit's sum in all states at once, and half of the units never put out anything again.
         """
+        self.is_centred = True
         self._centres = [Centre(dtype=self.dtype_policy) for _ in self.layer_names]
 
     def _append(self, layer: type[tf.keras.layers.Layer], *sizes: int, **options: Any) -> None:
@@ -67,23 +72,12 @@ class Torso(tf.keras.layers.Layer):
     def call(self, observation: tf.Tensor) -> tf.Tensor:
         return tf.cast(self.activations(observation)[-1], tf.float32)
 
-    def activations(self, observation: tf.Tensor) -> list[tf.Tensor]:
-        """What each layer puts out, behind its relu: [N, ..., units] for each of `layer_names`."""
-        return list(self._run(observation))
+    def activations(self, observation: tf.Tensor, setting: bool = False) -> list[tf.Tensor]:
+        """What each layer puts out, behind its relu: [N, ..., units] for each of `layer_names`.
 
-    @property
-    def is_centred(self) -> bool:
-        """Whether `set_from` is to be called before the first update."""
-        return bool(self._centres)
-
-    def set_from(self, observation: tf.Tensor) -> None:
-        """Takes the means of each layer's inputs, first to last, from observations [N, ...]; see `centre`. Eager."""
-        for _ in self._run(observation, setting=True):
-            pass
-
-    def _run(self, observation: tf.Tensor, setting: bool = False) -> Iterator[tf.Tensor]:
-        """Yields what each layer puts out; if `setting`, sets each before it runs."""
-        features, centres = tf.cast(observation, self.compute_dtype), iter(self._centres)
+        If `setting`, each takes the mean of its inputs over these observations first; see `centre`. Eager.
+        """
+        features, centres, outputs = tf.cast(observation, self.compute_dtype), iter(self._centres), []
         divide = observation.dtype == tf.uint8
         if divide and self._centres:
             features, divide = features / 255.0, False
@@ -97,7 +91,8 @@ class Torso(tf.keras.layers.Layer):
                 features = centre(features)
             features = tf.nn.relu(_of_pixels(stage, features) if divide else stage(features))
             divide = False
-            yield features
+            outputs.append(features)
+        return outputs
 
 
 def _of_pixels(layer: tf.keras.layers.Layer, pixels: tf.Tensor) -> tf.Tensor:
@@ -120,6 +115,7 @@ class PartsTorso(Torso):
         self._of_parts = dict(torsos)
 
     def centre(self) -> None:
+        self.is_centred = True
         for torso in self._of_parts.values():
             torso.centre()
 
@@ -131,17 +127,11 @@ class PartsTorso(Torso):
     def call(self, observation: Mapping[str, tf.Tensor]) -> tf.Tensor:
         return tf.concat([torso(observation[part]) for part, torso in self._of_parts.items()], axis=-1)
 
-    def activations(self, observation: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+    def activations(self, observation: Mapping[str, tf.Tensor], setting: bool = False) -> list[tf.Tensor]:
         of_parts = self._of_parts.items()
-        return [output for part, torso in of_parts for output in torso.activations(observation[part])]
-
-    @property
-    def is_centred(self) -> bool:
-        return any(torso.is_centred for torso in self._of_parts.values())
-
-    def set_from(self, observation: Mapping[str, tf.Tensor]) -> None:
-        for part, torso in self._of_parts.items():
-            torso.set_from(observation[part])
+        return [
+            output for part, torso in of_parts for output in torso.activations(observation[part], setting)
+        ]
 
 
 @configurable(module="networks")

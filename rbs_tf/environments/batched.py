@@ -167,7 +167,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         over = terminated if self._life_lost is None else terminated | self._life_lost()
         return ts.TimeStep(
             step_type.astype(np.int32),
-            reward.astype(np.float32),
+            reward.astype(np.float32, copy=False),
             1 - over.astype(np.float32),
             _mapped(_as_spec, observation),
         )

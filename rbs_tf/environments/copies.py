@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Copies(gymnasium.vector.VectorEnv):
     """N copies of an environment, stepped one after the other; each starts its next episode in the step behind a last.
 
-    All copies have the same spaces. `info` stays empty.
+    All copies have the same spaces. Rewards are float32, as they are stored; `info` stays empty.
 
     Args:
       make_one: makes a copy whose observations are an array (Box), or arrays by name (a Dict of Box).
@@ -85,7 +85,7 @@ class Copies(gymnasium.vector.VectorEnv):
         return observations, {}
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        observations, rewards = self._room(), np.zeros(self.num_envs)
+        observations, rewards = self._room(), np.zeros(self.num_envs, np.float32)
         terminated, truncated = np.zeros((2, self.num_envs), bool)
         for index, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
             try:

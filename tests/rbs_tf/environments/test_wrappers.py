@@ -62,11 +62,6 @@ def test_flat_observations_are_float32_within_their_space_or_refused():
             FlatObservation(Shows(space))
 
 
-def test_a_games_number_reaches_the_agent_one_hot():
-    env = environments.make("FrozenLake-v1", 3, seed=0)
-    np.testing.assert_array_equal(env.reset().observation, np.eye(16)[[0, 0, 0]])
-
-
 @pytest.mark.parametrize(
     ("name", "shape", "actions", "saves"),
     [
