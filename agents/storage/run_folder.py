@@ -201,12 +201,6 @@ def first_start(root_dir: str | os.PathLike) -> str:
     return _text(root_dir, _COMMAND).partition("\n")[0]
 
 
-def starts(root_dir: str | os.PathLike) -> list[float]:
-    """Times of the folder's starts, in order, in seconds since 1970. They decrease where a clock was set back."""
-    said = re.findall(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*)  ", _text(root_dir, _COMMAND), re.MULTILINE)
-    return [datetime.datetime.fromisoformat(each).timestamp() for each in said]
-
-
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
     """`versions` of the folder's last start, name -> version; empty without the file."""
     return dict(re.findall(r"^(\S+) (.+)$", _text(root_dir, _VERSIONS), re.MULTILINE))

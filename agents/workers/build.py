@@ -90,7 +90,7 @@ def build_strategy(name: str) -> tf.distribute.Strategy:
         return tf.distribute.get_strategy()
     if name == "mirrored":
         on_gpus = tf.config.list_physical_devices("GPU")
-        # On CPUs the default, collectives, waits for ever inside TF-Agents' `Learner`.
+        # On CPUs the default, collectives, hangs inside TF-Agents' `Learner`.
         reduction = None if on_gpus else tf.distribute.ReductionToOneDevice()
         return tf.distribute.MirroredStrategy(cross_device_ops=reduction)
     address = os.environ.get("TPU_NAME", "local")

@@ -32,7 +32,7 @@ from rbs_tf.scalings import Scaling
 class Played(NamedTuple):
     """A finished episode."""
 
-    episode_return: float  # undiscounted, unclipped: the environment's own points
+    episode_return: float  # the environment's own points: undiscounted, unclipped
     length: int  # environment steps
     value_errors: np.ndarray  # float64 [4, H], see `Evaluator._value_errors`
 
@@ -40,7 +40,7 @@ class Played(NamedTuple):
 class Evaluation(NamedTuple):
     """Finished episodes of one evaluation."""
 
-    returns: np.ndarray  # float64 [episodes], as of `Played`
+    returns: np.ndarray  # float64 [episodes]
     lengths: np.ndarray  # int64 [episodes]
     value_errors: np.ndarray  # float64 [H], see `Evaluator`; NaN for a head whose returns are all alike
 
@@ -54,16 +54,20 @@ class Evaluator:
 
     Weights do not change during `run`: every episode starts with the newest ones (appendix A.2).
 
+    Beside returns it measures values: the error of Q(s, a), of the actions taken, against the discounted return that
+    followed, RMS over all steps, in standard deviations of these returns: 1 is what the best constant does (figure 6 of
+    the paper). A head's values are those of its own greedy policy; another one may be acting.
+
     Args:
-      environment: batched; it is reset before every evaluation, and closed by whoever made it.
+      environment: batched; reset before every evaluation, not closed here.
       policy: a `MultiHeadPolicy`, greedy but for its evaluation epsilon.
       heads: what each value head sees of rewards and discounts.
       scaling: of the agent; puts values into reward units.
       max_steps: an episode still running after so many environment steps counts with its return so far.
 
-    Beside returns it measures values: the error of Q(s, a), of the actions taken, against the discounted return that
-    followed, RMS over all steps, in standard deviations of these returns: 1 is what the best constant does (figure 6 of
-    the paper). A head's values are those of its own greedy policy; another one may be acting.
+    Attributes:
+      steps: of the batch, in all evaluations.
+      playing: what the evaluation in progress has come to, in words.
     """
 
     def __init__(
@@ -77,8 +81,7 @@ class Evaluator:
         self._environment, self._policy, self._max_steps = environment, policy, max_steps
         self._heads, self._scaling = heads, scaling
         self._act = tf.function(policy.action_of, autograph=False)
-        self.steps = 0  # of the batch, in all evaluations
-        self.playing = ""  # what the evaluation in progress has come to, in words
+        self.steps, self.playing = 0, ""
 
     def run(
         self, episodes_per_environment: int = 1, stopped: Callable[[], bool] = lambda: False
@@ -116,16 +119,16 @@ class Evaluator:
 
     def _play(self, acting: Sequence[Sequence[int]], stopped: Callable[[], bool]) -> list[list[Played]]:
         """Plays an episode for each entry of `acting`: by environment, the heads that act in its episodes, in order."""
-        batch, steps, environment = self._environment.batch_size, 0, self._environment
+        environment, steps = self._environment, 0
         time_step = time_step_of(environment, "evaluation", steps)
-        policy_state = self._policy.get_initial_state(batch)
-        played: list[list[Played]] = [[] for _ in range(batch)]
+        policy_state = self._policy.get_initial_state(environment.batch_size)
         to_play = [list(heads) for heads in acting]  # the first of each is the one in progress
+        played: list[list[Played]] = [[] for _ in acting]
         # Of each episode in progress: reward, discount and values of its steps.
-        histories: list[list] = [[] for _ in range(batch)]
+        histories: list[list] = [[] for _ in acting]
         while any(to_play):
             self.playing = (
-                f"evaluating: {steps:,} steps of {batch} environments, {sum(map(len, played))} episodes over, "
+                f"evaluating: {steps:,} steps of {len(acting)} environments, {sum(map(len, played))} episodes over, "
                 f"each at most {self._max_steps:,} long"
             )
             if stopped():

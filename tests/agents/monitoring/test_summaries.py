@@ -49,7 +49,7 @@ def events(run):
 
 @pytest.fixture(scope="module")
 def table():
-    """Every row of the table of tags: (run, tag) -> in which runs alone it is written, "always" in all."""
+    """Every row of the table of tags: (run, tag) -> "always", or in which runs only it is written."""
     rows = re.findall(r"^\| `(\S+)` \| (\S+) \| [^|]+ \|(?: ([^|]+) \|)?$", TABLE.read_text(), re.MULTILINE)
     assert len(rows) == len({(run, tag) for tag, run, _ in rows}) > 30
     return {(run, tag): written or "always" for tag, run, written in rows}

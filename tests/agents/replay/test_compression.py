@@ -82,8 +82,8 @@ def test_atari_frames_come_back_and_take_a_third_of_the_bytes_to_a_gpu():
     rows = np.reshape(frames, (-1, 10, 5, *frames[0].shape))
     assert_comes_back(rows)
     strings = strings_of(rows)
-    alone = sum(len(zlib.compress(block.tobytes(), 3)) for block in rows[0])
-    assert sum(map(len, strings.ravel())) < alone
+    plain = sum(len(zlib.compress(block.tobytes(), 3)) for block in rows[0])
+    assert sum(map(len, strings.ravel())) < plain
     packed = decompress_batch(tf.constant(strings), 5, tf.TensorSpec(frames[0].shape, tf.uint8))
     assert sum(part.numpy().nbytes for part in packed) < rows.nbytes / 3
 

@@ -1,8 +1,9 @@
 """Seeds of a run's parts, and that each part gets its own."""
 
 import numpy as np
+import pytest
 
-from agents.replay.backends import LOCAL
+from agents.replay.backends import LOCAL, RAY
 from agents.workers import build
 from agents.workers.settings import Seeds, Settings
 from tests.agents.running.test_embedded import configured
@@ -38,3 +39,7 @@ def test_parts_are_built_with_their_seeds_and_settings(monkeypatch):
     assert asked == [{"num_envs": 2, "seed": settings.seeds.evaluating(0), "random_steps": 5}]
     assert made[0]["seed"] == settings.seeds.draws
     assert built.min_sequences == 3 and made[0]["capacity"] == 500
+    assert built._settings.read_ahead is None
+    pytest.importorskip("ray")
+    beside_collectors = build.build_replay(settings, environment, agent, RAY)
+    assert beside_collectors._settings.read_ahead == 1

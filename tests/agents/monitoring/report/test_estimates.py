@@ -34,7 +34,7 @@ def test_intervals_of_a_curve():
     np.testing.assert_allclose(point, curves.mean(axis=0))
     expected = stats.bootstrap((curves,), np.mean, n_resamples=20_000, method="percentile", random_state=0)
     np.testing.assert_allclose([low, high], expected.confidence_interval, atol=0.05)
-    # Of three, the smallest alone has probability 1/27 > 2.5%.
+    # Of three, drawing only the smallest has probability 1/27 > 2.5%.
     three = estimates.curve_interval(curves[:3])
     np.testing.assert_allclose(three[1:], [curves[:3].min(axis=0), curves[:3].max(axis=0)])
     assert np.isnan(estimates.curve_interval(curves[:1])[1:]).all()
