@@ -219,32 +219,28 @@ class Agent:
     def _batched(self, observation: Any) -> tuple[Any, tuple[int, ...]]:
         """The observation as a batch in the dtypes of its spec; and (N,), or () if it was of one environment."""
         spec = self.observation_spec
-        if not isinstance(spec, dict):
-            return self._batched_array("the observation", observation, spec)
-        if not isinstance(observation, Mapping) or observation.keys() != spec.keys():
+        by_name = isinstance(spec, dict)
+        if by_name and (not isinstance(observation, Mapping) or observation.keys() != spec.keys()):
             raise ValueError(
                 f"{self.name}: the observation is no dictionary of {', '.join(map(repr, spec))}. {_MADE_BY}"
             )
         found, batches = {}, set()
-        for name, part in spec.items():
-            found[name], batch = self._batched_array(f"observation[{name!r}]", observation[name], part)
-            batches.add(batch)
+        for name, part in spec.items() if by_name else [("", spec)]:
+            array = np.asarray(observation[name] if by_name else observation)
+            array = array.view(np.uint8) if array.dtype == bool else array
+            outer = array.ndim - len(part.shape)
+            fits = outer in (0, 1) and array.shape[outer:] == part.shape
+            if not fits or not np.can_cast(array.dtype, part.dtype, "same_kind"):
+                what = f"observation[{name!r}]" if by_name else "the observation"
+                raise ValueError(
+                    f"{self.name}: {what} is {array.dtype} {list(array.shape)}: expected {np.dtype(part.dtype)} "
+                    f"{list(part.shape)}, or such ones of N, [N, ...]. {_MADE_BY}"
+                )
+            found[name] = array.astype(part.dtype, copy=False).reshape(-1, *part.shape)
+            batches.add(array.shape[:outer])
         if len(batches) > 1:
             raise ValueError(f"{self.name}: its arrays are of different numbers of environments.")
-        return found, batches.pop()
-
-    def _batched_array(self, what: str, given: Any, spec: Any) -> tuple[np.ndarray, tuple[int, ...]]:
-        array = np.asarray(given)
-        outer = array.ndim - len(spec.shape)
-        seen = array.view(np.uint8) if array.dtype == bool else array
-        fits = outer in (0, 1) and array.shape[outer:] == spec.shape
-        if not fits or not np.can_cast(seen.dtype, spec.dtype, "same_kind"):
-            expected = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
-            given = f"{array.dtype} {list(array.shape)}"
-            raise ValueError(
-                f"{self.name}: {what} is {given}: expected {expected}, or such ones of N, [N, ...]. {_MADE_BY}"
-            )
-        return seen.astype(spec.dtype, copy=False).reshape(-1, *spec.shape), array.shape[:outer]
+        return found if by_name else found[""], batches.pop()
 
     def reward_values(self, outputs: tf.Tensor) -> tf.Tensor:
         """Converts the heads' outputs, float32 [..., H], to values in units of the rewards that each head learns from.

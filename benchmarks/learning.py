@@ -28,7 +28,7 @@ def row(folder: Path, variant: str) -> dict[str, str]:
     """The line of a finished run."""
     run = runs.over_steps(runs.read(folder))
     steps, returns = run.returns("training")
-    part = np.clip(steps * 5 // run.length, 0, 4)
+    part = np.clip(np.ceil(5 * steps / run.length) - 1, 0, 4)  # a report is of the time before it
     fifths = [returns[part == k].mean() if (part == k).any() else np.nan for k in range(5)]
     _, greedy = run.returns("evaluation")
     late = late_returns(folder, int(run.length)).mean()

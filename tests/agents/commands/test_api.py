@@ -27,7 +27,7 @@ from agents.storage.run_folder import REPOSITORY
 from agents.workers.settings import Evaluated, Result
 from rbs_tf.settings import in_force
 from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, write_slim_run
-from tests.agents.replay import test_parts
+from tests.agents.replay import test_parts  # noqa: F401  registers Counts-v0
 from tests.agents.running.test_embedded import TINY
 
 
@@ -383,7 +383,7 @@ def test_actions_are_of_the_environments_own_space_in_every_loop(tmp_path, capsy
 
 
 def test_observations_of_several_arrays_are_taken_by_name(tmp_path, capsys):
-    agent = Agent.load(write_slim_run(tmp_path / "run", *test_parts.COLLECTS))
+    agent = Agent.load(write_slim_run(tmp_path / "run", "train.env = 'Counts-v0'", "train.updates = 1"))
     with contextlib.closing(agent.make_environment(2)) as environment:
         seen = environment.reset().observation
     assert agent.act(seen).shape == (2,)
