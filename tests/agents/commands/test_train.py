@@ -259,6 +259,16 @@ def test_a_run_that_has_made_what_is_asked_for_is_done(command, tmp_path):
     assert not (run / "finished.json").exists()
 
 
+def test_a_run_is_synced_where_it_is_asked_for(command, tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(train.weights_and_biases, "require_wandb", lambda: None)
+    monkeypatch.setattr(
+        train.weights_and_biases, "synced", lambda folder: contextlib.nullcontext(synced.append(folder))
+    )
+    assert command("--root_dir=plain")[0] == command("--root_dir=shown", "--wandb")[0] == 0
+    assert synced == [tmp_path / "elsewhere" / "shown"]
+
+
 def test_only_a_bug_keeps_its_traceback(command, monkeypatch):
     monkeypatch.setenv("RBS_TF_VERBOSE", "")
     command.outcome = ValueError("a mistake")

@@ -1,16 +1,20 @@
 """`train.py --wandb`: what TensorBoard gets, W&B gets once. Offline: nothing here touches the network."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
 
+from agents.commands import train
 from agents.commands.train import main
 from agents.monitoring.weights_and_biases import run_id
 from agents.storage import run_folder
+from agents.workers.settings import Result
 
 
 def test_without_wandb_one_sentence_says_what_to_type_before_anything_starts(tmp_path, monkeypatch, capsys):
@@ -36,12 +40,8 @@ def test_a_run_is_the_same_in_every_start_and_wherever_it_lies_but_not_anew(tmp_
     assert start("run", "--root_dir=run", "--anew") != first
 
 
-class Ended:
-    stopped_by = None
-
-
-def writes(steps):
-    """Stands in for training, and writes as it does: several writers, one after the other, in each folder."""
+def main_that_writes(argv, steps):
+    """train.py, whose training writes as others do: several writers, one after the other, in each folder."""
 
     def run(root_dir):
         for step in steps:
@@ -50,9 +50,14 @@ def writes(steps):
                 with writer.as_default():
                     tf.summary.scalar("episode/return", 100.0 * (name == "eval") + step, step=step)
                 writer.close()
-        return Ended()
+        return Result(steps[-1], 0, 0.0, None)
 
-    return run
+    @contextlib.contextmanager
+    def built(options, asked, folder, on_evaluation):
+        yield contextlib.nullcontext(SimpleNamespace(run=lambda: run(folder)))
+
+    train._built = built
+    return main(argv)
 
 
 def synced(folder):
@@ -86,9 +91,9 @@ def test_everything_arrives_once_and_a_resumed_run_goes_on_as_the_same(tmp_path)
     for steps in ([10, 20], [30, 40]):  # processes of their own: W&B and TensorFlow number files by these
         program = (
             "import sys\nfrom agents.running.startup import quiet\nquiet()\n"
-            "from agents.commands.train import main\n"
-            "from tests.agents.monitoring.test_weights_and_biases import writes\n"
-            f"sys.exit(main(['--env=CartPole-v1', '--wandb', '--root_dir={folder}'], writes({steps})))"
+            "from tests.agents.monitoring.test_weights_and_biases import main_that_writes\n"
+            f"argv = ['--env=CartPole-v1', '--wandb', '--updates={steps[-1]}', '--root_dir={folder}']\n"
+            f"sys.exit(main_that_writes(argv, {steps}))"
         )
         command = [sys.executable, "-c", program]
         subprocess.run(command, cwd=run_folder.REPOSITORY, env=environment, check=True)
