@@ -29,8 +29,7 @@ class AnyNetwork(tf.Module):
 
     Raises:
       TypeError: it is no `Network`.
-      ValueError: it has no state, sees something else, or puts out anything but [H, A], for one head [A], and then [K]
-        for each action.
+      ValueError: it has no state or sees something else.
     """
 
     has_torso = False
@@ -89,7 +88,7 @@ class AnyNetwork(tf.Module):
         return self.trainable_variables
 
     def create_variables(self) -> None:
-        """Makes the variables, by a call on zeros. Raises ValueError for outputs of another shape."""
+        """Makes the variables, by a call on zeros. Raises ValueError for outputs that are not [H, A], or [H, A, K]."""
         observation = tensor_spec.zero_spec_nest(self._arguments[0], outer_dims=(1, 1))
         outer = tf.zeros((1, 1), tf.int32)
         state = tuple(tf.zeros((1, *spec.shape), spec.dtype) for spec in self.state_spec)

@@ -161,15 +161,8 @@ class RecurrentQNetwork(network.Network):
         Returns:
           Q-values float32 [B, H, A] or [B, T, H, A], and the state after the last row. With K > 1 outputs per
           action, in the place of each value K logits: [..., H, A, K].
-
-        Raises:
-          ValueError: other outer dimensions than [B] and [B, T].
         """
         observation, previous_action, previous_reward = inputs
-        if previous_action.shape.rank not in (1, 2):
-            raise ValueError(
-                f"inputs need outer dimensions [B] or [B, T], got actions {previous_action.shape}"
-            )
         features = self.features(observation)
         return self.behind_torso(features, previous_action, previous_reward, step_type, network_state)
 

@@ -56,22 +56,21 @@ def CollectReturns(
         per environment; a step after an episode's end without a reset.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
+
+    def feed(num_envs: int) -> Feed:
+        return Feed(num_envs, scaling, gamma, head, report_steps, max_report_steps)
+
     if isinstance(env, gymnasium.Env):
-        return CollectEnvReturns(env, Feed(1, scaling, gamma, head, report_steps, max_report_steps))
+        return CollectEnvReturns(env, feed(1))
     if isinstance(env, gymnasium.vector.VectorEnv):
-        return CollectVectorReturns(
-            env, Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
-        )
-    stable_baselines = sys.modules.get("stable_baselines3.common.vec_env")  # which nobody else need import
+        return CollectVectorReturns(env, feed(env.num_envs))
+    stable_baselines = sys.modules.get("stable_baselines3.common.vec_env")  # no one else need install it
     if stable_baselines is not None and isinstance(env, stable_baselines.VecEnv):
         from rbs_tf.sb3 import CollectVecEnvReturns
 
-        return CollectVecEnvReturns(
-            env, Feed(env.num_envs, scaling, gamma, head, report_steps, max_report_steps)
-        )
-    raise TypeError(
-        f"env must be a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv; got {env!r}"
-    )
+        return CollectVecEnvReturns(env, feed(env.num_envs))
+    kinds = "a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv"
+    raise TypeError(f"env must be {kinds}; got {env!r}")
 
 
 class CollectEnvReturns(gymnasium.Wrapper):

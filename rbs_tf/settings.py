@@ -48,7 +48,7 @@ class Setting:
       fits: says whether a value is of that kind; None for any value.
       example: what to write; None: the default.
       paper: the paper's value, for the documentation; empty where the paper has no such parameter.
-      gin: whether a configuration may name it. Constants of published methods are for Python alone.
+      gin: whether a configuration may name it. Constants of published methods are for Python only.
     """
 
     unit: str = ""

@@ -19,7 +19,7 @@ MOST_STATES = 10_000  # of one number: a larger one makes a vector that no torso
 
 
 class RandomStart(gymnasium.Wrapper):
-    """Begins episodes behind 0 to `most` random steps, whose rewards nobody sees, as ALE's do behind no-ops.
+    """Begins episodes behind 0 to `most` random steps, whose rewards do not count, as ALE's do behind no-ops.
 
     An episode that ends within them begins again, without.
     """

@@ -14,7 +14,7 @@ def squash(x: tf.Tensor) -> tf.Tensor:
 
 
 def unsquash(y: tf.Tensor) -> tf.Tensor:
-    """The inverse, sign(y) ((abs(y) + 1)^2 - 1), likewise; any shape, float."""
+    """The inverse, sign(y) ((abs(y) + 1)^2 - 1) in the same form; any shape, float."""
     return y * (tf.abs(y) + 2.0)
 
 

@@ -292,66 +292,6 @@ def test_values_keep_with_the_unit():
         UnitLinear(3, 5, heads=2)
 
 
-def actions_under(times, updates=600):
-    """Actions of a two-head DQN whose rewards are multiplied with `times`, the second head acting; and its values."""
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    gammas = torch.tensor([0.5, 0.9])
-    scaled = ScaledErrors(2, floor_in_units=True)
-    online, target = (
-        nn.Sequential(nn.Linear(4, 16), nn.ReLU(), UnitLinear(16, 6, heads=2)) for _ in range(2)
-    )
-    target.load_state_dict(online.state_dict())
-    optimizer = torch.optim.Adam(online.parameters(), 1e-3)
-    actions, replay, rewards = [], [], []
-    observation = rng.normal(size=4).astype(np.float32)
-    for _ in range(updates):
-        with torch.no_grad():
-            action = int(online(torch.from_numpy(observation))[3:].argmax())
-        if rng.random() < 0.2:
-            action = int(rng.integers(3))
-        actions.append(action)
-        following = rng.normal(size=4).astype(np.float32)
-        reward, ends = np.float32(times * (observation[action] + 0.5)), rng.random() < 0.1
-        replay.append((observation, action, reward, np.float32(not ends), following))
-        rewards.append(reward)
-        observation = following
-        if ends:
-            discounts = np.tile(gammas.numpy(), (len(rewards), 1))
-            discounts[-1] = 0.0
-            both = np.repeat(np.array(rewards)[:, None], 2, axis=1)
-            scaled.merge_state(rbs_tf.ReturnMoments.from_episode(both, discounts))
-            rewards = []
-        drawn = [replay[i] for i in rng.integers(len(replay), size=16)]
-        observations, taken, given, goes_on, next_observations = map(
-            torch.as_tensor, map(np.stack, zip(*drawn, strict=True))
-        )
-        for network in (online, target):
-            network[-1].to_unit_(scaled.unit)
-        with torch.no_grad():
-            following_values = target(next_observations).reshape(16, 2, 3)
-            best = following_values[:, 1].argmax(-1)
-            bootstrap = following_values[torch.arange(16), :, best]
-            targets = given[:, None] + goes_on[:, None] * gammas * bootstrap
-        values = online(observations).reshape(16, 2, 3)[torch.arange(16), :, taken]
-        optimizer.zero_grad()
-        (0.5 * scaled(targets - values).square()).sum(-1).mean().backward()
-        optimizer.step()
-        with torch.no_grad():
-            for of_target, of_online in zip(target.parameters(), online.parameters(), strict=True):
-                of_target.lerp_(of_online, 0.02)
-    return np.array(actions), online(observations).detach().numpy()
-
-
-def test_actions_are_free_of_the_rewards_size():
-    """1024 is a power of two: nothing is rounded. Values are 1024 times as large to the last bit."""
-    actions, values = actions_under(1.0)
-    larger_actions, larger_values = actions_under(1024.0)
-    np.testing.assert_array_equal(actions, larger_actions)
-    np.testing.assert_array_equal(1024.0 * values, larger_values)
-    assert np.bincount(actions[-500:], minlength=3).min() > 20 and np.abs(values).max() > 0.2
-
-
 # docs/pytorch.md.
 
 PAGE = "docs/pytorch.md"
@@ -382,9 +322,19 @@ def test_the_pages_state(loop):
     assert loop.scaled.unit.item() > 1000.0 and loop.online[-1].unit == loop.target[-1].unit > 1000.0
 
 
+def test_the_pages_actions(loop):
+    """1024 is a power of two: nothing is rounded. Values are 1024 times as large to the last bit."""
+    names, found = loop.play.__globals__, []
+    for times in (1.0, 1024.0):
+        exec(pages.programs(PAGE)[UNITS].replace("play(times=1000.0)", f"play(2000, times={times})"), names)
+        found.append((names["lengths_in_units"], names["online"](torch.eye(4)).detach()))
+    (lengths, values), (larger_lengths, larger_values) = found
+    assert lengths == larger_lengths and torch.equal(1024.0 * values, larger_values)
+    assert values.abs().max() > 1.0
+
+
 def test_stable_baselines(stable_baselines, tmp_path):
     stable_baselines.model.save(tmp_path / "model.zip")
     loaded, kept = stable_baselines.ScaledDQN.load(tmp_path / "model.zip").scaled, stable_baselines.scaled
-    assert (
-        torch.equal(loaded.statistics, kept.statistics) and loaded(torch.ones(1)) == kept(torch.ones(1)) < 1.0
-    )
+    assert torch.equal(loaded.statistics, kept.statistics)
+    assert loaded(torch.ones(1)) == kept(torch.ones(1)) < 1.0

@@ -254,7 +254,6 @@ def test_wrong_arguments_are_named():
             ValueError,
             "normalise_torso.* OwnTorso",
         ),
-        (lambda: tiny_network()(batch(2, B, T)[0]), ValueError, r"outer dimensions \[B\] or \[B, T\]"),
     ):
         with pytest.raises(error, match=complaint):
             build()
