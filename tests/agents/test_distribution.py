@@ -189,8 +189,7 @@ def check_learner(root_dir, backend):
         columns = {name: windows[name][index] for name in Steps._fields}
         rows = rows_of(**columns, core_state=np.concatenate([windows["h"][index], windows["c"][index]]))
         for row in range(SHAPE.rows):
-            writer.append(rows[row : row + 1], starts_sequence=True)
-        writer.insert(100.0 + index)
+            writer.append(rows[row : row + 1], True, 100.0 + index if row == SHAPE.rows - 1 else None)
         writer.flush()
     with pytest.raises(ValueError, match="multiple of 2"):
         Learner(root_dir, agent, replay, batch_size=5, summary_interval=0)

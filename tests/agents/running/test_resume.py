@@ -166,7 +166,7 @@ def test_with_other_environments_open_episodes_are_cut_and_large_states_are_left
 ):
     """One and the same answer for every number of environments."""
     start(tmp_path)
-    another = "no longer the environment whose state was written: another num_envs"
+    another = "is no longer the environment whose state was written"
     for envs, largest, why in (
         (1, embedded._LARGEST, another),
         (3, 1000, another),
