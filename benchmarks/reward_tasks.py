@@ -27,7 +27,7 @@ _TASKS: dict[str, Callable[[gymnasium.Env], gymnasium.Env]] = {
     **{f"x{scale:g}": functools.partial(ScaleRewards, scale=scale) for scale in (1e-3, 1.0, 10.0, 1e4)},
     "mixed": MixedRewards,
     "spikes": functools.partial(SpikeRewards, size=1e4, probability=1e-3),
-    # Up to +-3 at every step, by time alone: with discount 1 no return differs by more than a constant.
+    # Up to +-3 at every step, a function of time only: with discount 1 no return differs by more than a constant.
     "offset": functools.partial(
         ShapedRewards, potential=10.0, discount=1.0, period=20, reverse_after=_STEPS_OF_EACH // 2
     ),

@@ -5,7 +5,6 @@ from scipy import stats
 
 from benchmarks import large_rewards
 from benchmarks.performance import ROOT
-from rbs_tf import scores
 
 
 def test_readings_take_the_rate_that_is_best_elsewhere_here_and_worst():
@@ -15,20 +14,6 @@ def test_readings_take_the_rate_that_is_best_elsewhere_here_and_worst():
     np.testing.assert_array_equal(taken, [[1.0, 0.0, 4.0], [5.0, 9.0, 7.0], [1.0, 0.0, 4.0]])
     not_tried = np.insert(of_games, 1, np.nan, axis=-1)
     np.testing.assert_array_equal(large_rewards.readings(not_tried)[..., 0], taken)
-
-
-def test_only_games_with_all_their_runs_count_human_normalised(tmp_path):
-    lines, rates = ["variant,greedy"], np.array(large_rewards.RATES)
-    for game in ("hero", "pitfall"):
-        names = ("return", "return_out", "none", "benchmarks_sweeps_one_head_return", "one_head_none")
-        for tried, name in zip(large_rewards.TRIED, names, strict=True):
-            for rate in rates[tried][game == "pitfall" :]:
-                lines.append(f"runs atari_small-{game}-{name}-learning_rate_{rate},{10_000 * rate}")
-    (tmp_path / "runs.csv").write_text("\n".join(lines))
-    (game, cells), *others = large_rewards.read(tmp_path / "runs.csv", "greedy").items()
-    assert (game, others) == ("hero", [])
-    expected = np.where(large_rewards.TRIED, scores.human_normalised_score("hero", 10_000 * rates), np.nan)
-    np.testing.assert_allclose(cells, expected)
 
 
 def test_the_page_has_what_its_runs_say():
