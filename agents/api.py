@@ -26,7 +26,7 @@ from agents.storage import best
 from agents.storage.checkpoint import read_newest
 from agents.storage.run_folder import CONFIG, acting_head
 from agents.workers import build
-from agents.workers.settings import Evaluated, Result, Settings
+from agents.workers.training import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 _MADE_BY = "agent.make_environment() makes an environment that gives them."

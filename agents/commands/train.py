@@ -36,7 +36,7 @@ from rbs_tf.errors import described, shown
 from rbs_tf.settings import in_force
 
 if TYPE_CHECKING:
-    from agents.workers.settings import Result, Settings
+    from agents.workers.training import Result, Settings
 
 
 def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
@@ -140,7 +140,7 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
     if options.env:
         _check_name(options.env)
     _import(options)
-    from agents.workers.settings import Settings
+    from agents.workers.training import Settings
 
     configuration.parse([file], bindings, configs.parent)
     parameters.check()
@@ -273,7 +273,7 @@ def _done_before(folder: Path, made: int, asked: int) -> Result:
     """The result of a run that has nothing left to do."""
     from agents.storage.checkpoint import Checkpointer
     from agents.storage.episodes import last_return
-    from agents.workers.settings import Result
+    from agents.workers.training import Result
 
     how = (
         " in all its train.environment_steps. For more, give another --root_dir"

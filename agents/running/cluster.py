@@ -24,7 +24,7 @@ from agents.running import processes, ray_connection, roles
 from agents.running.signals import on_first_signal, raise_for
 from agents.storage.run_folder import PROCESSES, write
 from agents.workers import build
-from agents.workers.settings import Result, Settings
+from agents.workers.training import Result, Settings
 
 DEFAULT_COLLECTORS = 4
 # The role that holds the replay. When it dies all restart, as they refer to its table; any other restarts by itself.

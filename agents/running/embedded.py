@@ -26,7 +26,7 @@ from agents.workers import build
 from agents.workers.collector import Collector
 from agents.workers.evaluator import Evaluations
 from agents.workers.learner import Learner
-from agents.workers.settings import Evaluated, Result, Settings
+from agents.workers.training import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import FRAMES_PER_STEP
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from agents.monitoring.progress import COMPILING
 from agents.workers.learner import Learner
-from agents.workers.settings import Training
+from agents.workers.training import Training
 
 
 class Source(Protocol):

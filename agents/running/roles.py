@@ -35,7 +35,7 @@ from agents.storage.weights import Publisher, assign  # noqa: E402
 from agents.workers import build  # noqa: E402
 from agents.workers.evaluator import Evaluations  # noqa: E402
 from agents.workers.learner import Learner  # noqa: E402
-from agents.workers.settings import Settings  # noqa: E402
+from agents.workers.training import Settings  # noqa: E402
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment  # noqa: E402
 from rbs_tf.environments.names import FRAMES_PER_STEP  # noqa: E402
 

@@ -23,7 +23,7 @@ from agents.replay.replay import Replay
 from agents.sequences import stored_spec
 from agents.storage.run_folder import checkpoints
 from agents.workers.collector import Collector
-from agents.workers.settings import Settings
+from agents.workers.training import Settings
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment

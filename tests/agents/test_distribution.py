@@ -20,7 +20,7 @@ from agents.sequences import Steps
 from agents.workers import build
 from agents.workers.build import build_strategy
 from agents.workers.learner import Learner
-from agents.workers.settings import Training
+from agents.workers.training import Training
 from rbs_tf.scalings import ReturnBasedScaling, Scaling
 from tests.agents.replay.streams import replay_class, rows_of
 from tests.agents.running.test_embedded import REPOSITORY, configured

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from agents.commands import configuration
 from agents.running.embedded import EmbeddedRun
-from agents.workers.settings import Training
+from agents.workers.training import Training
 from tests.agents.running.test_embedded import REPOSITORY, configured, scalars
 from tests.agents.small_agent import as_sequence, make_agent, observe_rewards, random_windows
 

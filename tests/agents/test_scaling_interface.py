@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.commands import configuration
-from agents.workers.settings import Training
+from agents.workers.training import Training
 from rbs_tf.scalings import PopArt
 from rbs_tf.settings import CONFIGURABLES
 from tests.agents.running.test_embedded import REPOSITORY, configured

@@ -24,7 +24,7 @@ from agents.commands.options import parsed
 from agents.errors import RunFolderError
 from agents.running.embedded import EmbeddedRun
 from agents.storage.run_folder import REPOSITORY
-from agents.workers.settings import Evaluated, Result
+from agents.workers.training import Evaluated, Result
 from rbs_tf.settings import in_force
 from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, write_slim_run
 from tests.agents.replay import test_parts  # noqa: F401  registers Counts-v0

@@ -17,7 +17,7 @@ from agents.commands.options import TrainOptions, parsed
 from agents.commands.train import main
 from agents.errors import EnvironmentFault, RunFolderError
 from agents.storage.run_folder import REPOSITORY
-from agents.workers.settings import Result
+from agents.workers.training import Result
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from agents.commands import configuration
 from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
-from agents.workers.settings import Training
+from agents.workers.training import Training
 from tests.agents.running.test_embedded import REPOSITORY, configured, tensors, values
 
 TABLE = REPOSITORY / "docs/tensorboard.md"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from agents.agent import RecurrentMultiHeadAgent
 from agents.running import embedded
 from agents.running.embedded import EmbeddedRun
-from agents.workers.settings import Seeds
+from agents.workers.training import Seeds
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from tests.agents.running.test_embedded import COMPILED, configured, tensors, values
 

@@ -5,7 +5,7 @@ import pytest
 
 from agents.replay.backends import LOCAL, RAY
 from agents.workers import build
-from agents.workers.settings import Seeds, Settings
+from agents.workers.training import Seeds, Settings
 from tests.agents.running.test_embedded import configured
 
 
