@@ -33,6 +33,7 @@ def test_operations_are_those_of_the_papers_table():
     assert workloads.operations(work) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_updates_and_losses_are_measured_in_the_type_that_their_rows_name(monkeypatch):
     monkeypatch.setattr(gpu, "paper", lambda: TINY)
     what = "update, tf32, not compiled"
@@ -55,6 +56,7 @@ def test_packed_windows_hold_the_same_frames_in_a_fifth_of_the_pieces():
     assert 5 * len(pieces) <= tf.size(numbers)
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_costs_only_its_own_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "PARTS", {"no_such_part": None, "devices": None})
     monkeypatch.setattr(sys, "argv", ["gpu", f"--output={tmp_path / 'runs/gpu.md'}"])
