@@ -63,7 +63,7 @@ class LossBehindTorsos:
         online, burn_in = self._online, self._burn_in
         if not online.has_torso:
             return observation, observation
-        features = online.features(_cut(observation, slice(burn_in, self._rows)))
+        features = online.features(_cut(observation, slice(burn_in, self._rows)), training=True)
         if burn_in:  # its gradient is 0 without this, too, but costs a backward pass
             burnt_in = tf.stop_gradient(online.features(_cut(observation, slice(burn_in))))
             features = tf.concat([burnt_in, features], axis=1)

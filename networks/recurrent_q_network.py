@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -111,6 +112,7 @@ class RecurrentQNetwork(network.Network):
                     f"and this one is a {kind}. Write RecurrentQNetwork.normalise_torso = 'none'"
                 )
             self._torso.centre()
+        self._torso_asks_for_training = "training" in inspect.signature(self._torso.call).parameters
         self.reward_input = RewardInput() if reward_input == "rms" else None
         self._core = RecurrentCore(lstm_units, core_seed)
         initialiser = fan_in_normal(linear_seed)
@@ -156,24 +158,25 @@ class RecurrentQNetwork(network.Network):
             [B] or [B, T].
           step_type: int32 [B] or [B, T]; before a FIRST row the state is set to zeros. None for no such row.
           network_state: (h, c), each float32 [B, U], before the first row; () for zeros.
-          training: makes no difference; TF-Agents gives it.
+          training: for torsos that ask for it.
 
         Returns:
           Q-values float32 [B, H, A] or [B, T, H, A], and the state after the last row. With K > 1 outputs per
           action, in the place of each value K logits: [..., H, A, K].
         """
         observation, previous_action, previous_reward = inputs
-        features = self.features(observation)
+        features = self.features(observation, training)
         return self.behind_torso(features, previous_action, previous_reward, step_type, network_state)
 
-    def features(self, observation: tf.Tensor) -> tf.Tensor:
+    def features(self, observation: tf.Tensor, training: bool = False) -> tf.Tensor:
         """What the torso makes of observations [B, ...] or [B, T, ...]: float32 [B, D] or [B, T, D]."""
         # Observations are by far the largest tensors: batch and time are merged where they lie, and only the
         # features are turned time-major for the core.
         merged = self._merged(observation)
         part, merged_part = (tf.nest.flatten(of)[0] for of in (observation, merged))
         outer = tf.shape(part)[: part.shape.rank - merged_part.shape.rank + 1]
-        features = self._torso(merged)
+        asks = {"training": training} if self._torso_asks_for_training else {}
+        features = self._torso(merged, **asks)
         return tf.reshape(features, tf.concat([outer, features.shape[1:]], axis=0))
 
     def _merged(self, observation: Any) -> Any:

@@ -147,6 +147,22 @@ def one_head_trajectory(agent):
     return made._replace(policy_info=info)
 
 
+def test_a_torso_of_ones_own_is_told_when_it_trains():
+    class Noted(tf.keras.layers.Layer):
+        def call(self, observation, training=False):
+            told.append(training)
+            return observation
+
+    told = []
+    sees = OBSERVATION, tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
+    network = RecurrentQNetwork(sees, ACTIONS, 1, torso=lambda seed: Noted(), lstm_units=5)
+    agent = built(network, jit_compile=False)
+    agent.observe(some_moments(ONE_HEAD.pairs))
+    told.clear()
+    agent.train(one_head_trajectory(agent))
+    assert sorted(told) == [False, False, True], "the online network does, behind the burn-in"
+
+
 def test_networks_that_do_not_fit_are_refused():
     def refused(words, q_network, kind=ValueError, **options):
         with pytest.raises(kind, match=words):
