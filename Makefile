@@ -60,7 +60,7 @@ test-newest: $(NEWEST_INSTALLED) ## Test the package and the agent beside the ne
 	$(NEWEST_VENV)/bin/python -m pytest -n $(WORKERS) $(NEWEST_AGENT_TESTS) $(ARGS)
 
 chaos: export KILLS := 20
-chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=20 times each: about an hour
+chaos: $(INSTALLED) ## Kill every process of a distributed run at random, KILLS=20 times each: an hour for each replay
 	$(PY) -m pytest -m chaos tests -s $(ARGS)
 
 studies: export TF_CPP_MIN_LOG_LEVEL := 3
