@@ -53,7 +53,7 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
     gin.clear_config()
     for file in files:
         _parse_file(file, search_in, ())
-    with _named(" ".join(bindings)):
+    with _named("; ".join(bindings)):
         _parse("\n".join(bindings), search_in, ())
 
 

@@ -31,7 +31,9 @@ def find_folder(options: argparse.Namespace) -> Path:
       UsageError: they name none or two, or the folder holds no weights.
     """
     if (options.run_dir is None) == (options.pretrained is None):
-        raise UsageError("Which run is it? Give either the folder of a run or --pretrained=NAME.")
+        raise UsageError(
+            "Which run is it? Give either RUN_DIR or --pretrained=NAME; to export, then the folder to make."
+        )
     folder = Path(options.run_dir) if options.pretrained is None else pretrained(options.pretrained)
     return _checked(folder, options.checkpoint)
 

@@ -56,7 +56,7 @@ def main(command_line: Sequence[str]) -> int:
         why = " ".join(f"{path}: {why}." for path, why in study.left_out)
         what = f"A run is a folder that train.py has made, with {runs.CONFIG} in it."
         raise UsageError(f"No run to report on in {', '.join(options.folders)}. {what} {why}")
-    print(f"Groups: {', '.join(group.label for group in study.groups)}\nDrawing ...", flush=True)
+    print(f"Groups: {'; '.join(group.label for group in study.groups)}\nDrawing ...", flush=True)
     tables = numbers.compute(study)
     csv_dir.mkdir(parents=True, exist_ok=True)
     output.write_text(page.write(study, tables, options.title), encoding="utf-8")

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.util
 import itertools
 import math
 import os
@@ -188,6 +189,12 @@ def run(
       KeyboardInterrupt, SystemExit: SIGINT or SIGTERM; what ran has ended in order.
     """
     sweep = read(file)
+    for name in [sweep.handling[each] for each in ("then", "report") if sweep.handling[each]]:
+        found = None
+        with contextlib.suppress(ImportError):  # of the package that it is in
+            found = importlib.util.find_spec(name)
+        if found is None:
+            raise UsageError(f"{file}: there is no module {name} for python -m.")
     at_a_time, then, handling = sweep.handling["at_a_time"], sweep.handling["then"], sweep.handling
     root = Path(root_dir or Path("runs") / file.stem).absolute()
     runs = sweep.runs(root)

@@ -103,17 +103,17 @@ def run(
     if options.wandb:
         weights_and_biases.require_wandb()
     asked = configure(options, configs)
-    updates, root_dir = asked.train.updates, options.root_dir or _default_root_dir(options, asked)
-    if options.anew and os.path.exists(root_dir):
-        _check(options, asked, Path(os.devnull))  # what cannot be built leaves the folder where it is
-        print(f"What was in {root_dir} is now in {run_folder.set_aside(root_dir)}", flush=True)
-    with run_folder.opened(root_dir) as folder, _as_verbose_as(options):
+    updates, root_dir = asked.train.updates, _root_dir(options, asked)
+    moved = _moved_aside(root_dir) if options.anew else contextlib.nullcontext()
+    with moved as aside, run_folder.opened(root_dir) as folder, _as_verbose_as(options):
         if made := run_folder.made(root_dir, updates):
             return _done_before(folder.path, made, updates)
         with _built(options, asked, folder.path, on_evaluation) as training:
             folder.begin(["python", "train.py", *command])
             if begun is not None:
                 begun.append(True)
+            if aside is not None:
+                print(f"What was in {root_dir} is now in {aside}", flush=True)
             _say_where(folder.path)
             native = native_messages_in(folder.path / run_folder.NATIVE)
             with native, _synced(options, folder.path), training as training_run:
@@ -206,6 +206,17 @@ def _import(options: TrainOptions) -> None:
 
 
 @contextlib.contextmanager
+def _moved_aside(root_dir: str | os.PathLike) -> Iterator[Path | None]:
+    """Gives a run's folder another name, and its own again if no new run takes its place."""
+    aside = run_folder.set_aside(root_dir)
+    try:
+        yield aside
+    finally:
+        if aside is not None and not os.path.lexists(root_dir):
+            aside.rename(Path(root_dir))
+
+
+@contextlib.contextmanager
 def _built(
     options: TrainOptions, asked: Settings, folder: Path, on_evaluation: Callable[..., Any] | None
 ) -> Iterator[contextlib.AbstractContextManager[Any]]:
@@ -215,8 +226,9 @@ def _built(
       UsageError: something cannot be built.
     """
     if options.is_distributed:
-        from agents.running import cluster
+        from agents.running import cluster, ray_connection
 
+        ray_connection.check(options.cluster)
         _check(options, asked, folder)
         collectors = options.collectors or cluster.DEFAULT_COLLECTORS
         yield cluster.started(asked, str(folder), collectors, options.cluster)
@@ -311,8 +323,8 @@ def _failed(error: Exception, begun: bool) -> int:
     words = brief(error) if isinstance(error, OSError | MemoryError) else brief(without_gin_trail(error))
     if not known:
         words = (
-            f"This is a bug of rbs_tf, not of yours: {type(error).__name__}: {words}\nPlease report it with the lines "
-            "above and with what `python -m agents doctor` prints."
+            f"{type(error).__name__}: {words}\nUnless it is in code that you brought, this is a bug of rbs_tf: please "
+            "report it with the lines above and with what `python -m agents doctor` prints."
         )
     print(f"train.py: {words}", file=sys.stderr)
     return 1 if begun and not isinstance(error, UsageError) else 2
@@ -368,8 +380,10 @@ def _list_environments() -> int:
     return 0
 
 
-def _default_root_dir(options: TrainOptions, asked: Settings) -> str:
-    """A name made of the run's main settings, so that the same command finds the folder again."""
+def _root_dir(options: TrainOptions, asked: Settings) -> str:
+    """As given, or a name made of the run's main settings, so that the same command finds the folder again."""
+    if options.root_dir is not None:
+        return os.fspath(options.root_dir)
     chosen: Any = asked.train.scaling
     scaling = getattr(chosen, "known_as", None) or chosen.__name__
     if options.scaling and not any("train.scaling" in binding for binding in options.gin_bindings):

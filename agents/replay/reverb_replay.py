@@ -77,7 +77,7 @@ class ReverbReplay(Replay):
         port, tables, checkpointer = self._settings.port, self._tables(), None
         wanted = {table.name: _settings(table.info) for table in tables}
         if port is not None:
-            _check_free(port)
+            check_free(port)
         if folders is not None:
             # Reverb prefers what is in this folder to any other checkpoint.
             own, fallback = emptied(folders.writes_to / _FOLDER, _FILES), folders.begins_with
@@ -289,7 +289,8 @@ def _settings(info: reverb.reverb_types.TableInfo) -> dict[str, Any]:
     }
 
 
-def _check_free(port: int) -> None:
+def check_free(port: int) -> None:
+    """Raises ValueError for a port that another program has."""
     try:
         with socket.socket() as taken:
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -45,6 +45,25 @@ def require_ray() -> None:
         )
 
 
+def check(cluster: str | None) -> None:
+    """Raises UsageError as `opened` does for a cluster that is open to everybody or does not answer."""
+    if cluster is None:
+        return
+    if "RAY_AUTH_MODE" not in os.environ:
+        raise UsageError(
+            f"--cluster={cluster}: anybody who reaches the ports of a cluster without a token can run programs there. "
+            "Put RAY_AUTH_MODE=token before `ray start` on all machines and before this command, and the same token "
+            "into ~/.ray/auth_token on all of them (`ray get-auth-token --generate` makes one); or "
+            "RAY_AUTH_MODE=disabled where nobody else can reach them"
+        )
+    host, _, port = cluster.removeprefix("ray://").rpartition(":")
+    try:
+        if host and port.isdecimal():  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise _unreachable(cluster, error) from error
+
+
 @contextlib.contextmanager
 def opened(cluster: str | None, slots: int) -> Iterator[Any]:
     """Yields the module `ray`, connected; leaves the environment as it was.
@@ -58,13 +77,7 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
         version.
     """
     require_ray()
-    if cluster is not None and "RAY_AUTH_MODE" not in os.environ:
-        raise UsageError(
-            f"--cluster={cluster}: anybody who reaches the ports of a cluster without a token can run programs there. "
-            "Put RAY_AUTH_MODE=token before `ray start` on all machines and before this command, and the same token "
-            "into ~/.ray/auth_token on all of them (`ray get-auth-token --generate` makes one); or "
-            "RAY_AUTH_MODE=disabled where nobody else can reach them"
-        )
+    check(cluster)
     settings = _SETTINGS if cluster else _SETTINGS | _of_one_machine()
     with in_environment({name: value for name, value in settings.items() if name not in os.environ}):
         import ray
@@ -83,21 +96,22 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
 
 
 def _join(ray: Any, cluster: str) -> None:
-    host, _, port = cluster.removeprefix("ray://").rpartition(":")
     try:
-        if host and port.isdecimal():  # Ray itself would try for minutes
-            socket.create_connection((host, int(port)), timeout=10).close()
         # Workers get the clone shipped: only rbs_tf is an installed package.
         shipped = {"working_dir": str(REPOSITORY), "excludes": [".git", ".venv", "runs", "docs", "tests"]}
         ray.init(address=cluster, runtime_env=shipped, **_QUIET)
     except (OSError, ValueError, RuntimeError) as error:
-        why = " ".join(str(error).split())
-        if "ersion mismatch" in why:
-            raise UsageError(f"--cluster={cluster}: {why}. {SAME_VERSIONS}") from error
-        raise UsageError(
-            f"--cluster={cluster} cannot be reached: {why}. Write the address that `ray start --head` has told; if it "
-            f"is right, the token may be another one (RAY_AUTH_MODE is {os.environ['RAY_AUTH_MODE']})"
-        ) from error
+        raise _unreachable(cluster, error) from error
+
+
+def _unreachable(cluster: str, error: Exception) -> UsageError:
+    why = " ".join(str(error).split())
+    if "ersion mismatch" in why:
+        return UsageError(f"--cluster={cluster}: {why}. {SAME_VERSIONS}")
+    return UsageError(
+        f"--cluster={cluster} cannot be reached: {why}. Write the address that `ray start --head` has told; if it "
+        f"is right, the token may be another one (RAY_AUTH_MODE is {os.environ['RAY_AUTH_MODE']})"
+    )
 
 
 def _start(ray: Any, slots: int) -> None:

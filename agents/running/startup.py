@@ -60,6 +60,9 @@ def native_messages_in(path: str | os.PathLike) -> Iterator[None]:
     finally:
         sys.stderr.flush()
         os.dup2(terminal, 2)
+        for handler in logging.root.handlers:  # absl makes one for the stream of the moment
+            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
+                handler.setStream(python_writes_to)
         sys.stderr.close()
         sys.stderr = python_writes_to
 

@@ -171,7 +171,7 @@ class Checkpointer:
             if len(damage) == len(saved):
                 listed = "; ".join(f"{folder.name}: {why}" for folder, why in damage.items())
                 raise RunFolderError(
-                    f"All checkpoints in {self._folder} are damaged ({listed}). Nothing has been changed. Bring one "
+                    f"All checkpoints in {self._folder} are damaged ({listed}). They are as they were. Bring one "
                     "back from a copy, start in another folder with --root_dir=DIR, or here with --anew, "
                     "which keeps what is there under another name"
                 )

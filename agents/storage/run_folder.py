@@ -280,7 +280,7 @@ def check_goes_on(folder: pathlib.Path) -> None:
         shown = "\n".join("  " + line for line in diff if not line.startswith("@@"))
         raise RunFolderError(
             f"{folder} belongs to a run with another configuration:\n{shown}\n"
-            "Repeat that run's command (its command.txt) to go on with it, only --updates may change; "
+            "Repeat that run's command (its command.txt) to go on with it, only --updates and --collectors may change; "
             "or give another folder with --root_dir=DIR."
         )
 

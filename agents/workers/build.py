@@ -158,7 +158,7 @@ def backend_of(settings: Settings, root_dir: str | os.PathLike, distributed: boo
 
 
 def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distributed: bool = False) -> None:
-    """Builds what processes of a run will: one copy of its environments, and the network in a graph, without memory.
+    """Builds what processes of a run will: one copy of its environments, and the agent in a graph, without memory.
 
     Args:
       stores: whether the replay is on this machine.
@@ -170,10 +170,9 @@ def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distrib
     check_buffer(settings, backend, distributed)
     build_environment(settings, 1, seed=0).close()
     with contextlib.closing(build_eval_environment(settings)) as environment, tf.Graph().as_default():
-        network = build_network(settings, environment, settings.train.scaling(len(settings.heads)))
-        network.create_variables()
+        agent = build_agent(settings, environment)
         if stores:
-            check_fits(settings, environment, network.state_spec, backend)
+            check_fits(settings, environment, agent.network.state_spec, backend)
 
 
 def check_buffer(settings: Settings, backend: str, distributed: bool = False) -> None:
@@ -189,8 +188,12 @@ def check_fits(
     """Says what a full replay takes of this machine's memory.
 
     Raises:
-      ValueError: memory does not hold it; the message says what would fit.
+      ValueError: memory does not hold it, the message says what would fit; or another program has its port.
     """
+    if backend == REVERB and settings.replay.port is not None:
+        from agents.replay.reverb_replay import check_free  # it need not be installed otherwise
+
+        check_free(settings.replay.port)
     replay, spec = settings.replay, stored_observation(environment)
     kind, level = REVERB if backend == REVERB else LOCAL, level_for(spec, replay.compression)
     full = estimate_memory(spec, state_spec, settings.shape, replay.capacity, level, kind)

@@ -109,8 +109,13 @@ class Learner:
         # `Learner.run` would trace the update twice: for the first of several iterations, and for the others.
         self._step = tf.function(self._learner.single_train_step, autograph=False)
         restored = checkpointer.restore() if checkpointer else None
+
+        def compile_ahead() -> None:
+            with contextlib.suppress(Exception):  # the update raises it, too
+                agent.compile_ahead(batch_size)
+
         # While the replay fills.
-        self._compiling = threading.Thread(target=agent.compile_ahead, args=(batch_size,))
+        self._compiling = threading.Thread(target=compile_ahead)
         self._compiling.start()
         self.resumed = restored is not None
         _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})

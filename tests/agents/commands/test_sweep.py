@@ -349,6 +349,7 @@ def test_a_file_says_how_its_runs_are_worked_through(started, tmp_path, capfd, m
         "sys.exit(at.name.endswith('seed2') and not (at / 'may').exists())\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
     root = tmp_path / "root"
     for seed in (0, 2):
         (root / f"quickstart-seed{seed}" / "checkpoints").mkdir(parents=True)
@@ -382,6 +383,12 @@ def test_a_file_says_how_its_runs_are_worked_through(started, tmp_path, capfd, m
 def test_what_does_not_fit_how_runs_are_worked_through_is_refused(tmp_path, line):
     with pytest.raises(UsageError, match=f"line 1: {line.split()[0]} = .*: expected"):
         grid(tmp_path, line)
+
+
+@pytest.mark.parametrize("line", ['then = "benchmarks.nothere"', 'report = "nothere.at_all"'])
+def test_what_is_to_follow_is_looked_for_before_anything_trains(started, line):
+    with pytest.raises(UsageError, match=f"there is no module {line.split()[-1].strip(chr(34))}"):
+        started(f"seed = [0]\n{line}")
 
 
 def test_runs_side_by_side_have_a_core_of_their_own():

@@ -1,10 +1,11 @@
 """What train.py makes of flags, files and bindings; runs themselves are in tests/agents/running."""
 
 import contextlib
-import importlib
+import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -48,7 +49,7 @@ def configured(configs):
     def configured(*argv):
         options = TrainOptions.of_flags(parsed(argv, configs))
         asked = train.configure(options, configs)
-        return asked.train, train._default_root_dir(options, asked).removeprefix("runs/")
+        return asked.train, train._root_dir(options, asked).removeprefix("runs/")
 
     return configured
 
@@ -86,6 +87,7 @@ def command(configs, monkeypatch, capsys):
 
         yield contextlib.nullcontext(SimpleNamespace(run=run))
 
+    command.builds = train._built
     monkeypatch.setattr(train, "_built", built)
     command.outcome = Result(10**9, 0, 0.0, None)
     return command
@@ -202,12 +204,31 @@ def test_a_mistake_in_a_file_is_refused_with_the_file(refusal, tmp_path):
     assert "mine.gin cannot be read" in refusal(f"--config={mine}")
 
 
-def test_what_cannot_be_built_anew_leaves_the_folder(command, tmp_path):
+RMS = ("--gin_bindings=RecurrentQNetwork.reward_input = 'rms'", "--gin_bindings=Heads.pairs = [(0.9, True)]")
+
+
+def test_what_cannot_be_built_leaves_no_folder_and_anew_the_old_one(command, tmp_path, monkeypatch):
     run = tmp_path / "elsewhere" / "run"
     assert command("--root_dir=run")[0] == 0
-    code, out, err = command("--root_dir=run", "--anew", "--env=Pendulum-v1")
-    assert (code, out) == (2, "") and "expected a Discrete action space" in err
-    assert list(run.parent.iterdir()) == [run]
+    with monkeypatch.context() as context, socket.socket() as taken:
+        context.setattr(train, "_built", command.builds)
+        taken.bind(("", 0))
+        port = f"--gin_bindings=Replay.port = {taken.getsockname()[1]}"
+        for why, *flags in (
+            ("expected a Discrete action space", "--env=Pendulum-v1"),
+            ("TensorFlow sees no TPU", "--strategy=tpu"),
+            ("takes its statistics from a head of unclipped rewards", *RMS),
+            ("takes its statistics from a head of unclipped rewards", *RMS, "--collectors=1"),
+            ("without a token", "--cluster=127.0.0.1:9"),
+            ("cannot be had", "--replay=reverb", port),
+            ("cannot be had", "--replay=reverb", "--collectors=1", port),
+        ):
+            if not importlib.util.find_spec("reverb" if "--replay=reverb" in flags else "ray"):
+                continue
+            for folder in (["--root_dir=run", "--anew"], ["--root_dir=new"]):
+                code, out, err = command(*folder, *flags)
+                assert (code, out) == (2, "") and why in err, (flags, err)
+                assert list(run.parent.iterdir()) == [run]
     code, out, _ = command("--root_dir=run", "--anew", "--seed=3")
     assert code == 0 and out.startswith(f"What was in run is now in {run}.1")
 
@@ -273,7 +294,7 @@ def test_only_a_bug_keeps_its_traceback(command, monkeypatch):
     monkeypatch.setenv("RBS_TF_VERBOSE", "")
     command.outcome = ValueError("a mistake")
     code, _, said = command()
-    assert code == 1 and "raise command.outcome" in said and "This is a bug of rbs_tf, not of yours" in said
+    assert code == 1 and "raise command.outcome" in said and "this is a bug of rbs_tf" in said
     for error in (EnvironmentFault("it is broken"), RunFolderError("it is broken")):
         for verbose in (False, True):  # for those who ask
             command.outcome = error

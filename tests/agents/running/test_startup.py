@@ -42,17 +42,22 @@ def run(*statements: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+PYTHONS = "python's own\nWARNING:root:logged\nafter\nWARNING:root:logged after\n"
+
+
 def test_imports_and_reverbs_log_stay_off_the_terminal_and_python_on_it(tmp_path):
     program = f"""
-import sys
+import logging, sys
 from agents.running.startup import native_messages_in
 with native_messages_in({str(tmp_path / "native.log")!r}):
     exec({FIRST_STEPS!r})
     print("python's own", file=sys.stderr)
+    logging.warning("logged")
 print("after", file=sys.stderr)
+logging.warning("logged after")
 """
     finished = run(QUIET, IMPORTS, program)
-    assert (finished.stdout, finished.stderr, finished.returncode) == ("", "python's own\nafter\n", 0)
+    assert (finished.stdout, finished.stderr, finished.returncode) == ("", PYTHONS, 0)
     assert "Started replay server" in (tmp_path / "native.log").read_text()
 
 
