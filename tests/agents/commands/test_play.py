@@ -172,7 +172,7 @@ def test_pretrained_weights_play_and_export_by_name_or_are_refused_in_a_sentence
     capsys.readouterr()
     answer = refusal(capsys, "--pretrained=pong")
     assert "There is no pretrained agent 'pong'. There is: small_breakout." in answer
-    assert "either the folder of a run" in refusal(capsys, "runs/mine", name)
+    assert "either RUN_DIR" in refusal(capsys, "runs/mine", name)
     assert "or --pretrained=NAME" in refusal(capsys)
     contents = weights.read_bytes()
     place = len(contents) // 2
