@@ -73,6 +73,7 @@ GAMES = (
 )
 RATES, SEEDS, OWN_SEEDS, OWN_RATE = (2e-4, 5e-4, 1e-3), range(5), range(3), 5e-4
 STEPS = 40_000  # of each game
+HALVES = ("small sigma", "large sigma")  # of the games
 TABLE, FIGURE = Path("docs/results/many_games.csv"), Path("docs/images/many_games.png")
 FIELDS = ("arm", "seed", "rate", "own_network", "game", "score", "episodes", "sigma", "unit")
 
@@ -262,7 +263,7 @@ def readings(rows: pd.DataFrame) -> pd.DataFrame:
     random = pd.Series(scores.RANDOM)[best.index]
     shortfall = found.rsub(best, axis=0).div(best - random, axis=0)[best > random]
     order = sigma.sort_values().index
-    halves = {"small sigma": order[: len(order) // 2], "large sigma": order[len(order) // 2 :]}
+    halves = dict(zip(HALVES, (order[: len(order) // 2], order[len(order) // 2 :]), strict=True))
     return pd.DataFrame(
         [
             {
@@ -276,6 +277,26 @@ def readings(rows: pd.DataFrame) -> pd.DataFrame:
             for name, half in halves.items()
         ]
     )
+
+
+def table(found: pd.DataFrame) -> list[str]:
+    """The readings as lines of Markdown, with the verdict on each arm."""
+    lines = [
+        "| arm | small sigma: above `none` | large sigma | short of own networks: small sigma | large sigma | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for arm in ARMS:
+        small, large = (found[(found.arm == arm) & (found.games == half)].iloc[0] for half in HALVES)
+        counts = (
+            [f"{half['above none']} of {half['of']}" for half in (small, large)]
+            if arm != "none"
+            else ["", ""]
+        )
+        often = [half["above none"] >= 6 for half in (small, large)]
+        verdict = "" if arm == "none" else "helps" if all(often) else "shifts" if often[0] else "neither"
+        short = [f"{half['short of own network']:.2f}" for half in (small, large)]
+        lines.append(f"| `{arm}` | {' | '.join((*counts, *short))} | {verdict} |")
+    return lines
 
 
 def draw(rows: pd.DataFrame, path: Path) -> None:
@@ -309,7 +330,7 @@ def main() -> None:
         sys.exit(
             f"{len(left)} of {len(all_runs())} runs are missing: python -m studies.many_games plays them"
         )
-    print(readings(rows).round(2).to_string(index=False))
+    print(*table(readings(rows)), sep="\n")
     draw(rows, FIGURE)
 
 

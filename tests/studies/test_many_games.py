@@ -63,6 +63,8 @@ def test_readings_name_the_games_above_none_and_what_they_lack(tmp_path):
     short = found["short of own network"]
     assert short["return"].tolist() == pytest.approx([0.4, 0.8])
     assert short["return_out"].tolist() == pytest.approx([0.25, 0.25])
+    verdicts = [line.split("|")[-2].strip() for line in many_games.table(found.reset_index())[2:]]
+    assert verdicts == ["", "neither", "shifts", "helps"]
     many_games.draw(table, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
