@@ -280,21 +280,17 @@ def readings(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def table(found: pd.DataFrame) -> list[str]:
-    """The readings as lines of Markdown, with the verdict on each arm."""
-    lines = [
-        "| arm | small sigma: above `none` | large sigma | short of own networks: small sigma | large sigma | verdict |",
-        "|---|---|---|---|---|---|",
-    ]
+    """The readings as lines of Markdown, a line an arm, with the verdict on it."""
+    columns = [*(f"above `none`, {half}" for half in HALVES), *(f"short of own, {half}" for half in HALVES)]
+    lines = [f"| arm | {' | '.join(columns)} | verdict |", "|---" * 6 + "|"]
     for arm in ARMS:
-        small, large = (found[(found.arm == arm) & (found.games == half)].iloc[0] for half in HALVES)
-        counts = (
-            [f"{half['above none']} of {half['of']}" for half in (small, large)]
-            if arm != "none"
-            else ["", ""]
-        )
-        often = [half["above none"] >= 6 for half in (small, large)]
-        verdict = "" if arm == "none" else "helps" if all(often) else "shifts" if often[0] else "neither"
-        short = [f"{half['short of own network']:.2f}" for half in (small, large)]
+        halves = [found[(found.arm == arm) & (found.games == half)].iloc[0] for half in HALVES]
+        counts = [f"{half['above none']} of {half['of']}" for half in halves]
+        often = tuple(half["above none"] >= 6 for half in halves)
+        verdict = {(True, True): "helps", (True, False): "shifts"}.get(often, "neither")
+        if arm == "none":
+            counts, verdict = ["", ""], ""
+        short = (f"{half['short of own network']:.2f}" for half in halves)
         lines.append(f"| `{arm}` | {' | '.join((*counts, *short))} | {verdict} |")
     return lines
 
