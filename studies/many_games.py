@@ -9,7 +9,7 @@ stands in its input. Each game has statistics of its own, `ReturnScaling(num_hea
     return_out  the same, and values in units of the game's return: Q = unit[game] q. The last layer is shared by all
                 games, so no weights can be rewritten when a unit changes.
 
-    python -m studies.many_games            # plays what is missing from the table: 9 hours of one core of a Xeon in all
+    python -m studies.many_games            # plays what is missing from the table: 10 hours of one core of a Xeon in all
     python -m studies.many_games --report   # once all runs are in: readings, and the figure
 
 Named before the first run:
@@ -44,6 +44,7 @@ import gymnasium
 import numpy as np
 import pandas as pd
 import tensorflow as tf
+from scipy import stats
 
 import rbs_tf
 from rbs_tf import scores
@@ -280,18 +281,22 @@ def readings(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def table(found: pd.DataFrame) -> list[str]:
-    """The readings as lines of Markdown, a line an arm, with the verdict on it."""
-    columns = [*(f"above `none`, {half}" for half in HALVES), *(f"short of own, {half}" for half in HALVES)]
-    lines = [f"| arm | {' | '.join(columns)} | verdict |", "|---" * 6 + "|"]
+    """The readings as lines of Markdown, a line an arm: with exact binomial intervals, and the verdict on it."""
+    columns = [f"above `none`, {half}" for half in HALVES] + ["of all games"]
+    columns += [f"short of own, {half}" for half in HALVES] + ["verdict"]
+    lines = [f"| arm | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     for arm in ARMS:
         halves = [found[(found.arm == arm) & (found.games == half)].iloc[0] for half in HALVES]
-        counts = [f"{half['above none']} of {half['of']}" for half in halves]
-        often = tuple(half["above none"] >= 6 for half in halves)
+        above, games = [int(half["above none"]) for half in halves], sum(half["of"] for half in halves)
+        low, high = stats.binomtest(sum(above), games).proportion_ci()
+        counts = [f"{count} of {half['of']}" for count, half in zip(above, halves, strict=True)]
+        counts.append(f"{sum(above) / games:.2f} [{low:.2f}, {high:.2f}]")
+        often = tuple(count >= 6 for count in above)
         verdict = {(True, True): "helps", (True, False): "shifts"}.get(often, "neither")
         if arm == "none":
-            counts, verdict = ["", ""], ""
-        short = (f"{half['short of own network']:.2f}" for half in halves)
-        lines.append(f"| `{arm}` | {' | '.join((*counts, *short))} | {verdict} |")
+            counts, verdict = [""] * 3, ""
+        short = [f"{half['short of own network']:.2f}" for half in halves]
+        lines.append(f"| {' | '.join((f'`{arm}`', *counts, *short, verdict))} |")
     return lines
 
 
@@ -308,6 +313,8 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
         axis.axhline(0.0, color="0.7", linewidth=1)
         axis.scatter(sigma, (found[arm] - found["none"]) / span, s=18)
         axis.set(xscale="log", title=arm, xlabel="sigma of the game")
+        axis.set_yscale("symlog", linthresh=1.0, subs=(2, 5))
+        axis.set_yticks([-2, -1, 0, 1, 2, 5, 10, 20], ["-2", "-1", "0", "1", "2", "5", "10", "20"])
     axes[0].set_ylabel("above none, of (own - random)")
     pyplot.savefig(path, dpi=150)
     pyplot.close()

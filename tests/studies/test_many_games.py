@@ -1,5 +1,7 @@
 """One network, many games: whose scale an error has, and the readings of a table."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,8 @@ import tensorflow as tf
 from rbs_tf import ReturnMoments, scores
 from studies import many_games
 from studies.many_games import GAMES, OF_EACH_GAME, RATES, Learner
+
+ROOT = Path(__file__).parents[2]
 
 
 def updated(arm, times):
@@ -83,3 +87,8 @@ def test_runs_that_are_in_the_table_are_not_played_again(tmp_path, monkeypatch):
     table = tmp_path / "table.csv"
     many_games.play_missing(table, steps=20)
     assert len(many_games.read(table)) == 1 and not many_games.missing(many_games.read(table))
+
+
+def test_the_pages_table_is_that_of_the_runs():
+    found = many_games.readings(many_games.read(ROOT / many_games.TABLE))
+    assert "\n".join(many_games.table(found)) in (ROOT / "docs/reproducing.md").read_text()
