@@ -9,7 +9,7 @@ stands in its input. Each game has statistics of its own, `ReturnScaling(num_hea
     return_out  the same, and values in units of the game's return: Q = unit[game] q. The last layer is shared by all
                 games, so no weights can be rewritten when a unit changes.
 
-    python -m studies.many_games            # plays what is missing from the table: 10 hours of one core of a Xeon in all
+    python -m studies.many_games            # plays what the table lacks: 10 hours of one core of a Xeon in all
     python -m studies.many_games --report   # once all runs are in: readings, and the figure
 
 Named before the first run:
