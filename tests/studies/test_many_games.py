@@ -92,3 +92,7 @@ def test_runs_that_are_in_the_table_are_not_played_again(tmp_path, monkeypatch):
 def test_the_pages_table_is_that_of_the_runs():
     found = many_games.readings(many_games.read(ROOT / many_games.TABLE))
     assert "\n".join(many_games.table(found)) in (ROOT / "docs/reproducing.md").read_text()
+    above = found.groupby("arm")["above none"].sum()
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"in {above['return']} of 16 games" in readme
+    assert f"clipped rewards do in {above['clip']} " in readme
