@@ -10,7 +10,7 @@ stands in its input. Each game has statistics of its own, `ReturnScaling(num_hea
                 games, so no weights can be rewritten when a unit changes.
 
     python -m studies.many_games            # plays what the table lacks: 10 hours of one core of a Xeon in all
-    python -m studies.many_games --report   # once all runs are in: readings, and the figure
+    python -m studies.many_games --report   # once all runs are in: readings, and the figure beside the table
 
 Named before the first run:
 
@@ -75,7 +75,7 @@ GAMES = (
 RATES, SEEDS, OWN_SEEDS, OWN_RATE = (2e-4, 5e-4, 1e-3), range(5), range(3), 5e-4
 STEPS = 40_000  # of each game
 HALVES = ("small sigma", "large sigma")  # of the games
-TABLE, FIGURE = Path("docs/results/many_games.csv"), Path("docs/images/many_games.png")
+TABLE = Path("docs/results/many_games.csv")
 FIELDS = ("arm", "seed", "rate", "own_network", "game", "score", "episodes", "sigma", "unit")
 
 gymnasium.register_envs(ale_py)
@@ -327,6 +327,8 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="print the readings and draw the figure")
     parser.add_argument("--table", type=Path, default=TABLE)
     given = parser.parse_args()
+    if not (folder := given.table.parent).is_dir():
+        parser.error(f"--table={given.table}: no folder {folder} here; type this in the repository's root")
     if not given.report:
         return play_missing(given.table)
     if left := missing(rows := read(given.table)):
@@ -334,7 +336,7 @@ def main() -> None:
             f"{len(left)} of {len(all_runs())} runs are missing: python -m studies.many_games plays them"
         )
     print(*table(readings(rows)), sep="\n")
-    draw(rows, FIGURE)
+    draw(rows, given.table.with_suffix(".png"))
 
 
 if __name__ == "__main__":

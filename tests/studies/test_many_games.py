@@ -36,6 +36,10 @@ def test_with_values_in_units_no_games_scale_matters_and_without_it_does():
     assert not np.allclose(updated("none", [1.0, 1.0]), updated("none", [1024.0, 1.0]), atol=1e-4)
 
 
+def test_every_arm_learns_otherwise():
+    assert len({updated(arm, [8.0, 1.0]).tobytes() for arm in many_games.ARMS}) == len(many_games.ARMS)
+
+
 def test_it_plays_and_counts_the_last_fifths_episodes(monkeypatch):
     monkeypatch.setattr(many_games, "UPDATE_EVERY", 400)  # one update
     first, second = many_games.play(["pong", "asterix"], "clip", 5e-4, steps=1202, seed=0)
@@ -90,9 +94,11 @@ def test_runs_that_are_in_the_table_are_not_played_again(tmp_path, monkeypatch):
 
 
 def test_the_pages_table_is_that_of_the_runs():
-    found = many_games.readings(many_games.read(ROOT / many_games.TABLE))
+    rows = many_games.read(ROOT / many_games.TABLE)
+    found, scored = many_games.readings(rows), many_games.scores_at_chosen_rates(rows)
     assert "\n".join(many_games.table(found)) in (ROOT / "docs/reproducing.md").read_text()
     above = found.groupby("arm")["above none"].sum()
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"in {above['return']} of 16 games" in readme
     assert f"clipped rewards do in {above['clip']} " in readme
+    assert (scored["clip"] > scored["return"]).sum() == (scored["clip"] < scored["return"]).sum() == 8
