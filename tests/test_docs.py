@@ -157,7 +157,7 @@ def test_every_page_can_be_reached_and_every_public_name_is_on_the_api_page():
 @pytest.mark.parametrize(
     ("page", "first", "last", "least"),
     [
-        ("README.md", "## What to expect", "**Use it**", 9),
+        ("README.md", "## What to expect", "**Use it**", 8),
         ("docs/reproducing.md", "## Scalings on MinAtar", "makes such runs", 3),
     ],
 )
