@@ -62,7 +62,9 @@ class Frames(gymnasium.vector.VectorWrapper):
         return self._image(frames), rewards, terminated, truncated, info
 
     def _image(self, frames: np.ndarray) -> np.ndarray:
-        return np.moveaxis(frames, 1, 3).reshape(len(frames), *self.single_observation_space.shape)
+        # In one piece of memory: acting and storing copy it, which across a view takes ten times as long.
+        stack = np.moveaxis(frames if frames.ndim == 5 else frames[..., None], 1, 0)
+        return stack[0] if len(stack) == 1 else np.concatenate(list(stack), axis=-1)
 
 
 def vector_environment(
