@@ -24,9 +24,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from agents.running.startup import quiet
 
@@ -40,6 +43,8 @@ from agents.commands.configuration import parse  # noqa: E402
 from agents.replay.compression import compress, decompress_batch  # noqa: E402
 from agents.running.embedded import EmbeddedRun  # noqa: E402
 from agents.sequences import Sequence, SequenceShape  # noqa: E402
+from agents.workers.collector import Collector  # noqa: E402
+from agents.workers.learner import Learner  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.performance import ROOT, machine  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
@@ -168,13 +173,51 @@ def learner_rows() -> list[Row]:
 
 
 def training_rows() -> list[Row]:
-    """Two minutes of training in Pong."""
+    """Two minutes of training in Pong, and what an update and its steps take of them."""
+    spent, begun = Counter[str](), list[int]()
+
+    def timed(owner: type, name: str) -> Any:
+        method = getattr(owner, name)
+
+        def measured(self: Any, *args: Any) -> Any:
+            start = time.perf_counter()
+            result = method(self, *args)
+            spent[name] += time.perf_counter() - start
+            if owner is Learner and not begun:  # it is compiled now
+                begun.append(self.environment_steps)
+                spent.clear()
+            return result
+
+        return mock.patch.object(owner, name, measured)
+
     length, config, env = (120, "atari_small", "pong") if on_gpu() else (60, "quickstart", None)
     threading.Timer(length, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+    collecting = (timed(Collector, name) for name in ("run", "_collect", "_from_environment"))
+    with contextlib.ExitStack() as stack:
+        for patch in (timed(Learner, "update"), *collecting):
+            stack.enter_context(patch)
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         done = train(config, env=env, root_dir=folder)
-    figure = f"{done.updates:,} updates, {done.environment_steps:,} steps"
-    return [(f"{length} s of training, from the call on", figure, "")]
+    parts = (
+        spent["_collect"] - spent["_from_environment"],
+        spent["_from_environment"],
+        spent["run"] - spent["_collect"],
+    )
+    each = 1e6 / (done.environment_steps - begun[0])
+    return [
+        (
+            f"{length} s of training, from the call on",
+            f"{done.updates:,} updates, {done.environment_steps:,} steps",
+            "",
+        ),
+        ("an update in them", f"{1e3 * spent['update'] / (done.updates - 1):.1f} ms", "the first left out"),
+        (
+            "1,000 steps: acting, games, writing",
+            ", ".join(f"{each * part:.0f}" for part in parts) + " ms",
+            "likewise",
+        ),
+    ]
 
 
 PARTS: dict[str, Callable[[], Iterable[Row]]] = {  # what is needed most comes first
