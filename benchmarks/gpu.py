@@ -172,7 +172,7 @@ def learner_rows() -> list[Row]:
     ]
 
 
-def training_rows() -> list[Row]:
+def training_rows() -> Iterator[Row]:
     """Two minutes of training in Pong, and what an update and its steps take of them."""
     spent, begun = Counter[str](), list[int]()
 
@@ -192,32 +192,26 @@ def training_rows() -> list[Row]:
 
     length, config, env = (120, "atari_small", "pong") if on_gpu() else (60, "quickstart", None)
     threading.Timer(length, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    collecting = (timed(Collector, name) for name in ("run", "_collect", "_from_environment"))
+    patches = [timed(Collector, name) for name in ("run", "_collect", "_from_environment")]
     with contextlib.ExitStack() as stack:
-        for patch in (timed(Learner, "update"), *collecting):
+        for patch in (timed(Learner, "update"), *patches):
             stack.enter_context(patch)
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         done = train(config, env=env, root_dir=folder)
-    parts = (
-        spent["_collect"] - spent["_from_environment"],
-        spent["_from_environment"],
-        spent["run"] - spent["_collect"],
+    yield (
+        f"{length} s of training",
+        f"{done.updates:,} updates, {done.environment_steps:,} steps",
+        "from the call on",
     )
+    if done.updates < 2:
+        return
+    yield "an update in them", f"{1e3 * spent['update'] / (done.updates - 1):.1f} ms", "the first left out"
+    collecting, stepping, games = (spent[name] for name in ("run", "_collect", "_from_environment"))
+    parts = stepping - games, games, collecting - stepping
     each = 1e6 / (done.environment_steps - begun[0])
-    return [
-        (
-            f"{length} s of training, from the call on",
-            f"{done.updates:,} updates, {done.environment_steps:,} steps",
-            "",
-        ),
-        ("an update in them", f"{1e3 * spent['update'] / (done.updates - 1):.1f} ms", "the first left out"),
-        (
-            "1,000 steps: acting, games, writing",
-            ", ".join(f"{each * part:.0f}" for part in parts) + " ms",
-            "likewise",
-        ),
-    ]
+    figures = ", ".join(f"{each * part:.0f}" for part in parts)
+    yield "1,000 steps: acting, games, writing", f"{figures} ms", "likewise"
 
 
 PARTS: dict[str, Callable[[], Iterable[Row]]] = {  # what is needed most comes first
