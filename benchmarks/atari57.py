@@ -1,8 +1,8 @@
 """The 57 games: what each run leaves in docs/results/atari57*.csv, and the readings that were named before the first.
 
-    .venv/bin/python train.py --sweep=benchmarks/sweeps/atari57_heads.sweep   # 228 runs; the same command goes on
+    .venv/bin/python train.py --sweep=benchmarks/sweeps/atari57_heads.sweep   # 456 runs; the same command goes on
     .venv/bin/python -m benchmarks.atari57 --collect runs/atari57_heads       # their rows into docs/results/
-    .venv/bin/python -m benchmarks.atari57                                    # the first reading, once all are in
+    make paper                                                                # reads them, once all are in
     .venv/bin/python -m benchmarks.atari57 --mark runs/atari57_heads          # on another machine: to go on there
 
 The sweep calls `python -m benchmarks.atari57 RUN_DIR` for each finished run: its rows go into its folder.
@@ -321,23 +321,6 @@ CONTRASTS = (
 )
 
 
-def first_reading(rows: Table, level: float) -> list[str]:
-    """A line for each contrast and set of games."""
-    lines = []
-    for ours, theirs, words in CONTRASTS:
-        of_games = differences(rows, ours, theirs)
-        for name, games in SETS.items():
-            values = np.array([of_games[game] for game in games if game in of_games])
-            if len(values) > 1:
-                mean, low, high, p = sign_flips(values, level)
-                count, number, least, most = above(values)
-                lines.append(
-                    f"{words}; {name}: {mean:.3f} [{low:.3f}, {high:.3f}], p {p:.4f}; above in {count:g} of {number}, "
-                    f"{count / number:.2f} [{least:.2f}, {most:.2f}]"
-                )
-    return lines
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -351,7 +334,6 @@ def main() -> None:
     parser.add_argument(
         "--mark", type=Path, metavar="ROOT", help="let a sweep there leave out what the table has"
     )
-    parser.add_argument("--level", type=float, default=0.995, help="of the intervals of means (%(default)s)")
     options = parser.parse_args()
     if options.run:
         return write_rows(options.run)
@@ -359,18 +341,7 @@ def main() -> None:
         collect(options.collect)
     if options.mark:
         mark(options.mark)
-    rows = read("runs")
-    complete = [
-        game for game in GAMES if {v for pair in CONTRASTS for v in pair[:2]} <= _variants(rows, game)
-    ]
-    print(f"{len(rows)} runs, {len(complete)} of {len(GAMES)} games have all four variants")
-    # No look in between.
-    if len(complete) == len(GAMES):
-        print(*first_reading(rows, options.level), sep="\n")
-
-
-def _variants(rows: Table, game: str) -> set[str]:
-    return {row["variant"] for row in rows if row["game"] == game}
+    print(f"{len(read('runs'))} runs are in {RESULTS / 'atari57_runs.csv'}; make paper says of what")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,13 @@ from benchmarks.performance import ROOT, put_between
 
 PAGE, PICTURES = ROOT / "docs/paper.md", ROOT / "docs/paper"
 BEGIN, END = "<!-- figures: written by make paper -->", "<!-- end of figures -->"
+OPENING = "<!-- opening: written by make paper -->", "<!-- end of opening -->"
+FOUND = {
+    verdicts.SEEN: "Over 57 Atari games ten heads earn more with scaling than without",
+    verdicts.OPPOSITE: "Over 57 Atari games ten heads earn less with scaling than without",
+    verdicts.NOT: "Over 57 Atari games ten heads are not shown to earn more with scaling than without",
+    verdicts.OPEN: "Whether ten heads earn more with scaling over 57 Atari games is open after the first of two looks",
+}
 YOURS = ("1", "5", "15")
 DPI = 90
 
@@ -32,6 +39,27 @@ DPI = 90
 def written(data: tables.Tables) -> str:
     """What the tables make of the page: Markdown."""
     return "\n\n".join(section(entry, data) for entry in FIGURES)
+
+
+def opening(data: tables.Tables) -> str:
+    """The page's first words: what became of the first reading, and of each figure's claim."""
+    count, asked = HEADS_57.progress(data)
+    if count < asked:
+        return f"**Whether ten heads earn more with scaling is open**: {count} of {asked} runs are in."
+    words: dict[str, list[str]] = {}
+    for entry in FIGURES:
+        if entry.name.isdigit():
+            count, asked = entry.runs.progress(data) if entry.runs else (0, 0)
+            found = verdicts.OPEN if count < asked else entry.judge(*_rows(entry.runs, data))[0]
+            words.setdefault(found, []).append(entry.name)
+    of = HEADS_57.of(data)
+    (found,) = (found for found, names in words.items() if "4" in names)
+    count, asked = HEADS_57._replace(seeds=tables.SEEDS[1:]).progress(data)
+    second = f" A second seed is to decide: {count} of {asked} runs are in." if found == verdicts.OPEN else ""
+    figures = "; ".join(f"{name.lower()} {', '.join(names)}" for name, names in words.items())
+    return textwrap.fill(
+        f"**{FOUND[found]}**: {verdicts.headline(of)}{second} Claims of figures: {figures}.", 120
+    )
 
 
 def section(entry: Figure, data: tables.Tables) -> str:
@@ -51,7 +79,8 @@ def section(entry: Figure, data: tables.Tables) -> str:
         (of,) = _rows(entry.runs, data)
         reading = "\n".join(verdicts.first_reading(of))
         second = "\n".join(verdicts.second_reading(of, tables.HEADS)).rstrip()
-        parts += ["![A bar a game](paper/games.png)", reading, second]
+        dead = textwrap.fill(verdicts.dead_units(of), 120)
+        parts += ["![A bar a game](paper/games.png)", reading, second, dead]
     return "\n\n".join(parts)
 
 
@@ -130,6 +159,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
         names = YOURS if options.run else [entry.name for entry in FIGURES]
         return drafts(data, names, options.output)
     pictures(data, PICTURES)
+    put_between(PAGE, *OPENING, opening(data))
     put_between(PAGE, BEGIN, END, written(data))
     print(os.path.relpath(PAGE))
 

@@ -242,7 +242,7 @@ def shares_and_errors(tables: Tables) -> figure.Figure:
     for panel, head in zip(grid.ravel(), TEN, strict=True):
         for variant in there(tables, ("none", "return")):
             of_games = shares(tables.heads, variant, 5)[head]
-            errors = value_errors(tables.heads, variant)[head][of_games.index]
+            errors = value_errors(tables.heads, variant)[head].reindex(of_games.index)
             panel.plot(of_games, errors, ".", color=LOOKS[variant][1], label=LOOKS[variant][0], ms=4)
         panel.axvline(0.1, color="tab:gray", lw=0.6, ls=":")
         panel.set(title=head.replace("_", ", "), xscale="log", yscale="log")
@@ -280,7 +280,8 @@ def all_games(tables: Tables) -> figure.Figure:
             rows = tables.curves[(tables.curves.variant == variant) & (tables.curves.game == game)]
             of = rows.groupby("tenth")["return"].mean().dropna()
             width = 1.8 if variant == YOURS else 0.9
-            panel.plot(of.index / 10, of, **look(variant, lw=width))
+            alone = {"marker": "."} if len(of) == 1 else {}
+            panel.plot(of.index / 10, of, **look(variant, lw=width, **alone))
         panel.set_title(named(game), fontsize=7)
         panel.tick_params(labelsize=6, labelbottom=False)
         panel.locator_params(axis="y", nbins=3)

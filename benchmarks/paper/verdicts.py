@@ -114,6 +114,23 @@ def figure4(tables: Tables) -> Verdict:
     )
 
 
+def headline(tables: Tables) -> str:
+    """The first reading in a sentence."""
+    of = level(tables)
+    mean, low, high, _ = contrast(tables, "return", "none", of)
+    of_games = atari57.differences(rows(tables.runs), "return", "none")
+    counts = []
+    for name in (UNSEEN, "all 57"):
+        count, number, *share = atari57.above(
+            np.array([of_games[game] for game in atari57.SETS[name] if game in of_games])
+        )
+        counts.append(f"{count:g} of {number} [{share[0]:.0%}, {share[1]:.0%}]")
+    return (
+        f"their training scores differ by {interval(mean, low, high)} deviations of an episode's score ({100 * of:g}% "
+        f"interval) in the games not seen before. They are higher in {counts[0]} of these, in {counts[1]} of all."
+    )
+
+
 def figure5(tables: Tables) -> Verdict:
     ours, theirs = (head_spans(tables.heads, name) for name in ("return", "none"))
     mean, low, high, p = atari57.sign_flips((ours - theirs).dropna().to_numpy())
@@ -128,18 +145,19 @@ def figure5(tables: Tables) -> Verdict:
 def figure6(tables: Tables) -> Verdict:
     logs = np.log(value_errors(tables.heads, "return") / value_errors(tables.heads, "none"))
     mean, low, high, p = atari57.sign_flips(logs.mean(axis=1).dropna().to_numpy())
-    ratio = "{:.3f} [{:.3f}, {:.3f}]".format(*np.exp([mean, low, high]))
+    ratio = interval(*np.exp([mean, low, high]))
     better = (logs.mean() < 0).sum()
     near, far = (np.exp(logs[heads].mean().mean()) for heads in (TEN[:2] + TEN[5:7], TEN[2:5] + TEN[7:]))
+    against = "" if near < far else ", against the paper"
     found = word(low, high, -1)
     counts = ", ".join(
         f"{head.replace('_', ' ')} {(of < 0).sum() + 0.5 * (of == 0).sum():g} of {of.count()}"
         for head, of in logs.items()
     )
     return found if better == 10 or found != SEEN else NOT, (
-        f"relative RMSE with scaling over that without, geometric mean over heads and games: {ratio}; {near:.3f} for "
-        f"discounts 0 and 0.9, {far:.3f} for the others; smaller on average in {better} of 10 heads (all ten are asked "
-        f"for). Games in which it is smaller: {counts}."
+        f"relative RMSE with scaling over that without, geometric mean over heads and games: {ratio}; {near:.2f} for "
+        f"discounts 0 and 0.9, {far:.2f} for the others{against}; smaller on average in {better} of 10 heads (all ten "
+        f"are asked for). Games in which it is smaller: {counts}."
     )
 
 
@@ -171,10 +189,11 @@ def figure8(tables: Tables) -> Verdict:
 
 def figure9(tables: Tables) -> Verdict:
     x, y = map(np.concatenate, zip(*(draw.update_sizes(tables, name) for name in HEADS), strict=True))
-    spans, sizes = decades(x), decades(y)
+    spans, sizes, others = decades(x), decades(y), decades(np.sort(y)[1:])
     return SEEN if spans >= 2 and sizes <= 1 else NOT, (
         f"losses of {len(draw.ADAM)} games and four variants span {spans:.1f} powers of ten, the updates that Adam "
-        f"makes of them {sizes:.1f} (seen: at least 2 and at most 1)."
+        f"makes of them {sizes:.1f} (seen: at least 2 and at most 1; without the smallest, looked at afterwards, "
+        f"{others:.1f})."
     )
 
 
@@ -212,7 +231,7 @@ def figure13(tables: Tables) -> Verdict:
     mean, low, high, _ = atari57.sign_flips((ours - theirs).dropna().to_numpy())
     return word(low, high, -1), (
         f"heads of raw rewards have {ours.mean():.3f} of the loss with scaling, {theirs.mean():.3f} without: "
-        f"{interval(mean, low, high)} (last fifth, mean over games)."
+        f"{interval(mean, low, high)} (last fifth, mean over games). The word is about the shares."
     )
 
 
@@ -264,6 +283,23 @@ def first_reading(tables: Tables) -> list[str]:
         silence = f"No episode ended in the last fifth, so no difference: {', '.join(of_runs)}."
         lines += ["", textwrap.fill(silence, 120)]
     return lines
+
+
+def dead_units(tables: Tables) -> str:
+    """Markdown: shares of dead units, which earlier runs had shown to differ, in games that they had not."""
+    parts = []
+    for ours, theirs, name in (
+        ("return", "none", "ten heads"),
+        ("one_head_return", "one_head_none", "one head"),
+    ):
+        shares_of = over_seeds(tables.runs, "dead_units").loc[atari57.SETS[UNSEEN]]
+        less = (shares_of[ours] - shares_of[theirs]).to_numpy()
+        parts.append(
+            f"{name} {shares_of[ours].mean():.1%} with scaling and {shares_of[theirs].mean():.1%} without: "
+            f"{interval(*atari57.sign_flips(100 * less)[:3])} points, fewer in {(less < 0).sum()} games and more in "
+            f"{(less > 0).sum()}"
+        )
+    return f"Dead units of the torso at the end, seen in six games before, in the 41 not seen: {'; '.join(parts)}."
 
 
 def second_reading(tables: Tables, variants: Sequence[str]) -> list[str]:

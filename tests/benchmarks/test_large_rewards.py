@@ -45,7 +45,6 @@ def test_what_was_looked_at_afterwards_is_what_the_runs_say():
 
     share = {name: f"{of.mean():.1%}" for name, of in dead.items()}
     assert f"{share['none']} are dead at the end without scaling and {share['return']} with it" in page
-    assert f"leaves {share['return']} of units dead, not {share['none']}" in words("README.md")
     fewer = (dead["return"] < dead["none"]).sum()
     of_one = (dead["one_head_return"] < dead["one_head_none"]).sum()
     one_head = f"(one head {share['one_head_none']} and {share['one_head_return']}, in {of_one})"

@@ -10,6 +10,7 @@ from benchmarks import atari57
 from benchmarks.paper import __main__ as paper
 from benchmarks.paper import claims, tables, verdicts
 from benchmarks.paper.__main__ import section
+from benchmarks.performance import ROOT
 from tests.benchmarks import made_up_runs
 
 FIGURES = {entry.name: entry for entry in claims.FIGURES}
@@ -51,7 +52,9 @@ def word(text):
 
 
 def test_the_page_has_what_the_shipped_tables_say():
-    assert paper.written(tables.read()) in paper.PAGE.read_text(), "make paper"
+    data = tables.read()
+    for text in (paper.opening(data), paper.written(data)):
+        assert text in paper.PAGE.read_text(), "make paper"
     for picture in re.findall(r"\]\(paper/([\w.]+)\)", paper.PAGE.read_text()):
         assert (paper.PICTURES / picture).exists()
 
@@ -126,7 +129,7 @@ def test_spans_shares_and_accuracies_are_those_of_the_heads(complete):
     assert tables.head_spans(table, "none")["pong"] == pytest.approx(span, rel=1e-3)
     share = tables.shares(table, "none", 5).loc["pong"]
     np.testing.assert_allclose(share, of_heads / of_heads.sum(), rtol=1e-2)
-    assert tables.value_errors(table, "return").shape == (57, 10)
+    assert tables.value_errors(table, "return").shape == (56, 10)
     assert tables.decades(np.array([0.0, -0.01, np.nan, 10.0])) == pytest.approx(3.0)
 
 
@@ -151,3 +154,34 @@ def test_a_reader_sees_a_run_of_his_own_in_the_figures(tmp_path, monkeypatch):
     data = tables.added(tables.read(tmp_path / "none"), tmp_path / "run")
     assert set(data.runs.variant) == {tables.YOURS}
     assert data.where(claims.HEADS, (571,)).runs.game.item() == "pong"
+
+
+def test_the_opening_follows_the_first_reading(tmp_path):
+    data = heads(tmp_path, **{"return": 0.6})
+    few = tables.Tables(data.runs.iloc[1:], data.curves, data.heads)
+    assert "227 of 228 runs are in" in paper.opening(few)
+    assert "ten heads earn more with scaling than without**" in paper.opening(data)
+    level = tmp_path / "level"
+    assert "is open after the first of two looks**" in paper.opening(heads(level))
+    assert "decide: 0 of 228 runs" in paper.opening(tables.read(level))
+    assert "are not shown to earn more" in paper.opening(heads(level, seeds=(572,)))
+    assert "ten heads earn less" in paper.opening(heads(tmp_path / "less", none=0.6))
+
+
+def test_the_readme_has_the_first_reading():
+    runs = claims.HEADS_57.of(tables.read())
+    said = " ".join((ROOT / "README.md").read_text().split())
+    told = {
+        ("return", verdicts.UNSEEN): "more than none in {:g} of {} new games [{:.0%}, {:.0%}]",
+        ("return", "all 57"): "{:g} of all {} [{:.0%}, {:.0%}]",
+        (
+            "one_head_return",
+            "all 57",
+        ): "One head does not gain: more than none in {:g} of {} [{:.0%}, {:.0%}]",
+    }
+    for (ours, name), words in told.items():
+        of_games = atari57.differences(verdicts.rows(runs.runs), ours, ours.replace("return", "none"))
+        found = atari57.above(np.array([of_games[game] for game in atari57.SETS[name]]))
+        assert words.format(*found) in said
+    dead = tables.over_seeds(runs.runs, "dead_units").loc[atari57.SETS[verdicts.UNSEEN]].mean()
+    assert f"{dead['return']:.1%} of the torso's units are dead at the end, not {dead['none']:.1%}" in said
