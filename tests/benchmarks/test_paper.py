@@ -177,7 +177,7 @@ def test_the_readme_has_the_first_reading():
         (
             "one_head_return",
             "all 57",
-        ): "One head does not gain: more than none in {:g} of {} [{:.0%}, {:.0%}]",
+        ): "With one head no gain is seen: more than none in {:g} of {} games [{:.0%}, {:.0%}]",
     }
     for (ours, name), words in told.items():
         of_games = atari57.differences(verdicts.rows(runs.runs), ours, ours.replace("return", "none"))
