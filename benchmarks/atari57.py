@@ -186,13 +186,17 @@ def name_of(folder: Path) -> tuple[str, str, str]:
     """Game, variant and seed of a run, by the sweep's name for its folder."""
     match = re.fullmatch(r"atari_100k-(\w+)-(?:benchmarks_sweeps_)?(\w+)-seed(\d+)", folder.name)
     if match is None:
-        raise SystemExit(f"{folder.name} is not named as the sweeps of the 57 games name a run's folder")
+        raise SystemExit(
+            f"{folder.name} is no name of a run of the 57 games: call it atari_100k-GAME-VARIANT-seedN"
+        )
     return match.groups()  # type: ignore[return-value]  # three
 
 
 def write_rows(folder: Path) -> None:
     """Writes a finished run's rows into its folder."""
     of = name_of(folder)
+    if not (folder / FINISHED).exists():
+        raise SystemExit(f"{folder} holds no run that has finished")
     for table, rows in of_run(folder).items():
         _write(folder / f"atari57_{table}.csv", table, [[*of, *map(_text, row)] for row in rows])
 
@@ -337,6 +341,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.run:
         return write_rows(options.run)
+    for root in options.collect:
+        if not any(root.glob("*/atari57_runs.csv")):
+            parser.error(f"no run below {root} has rows: give the --root_dir of a sweep of the 57 games")
     if options.collect:
         collect(options.collect)
     if options.mark:

@@ -5,7 +5,7 @@
     .venv/bin/python -m benchmarks.paper --tables FOLDER        # runs/paper/*.png, of whatever runs there are
 
 A figure of games is drawn, and its claim judged, when all runs that it takes are in. The last two leave docs/ as it is;
-their pictures say how many runs they are of.
+their pictures say of how many runs they are while some are missing.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def opening(data: tables.Tables) -> str:
         return f"**Whether ten heads earn more with scaling is open**: {count} of {asked} runs are in."
     words: dict[str, list[str]] = {}
     for entry in FIGURES:
-        if entry.name.isdigit():
-            count, asked = entry.runs.progress(data) if entry.runs else (0, 0)
-            found = verdicts.OPEN if count < asked else entry.judge(*_rows(entry.runs, data))[0]
-            words.setdefault(found, []).append(entry.name)
+        count, asked = entry.runs.progress(data) if entry.runs else (0, 0)
+        found = verdicts.OPEN if count < asked else entry.judge(*_rows(entry.runs, data))[0]
+        name = entry.name if entry.name.isdigit() else entry.title.split(": ")[1]
+        words.setdefault(found, []).append(name)
     of = HEADS_57.of(data)
     (found,) = (found for found, names in words.items() if "4" in names)
     count, asked = HEADS_57._replace(seeds=tables.SEEDS[1:]).progress(data)
@@ -133,9 +133,9 @@ def drafts(data: tables.Tables, names: Sequence[str], folder: Path) -> None:
                 continue
             count, asked = entry.runs.progress(data)
             drawing = entry.draw(rows)
-            drawing.text(
-                0.995, 0.995, f"{count} of {asked} runs", ha="right", va="top", color="tab:gray", size=7
-            )
+            if count < asked:
+                words = f"{count} of {asked} runs"
+                drawing.text(0.995, 0.995, words, ha="right", va="top", color="tab:gray", size=7)
             path = folder / f"figure_{entry.name}.png"
             save(drawing, path)
             print(path)
@@ -150,6 +150,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
     add("--tables", type=Path, metavar="FOLDER", help="with other atari57_*.csv than the shipped")
     add("--output", type=Path, default=Path("runs/paper"), metavar="FOLDER", help="of --run and --tables")
     options = parser.parse_args(command_line)
+    if options.tables and not (options.tables / "atari57_runs.csv").exists():
+        parser.error(f"{options.tables} holds no atari57_runs.csv")
     data = tables.read(options.tables or atari57.RESULTS)
     for run in options.run:
         if not (run / "atari57_runs.csv").exists():

@@ -86,7 +86,8 @@ def scales(tables: Tables) -> figure.Figure:
         yours = statistics(tables, YOURS)[title]
         for game in yours.index:
             place = list(order).index(game) if game in order else len(order)
-            panel.plot([place] * 2, yours.loc[game, [1, 10]].abs(), "*", color="black", ms=7, label="yours")
+            for tenth, marker, label in ((1, "*", "yours, first"), (10, "P", "yours, last")):
+                panel.plot(place, abs(yours.loc[game, tenth]), marker, color="black", ms=7, label=label)
         panel.set(yscale="log", title=title, xlabel=f"game, sorted by the first ({len(order)})")
     panel = grid[0, 4]
     styles = ("-", "--", "-.", ":", (0, (1, 4)))
@@ -96,8 +97,10 @@ def scales(tables: Tables) -> figure.Figure:
             of = rows[rows.game == game].groupby("fifth").scaled.mean() ** 2 / 2
             label = named(game) if variant == "none" else "yours" if variant == YOURS else None
             panel.plot(of.index / 5, of, color=LOOKS[variant][1], linestyle=style, label=label)
-    panel.set(yscale="log", title="loss, raw rewards, 0.99", xlabel="part of training")
-    panel.legend(fontsize="x-small")
+    panel.set(
+        yscale="log", title="loss, raw rewards, 0.99", xlabel="part of training\nred: none, green: return"
+    )
+    panel.legend(fontsize="xx-small", loc="center", bbox_to_anchor=(0.5, 0.57))
     legend_of(drawing, grid[0, 0], 3)
     return drawing
 
@@ -157,6 +160,7 @@ def bars(of_games: Mapping[str, float]) -> figure.Figure:
     panel.axhline(0.0, color="tab:gray", lw=0.8)
     panel.set_xticks(range(len(order)), map(named, order), rotation=90, fontsize="x-small")
     panel.set_xlim(-0.7, len(order) - 0.3)
+    panel.set_title("hollow: looked at before", fontsize="small", loc="left")
     panel.set_ylabel("return less none, in deviations\nof episodes' scores")
     return drawing
 
@@ -185,7 +189,7 @@ def accuracies(tables: Tables) -> figure.Figure:
             panel.plot(of_games, **look(variant, linestyle="-"))
         panel.axhline(1.0, color="tab:gray", lw=0.6, ls=":")
         panel.set(title=head.replace("_", ", "), yscale="log")
-    drawing.supxlabel("game, sorted", fontsize="small")
+    drawing.supxlabel("game with returns that differ, sorted", fontsize="small")
     drawing.supylabel("relative RMSE of values", fontsize="small")
     legend_of(drawing, grid[0, 0], 2)
     return drawing
@@ -246,7 +250,7 @@ def shares_and_errors(tables: Tables) -> figure.Figure:
             panel.plot(of_games, errors, ".", color=LOOKS[variant][1], label=LOOKS[variant][0], ms=4)
         panel.axvline(0.1, color="tab:gray", lw=0.6, ls=":")
         panel.set(title=head.replace("_", ", "), xscale="log", yscale="log")
-        panel.set_xlim(left=1e-7)
+    panel.set_xlim(1e-9, 1.2)  # of all
     drawing.supxlabel("share of the loss, last fifth", fontsize="small")
     drawing.supylabel("relative RMSE of values", fontsize="small")
     legend_of(drawing, grid[0, 0], 2)
@@ -287,6 +291,8 @@ def all_games(tables: Tables) -> figure.Figure:
         panel.locator_params(axis="y", nbins=3)
     for panel in panels[len(GAMES) :]:
         panel.axis("off")
+    drawing.supxlabel("400,000 frames", fontsize="small")
+    drawing.supylabel("training return, points", fontsize="small")
     labels = {}
     for panel in panels:
         handles, names = panel.get_legend_handles_labels()

@@ -136,9 +136,9 @@ def narrower(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
     return float(ours.std() / theirs.std()), float(stats.pearsonr(ours + theirs, ours - theirs).pvalue)
 
 
-def head_spans(table: pd.DataFrame, variant: str) -> pd.Series:
-    """ln of the largest over the smallest loss of a run's heads, by game."""
-    found = losses(table, variant)
+def head_spans(table: pd.DataFrame, variant: str, heads: Sequence[str] = TEN) -> pd.Series:
+    """ln of the largest over the smallest loss of these heads of a run, by game."""
+    found = losses(table, variant)[list(heads)]
     return np.log(found.max(axis=1) / found.min(axis=1))
 
 
