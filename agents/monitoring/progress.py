@@ -116,20 +116,25 @@ class Progress:
         if now > then:
             rates = (self._updates - updates) / (now - then), (self._steps - steps) / (now - then)
         per_update, per_step = ("" if self._doing else f", {_number(rate)}/s" for rate in rates)
-        ahead = [self._total_updates - self._updates]
-        end = frames = waiting = ""
+        ahead, done = (
+            [self._total_updates - self._updates],
+            100 * self._updates // max(self._total_updates, 1),
+        )
+        of_updates, end, frames, waiting = f" ({done}%)", "", "", ""
         if self._total_steps is not None:
             ahead.append(self._total_steps - self._steps)
             end = f"/{self._total_steps:,}"
+            of_steps = 100 * self._steps // max(self._total_steps, 1)
+            if of_steps > done:  # they end the run
+                of_updates, end = "", f"{end} ({of_steps}%)"
         if self._frames_per_step is not None:
             frames = f" ({self._steps * self._frames_per_step:,} frames)"
         if self._waits:
             waiting = "waiting: learner {:.0%}, collectors {:.0%}  ".format(*self._waits)
         left = min((max(n, 0) / rate for n, rate in zip(ahead, rates, strict=False) if rate), default=None)
-        done = 100 * self._updates // max(self._total_updates, 1)
         fields = [  # as far as the returns they fit 80 columns
             f"{self._doing} ..." if self._doing else f"left {_duration(left)}",
-            f"updates {self._updates:,}/{self._total_updates:,} ({done}%){per_update}",
+            f"updates {self._updates:,}/{self._total_updates:,}{of_updates}{per_update}",
             f"return {_number(sum(self._returns) / len(self._returns) if self._returns else None)}",
             f"eval {_number(self._eval_return)}",
             f"steps {self._steps:,}{end}{frames}{per_step}",

@@ -149,7 +149,8 @@ def test_rates_are_counted_from_where_a_learner_goes_on_and_time_to_the_end_whic
     clock, progress = started(10_000_000, total_steps=50_000)
     clock.now += 10
     progress.update(500, 5000)
-    assert "left 0:01:30" in progress.line(clock.now)
+    assert "left 0:01:30  updates 500/10,000,000, 50/s" in progress.line(clock.now)
+    assert "  steps 5,000/50,000 (10%), 500/s" in progress.line(clock.now), "what ends the run"
 
 
 def test_an_evaluation_takes_the_place_of_the_progress_now_and_then():
