@@ -116,10 +116,8 @@ class Progress:
         if now > then:
             rates = (self._updates - updates) / (now - then), (self._steps - steps) / (now - then)
         per_update, per_step = ("" if self._doing else f", {_number(rate)}/s" for rate in rates)
-        ahead, done = (
-            [self._total_updates - self._updates],
-            100 * self._updates // max(self._total_updates, 1),
-        )
+        ahead = [self._total_updates - self._updates]
+        done = 100 * self._updates // max(self._total_updates, 1)
         of_updates, end, frames, waiting = f" ({done}%)", "", "", ""
         if self._total_steps is not None:
             ahead.append(self._total_steps - self._steps)
