@@ -56,10 +56,9 @@ def opening(data: tables.Tables) -> str:
     (found,) = (found for found, names in words.items() if "4" in names)
     count, asked = HEADS_57._replace(seeds=tables.SEEDS[1:]).progress(data)
     second = f" A second seed is to decide: {count} of {asked} runs are in." if found == verdicts.OPEN else ""
-    figures = "; ".join(f"{name.lower()} {', '.join(names)}" for name, names in words.items())
-    return textwrap.fill(
-        f"**{FOUND[found]}**: {verdicts.headline(of)}{second} Claims of figures: {figures}.", 120
-    )
+    figures = "; ".join(f"{name.lower()} in {', '.join(names)}" for name, names in words.items())
+    tested = f"Of each figure's claim the part that its rule tests is {figures}."
+    return textwrap.fill(f"**{FOUND[found]}**: {verdicts.headline(of)}{second} {tested}", 120)
 
 
 def section(entry: Figure, data: tables.Tables) -> str:

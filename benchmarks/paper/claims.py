@@ -93,7 +93,7 @@ def derivation_judged() -> Verdict:
     found = SEEN if max(np.abs(np.log10(ratios))) < 1 else verdicts.NOT
     return found, (
         f"sigma^2 is {min(ratios):.2g} to {max(ratios):.2g} times the variance of TD errors for early values in six "
-        "simulated processes (seen: within a factor of ten)."
+        "simulated processes (rule for seen: within a factor of ten)."
     )
 
 
@@ -110,7 +110,7 @@ def edges_judged() -> Verdict:
     return found, (
         f"exact for T = 1 and gamma = 0; where E[G^2] does not grow with T the closed forms are up to "
         f"{max(ratios):.1f} times too large and {verdicts.large(1 / min(ratios))} times too small, where episodes of "
-        f"{cases[int(np.argmin(ratios))].length} steps are taken for endless ones (seen: within ten)."
+        f"{cases[int(np.argmin(ratios))].length} steps are taken for endless ones (rule for seen: within ten)."
     )
 
 
@@ -121,7 +121,8 @@ FIGURES = (
         "Figure 1: scales of 57 games",
         "Scores, rewards, their density and episodes' lengths lie orders of magnitude apart, between games and between "
         "early and late; so do losses, which scaling brings together.",
-        "Early is the first tenth of 400,000 frames, late the last; agents that have hardly learned.",
+        "Early is the first tenth of 400,000 frames, late the last; agents that have hardly learned. Zeros are not "
+        "drawn.",
         HEADS_57,
         verdicts.figure1,
         draw.scales,
@@ -159,8 +160,10 @@ FIGURES = (
         "4",
         "Figure 4: scores of 57 games",
         "Ten heads earn far more with scaling than without, one head as much; ten are ahead of one only when scaled.",
-        "Training scores in place of a greedy evaluator's. Bands: interquartile, bootstrap over games. Greedy play of "
-        "the best head of a trial, which the sweep names too, is not there: the first runs' weights are lost.",
+        "Training scores in place of a greedy evaluator's. Bands: interquartile, bootstrap over games. Where "
+        "no episode has ended yet, a curve has the first that did. Means hang on Video Pinball, whose random score is "
+        "close to its human one. Greedy play of the best head of a trial, which the sweep names too, is not there: the "
+        "first runs' weights are lost.",
         HEADS_57,
         verdicts.figure4,
         partial(draw.learning, variants=HEADS),
@@ -248,7 +251,7 @@ FIGURES = (
         "Figure 13: shares of the loss",
         "Without scaling the heads of raw rewards and high discounts have nearly all of the loss, with it all have a "
         "like share; a larger share does not make a head more accurate.",
-        "The last fifth only.",
+        "The picture: last fifth only.",
         HEADS_57,
         verdicts.figure13,
         draw.shares_and_errors,

@@ -284,14 +284,16 @@ def all_games(tables: Tables) -> figure.Figure:
             rows = tables.curves[(tables.curves.variant == variant) & (tables.curves.game == game)]
             of = rows.groupby("tenth")["return"].mean().dropna()
             width = 1.8 if variant == YOURS else 0.9
-            alone = {"marker": "."} if len(of) == 1 else {}
+            face = LOOKS[variant][1] if variant.startswith("one_head") else "white"
+            alone = {"marker": "o", "ms": 3.5, "markerfacecolor": face} if len(of) == 1 else {}
             panel.plot(of.index / 10, of, **look(variant, lw=width, **alone))
         panel.set_title(named(game), fontsize=7)
+        panel.set(xlim=(0, 1.02), xticks=(0, 0.5, 1))
         panel.tick_params(labelsize=6, labelbottom=False)
         panel.locator_params(axis="y", nbins=3)
     for panel in panels[len(GAMES) :]:
         panel.axis("off")
-    drawing.supxlabel("400,000 frames", fontsize="small")
+    drawing.supxlabel("from 0 to 400,000 frames (ticks: 0, half, all)", fontsize="small")
     drawing.supylabel("training return, points", fontsize="small")
     labels = {}
     for panel in panels:

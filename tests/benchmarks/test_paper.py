@@ -172,16 +172,19 @@ def test_the_readme_has_the_first_reading():
     runs = claims.HEADS_57.of(tables.read())
     said = " ".join((ROOT / "README.md").read_text().split())
     told = {
-        ("return", verdicts.UNSEEN): "more than none in {:g} of {} new games [{:.0%}, {:.0%}]",
+        (
+            "return",
+            verdicts.UNSEEN,
+        ): "{1} games not seen before, more at all in {0:g} of them [{2:.0%}, {3:.0%}]",
         ("return", "all 57"): "{:g} of all {} [{:.0%}, {:.0%}]",
         (
             "one_head_return",
             "all 57",
-        ): "With one head no gain is seen: more than none in {:g} of {} games [{:.0%}, {:.0%}]",
+        ): "With one head no gain is seen: more than none in {:g} of all {} games [{:.0%}, {:.0%}]",
     }
     for (ours, name), words in told.items():
         of_games = atari57.differences(verdicts.rows(runs.runs), ours, ours.replace("return", "none"))
         found = atari57.above(np.array([of_games[game] for game in atari57.SETS[name]]))
         assert words.format(*found) in said
     dead = tables.over_seeds(runs.runs, "dead_units").loc[atari57.SETS[verdicts.UNSEEN]].mean()
-    assert f"{dead['return']:.1%} of the units of a layer are dead at the end, not {dead['none']:.1%}" in said
+    assert f"{dead['return']:.1%} of units are dead at the end, not {dead['none']:.1%}" in said
