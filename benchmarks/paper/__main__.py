@@ -36,29 +36,27 @@ YOURS = ("1", "5", "15")
 DPI = 90
 
 
-def written(data: tables.Tables) -> str:
-    """What the tables make of the page: Markdown."""
-    return "\n\n".join(section(entry, data) for entry in FIGURES)
+def written(data: tables.Tables) -> tuple[str, str]:
+    """What the tables make of the page: its opening and its figures, Markdown."""
+    sections = [section(entry, data) for entry in FIGURES]
+    return opening(data, sections), "\n\n".join(sections)
 
 
-def opening(data: tables.Tables) -> str:
+def opening(data: tables.Tables, sections: Sequence[str]) -> str:
     """The page's first words: what became of the first reading, and of each figure's claim."""
     count, asked = HEADS_57.progress(data)
     if count < asked:
         return f"**Whether ten heads earn more with scaling is open**: {count} of {asked} runs are in."
     words: dict[str, list[str]] = {}
-    for entry in FIGURES:
-        count, asked = entry.runs.progress(data) if entry.runs else (0, 0)
-        found = verdicts.OPEN if count < asked else entry.judge(*_rows(entry.runs, data))[0]
+    for entry, text in zip(FIGURES, sections, strict=True):
         name = entry.name if entry.name.isdigit() else entry.title.split(": ")[1]
-        words.setdefault(found, []).append(name)
-    of = HEADS_57.of(data)
+        words.setdefault(text.split("**")[1].rstrip(":"), []).append(name)
     (found,) = (found for found, names in words.items() if "4" in names)
     count, asked = HEADS_57._replace(seeds=tables.SEEDS[1:]).progress(data)
     second = f" A second seed is to decide: {count} of {asked} runs are in." if found == verdicts.OPEN else ""
     figures = "; ".join(f"{name.lower()} in {', '.join(names)}" for name, names in words.items())
     tested = f"Of each figure's claim the part that its rule tests is {figures}."
-    return textwrap.fill(f"**{FOUND[found]}**: {verdicts.headline(of)}{second} {tested}", 120)
+    return textwrap.fill(f"**{FOUND[found]}**: {verdicts.headline(HEADS_57.of(data))}{second} {tested}", 120)
 
 
 def section(entry: Figure, data: tables.Tables) -> str:
@@ -160,8 +158,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
         names = YOURS if options.run else [entry.name for entry in FIGURES]
         return drafts(data, names, options.output)
     pictures(data, PICTURES)
-    put_between(PAGE, *OPENING, opening(data))
-    put_between(PAGE, BEGIN, END, written(data))
+    for marks, text in zip((OPENING, (BEGIN, END)), written(data), strict=True):
+        put_between(PAGE, *marks, text)
     print(os.path.relpath(PAGE))
 
 

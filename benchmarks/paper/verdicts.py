@@ -149,8 +149,8 @@ def figure5(tables: Tables) -> Verdict:
     return word(low, high, -1), (
         f"losses of ten heads span a factor of {large(np.exp(ours.median()))} with scaling and of "
         f"{large(np.exp(theirs.median()))} without in the median game; ratio of the two, geometric mean over games: "
-        f"{shown}. Most of it lies between clipped and raw rewards: over the discounts of each losses span "
-        f"{alike['return']} with scaling, {alike['none']} without."
+        f"{shown}. Over the discounts of clipped and of raw rewards alone it is {alike['return']} with scaling, "
+        f"{alike['none']} without."
     )
 
 
