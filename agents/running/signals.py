@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from agents.monitoring.progress import say_nothing_to_closed
 
 _NOT_BY_A_PERSON = (signal.SIGHUP, signal.SIGUSR1)
+TOGETHER = 1.0  # seconds in which further signals repeat the first: `timeout` sends its own to a group twice
 _set_handler = ctypes.CDLL(None).signal  # from any thread, where Python's is for the main one
 
 
 @contextlib.contextmanager
 def on_first_signal(stop: Callable[[int], None], repeated: bool = False) -> Iterator[None]:
-    """Calls `stop` with the first signal; a second SIGINT or SIGTERM ends the process at once.
+    """Calls `stop` with the first signal; a second SIGINT or SIGTERM ends the process at once, and says so.
+
+    Signals in the first second after the first one change nothing: a terminal, `timeout` and other wrappers may each
+    pass on the same one.
 
     After SIGHUP or SIGUSR1 it takes a second SIGTERM: a login that ends sends the first right after SIGHUP, and Slurm
     after SIGUSR1, while the checkpoint is being written. A second SIGHUP or SIGUSR1 changes nothing.
@@ -32,7 +38,8 @@ def on_first_signal(stop: Callable[[int], None], repeated: bool = False) -> Iter
     Python's handlers wait until C++ returns, which may take minutes, so a thread acts on the second signal.
 
     Args:
-      repeated: the sender repeats its signal, as `ray.cancel` does; repeats before `stop` is called do not count.
+      repeated: the sender repeats its signal, as `ray.cancel` does; repeats before `stop` is called do not count. No
+        thread then: the second signal ends the process without a word, also within the first second.
 
     Outside of the main thread, which alone can handle signals, it does nothing.
     """
@@ -50,7 +57,7 @@ def on_first_signal(stop: Callable[[int], None], repeated: bool = False) -> Iter
         if len(heard) == 1:
             say_nothing_to_closed(sys.stdout, sys.stderr)
             stop(number)
-        for each in numbers:
+        for each in numbers if repeated else ():
             if _ends([*heard, each]):
                 signal.signal(each, signal.SIG_DFL)
 
@@ -79,12 +86,19 @@ def _counted(numbers: Sequence[int]) -> Iterator[None]:
     heard: list[int] = []
 
     def count() -> None:
-        while number := os.read(arrived, 1):
-            if number[0] in numbers:
-                heard.append(number[0])
-                if _ends(heard):
-                    _set_handler(heard[-1], signal.SIG_DFL)
-                    os.kill(os.getpid(), heard[-1])
+        first = math.inf
+        while byte := os.read(arrived, 1):
+            number = byte[0]
+            if number not in numbers or (heard and time.monotonic() - first < TOGETHER):
+                continue
+            first = min(first, time.monotonic())
+            heard.append(number)
+            if _ends(heard):
+                words = f"\nA second {signal.Signals(number).name}: the process ends at once, without a checkpoint.\n"
+                with contextlib.suppress(OSError):
+                    os.write(2, words.encode())
+                _set_handler(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
 
     before = signal.set_wakeup_fd(arrives, warn_on_full_buffer=False)
     _in_use.append(arrives)

@@ -16,7 +16,9 @@ from agents.storage.run_folder import REPOSITORY
 RUN = """
 import os, sys
 from agents.monitoring.progress import Progress
+from agents.running import signals
 from agents.running.signals import on_first_signal
+signals.TOGETHER = float(sys.argv[3])
 said, (heard, hear) = os.fdopen(int(sys.argv[1]), "w", 1), os.pipe()
 with on_first_signal(lambda number: os.write(hear, bytes([number]))):
     print("ready", file=said)
@@ -35,11 +37,11 @@ sys.exit(128 + number)
 class Started:
     """That run; `send` signals to it, `said` waits for its next word, `end` lets it end."""
 
-    def __init__(self, wrapper=(), stream=subprocess.DEVNULL):
+    def __init__(self, wrapper=(), stream=subprocess.DEVNULL, together=0.0, **streams):
         read, write = os.pipe()
         until, self._end = os.pipe()
-        command = [*wrapper, sys.executable, "-c", RUN, str(write), str(until)]
-        streams = dict.fromkeys(("stdin", "stdout", "stderr"), stream)
+        command = [*wrapper, sys.executable, "-c", RUN, str(write), str(until), str(together)]
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), stream) | streams
         # Not ignored, as whatever `nohup make test` starts inherits it.
         listen = functools.partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
         self.process = subprocess.Popen(
@@ -88,10 +90,29 @@ def test_the_first_signal_saves_and_only_a_persons_second_ends_at_once(first, ot
         assert run.end() == ("saved", code)
 
 
+def test_a_signal_that_arrives_twice_is_one():
+    run = Started(together=1e9)
+    run.send(signal.SIGINT)
+    assert run.said() == "saving"
+    run.send(signal.SIGINT, signal.SIGTERM)
+    assert run.end() == ("saved", 130)
+
+
+def test_a_second_signal_says_what_it_does():
+    run = Started(stderr=subprocess.PIPE)
+    run.send(signal.SIGINT)
+    assert run.said() == "saving"
+    run.send(signal.SIGINT)
+    _, words = run.process.communicate()
+    assert b"A second SIGINT: the process ends at once, without a checkpoint." in words
+
+
 # One whose main thread waits in C for what never comes: Python calls no handler there. It has heard what it is sent.
 STUCK = """
 import ctypes, signal, sys
+from agents.running import signals
 from agents.running.signals import on_first_signal
+signals.TOGETHER = 0.0
 mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
 lock(mutex)
 with on_first_signal(lambda number: None):
