@@ -22,6 +22,7 @@ from agents.commands.flags import nearest
 from agents.commands.options import TrainOptions
 from agents.commands.train import run
 from agents.errors import RunFolderError, UsageError, without_gin_trail
+from agents.running.signals import raise_for
 from agents.storage import best
 from agents.storage.checkpoint import read_newest
 from agents.storage.run_folder import CONFIG, acting_head
@@ -284,7 +285,8 @@ def train(
         result = train("quickstart", env="CartPole-v1", updates=500, settings={"train.batch_size": 16})
         agent = Agent.load(result.root_dir)
 
-    A signal (a notebook's interrupt, too) ends it in order, with a checkpoint; `result.stopped_by` says so.
+    A signal (a notebook's interrupt, too) ends it in order: a checkpoint is written, and then the signal is raised, so
+    that a loop over seeds does not go on to the next one.
 
     Args:
       config: as `--config` takes it: a name, or a .gin file.
@@ -299,7 +301,7 @@ def train(
     Raises:
       UsageError: what is asked for cannot be done, or another thread trains; nothing has started.
       RunFolderError, EnvironmentFault, FloatingPointError: what ended the run; each says what to do.
-      KeyboardInterrupt: a second interrupt, or one before the run had started.
+      KeyboardInterrupt: an interrupt (SIGINT), behind the checkpoint. SystemExit: another signal, likewise.
     """
     _require_keras_2()
     known = {field.name for field in dataclasses.fields(TrainOptions)} - {"config", "gin_bindings"}
@@ -329,6 +331,8 @@ def train(
         result = run(options, command, evaluated if on_evaluation else None)
     if raised:
         raise raised[0]
+    if result.stopped_by:
+        raise_for(result.stopped_by)
     return result
 
 

@@ -253,6 +253,20 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
             train(env="CartPole-v1", anew=True)
 
 
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_an_interrupted_training_ends_a_loop_over_seeds(number, raised, tmp_path, monkeypatch):
+    instead_of_a_training(monkeypatch, lambda on_evaluation: Result(3, 100, 1.5, number))
+    monkeypatch.chdir(tmp_path)
+    begun = []
+    with nothing_left_behind(), pytest.raises(raised):
+        for seed in range(2):
+            begun.append(seed)
+            train(env="CartPole-v1", seed=seed)
+    assert begun == [0]
+
+
 def test_one_thread_trains_at_a_time_and_the_others_are_told_so(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     begun, refused = threading.Event(), []
