@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from agents.commands import configuration
 from agents.workers.training import Training
-from rbs_tf.scalings import PopArt
+from rbs_tf.scalings import PopArt, Scaling
 from rbs_tf.settings import CONFIGURABLES
 from tests.agents.running.test_embedded import REPOSITORY, configured
-from tests.agents.small_agent import as_sequence, make_agent, outputs_of, random_windows
+from tests.agents.small_agent import SHAPE, as_sequence, make_agent, outputs_of, random_windows
 
 
 def values_of(agent, sequence, target=False):
@@ -35,6 +35,25 @@ def test_a_scaling_may_change_units_under_the_agent():
     np.testing.assert_array_equal(agent.scaling.target.scale, scales[2])
     for later in errors[1:]:
         np.testing.assert_allclose(later, errors[0], atol=1e-4)
+
+
+class TellsNetworksApart(Scaling):
+    """A user's own: the target network's outputs count in units of 7, and errors are the values it was shown."""
+
+    def values(self, outputs, target=False):
+        return 7.0 * outputs if target else outputs
+
+    def errors(self, targets, outputs, context):
+        return context.target_values + 0.0 * outputs
+
+
+def test_a_scaling_sees_each_networks_values_in_their_own_units():
+    agent, sequence = make_agent(scaling=TellsNetworksApart), as_sequence(random_windows())
+    found = agent.sequence_errors(sequence)
+    greedy = values_of(agent, sequence, target=True).max(axis=2).transpose(1, 0, 2)
+    trained = greedy[SHAPE.burn_in : SHAPE.burn_in + SHAPE.length]
+    expected = np.where(found.mask[..., None], trained, 0.0)
+    np.testing.assert_allclose(found.errors, expected, rtol=1e-5)
 
 
 def test_every_scaling_of_the_code_can_be_named_and_every_name_is_that_of_a_scaling():
