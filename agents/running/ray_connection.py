@@ -115,7 +115,7 @@ def _unreachable(cluster: str, error: Exception) -> UsageError:
 
 
 def _start(ray: Any, slots: int) -> None:
-    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")]), os.getcwd()]
     try:
         with ignored_by_children(), in_environment({"PYTHONPATH": os.pathsep.join(paths)}):
             ray.init(

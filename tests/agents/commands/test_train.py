@@ -328,6 +328,7 @@ for argument, code, answer in (
     ("--list_envs", 0, "zaxxon"),
     ("--updates=many", 2, "whole number"),
     ("--env=pnog", 2, "did you mean 'pong'"),
+    ("--env=in_this_folder:Mine-v1", 2, "did you mean 'in_this_folder:Mine-v0'"),
 ):
     sys.argv, said = ["train.py", argument], io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -341,6 +342,7 @@ for argument, code, answer in (
 
 
 def test_refusals_do_not_wait_for_tensorflow(tmp_path):
+    (tmp_path / "in_this_folder.py").write_text("import gymnasium; gymnasium.register('Mine-v0', 'x:X')")
     program = [sys.executable, "-c", WITHOUT_TENSORFLOW, str(REPOSITORY / "train.py"), str(REPOSITORY)]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
