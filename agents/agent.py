@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from tf_agents.utils import eager_utils
 
 from agents.bandit import HeadBandit
 from agents.experience import sequences_of
-from agents.heads import Heads
+from agents.heads import Heads, PairsOfHeads
 from agents.monitoring.diagnostics import batch_means, torso_activity
 from agents.monitoring.tags import PROBABILITY
 from agents.observers import StatisticsObserver
@@ -39,6 +40,11 @@ _NO_STATISTICS = (
     "*agent.observers to the observers of the driver or Actor that collects; with recorded episodes, call "
     "agent.observe(rbs_tf.ReturnMoments.from_episode(rewards, discounts)), [T, H] each"
 )
+
+
+_PARTS = tf.Module, tf.keras.optimizers.Optimizer
+# The agent that each network, layer and optimizer is in: two that trained the same one would undo each other's work.
+_agents: weakref.WeakKeyDictionary[Any, weakref.ref] = weakref.WeakKeyDictionary()
 
 
 class LossExtra(NamedTuple):
@@ -72,7 +78,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       q_network: recurrent, with H heads: `networks.RecurrentQNetwork`, or any of TF-Agents, see `networks.AnyNetwork`;
         not yet built or built.
       optimizer: of Keras; None: Adam, without clipping.
-      heads: the value functions; H of them. None: `Heads()`, the paper's ten.
+      heads: the value functions; H of them, or their pairs (discount, whether rewards are clipped). None: `Heads()`,
+        the paper's ten.
       scaling: a class of `rbs_tf.scalings` or another factory called with H, a `ReturnScaling` layer of H heads, a name
         such as "return_out", or None for no scaling. See `rbs_tf.scalings.making`.
       shape: the layout of a sequence: burn_in + length + n_step rows. None: `SequenceShape()`.
@@ -98,11 +105,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       name: of the agent.
 
     Raises:
-      TypeError: a q_network or scaling of another type.
+      TypeError: a q_network, scaling or shape of another type.
       ValueError: built inside a strategy's scope; jit_compile under a strategy that mirrors CPUs, or with
         `summarize_grads_and_vars`; actions that are no scalar from 0; a network of other inputs or outputs than heads,
         actions and scaling need; one whose outputs the scaling cannot rewrite; one that sees rewards relative to their
-        root mean square without a head whose statistics tell it.
+        root mean square without a head whose statistics tell it; a network, layer or optimizer of another agent.
     """
 
     def __init__(
@@ -112,7 +119,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         q_network: network.Network,
         optimizer: tf.keras.optimizers.Optimizer | None = None,
         *,
-        heads: Heads | None = None,
+        heads: Heads | PairsOfHeads | None = None,
         scaling: Choice = ReturnBasedScaling,
         shape: SequenceShape | None = None,
         epsilon_greedy: float | tuple[float, ...] | None = None,
@@ -149,8 +156,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         if jit_compile and summarize_grads_and_vars:
             raise ValueError("XLA compiles no summaries: leave out jit_compile or summarize_grads_and_vars")
         time_step_spec, action_spec = map(tensor_spec.from_spec, (time_step_spec, action_spec))
-        self.heads = Heads() if heads is None else heads
+        self.heads = heads if isinstance(heads, Heads) else Heads() if heads is None else Heads(heads)
         self.shape = SequenceShape() if shape is None else shape
+        if not isinstance(self.shape, SequenceShape):
+            raise TypeError(f"shape must be a SequenceShape, as SequenceShape(length=20); got {shape!r}")
+        parts = [part for part in (q_network, scaling, optimizer) if isinstance(part, _PARTS)]
+        for part in parts:
+            if (other := _agents.get(part, lambda: None)()) is not None:
+                words = f"{type(part).__name__} {part.name} is in the agent {other.name} already"
+                raise ValueError(f"{words}: make one for each agent")
         self.bandit = HeadBandit(
             len(self.heads), **({} if bandit_window is None else {"window": bandit_window})
         )
@@ -213,6 +227,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
         self._observer: StatisticsObserver | None = None
         self._replace_target()
+        _agents.update(dict.fromkeys(parts, weakref.ref(self)))
 
     def _check_network(self) -> None:
         """Raises ValueError for a network that does not go with scaling or heads."""

@@ -57,13 +57,19 @@ def checked(trajectory: Any, spec: Trajectory, shape: SequenceShape) -> Trajecto
         try:
             tf.nest.assert_same_structure(expected, given)
         except (TypeError, ValueError) as error:
-            acted = " It comes from agent.collect_policy." if name == "policy_info" else ""
+            acted = (
+                " It comes from agent.collect_policy: a random policy's steps have none."
+                if name == "policy_info"
+                else ""
+            )
             raise ValueError(f"{takes}; its {name} has another structure than the spec.{acted}") from error
         for part, values in zip(tf.nest.flatten(expected), tf.nest.flatten(given), strict=True):
             found, dtype = tf.TensorShape(values.shape), tf.as_dtype(values.dtype)
             if dtype != part.dtype or not found.is_compatible_with([None, rows, *part.shape]):
                 turned = found.rank and found[0] == rows and found[1:2] != [rows]
                 words = ": time-major, it seems, where TF-Agents is batch-first" if turned else ""
+                if found.rank == 1 + part.shape.rank:
+                    words = ", and has no batch axis: tf.nest.map_structure(lambda x: x[None], trajectory) gives it one"
                 wanted = f"{part.dtype.name} [B, {', '.join(map(str, [rows, *part.shape]))}]"
                 raise ValueError(f"{takes}; its {name} is {dtype.name} {found}, not {wanted}{words}")
     return tf.nest.map_structure(

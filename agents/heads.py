@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +11,7 @@ import tensorflow as tf
 from rbs_tf.settings import Setting, configurable
 
 PAPER_DISCOUNTS = (0.0, 0.9, 0.99, 0.999, 1.0)
+PairsOfHeads: TypeAlias = Sequence[tuple[float, bool]]
 TEN_HEADS = tuple((discount, clip) for clip in (True, False) for discount in PAPER_DISCOUNTS)
 
 
@@ -47,7 +48,7 @@ class Heads:
 
     def __init__(
         self,
-        pairs: Annotated[Sequence[tuple[float, bool]], _PAIRS] = TEN_HEADS,
+        pairs: Annotated[PairsOfHeads, _PAIRS] = TEN_HEADS,
         reward_multiplier: Annotated[float, Setting(least=1e-12, most=1e12)] = 1.0,
     ):
         self.reward_multiplier = float(reward_multiplier)

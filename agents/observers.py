@@ -15,8 +15,8 @@ from rbs_tf.open_episodes import OpenEpisodes, of_environments
 
 _ONE_STREAM = (
     "agent.observers: a step does not follow the one before it in its environment. Give agent.observers to one driver, "
-    "and once; let agent.collect_policy act there; and carry its state from one run to the next: time_step, state = "
-    "driver.run(time_step, state)"
+    "and once; let agent.collect_policy act there, not a random policy; and carry its state from one run to the next: "
+    "time_step, state = driver.run(time_step, state)"
 )
 
 
@@ -60,8 +60,8 @@ class StatisticsObserver(tf.Module):
         info = trajectory.policy_info
         if not isinstance(info, PolicyInfo):
             raise ValueError(
-                "agent.observers takes the steps of agent.collect_policy; another policy has acted here, as its "
-                f"policy_info, {info}, shows"
+                "agent.observers takes the steps of agent.collect_policy; another policy has acted here, such as a "
+                f"random one for a warm-up: its policy_info is {info}. Leave it out: agent.collect_policy explores"
             )
         columns = self._episodes.columns(trajectory)
         of_policy = (

@@ -74,10 +74,10 @@ class SequenceShape:
       ValueError: sequences so far apart that transitions would be lost between them.
     """
 
-    burn_in: Annotated[int, Setting("environment steps", least=0, paper="20")] = 20
-    length: Annotated[int, Setting("environment steps", least=1, paper="80")] = 80
-    period: Annotated[int, Setting("environment steps", least=1, paper="40")] = 40
-    n_step: Annotated[int, Setting("environment steps", least=1, paper="5")] = 5
+    burn_in: Annotated[int, Setting("environment steps", most=1_000_000, least=0, paper="20")] = 20
+    length: Annotated[int, Setting("environment steps", most=1_000_000, least=1, paper="80")] = 80
+    period: Annotated[int, Setting("environment steps", most=1_000_000, least=1, paper="40")] = 40
+    n_step: Annotated[int, Setting("environment steps", most=1_000_000, least=1, paper="5")] = 5
 
     def __post_init__(self) -> None:
         if self.period > self.length:

@@ -152,6 +152,11 @@ def make(
 
 def check_name(name: str) -> None:
     """Raises what `make` does where there is no such environment, or its package is not installed; makes none."""
+    if not isinstance(name, str):
+        raise ValueError(
+            f"environments.make takes an environment's name, as 'CartPole-v1'; got {described(name)}. Give a class of "
+            "your own a name: gymnasium.register('Mine-v0', entry_point=Mine); in another module, 'module:Mine-v0'"
+        )
     if name in scores.GAMES or name.startswith("ALE/"):
         with needed_by("Atari"):
             importlib.import_module("ale_py")

@@ -188,8 +188,10 @@ def test_what_does_not_fit_is_refused_before_an_update():
     refused(tf.nest.map_structure(lambda x: x[:, 1:], experience), r"L = 9 rows.*step_type is int32 \(4, 8\)")
     turned = tf.nest.map_structure(lambda x: tf.transpose(x, [1, 0, *range(2, x.shape.rank)]), experience)
     refused(turned, r"\(9, 4\), not int32 \[B, 9\]: time-major, it seems")
-    refused(tf.nest.map_structure(lambda x: x[0], experience), r"step_type is int32 \(9,\)")
-    refused(experience._replace(policy_info=()), "policy_info has another structure.*collect_policy")
+    refused(
+        tf.nest.map_structure(lambda x: x[0], experience), r"step_type is int32 \(9,\).*has no batch axis"
+    )
+    refused(experience._replace(policy_info=()), "policy_info has another structure.*a random policy's")
     refused(
         experience._replace(observation=experience.observation[..., 1:]),
         r"observation is float32 \(4, 9, 3\)",

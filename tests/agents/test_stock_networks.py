@@ -175,7 +175,7 @@ def test_networks_that_do_not_fit_are_refused():
     refused("must be a tf_agents.networks.Network", tf.keras.layers.Dense(3), TypeError)
     other = q_rnn_network.QRnnNetwork(tf.TensorSpec((2,), tf.float32), ACTION, lstm_size=(3,))
     refused(r"sees TensorSpec\(shape=\(2,\)", other)
-    ours = make_agent().network
+    ours = NETWORKS["ours"][0]()
     refused("has 3 heads and 3 actions, and the agent 1 and 3: write RecurrentQ.*num_heads=1", ours)
     for scaling in (ReturnOut, PopArt, functools.partial(ReturnBasedScaling, value_bias=True), "return_out"):
         refused("rewrites the network's last layers.*take networks.Rec", rnn(), scaling=scaling)
@@ -288,6 +288,49 @@ def test_summaries_are_written_where_they_are_asked_for(tmp_path):
     assert any("gradient" in tag for tag in tags) and any("_value" in tag for tag in tags)
     with pytest.raises(ValueError, match="leave out jit_compile or summarize_grads_and_vars"):
         make_agent(summarize_grads_and_vars=True, jit_compile=True)
+
+
+def test_an_adapter_hands_on_the_previous_action_and_reward():
+    """Each output is that of the network itself on the same three inputs, of which each matters."""
+    network = sees_all()
+    adapted, rng = AnyNetwork(network, OBSERVATION, ACTIONS, 3), np.random.default_rng(0)
+    adapted.create_variables()
+    observations = rng.normal(size=(4, 7, FEATURES)).astype(np.float32)
+    actions, rewards = rng.integers(ACTIONS, size=(4, 7)), rng.normal(size=(4, 7)).astype(np.float32)
+    step_type, state = tf.ones((4, 7), tf.int32), (tf.zeros((4, 5)),)
+    values, _ = adapted((observations, actions, rewards), step_type, state)
+    inputs = observations, tf.cast(actions, tf.int32), tf.constant(rewards)
+    np.testing.assert_array_equal(values, network(inputs, step_type=step_type, network_state=state[0])[0])
+    for other in ((1 - observations, actions, rewards), (observations, 0 * actions, rewards)):
+        assert np.any(values != adapted(other, step_type, state)[0])
+    assert np.any(values != adapted((observations, actions, 0 * rewards), step_type, state)[0])
+
+
+def test_heads_may_be_their_pairs_and_other_arguments_are_refused_in_words():
+    agent = built(rnn(), heads=[(0.9, False)])
+    assert agent.heads.names == ("unclipped_0.9",)
+    for options, error, words in (
+        ({"heads": 2}, ValueError, r"Heads.pairs = 2: expected a tuple of heads.*\(\(0.997, False\),\)"),
+        (
+            {"shape": {"length": 4}},
+            TypeError,
+            r"shape must be a SequenceShape, as SequenceShape\(length=20\)",
+        ),
+    ):
+        with pytest.raises(error, match=words):
+            built(rnn(), **options)
+    with pytest.raises(
+        ValueError, match="SequenceShape.length = .*expected a whole number from 1 to 1,000,000"
+    ):
+        SequenceShape(length=2**61)
+
+
+def test_a_network_a_layer_or_an_optimizer_serves_one_agent():
+    parts = {"q_network": rnn(), "scaling": ReturnScaling(), "optimizer": tf.keras.optimizers.Adam()}
+    first = built(**parts)
+    for name, part in parts.items():
+        with pytest.raises(ValueError, match=f"is in the agent {first.name} already: make one for each"):
+            built(**{"q_network": rnn()} | {name: part})
 
 
 def test_an_adapter_is_a_network_as_ours_is():

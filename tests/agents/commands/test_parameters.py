@@ -60,7 +60,8 @@ def test_the_list_has_the_default_the_range_and_the_meaning_of_every_setting(cap
         # Else it is missing in the docstring.
         assert len(" ".join(text.split())) > len(declared()[name].expected) + 5, name
     assert (
-        "SequenceShape.burn_in = 20\n    a whole number of at least 0 (environment steps). rows bef" in said
+        "SequenceShape.burn_in = 20\n    a whole number from 0 to 1,000,000 (environment steps). rows bef"
+        in said
     )
 
 

@@ -18,6 +18,15 @@ def seed_of_first(seed: int) -> int:
     return int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1
 
 
+def test_an_environment_in_place_of_its_name_is_refused_with_what_to_write():
+    for given in (gymnasium.make("CartPole-v1"), gymnasium.Env, None):
+        with pytest.raises(
+            ValueError,
+            match=r"takes an environment's name.*gymnasium.register\('Mine-v0', entry_point=Mine\)",
+        ):
+            environments.make(given)
+
+
 def test_games_play_in_colour_with_all_the_actions_they_take():
     for game, count in (("skiing", 9), ("breakout", 18)):  # ALE calls no more than 9 legal in Skiing
         with environments.make(game, seed=1) as env:
