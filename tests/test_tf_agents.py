@@ -44,6 +44,7 @@ def test_the_programs_run(name, capsys, request, monkeypatch):
     if name == PRIORITISED:
         policies = {folder.name for folder in Path(names["root_dir"], "policies").iterdir()}
         assert {"policy", "greedy_policy", "collect_policy"} <= policies
+        assert names["time_step"].is_last() and names["saved"].get_initial_state(1).core_state
     if name == SHORTEST:
         sigma = names["scaling"].sigma.numpy()
         assert sigma.shape == (10,) and names["scaling"] is agent.scaling.layer

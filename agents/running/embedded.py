@@ -19,7 +19,7 @@ from agents.monitoring.progress import Progress, closing_words
 from agents.running.loop import learn
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
-from agents.storage.run_folder import newest_step, write_operative_config
+from agents.storage.run_folder import newest_step, unread_note, write_operative_config
 from agents.storage.state import from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
@@ -170,7 +170,9 @@ class EmbeddedRun:
             steps=learner.environment_steps,
             frames_per_step=None if game is None else FRAMES_PER_STEP,
         )
-        for note in filter(None, (self._memory_note, summaries.figures_note(), self.agent.heads.note)):
+        for note in filter(
+            None, (self._memory_note, summaries.figures_note(), self.agent.heads.note, unread_note())
+        ):
             self._progress.say(note)
         if learner.resumed:
             new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""

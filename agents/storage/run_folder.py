@@ -179,6 +179,16 @@ def write_operative_config(root_dir: str | os.PathLike) -> None:
     write(pathlib.Path(root_dir) / OPERATIVE, gin.operative_config_str())
 
 
+def unread_note() -> str:
+    """Names what gin's configuration sets and nothing has read, or "". Call it once everything is constructed."""
+    bound, read = (
+        set(re.findall(r"^([\w/]+(?:\.\w+)+) =", text, re.MULTILINE))
+        for text in (gin.config_str(), gin.operative_config_str())
+    )
+    unread = ", ".join(sorted(bound - read))
+    return f"Set, but nothing in this run reads it: {unread}." if unread else ""
+
+
 def versions() -> str:
     """Returns one line per part: Python, the packages that results depend on, and this clone's commit."""
     lines = [f"format {_FORMAT}", f"python {platform.python_version()}", f"platform {platform.platform()}"]

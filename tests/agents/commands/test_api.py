@@ -328,7 +328,7 @@ def test_an_agent_builds_its_own_environments_whatever_is_configured(folder):
 def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
     """Its `train` asks for what can be asked for; what it would make of it takes minutes."""
     page = (REPOSITORY / "docs" / "playing.md").read_text()
-    played, batch, exported = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    played, batch, exported, in_tf_agents = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     asked = []
 
     def run(on_evaluation):
@@ -348,6 +348,9 @@ def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
     save(names["agent"], tmp_path / "exported")
     exec(exported, names)
     assert names["values"].shape == (1, 2) and names["action"].shape == (1,)
+    with contextlib.closing(names["agent"].make_environment()) as names["environment"]:
+        exec(in_tf_agents, names)
+    assert names["state"].core_state and names["time_step"].observation.shape == (1, 4)
 
 
 class From10(gymnasium.Env):

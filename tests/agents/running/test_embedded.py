@@ -45,6 +45,7 @@ FINISHED = (
     "Heads.pairs = ((0.99, False),)",
     "train.eval_interval = 10",
     "train.final_eval_rounds = 1",
+    "MlpTorso.units = (8,)",
     COMPILED,
 )
 # Python in which Reverb cannot be imported, and train.py.
@@ -108,6 +109,7 @@ def test_a_run_is_quiet_and_says_what_it_does(finished):
         said = r"^([IWE]0000 |WARNING: All log messages before absl).*\n"
         result.stderr = re.sub(said, "", result.stderr, flags=re.M)
     assert result.stderr == ""
+    assert "Set, but nothing in this run reads it: MlpTorso.units." in result.stdout
     assert "tensorboard --logdir" in result.stdout and "GB when full" in result.stdout
     assert "\ncompiling the update ...  updates 0/20 (0%)  return" in result.stdout
     assert "updates 20/20 (100%)" in result.stdout and "frames" not in result.stdout

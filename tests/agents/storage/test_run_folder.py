@@ -171,3 +171,18 @@ def test_new_files_take_free_names(tmp_path):
     start(tmp_path, "train.updates = 7")
     assert (tmp_path / "config.gin.new").read_text() == "precious"
     assert "updates = 7" in (tmp_path / "config.gin").read_text()
+
+
+def test_what_is_set_and_read_by_nothing_is_named():
+    @gin.configurable(module="tests")
+    def reads(one=1, other=2):
+        return one, other
+
+    gin.clear_config()
+    gin.parse_config("ONE = 3\ntests.reads.one = %ONE\ntests.reads.other = 4")
+    assert run_folder.unread_note().endswith("reads.one, reads.other.")
+    assert reads() == (3, 4) and run_folder.unread_note() == ""
+    gin.clear_config()
+    gin.parse_config("tests.reads.one = 3\ntests.reads.other = 4")
+    reads(one=1)
+    assert run_folder.unread_note() == "Set, but nothing in this run reads it: reads.one."
