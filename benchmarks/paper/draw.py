@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import atari57
+from benchmarks.paper import readings
 from benchmarks.paper.tables import (
     AGGREGATES,
     DISCOUNTS,
@@ -162,6 +163,26 @@ def bars(of_games: Mapping[str, float]) -> figure.Figure:
     panel.set_xlim(-0.7, len(order) - 0.3)
     panel.set_title("hollow: looked at before", fontsize="small", loc="left")
     panel.set_ylabel("return less none, in deviations\nof episodes' scores")
+    return drawing
+
+
+def growth(tables: Tables) -> figure.Figure:
+    """The difference that scaling makes in each tenth of training, mean over games with bootstrap 95% bands."""
+    drawing, ((panel,),) = figure.new_figure(1, 1, (5.2, 3.2))
+    for name, theirs, colour in (
+        ("return", "none", "tab:green"),
+        ("one_head_return", "one_head_none", "tab:gray"),
+    ):
+        of_games = readings.by_tenths(tables, name, theirs)
+        found = [bands(of_games[tenth].dropna().to_numpy(), 0.95)[0] for tenth in of_games]
+        middle, low, high = np.array(found).T
+        times = np.array(of_games.columns) / 10
+        label = LOOKS[name][0].replace(", return", "")
+        panel.plot(times, middle, color=colour, ls=LOOKS[name][2], lw=1.8, label=label)
+        panel.fill_between(times, low, high, color=colour, alpha=0.2, lw=0)
+    panel.axhline(0.0, color="tab:gray", lw=0.8)
+    panel.set(xlabel="part of 400,000 frames", ylabel="score with scaling less without,\nin one unit a game")
+    legend_of(drawing, panel, 2)
     return drawing
 
 

@@ -34,7 +34,7 @@ def test_sign_flips_agree_with_every_flip_and_with_student_on_many_games():
     signs = np.array(np.meshgrid(*[[-1, 1]] * len(values))).reshape(len(values), -1).T
     exact = np.mean(np.abs(signs @ values) >= values.sum() - 1e-12)
     mean, _, _, p = atari57.sign_flips(values)
-    assert mean == pytest.approx(values.mean()) and p == pytest.approx(exact, abs=0.01)
+    assert mean == pytest.approx(values.mean()) and p == pytest.approx(exact, abs=1e-9)
     many = np.random.default_rng(1).normal(0.3, 1.0, 57)
     mean, low, high, p = atari57.sign_flips(many)
     student = stats.ttest_1samp(many, 0.0)
