@@ -108,8 +108,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       TypeError: a q_network, scaling or shape of another type.
       ValueError: built inside a strategy's scope; jit_compile under a strategy that mirrors CPUs, or with
         `summarize_grads_and_vars`; actions that are no scalar from 0; a network of other inputs or outputs than heads,
-        actions and scaling need; one whose outputs the scaling cannot rewrite; one that sees rewards relative to their
-        root mean square without a head whose statistics tell it; a network, layer or optimizer of another agent.
+        actions and scaling need; one whose outputs the scaling cannot rewrite, or an optimizer that averages weights
+        which the scaling rewrites; a network that sees rewards relative to their root mean square without a head whose
+        statistics tell it; a network, layer or optimizer of another agent.
     """
 
     def __init__(
@@ -241,6 +242,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             raise ValueError(
                 f"{scaling} rewrites the network's last layers, and this one has no `heads` with rescale_outputs: take "
                 "networks.RecurrentQNetwork, or scaling='return'"
+            )
+        if self.scaling.rewrites_outputs and getattr(self.optimizer, "use_ema", False):
+            raise ValueError(
+                f"{scaling} rewrites the network's last layers, and the optimizer's averages (use_ema=True) would stay "
+                "in the units from before: leave use_ema out"
             )
         self._unclipped = next((index for index, (_, clip) in enumerate(self.heads.pairs) if not clip), None)
         if self.network.reward_input is not None and self._unclipped is None:

@@ -38,12 +38,14 @@ class Advice:
             return
         self.is_fed = True
         if not moments.count.any():
-            factor = f": its floor sigma_v multiplies errors by up to {1.0 / sigma_v.min():.4g}"
+            factor = f"its floor sigma_v multiplies errors by up to {1.0 / sigma_v.min():.4g}"
+            if self._in_units:
+                factor = "errors are divided by their own root mean square"
             log.warning(
-                "%s has not seen any step yet%s. Call %s, before the errors; CollectReturns does, in the process that "
-                "scales",
+                "%s has not seen any step yet: %s. Before the errors, call %s. CollectReturns calls merge_state, in "
+                "the process that scales",
                 self._name,
-                "" if self._in_units else factor,
+                factor,
                 self._feed,
             )
 
@@ -72,12 +74,13 @@ class Advice:
         floors = np.where(below & (first_errors > 0), np.maximum(first_errors / unit, SMALLEST), sigma_v)
         factors = 1.0 / np.maximum(moments.sigma, floor)
         unknown = "; of heads without any reward, the spread of a new network's values"
+        floor_is = "sigma_v times the unit" if self._in_units else "sigma_v"
+        size = "sqrt(sigma^2 + E[R]^2) / unit" if self._in_units else "sqrt(sigma^2 + E[R]^2)"
         return (
-            f"{self._name}: after {moments.count.min():.0f} steps sigma is below its floor sigma_v for head "
+            f"{self._name}: after {moments.count.min():.0f} steps sigma is below its floor {floor_is} for head "
             f"{', '.join(map(str, np.flatnonzero(below)))}: errors are multiplied by {_numbers(factors)}, head by "
-            "head. Rewards that hardly vary are invisible to sigma; set the floor to the size of the first errors, "
-            f"sqrt(sigma^2 + E[R]^2){', in units of the return' if self._in_units else ''}: sigma_v={_numbers(floors)}"
-            f"{'' if first_errors[below].all() else unknown}"
+            "head. Rewards that hardly vary are invisible to sigma; set sigma_v to the size of the first errors, "
+            f"{size}: sigma_v={_numbers(floors)}{'' if first_errors[below].all() else unknown}"
         )
 
 

@@ -22,5 +22,6 @@ def needed_by(what: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package not in _PACKAGES:
             raise
-        extra = f'"rbs-tf[{_EXTRAS.get(package, package)}]"'
-        raise ImportError(f"{what} needs {package}, which is not installed: pip install {extra}") from error
+        extra = f'".[{_EXTRAS.get(package, package)}]"'
+        words = f"{what} needs {package}, which is not installed. In the clone of rbs_tf: pip install {extra}"
+        raise ImportError(words) from error

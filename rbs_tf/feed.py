@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,11 +78,8 @@ class Feed:
 
     def _report(self) -> None:
         home = getattr(self._scaling, "home", None)
-        if home is not None and not home.is_here:
-            raise RuntimeError(
-                f"CollectReturns in process {os.getpid()} feeds a copy of a scaling from another process: wrap the "
-                "vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it"
-            )
+        if home is not None:
+            home.check()
         self._scaling.merge_state(self._statistics.take())
 
 

@@ -25,7 +25,7 @@ from rbs_tf.advice import PAPERS_FLOOR
 from rbs_tf.moments import ReturnMoments, moments_of_batch, wrong_columns
 from rbs_tf.pair import FIELDS, Pair
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
-from rbs_tf.units import rescaled
+from rbs_tf.units import EXPONENT, HALF, by_powers_of_two, rescaled
 
 # The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
 _OF_PAIRS, _OF_FLOAT64 = (1e10, 1e33), (LARGEST, 1e300)
@@ -145,7 +145,7 @@ def scale(
 
     Args:
       sigma_v: positive floor, a number or [H]; 1e-2.
-      batch_sigma: [H], of the batch that the errors come from, or None; NaN does not count.
+      batch_sigma: [H], of the batch that the errors come from, or None. NaN does not count.
       floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it; 1 where that is 0.
     """
     found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
@@ -201,21 +201,51 @@ def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ja
     return moments_of_batch(jnp, rewards, discounts, jnp.asarray(mask)).sigma
 
 
-def to_unit(layer: Any, old: jax.Array, new: jax.Array) -> tuple[Any, jax.Array]:
+def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tuple[Any, jax.Array]:
     """A last layer in another unit, such that no value changes: values are unit times outputs, head by head.
 
+    Where a parameter or `old` is of bfloat16, all change by powers of two, which rounds nothing, and the unit is then
+    between 0.75 and 1.5 times `new`.
+
     Args:
-      layer: its parameters, of the online or the target network, a pytree. The last axis of each is its outputs: of
-        each head as many, those of the first head first.
+      layer: its parameters, of the online or the target network, a pytree. Each has the same outputs: of each head as
+        many, those of the first head first.
       old: [H], the unit that the layer is in; 0 at first, from where the new one is taken as it is.
-      new: [H], `unit(state)`.
+      new: [H], `unit(state)`; NaN and infinity are left out.
+      axis: of the outputs; that of a parameter [n], a bias, is its only one. Weights [out, in], as Equinox has them,
+        take 0.
 
     Returns:
       The layer and the unit that it is in then: old where the change is below 1e-4; see `rbs_tf.rescaling`.
+
+    Raises:
+      ValueError: parameters of different numbers of outputs, or of outputs that are not as many of each head;
+        parameters of float16.
     """
-    ratio, after = rescaled(old, new, jnp.where, jnp.float32, lambda x: x.astype(old.dtype))
-    layer = jax.tree.map(lambda x: x * jnp.repeat(ratio, x.shape[-1] // ratio.size).astype(x.dtype), layer)
-    return layer, after
+    leaves = jax.tree.leaves(layer)
+    outputs = {x.shape[axis if x.ndim > 1 else 0] for x in leaves}
+    if len(outputs) != 1 or min(outputs) % old.size:
+        raise ValueError(
+            f"all parameters of the layer must have the same outputs, as many for each of {old.size} heads; got shapes "
+            f"{[x.shape for x in leaves]}, whose axis {axis} is the outputs'. Weights [out, in] take axis=0"
+        )
+    powers = any([by_powers_of_two(x.dtype.name) for x in (old, *leaves)])
+    single = _power_of_two if powers else jnp.float32
+    ratio, after = rescaled(old, new, jnp.where, single, lambda x: x.astype(old.dtype))
+    ratio = jnp.repeat(ratio, min(outputs) // ratio.size)
+
+    def multiplied(x: jax.Array) -> jax.Array:
+        shape = [1] * x.ndim
+        shape[axis if x.ndim > 1 else 0] = -1
+        return x * ratio.reshape(shape).astype(x.dtype)
+
+    return jax.tree.map(multiplied, layer), after
+
+
+def _power_of_two(values: jax.Array) -> jax.Array:
+    """float32, rounded as `rbs_tf.units.HALF` says."""
+    bits = jax.lax.bitcast_convert_type(jnp.float32(values), jnp.int32)
+    return jax.lax.bitcast_convert_type((bits + HALF) & EXPONENT, jnp.float32)
 
 
 def _plain(x: Any) -> jax.Array:

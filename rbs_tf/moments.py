@@ -110,6 +110,7 @@ class ReturnMoments:
         return cls(count, *_mean_and_m2(rewards), *_mean_and_m2(discounts), nothing, nothing, nothing)
 
     @classmethod
+    @np.errstate(under="ignore")
     def from_returns(cls, returns: ArrayLike) -> ReturnMoments:
         """Returns whose steps have been counted before; [T] or [T, H]. Raises what `from_episode` raises."""
         (returns,) = finite_columns(returns=returns)
@@ -132,7 +133,7 @@ class ReturnMoments:
         """
         given = (("rewards", rewards), ("discounts", discounts), ("mask", mask))
         columns = (real_numbers(name, values).astype(np.float64) for name, values in given)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        with np.errstate(all="ignore"):  # what is not finite is refused below
             return moments_of_batch(np, *columns)
 
     def of_task(self, head: int, num_heads: int) -> ReturnMoments:

@@ -123,7 +123,8 @@ class ReturnScaling(tf.keras.layers.Layer):
     def merge_state(self, moments: ReturnMoments) -> None:
         """Adds the statistics of another process; once, even if every replica of a strategy calls it.
 
-        Raises ValueError for another number of heads, or a sum that would not be finite.
+        Raises ValueError for another number of heads, or a sum that would not be finite; RuntimeError for a copy of the
+        layer in another process.
         """
         self.advice.is_fed = True
         if _is_here_and_now() and not any(map(tf.is_tensor, moments)):
@@ -175,7 +176,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         Args:
           td_errors: [..., H]; without the last axis, too, when there is one head or `head` is given.
           batch_sigma: [H], the function `batch_sigma` of the batch that the errors come from; it keeps the first large
-            rewards harmless. No gradient flows into it.
+            rewards harmless. NaN does not count. No gradient flows into it.
           head: whole numbers, in the errors' shape or one: the head, or task, of each error.
 
         Returns:
@@ -195,7 +196,8 @@ class ReturnScaling(tf.keras.layers.Layer):
             self._advise(before_errors=True)
         else:
             own = tf.cast(tf.stop_gradient(batch_sigma), tf.float64)
-            scale = tf.maximum(scale, tf.reshape(own, [self.num_heads]))  # other sizes than H must not spread
+            own = tf.reshape(own, [self.num_heads])  # other sizes than H must not spread
+            scale = tf.where(own > scale, own, scale)  # not for NaN
         if self.floor_in_units:
             squares = tf.square(tf.cast(tf.stop_gradient(errors), tf.float64))
             axes = range(errors.shape.rank - 1) if several else None
@@ -230,7 +232,11 @@ class ReturnScaling(tf.keras.layers.Layer):
             self.statistics.assign(tf.zeros_like(self.statistics))
 
     def changes(self) -> contextlib.AbstractContextManager:
-        """The lock to hold while statistics are read and assigned; none in graphs and under `tf.distribute`."""
+        """The lock to hold while statistics are read and assigned; none in graphs and under `tf.distribute`.
+
+        Raises RuntimeError in another process than the one that the layer belongs to.
+        """
+        self.home.check()
         if _is_here_and_now():
             return self.home.lock
         return contextlib.nullcontext()

@@ -14,6 +14,7 @@ LONGEST_EPISODE = 27_000  # steps: half an hour of Atari, its usual time-out
 LARGEST = 1e140  # larger numbers count as infinite: sums of their squares leave float64
 
 
+@np.errstate(under="ignore")  # what is too small for float64 adds nothing
 def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
     """G_t = R_t + gamma_t G_{t+1}, where G after the last step is 0 (section 2: the return of each step).
 

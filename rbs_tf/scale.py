@@ -16,6 +16,14 @@ from rbs_tf.moments import ReturnMoments, checked_heads, wrong_columns
 from rbs_tf.returns import real_numbers
 
 _FLOAT32 = np.finfo(np.float32)
+# What scales the tensors of other libraries.
+_ELSEWHERE = {
+    "torch": "torch",
+    "jax": "jax",
+    "jaxlib": "jax",
+    "tensorflow": "ReturnScaling",
+    "keras": "ReturnScaling",
+}
 
 
 class Scale:
@@ -36,6 +44,7 @@ class Scale:
     Attributes:
       moments: the `ReturnMoments` of everything so far.
       home: its process and lock.
+      advice: the warnings that it logs.
     """
 
     def __init__(
@@ -45,7 +54,7 @@ class Scale:
         self.sigma_v = sigma_v  # type: ignore[assignment]  # it takes a number, too
         self.moments = ReturnMoments.empty(num_heads)
         self.home = Home()
-        self._advice = Advice("Scale", "merge_state(moments)", floor_in_units)
+        self.advice = Advice("Scale", "merge_state(moments)", floor_in_units)
 
     @property
     def sigma_v(self) -> np.ndarray:
@@ -82,7 +91,8 @@ class Scale:
 
         Args:
           td_errors: [..., H], or without the last axis when there is one head or `head` is given.
-          batch_sigma: [H], `ReturnMoments.from_batch(...).sigma` of the batch that the errors come from.
+          batch_sigma: [H], `ReturnMoments.from_batch(...).sigma` of the batch that the errors come from. NaN does not
+            count.
           head: the head, or task, of each error: whole numbers that broadcast to the errors' shape.
 
         Returns:
@@ -92,18 +102,18 @@ class Scale:
           ValueError: errors whose last axis is not the heads', a head out of range.
           TypeError: tensors of another library, whose gradients would be lost.
         """
-        self._advice.before_errors(self.moments, self._sigma_v)
-        self._advice.judge(self.moments, self._sigma_v)
+        self.advice.before_errors(self.moments, self._sigma_v)
+        self.advice.judge(self.moments, self._sigma_v)
         divisor = np.maximum(self.sigma, self._sigma_v * self.unit if self.floor_in_units else self._sigma_v)
         if batch_sigma is not None:
-            divisor = np.maximum(divisor, np.reshape(batch_sigma, self.num_heads))
+            divisor = np.fmax(divisor, np.reshape(batch_sigma, self.num_heads))
         if td_errors is None:
             # It is 0 in units of the return, before the first reward that is not 0.
             return np.where(divisor > 0.0, divisor, 1.0).astype(np.float32)
-        if (library := type(td_errors).__module__.partition(".")[0]) in ("torch", "jax", "jaxlib"):
+        if (library := type(td_errors).__module__.partition(".")[0]) in _ELSEWHERE:
             raise TypeError(
                 f"Scale is NumPy and would lose the gradient of errors of {library}: divide by scale(), or take "
-                f"rbs_tf.{library.removesuffix('lib')}"
+                f"rbs_tf.{_ELSEWHERE[library]}"
             )
         errors = real_numbers("td_errors", td_errors)
         errors = errors.astype(np.float64 if errors.dtype == np.float64 else np.float32)
@@ -120,24 +130,35 @@ class Scale:
         return errors / np.asarray(divisor, errors.dtype)
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Adds statistics. Raises ValueError for another number of heads, or a sum that would not be finite."""
+        """Adds statistics.
+
+        Raises:
+          ValueError: another number of heads, or a sum that would not be finite.
+          RuntimeError: this is a copy, in another process than the one that the scale belongs to.
+        """
+        self.home.check()
         with self.home.lock:
             self.moments = ReturnMoments.merge(self.moments, moments)
-        self._advice.is_fed = True
+        self.advice.is_fed = True
 
     def reset_state(self) -> None:
         """Forgets all statistics; `sigma_v` stays."""
         with self.home.lock:
             self.moments = ReturnMoments.empty(self.num_heads)
 
-    def state_dict(self) -> dict[str, list]:
+    def state_dict(self) -> dict[str, Any]:
         """The statistics and the floor as lists of numbers, which `torch.save`, JSON and pickle keep exactly."""
-        return {"moments": self.moments.to_array().tolist(), "sigma_v": self._sigma_v.tolist()}
+        return {
+            "moments": self.moments.to_array().tolist(),
+            "sigma_v": self._sigma_v.tolist(),
+            "floor_in_units": self.floor_in_units,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what `state_dict` returned, or the same as arrays or tensors.
 
-        Raises ValueError for a state of another number of heads, or with a part missing; nothing has changed then.
+        Raises ValueError for a state of another number of heads or another `floor_in_units`, or with a part missing;
+        nothing has changed then.
         """
         if missing := {"moments", "sigma_v"} - {*state}:
             raise ValueError(
@@ -147,15 +168,26 @@ class Scale:
         if moments.num_heads != self.num_heads:
             words = f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}"
             raise ValueError(f"{words}: load it into Scale(num_heads={moments.num_heads})")
+        in_units = state.get("floor_in_units", self.floor_in_units)  # older states have none
+        self.check_floor_in_units(bool(in_units))
         self.sigma_v = np.asarray(state["sigma_v"])
         with self.home.lock:
             self.moments = moments
+
+    def check_floor_in_units(self, saved: bool) -> None:
+        """Raises ValueError for the state of a scale with another `floor_in_units`."""
+        if saved != self.floor_in_units:
+            raise ValueError(
+                f"the state is of floor_in_units={saved}, and this is of floor_in_units={self.floor_in_units}: its "
+                f"sigma_v would be in another unit. Create it with floor_in_units={saved}"
+            )
 
 
 class Home:
     """The process that statistics belong to, and the lock that its threads hold while they change them.
 
-    A copy has a new lock. A copy that multiprocessing hands to a new process belongs to neither process.
+    A copy has a new lock. A copy that multiprocessing hands to a new process belongs to neither process; a copy of that
+    copy, made there, belongs to the new one.
     """
 
     def __init__(self) -> None:
@@ -167,9 +199,15 @@ class Home:
     def __reduce__(self) -> tuple[type[Home], tuple[()]]:
         return Home, ()
 
-    @property
-    def is_here(self) -> bool:
-        return self._process == os.getpid()
+    def check(self) -> None:
+        """Raises RuntimeError in another process: what is fed to a copy there is lost."""
+        if self._process != os.getpid():
+            raise RuntimeError(
+                f"process {os.getpid()} feeds a copy of a scaling from another process, which would not see it. Wrap "
+                "the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it, or send "
+                "ReturnMoments to the process of the scaling. To keep statistics in this process as well, feed "
+                "copy.deepcopy(scaling)"
+            )
 
 
 def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:

@@ -15,10 +15,10 @@ import torch.distributed as dist
 from numpy.typing import ArrayLike
 from torch import nn
 
-from rbs_tf.advice import PAPERS_FLOOR
+from rbs_tf.advice import PAPERS_FLOOR, Advice
 from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch, wrong_columns
 from rbs_tf.scale import Scale
-from rbs_tf.units import check_outputs, rescaled
+from rbs_tf.units import EXPONENT, HALF, by_powers_of_two, check_outputs, rescaled
 
 
 class _Float64Buffers(nn.Module):
@@ -31,7 +31,10 @@ class _Float64Buffers(nn.Module):
         finally:
             self._buffers = own
         for name, values in own.items():
-            own[name] = values.to(_with_float64(fn(torch.empty(0, device=values.device)).device))
+            made = fn(torch.empty(0, device=values.device))
+            own[name] = values.to(_with_float64(made.device))
+            if made.is_shared():  # `share_memory`
+                own[name].share_memory_()
         return self
 
 
@@ -58,10 +61,13 @@ class ScaledErrors(_Float64Buffers):
     def __init__(self, num_heads: int = 1, sigma_v: ArrayLike = PAPERS_FLOOR, floor_in_units: bool = False):
         super().__init__()
         self._scale = Scale(num_heads, sigma_v, floor_in_units=floor_in_units)
+        feed = "merge_state(moments), and in a process group of several sync() after it"
+        self._scale.advice = Advice("ScaledErrors", feed, floor_in_units)
         self._pending = ReturnMoments.empty(num_heads)
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self.register_buffer("statistics", _zeros(8, num_heads))
         self.register_buffer("sigma_v", _zeros(num_heads))
+        self.register_buffer("in_units", _zeros() + floor_in_units)  # for `state_dict` only
         self.register_buffer("_floored", _zeros(num_heads), persistent=False)  # max(sigma, floor)
         self._show()
         self.register_load_state_dict_post_hook(ScaledErrors._restore)
@@ -73,11 +79,12 @@ class ScaledErrors(_Float64Buffers):
 
         Args:
           errors: [..., H]; without the last axis, too, when there is one head or `head` is given.
-          batch_sigma: [H], the function `batch_sigma` of the errors' batch. No gradient flows into it.
+          batch_sigma: [H], the function `batch_sigma` of the errors' batch. NaN does not count. No gradient flows into
+            it.
           head: whole numbers, in the errors' shape or one: the head, or task, of each error.
 
         Raises:
-          ValueError: errors of another shape; eagerly and on the CPU, a head out of range.
+          ValueError: errors of another shape; on the CPU, a head out of range, unless compiled or in `torch.vmap`.
         """
         several = self.num_heads > 1 and head is None
         if several and errors.shape[-1:] != (self.num_heads,):
@@ -85,12 +92,12 @@ class ScaledErrors(_Float64Buffers):
         if not torch.compiler.is_compiling():
             if not self._scale.moments.count.any():
                 self._scale()  # warns once
-            if head is not None and torch.as_tensor(head).device.type == "cpu":
+            if head is not None and _can_be_seen(torch.as_tensor(head)):
                 checked_heads(np.asarray(head), self.num_heads)
         errors = _at_least_single(errors)
         divisor = _like(errors, self._floored)
         if batch_sigma is not None:
-            divisor = torch.maximum(divisor, _like(errors, batch_sigma.detach()).reshape(self.num_heads))
+            divisor = torch.fmax(divisor, _like(errors, batch_sigma.detach()).reshape(self.num_heads))
         if self.floor_in_units:
             squares = _double(errors).square()
             of_errors = (squares.reshape(-1, self.num_heads).mean(0) if several else squares.mean()).sqrt()
@@ -103,9 +110,10 @@ class ScaledErrors(_Float64Buffers):
         return errors / divisor
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Adds statistics, in a process group at the next `sync`; see `Scale.merge_state`."""
+        """Adds statistics, in a process group of several at the next `sync`; see `Scale.merge_state`."""
+        self.home.check()
         with self.home.lock:
-            if dist.is_available() and dist.is_initialized():
+            if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
                 self._pending = ReturnMoments.merge(self._pending, moments)
             else:
                 self._scale.merge_state(moments)
@@ -148,6 +156,11 @@ class ScaledErrors(_Float64Buffers):
             self._restore()
         else:
             super().__setattr__(name, value)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        in_units = state_dict.setdefault(f"{prefix}in_units", self.in_units)  # older states have none
+        self._scale.check_floor_in_units(bool(in_units))
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _show(self) -> None:
         """Copies the scale on the host into the buffers."""
@@ -200,11 +213,22 @@ class UnitLinear(_Float64Buffers, nn.Linear):
 
     @torch.no_grad()
     def to_unit_(self, unit: ArrayLike | torch.Tensor) -> None:
-        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay."""
+        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay.
+
+        Weights of bfloat16 change by powers of two, which rounds nothing, and the unit is then between 0.75 and 1.5
+        times what is asked for.
+
+        Raises:
+          ValueError: another number of units; weights of float16; a unit that is negative, NaN or infinite, where the
+            layer is on the CPU and not compiled; elsewhere it is left out.
+        """
         new = torch.as_tensor(unit, dtype=torch.float64, device=self.unit.device).reshape(-1)
         if len(new) != self.heads:
             raise ValueError(f"unit must be [{self.heads}], one number per head; got {list(new.shape)}")
-        ratio, after = rescaled(self.unit, new, torch.where, torch.Tensor.float, torch.Tensor.double)
+        if _can_be_seen(new) and not (torch.isfinite(new) & (new >= 0.0)).all():
+            raise ValueError(f"unit must be finite numbers of at least 0; got {new.tolist()}")
+        single = _power_of_two if by_powers_of_two(str(self.weight.dtype)) else torch.Tensor.float
+        ratio, after = rescaled(self.unit, new, torch.where, single, torch.Tensor.double)
         rows = ratio.repeat_interleave(self.out_features // self.heads).to(self.weight.device)
         for weight in self.parameters():
             weight.mul_(rows[:, None] if weight.ndim == 2 else rows)
@@ -238,6 +262,18 @@ def _with_float64(device: torch.device) -> torch.device:
 def _double(values: torch.Tensor) -> torch.Tensor:
     """float64, without gradient."""
     return values.detach().to(_with_float64(values.device)).double()
+
+
+def _power_of_two(values: torch.Tensor) -> torch.Tensor:
+    """float32, rounded as `rbs_tf.units.HALF` says."""
+    return ((values.float().view(torch.int32) + HALF) & EXPONENT).view(torch.float32)
+
+
+def _can_be_seen(values: torch.Tensor) -> bool:
+    """Whether Python may look at the values: on the host, neither while compiling nor in `torch.vmap`."""
+    if torch.compiler.is_compiling() or values.device.type != "cpu":
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(values)
 
 
 def _at_least_single(values: torch.Tensor) -> torch.Tensor:

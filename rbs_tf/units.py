@@ -49,11 +49,33 @@ def rescaling(old: ArrayLike, new: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 def rescaled(
     old: Any, new: Any, where: Callable[..., Any], single: Callable[[Any], Any], double: Callable[[Any], Any]
 ) -> tuple[Any, Any]:
-    """`rescaling` of arrays [H] of any library, unchecked: its `where`, and what makes its float32 and its float64."""
-    known = old > 0.0
-    changes = known & (new > 0.0) & (abs(new - old) > SMALLEST_CHANGE * old)
+    """`rescaling` of arrays [H] of any library, unchecked: its `where`, and what makes its float32 and its float64.
+
+    Where `by_powers_of_two`, `single` also rounds to the nearest power of two. A new unit that is NaN or infinite is
+    left out.
+    """
+    known, fits = old > 0.0, (new > 0.0) & (new < np.inf)
+    changes = known & fits & (abs(new - old) > SMALLEST_CHANGE * old)
     ratio = single(where(changes, old / where(changes, new, 1.0), 1.0))
-    return ratio, where(known, old / double(ratio), new)
+    return ratio, where(known, old / double(ratio), where(fits, new, 0.0))
+
+
+# A positive float32 whose bits, as an int32, are (bits + HALF) & EXPONENT is the power of two next to it: what lies
+# between 0.75 and 1.5 times a power of two becomes that.
+HALF, EXPONENT = 0x00400000, 0x7F800000
+
+
+def by_powers_of_two(dtype: str) -> bool:
+    """Whether weights of this dtype are multiplied by powers of two only, as bfloat16 rounds all other products.
+
+    Raises ValueError for float16, in which such products are not exact either where weights are small.
+    """
+    if dtype.endswith("float16") and not dtype.endswith("bfloat16"):
+        raise ValueError(
+            "a last layer in units of the return cannot have weights of float16, which would change its values with "
+            "every unit: keep its weights in float32, as mixed precision does, or in bfloat16"
+        )
+    return dtype.endswith("bfloat16")
 
 
 def check_outputs(outputs: int, heads: int) -> None:

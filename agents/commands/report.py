@@ -34,7 +34,7 @@ def main(command_line: Sequence[str]) -> int:
     try:
         from agents.monitoring.report import groups, numbers, page, runs
     except ImportError as error:
-        raise UsageError(f'The report needs {error.name}: pip install "rbs-tf[plots]"') from error
+        raise UsageError(f'The report needs {error.name}: pip install ".[plots]"') from error
     output = Path(options.output)
     check_output("--output", output)  # before anything is computed
     csv_dir = output.with_name(output.stem + "_csv")

@@ -40,9 +40,7 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 def require_ray() -> None:
     """Raises UsageError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError(
-            "--collectors and --cluster need Ray. Install it with: pip install 'rbs-tf[cluster]'"
-        )
+        raise UsageError("--collectors and --cluster need Ray. Install it with: pip install '.[cluster]'")
 
 
 def check(cluster: str | None) -> None:

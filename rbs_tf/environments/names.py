@@ -50,8 +50,8 @@ def list_environments() -> dict[str, tuple[str, ...]]:
     bsuite = tuple(f"{experiment}/0..{count - 1}" for experiment, count in settings.items())
     return {
         "Atari (57 games)": scores.GAMES,
-        'MinAtar (pip install "rbs-tf[minatar]")': MINATAR_GAMES,
-        'bsuite (pip install "rbs-tf[bsuite]")': bsuite or ("bsuite/catch/0 and the rest of its sweep",),
+        'MinAtar (pip install ".[minatar]")': MINATAR_GAMES,
+        'bsuite (pip install ".[bsuite]")': bsuite or ("bsuite/catch/0 and the rest of its sweep",),
         "POPGym (pip install popgym)": ("any id with a discrete action space: popgym-RepeatPreviousEasy-v0",),
         "Gymnasium": ("any id with a discrete action space, such as CartPole-v1",),
     }

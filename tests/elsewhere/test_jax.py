@@ -20,7 +20,7 @@ import rbs_tf  # noqa: E402
 from rbs_tf import ReturnMoments  # noqa: E402
 from rbs_tf.pair import Pair  # noqa: E402
 from tests.elsewhere import pages  # noqa: E402
-from tests.elsewhere.vectors import BY_NAME, TOLERANCE  # noqa: E402
+from tests.elsewhere.vectors import BY_NAME, TOLERANCE, changing_units  # noqa: E402
 
 GAMMAS = np.array([0.9, 0.997])
 PAIRS = 1e-11  # relative; measured: 2e-12
@@ -148,6 +148,9 @@ def test_vectors(name):
             "batch_sigma": of_batch,
             "scaled": rbs_tf.jax.scaled(state, vector.errors, **floors),
             "scaled_with_batch": with_batch,
+            "scaled_with_part": rbs_tf.jax.scaled(
+                state, vector.errors, batch_sigma=vector.part_of_batch_sigma, **floors
+            ),
             "scaled_by_task": by_task,
         }
     for key, values in found.items():
@@ -301,6 +304,60 @@ def test_units():
     kept, after = to_unit(layer, jnp.array([3.0, 7.0]), jnp.zeros(2))
     np.testing.assert_array_equal(after, np.float32([3.0, 7.0]))
     np.testing.assert_array_equal(kept["bias"], layer["bias"])
+
+
+@pytest.mark.parametrize("dtype, moves", [(jnp.float32, 1e-5), (jnp.bfloat16, 0.0)])
+def test_no_value_moves_over_ten_thousand_changes(dtype, moves):
+    units = changing_units()
+    layer = {
+        "kernel": jax.random.normal(jax.random.PRNGKey(0), (5, 6)).astype(dtype),
+        "bias": jnp.ones(6, dtype),
+    }
+
+    def values(layer, unit):
+        weights = np.concatenate([layer["kernel"], layer["bias"][None]])
+        return np.float64(weights) * np.repeat(np.float64(unit), 2)
+
+    @jax.jit
+    def to_each(layer, units):
+        step = lambda at, unit: (rbs_tf.jax.to_unit(*at, unit), None)  # noqa: E731
+        return jax.lax.scan(step, (layer, jnp.ones(3)), units)[0]
+
+    moved, unit = to_each(layer, jnp.float32(units))
+    assert np.abs(values(moved, unit) / values(layer, np.ones(3)) - 1.0).max() <= moves
+    assert np.abs(unit / units[-1] - 1.0).max() <= (0.5 if dtype == jnp.bfloat16 else 2e-4)
+
+
+def test_layouts_of_units():
+    """Weights [out, in] of two heads: rows change. And what has other outputs than the rest of the layer."""
+    old, new = jnp.ones(2), jnp.array([1.0, 2.0])
+    layer = {"weight": jnp.ones((2, 2)), "bias": jnp.ones(2)}
+    there, unit = rbs_tf.jax.to_unit(layer, old, new, axis=0)
+    np.testing.assert_array_equal(there["weight"], [[1.0, 1.0], [0.5, 0.5]])
+    np.testing.assert_array_equal(there["bias"], [1.0, 0.5])
+    np.testing.assert_array_equal(unit, [1.0, 2.0])
+    np.testing.assert_array_equal(rbs_tf.jax.to_unit(layer, old, new)[0]["weight"], [[1.0, 0.5], [1.0, 0.5]])
+    for wrong in (
+        {"weight": jnp.ones((4, 64)), "bias": jnp.ones(4)},
+        {"kernel": jnp.ones((64, 3)), "bias": jnp.ones(3)},
+        {},
+    ):
+        with pytest.raises(ValueError, match="same outputs, as many for each of 2 heads.*take axis=0"):
+            rbs_tf.jax.to_unit(wrong, old, new)
+
+
+def test_units_that_no_layer_can_be_in():
+    """NaN and infinity are left out, compiled or not."""
+    old, new = jnp.array([2.0, 2.0, 0.0, 0.0]), jnp.array([jnp.nan, jnp.inf, jnp.nan, jnp.inf])
+    for to_unit in (rbs_tf.jax.to_unit, jax.jit(rbs_tf.jax.to_unit)):
+        layer, unit = to_unit(jnp.ones((3, 4)), old, new)
+        np.testing.assert_array_equal(layer, np.ones((3, 4)))
+        np.testing.assert_array_equal(unit, old)
+    with pytest.raises(ValueError, match="cannot have weights of float16"):
+        rbs_tf.jax.to_unit(jnp.ones((3, 4), jnp.float16), old, new)
+    # A unit that is kept in bfloat16 would round, if float32 weights followed it.
+    layer, unit = rbs_tf.jax.to_unit(jnp.ones(1), jnp.ones(1, jnp.bfloat16), jnp.array([3.0]))
+    assert layer * unit == 1.0 and unit == 4.0
 
 
 PAGE = "docs/jax.md"

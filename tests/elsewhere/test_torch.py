@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rbs_tf
-from tests.elsewhere import pages
-from tests.elsewhere.vectors import BY_NAME, TOLERANCE
+from tests.elsewhere import other_process, pages
+from tests.elsewhere.vectors import BY_NAME, TOLERANCE, changing_units
 from tests.test_adopting import ROOT
 
 torch = pytest.importorskip("torch", reason="make test-adopting runs this in .venv-rivals")
@@ -54,6 +54,7 @@ def test_it_computes_what_the_layer_does(name):
         "batch_sigma": rbs_tf.torch.batch_sigma(*tensors(*vector.batch)),
         "scaled": scaled(errors),
         "scaled_with_batch": scaled(errors, own),
+        "scaled_with_part": scaled(errors, torch.from_numpy(vector.part_of_batch_sigma)),
         "scaled_by_task": scaled(errors[:, 0], head=tasks),
     }
     for key, values in found.items():
@@ -129,6 +130,7 @@ def test_saving(scaled, tmp_path):
     assert {*state} == {f"network.{x}" for x in ("weight", "bias", "unit")} | {
         "scaled.statistics",
         "scaled.sigma_v",
+        "scaled.in_units",
     }
     for assign in (False, True):
         kept = copy.deepcopy(state)
@@ -146,6 +148,20 @@ def test_wrong_states(scaled):
     assert same(scaled, before)
 
 
+def test_states_of_another_floor(scaled):
+    """`sigma_v` of a floor in units is another number; a state from before it said so goes on loading."""
+    in_units = ScaledErrors(2, floor_in_units=True)
+    before, state = copy.deepcopy(scaled), in_units.state_dict()
+    with pytest.raises(
+        ValueError, match="state is of floor_in_units=True, and this is of floor_in_units=False"
+    ):
+        nn.ModuleList([scaled]).load_state_dict(nn.ModuleList([in_units]).state_dict())
+    assert same(scaled, before)
+    del state["in_units"]
+    in_units.load_state_dict(state)
+    scaled.load_state_dict(state)
+
+
 def test_copies(scaled):
     for another in (copy.deepcopy(scaled), pickle.loads(pickle.dumps(scaled))):
         before = scaled.statistics.clone()
@@ -154,6 +170,35 @@ def test_copies(scaled):
         another = copy.deepcopy(scaled)
         another.load_state_dict(scaled.state_dict())  # its own hook
         assert same(another, copy.deepcopy(scaled))
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_shared_memory(scaled, context):
+    """As in A3C: every process sees the weights and the unit they are in. Statistics have one process."""
+    last = UnitLinear(1, 1)
+    last.to_unit_([2.0])
+    agent, before = nn.ModuleList([scaled, last]).share_memory(), copy.deepcopy(scaled)
+    assert all(values.is_shared() for values in (*agent.parameters(), *agent.buffers()))
+    value = last(torch.ones(1))
+    processes = torch.multiprocessing.get_context(context)
+    told = processes.Queue()
+    other = processes.Process(target=other_process.feed, args=(scaled, last, LARGER, told))
+    other.start()
+    refusal, statistics = told.get(timeout=100), told.get(timeout=100)
+    other.join()
+    assert "copy of a scaling from another process" in refusal and "copy.deepcopy(scaling)" in refusal
+    torch.testing.assert_close(last(torch.ones(1)), value)
+    assert last.unit == 4.0
+    expected = rbs_tf.ReturnMoments.merge(EPISODE, LARGER).to_array()
+    np.testing.assert_allclose(statistics, expected, rtol=1e-12)
+    assert same(scaled, before)
+
+
+def test_mapped_heads(scaled):
+    """`torch.vmap` is a loop."""
+    errors, heads = torch.randn(5, 3), torch.tensor([[0], [1], [1], [0], [1]])
+    loop = torch.stack([scaled(row, head=head) for row, head in zip(errors, heads, strict=True)])
+    torch.testing.assert_close(torch.vmap(lambda row, head: scaled(row, head=head))(errors, heads), loop)
 
 
 def test_casts(scaled):
@@ -266,6 +311,36 @@ def test_processes(tmp_path):
     assert first["grad"].abs().max() > 0.0 and first["last.unit"] > 0.0
 
 
+@pytest.fixture
+def process_group(tmp_path):
+    """Of this process only, as `torchrun --nproc-per-node=1` makes it."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_one_process(process_group, scaled, caplog):
+    """There is no one to wait for: statistics count at once."""
+    alone = ScaledErrors(2)
+    alone.merge_state(EPISODE)
+    alone.sync()
+    assert same(alone, scaled) and not caplog.records
+
+
+def test_advice(monkeypatch, caplog):
+    """It names the module, and `sync`, for which statistics wait."""
+    scaled = ScaledErrors()
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    scaled.merge_state(rbs_tf.ReturnMoments.from_episode([1.0], [0.0]))
+    scaled(torch.ones(1))
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith("ScaledErrors has not seen any step yet: ")
+    assert "call merge_state(moments), and in a process group of several sync() after it." in said
+
+
 # Outputs in units.
 
 
@@ -290,6 +365,78 @@ def test_values_keep_with_the_unit():
         last.to_unit_([1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="as many for each head"):
         UnitLinear(3, 5, heads=2)
+
+
+@pytest.mark.parametrize("dtype, moves", [(torch.float32, 1e-5), (torch.bfloat16, 0.0)])
+def test_no_value_moves_over_ten_thousand_changes(dtype, moves):
+    last, units = UnitLinear(5, 6, heads=3, dtype=dtype), changing_units()
+    last.to_unit_(np.ones(3))
+
+    def values():
+        weights = torch.cat([last.weight, last.bias[:, None]], dim=1).detach().double()
+        return weights * last.unit.repeat_interleave(2)[:, None]
+
+    before = values()
+    for unit in units:
+        last.to_unit_(unit)
+    assert (values() / before - 1.0).abs().max() <= moves
+    reached = last.unit.numpy() / units[-1]
+    assert np.abs(reached - 1.0).max() <= (0.5 if dtype == torch.bfloat16 else 2e-4)
+
+
+def test_averaged_models():
+    """They come to the unit before they are updated: then values are averaged."""
+    online = nn.Sequential(nn.Linear(3, 4), UnitLinear(4, 2))
+    averaged = torch.optim.swa_utils.AveragedModel(online)
+    inputs, values = torch.randn(5, 3), []
+    for unit in (1.0, 30.0, 7.0):
+        for layers in (online, averaged.module):
+            layers[-1].to_unit_([unit])
+        nn.init.normal_(online[-1].weight)
+        values.append(online(inputs))
+        averaged.update_parameters(online)
+    torch.testing.assert_close(averaged(inputs), torch.stack(values).mean(dim=0))
+
+
+def test_a_trained_layer():
+    trained, last = nn.Linear(3, 4), UnitLinear(3, 4, heads=2)
+    last.load_state_dict(trained.state_dict(), strict=False)
+    last.to_unit_([1.0, 1.0])
+    last.to_unit_([30.0, 0.2])
+    inputs = torch.randn(5, 3)
+    torch.testing.assert_close(last(inputs), trained(inputs))
+
+
+def test_weights_that_are_split(process_group):
+    """By FSDP2."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.experimental import implicit_replication
+
+    network, inputs = nn.Sequential(nn.Linear(3, 4), UnitLinear(4, 2)), torch.randn(5, 3)
+    network[-1].to_unit_([2.0])
+    values = network(inputs)
+    fully_shard(network)
+    with pytest.raises(RuntimeError, match="DTensor"):
+        network[-1].to_unit_([3.0])
+    for unit in (3.0, 30.0):
+        network(inputs)
+        network.reshard()
+        with implicit_replication():
+            network[-1].to_unit_([unit])
+        torch.testing.assert_close(network(inputs), values)
+        network(inputs).sum().backward()
+        torch.testing.assert_close(network(inputs), values)
+
+
+def test_units_that_no_layer_can_be_in():
+    last = UnitLinear(3, 4, heads=2)
+    last.to_unit_([2.0, 0.0])
+    for unit in ([np.nan, 1.0], [1.0, np.inf], [-1.0, 1.0]):
+        with pytest.raises(ValueError, match="finite numbers of at least 0; got"):
+            last.to_unit_(unit)
+    with pytest.raises(ValueError, match="cannot have weights of float16.*float32.*bfloat16"):
+        last.half().to_unit_([1.0, 1.0])
+    assert last.unit.tolist() == [2.0, 0.0]
 
 
 # docs/pytorch.md.

@@ -87,6 +87,17 @@ class Vector:
         return self.errors / self._divisor(np.maximum(self._floor, self.batch_sigma))
 
     @cached_property
+    def part_of_batch_sigma(self) -> np.ndarray:
+        """[H], `batch_sigma`, and NaN for the first head."""
+        return np.where(np.arange(self.num_heads) == 0, np.nan, self.batch_sigma)
+
+    @cached_property
+    def scaled_with_part(self) -> np.ndarray:
+        """[B, H], the errors scaled with `part_of_batch_sigma`, whose NaN does not count."""
+        known = np.nan_to_num(self.part_of_batch_sigma, nan=0.0)
+        return self.errors / self._divisor(np.maximum(self._floor, known))
+
+    @cached_property
     def scaled_by_task(self) -> np.ndarray:
         """[B], `errors[:, 0]` scaled with `head=tasks`."""
         errors = self.errors[:, 0]
@@ -212,3 +223,14 @@ VECTORS = [
     _stream("in units, constant rewards", [0.0, 0.9], in_units=True, times=0.0, offset=1e4),
 ]
 BY_NAME = {vector.name: vector for vector in VECTORS}
+
+
+def changing_units() -> np.ndarray:
+    """10,000 units of three heads, [10000, 3], and what last layers make of them is nothing.
+
+    The first takes steps of 1e-6 to 3e-2 of itself, up or down. The second grows by 1e-3, each time more than what is
+    left out; the third shrinks by 6e-5, each time less.
+    """
+    rng, k = np.random.default_rng(0), np.arange(1.0, 10_001.0)
+    steps = 10.0 ** rng.uniform(-6.0, -1.5, len(k)) * rng.choice([-1.0, 1.0], len(k))
+    return np.stack([np.exp(np.cumsum(steps)), 1.001**k, 1.00006**-k], axis=1)

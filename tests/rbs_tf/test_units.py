@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rbs_tf import UnitDense, rescaling
+from tests.elsewhere.vectors import changing_units
 
 UNITS = st.floats(1e-9, 1e9)
 
@@ -60,6 +61,42 @@ def test_a_layers_values(mode):
     np.testing.assert_allclose(layer.unit, [7e-4, 0.0], rtol=1e-6)
     assert layer.unit.dtype == tf.float64 and len(layer.trainable_variables) == 2
     built(use_bias=False).to_unit([1.0, 1.0])
+
+
+@pytest.mark.parametrize("dtype, moves", [("float32", 1e-5), ("bfloat16", 0.0)])
+def test_no_value_moves_over_ten_thousand_changes(dtype, moves):
+    layer, units = UnitDense(6, heads=3, dtype=dtype), changing_units()
+    layer.build((None, 5))
+    layer.bias.assign(np.arange(1.0, 7.0))
+    layer.to_unit(np.ones(3))
+
+    def values():
+        weights = tf.concat([layer.kernel, layer.bias[None]], axis=0)
+        return tf.cast(weights, tf.float64) * np.repeat(layer.unit, 2)
+
+    @tf.function
+    def to_each(units):
+        for unit in units:
+            layer.to_unit(unit)
+
+    before = values()
+    to_each(tf.constant(units))
+    assert np.abs(values() / before - 1.0).max() <= moves
+    reached = layer.unit / units[-1]
+    assert np.abs(reached - 1.0).max() <= (0.5 if dtype == "bfloat16" else 2e-4)
+
+
+def test_units_that_no_layer_can_be_in():
+    layer = built()
+    layer.to_unit([2.0, 0.0])
+    for unit in ([np.nan, 1.0], [1.0, np.inf], [-1.0, 1.0]):
+        for to_unit in (layer.to_unit, tf.function(layer.to_unit)):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="finite numbers of at least 0; got"):
+                to_unit(tf.constant(unit, tf.float64))
+    tf.function(layer.to_unit, jit_compile=True)(tf.constant([np.inf, np.nan], tf.float64))  # left out
+    np.testing.assert_array_equal(layer.unit, [2.0, 0.0])
+    with pytest.raises(ValueError, match="cannot have weights of float16.*float32.*bfloat16"):
+        built(dtype="float16").to_unit([1.0, 1.0])
 
 
 def test_saving_and_half_precision(tmp_path):

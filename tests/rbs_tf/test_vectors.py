@@ -22,6 +22,7 @@ def test_statistics_and_scaled_errors(kind, vector):
         "unit": scale.unit,
         "scaled": scale(vector.errors),
         "scaled_with_batch": scale(vector.errors, vector.batch_sigma),
+        "scaled_with_part": scale(vector.errors, vector.part_of_batch_sigma),
         "scaled_by_task": scale(vector.errors[:, 0], head=vector.tasks),
     }
     for name, values in found.items():

@@ -28,6 +28,6 @@ def test_without_matplotlib_a_command_says_what_to_install(tmp_path, capsys, mon
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(SystemExit):
         intuitions.main([f"--output_dir={tmp_path}"])
-    assert 'pip install "rbs-tf[plots]"' in capsys.readouterr().err
+    assert 'pip install ".[plots]"' in capsys.readouterr().err
     with pytest.raises(ImportError, match="plots"):
         figure.new_figure()

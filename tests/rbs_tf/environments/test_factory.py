@@ -216,7 +216,7 @@ def test_what_makes_no_sense_is_refused_by_name(monkeypatch):
     with pytest.raises(ValueError, match="'qqqqqqqqqqqqqqqq'\nExpected an Atari game"):
         environments.make("qqqqqqqqqqqqqqqq")
     for name, command in (
-        ("bsuite/catch/0", r'pip install "rbs-tf\[bsuite\]"'),
+        ("bsuite/catch/0", r'pip install "\.\[bsuite\]"'),
         ("popgym-RepeatPreviousEasy-v0", "pip install popgym"),
     ):
         monkeypatch.setitem(sys.modules, name.replace("-", "/").split("/")[0], None)
@@ -228,7 +228,7 @@ def test_the_list_of_names_holds_every_game_and_every_experiment():
     listed = environments.list_environments()
     assert [len(group) for group in listed.values()][:2] == [57, 5] and set(scores.GAMES) <= names.ATARI_GAMES
     sweep = pytest.importorskip("bsuite.sweep")
-    spelt = (part.rpartition("/") for part in listed['bsuite (pip install "rbs-tf[bsuite]")'])
+    spelt = (part.rpartition("/") for part in listed['bsuite (pip install ".[bsuite]")'])
     every = {f"{name}/{i}" for name, _, last in spelt for i in range(int(last.removeprefix("0..")) + 1)}
     assert every == {f"bsuite/{bsuite_id}" for bsuite_id in sweep.SWEEP}
 
