@@ -123,6 +123,14 @@ def test_the_inputs_statistics_are_in_the_environments_units_and_reach_whoever_a
         make_agent(pairs=((0.9, True), (0.0, True)))
 
 
+def test_averages_of_weights_do_not_go_with_units():
+    """They would stay in the units from before."""
+    averaging = tf.keras.optimizers.Adam(use_ema=True)
+    with pytest.raises(ValueError, match=r"return_out rewrites.*\(use_ema=True\).*leave use_ema out"):
+        make_agent(scaling="return_out", optimizer=averaging)
+    make_agent(optimizer=averaging)
+
+
 @pytest.mark.parametrize("adam_epsilon", [1e-6, 1e-2])
 def test_two_training_steps_equal_numpy(adam_epsilon):
     """`train`'s own loss, weights of importance, priorities and steps of Adam."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbs_tf import discounted_returns
+from rbs_tf import ReturnMoments, discounted_returns
 
 
 def recursion(rewards, discounts):
@@ -33,6 +33,17 @@ def test_shapes_are_kept(shape):
     returns = discounted_returns(np.ones(shape), np.zeros(shape))
     np.testing.assert_array_equal(returns, np.ones(shape))
     assert returns.dtype == np.float64
+
+
+def test_what_is_too_small_for_float64_adds_nothing():
+    """0.5^1100 is 0, and so is the square of 0.5^600; neither is an error."""
+    once, discounts = np.append(np.zeros(2100), 1.0), np.full(2101, 0.5)
+    with np.errstate(all="raise"):
+        returns = discounted_returns(np.ones(2101), discounts)
+        moments = ReturnMoments.from_episode(once, discounts)
+        ReturnMoments.from_batch(once[:, None, None], discounts[:, None, None], np.ones((2101, 1)))
+    np.testing.assert_allclose(returns[[0, -2, -1]], [2.0, 1.5, 1.0])
+    assert moments.return_mean_square[0] == pytest.approx(4 / 3 / 2101)  # 1 + 1/4 + 1/16 + ...
 
 
 def test_long_episodes():

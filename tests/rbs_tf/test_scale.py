@@ -3,11 +3,13 @@
 import copy
 import json
 import logging
+import os
 import pickle
 
 import numpy as np
 import pytest
 
+import rbs_tf
 from rbs_tf import ReturnMoments, Scale
 
 TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
@@ -68,19 +70,58 @@ def test_wrong_states():
         ({"moments": before["moments"]}, "lacks sigma_v"),
         (before | {"sigma_v": [1.0, 2.0, 3.0]}, "sigma_v must be"),
         (before | {"moments": np.full((8, 2), np.nan)}, "must be finite"),
+        (
+            before | {"floor_in_units": True},
+            "state is of floor_in_units=True, and this is of floor_in_units=False",
+        ),
     ):
         with pytest.raises(ValueError, match=complaint) as refused:
             scale.load_state_dict(state)
         assert "\n" not in str(refused.value) and scale.state_dict() == before
 
 
+def test_older_states():
+    """They do not tell what their floor is in."""
+    scale = Scale(2, floor_in_units=True)
+    scale.load_state_dict({"moments": some().to_array(), "sigma_v": [1.0, 2.0]})
+    assert scale.moments.count[0] == 50
+
+
+@pytest.mark.parametrize("kind", ["Scale", "ReturnScaling"])
+def test_a_copy_in_another_process_is_not_fed(kind, monkeypatch):
+    if kind == "ReturnScaling":
+        pytest.importorskip("tensorflow")
+    scale = getattr(rbs_tf, kind)()
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as after a fork
+    ways = [lambda: scale.merge_state(some(1))]
+    if kind == "ReturnScaling":
+        ways += [lambda: scale.update_state([1.0], [0.9]), lambda: scale.update_returns([1.0])]
+    for feed in ways:
+        with pytest.raises(
+            RuntimeError, match=r"copy of a scaling from another process.*copy.deepcopy\(scaling\)"
+        ):
+            feed()
+    own = copy.deepcopy(scale)
+    own.merge_state(some(1))
+    assert own.moments.count[0] == 50 and not np.any(scale.moments.count)
+
+
+def test_tensors_of_others_are_refused():
+    tf = pytest.importorskip("tensorflow")
+    for errors in (tf.ones(3), tf.Variable(tf.ones(3))):
+        with pytest.raises(
+            TypeError, match="lose the gradient of errors of tensorflow.*take rbs_tf.ReturnScaling"
+        ):
+            Scale()(errors)
+
+
 @pytest.fixture(params=["Scale", "ReturnScaling"])
 def fed(request):
     """Something that scales errors, fed in one of three ways, and says what its floor is."""
 
-    def build(moments, sigma_v=1e-2, scaling=True, portions=1):
+    def build(moments, sigma_v=1e-2, scaling=True, portions=1, **floor):
         if request.param == "Scale":
-            scale = Scale(moments.num_heads, sigma_v)
+            scale = Scale(moments.num_heads, sigma_v, **floor)
             for _ in range(portions):
                 scale.merge_state(moments)
                 if scaling:
@@ -89,7 +130,7 @@ def fed(request):
         pytest.importorskip("tensorflow")
         from rbs_tf import ReturnScaling
 
-        layer = ReturnScaling(moments.num_heads, sigma_v)
+        layer = ReturnScaling(moments.num_heads, sigma_v, **floor)
         if scaling:
             layer(np.ones((1, moments.num_heads), np.float32))
         for _ in range(portions):
@@ -134,6 +175,15 @@ def test_heads_below_their_floor_are_named_once(fed, caplog):
     assert "for head 0:" in said and "of heads without any reward, the spread" in said
 
 
+def test_a_floor_in_units_is_named_as_what_it_is(fed, caplog):
+    """Rewards of 30, discount 0: sigma 0 and unit 30, hence a floor of 0.3, and first errors of 30, which is 1 unit."""
+    caplog.set_level(logging.WARNING)
+    fed(heads(steps(30.0 * CONSTANT, 0.0)), floor_in_units=True)
+    (said,) = warnings_of(caplog)
+    assert "below its floor sigma_v times the unit for head 0: errors are multiplied by [3.33]" in said
+    assert said.endswith("the size of the first errors, sqrt(sigma^2 + E[R]^2) / unit: sigma_v=[1]")
+
+
 def test_what_is_not_judged(fed, caplog):
     caplog.set_level(logging.WARNING)
     fed(heads(steps(CONSTANT[:999], 0.0)))
@@ -148,4 +198,11 @@ def test_a_scale_without_steps_says_so_once(caplog):
     for _ in range(2):
         scale()
     (said,) = (record.getMessage() for record in caplog.records)
-    assert "multiplies errors by up to 50. Call merge_state(moments), before" in said and "\n" not in said
+    assert "multiplies errors by up to 50. Before the errors, call merge_state(moments). " in said
+    assert "\n" not in said
+    caplog.clear()
+    Scale(floor_in_units=True)()
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith(
+        "Scale has not seen any step yet: errors are divided by their own root mean square. "
+    )
