@@ -226,8 +226,9 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
     outputs = {x.shape[axis if x.ndim > 1 else 0] for x in leaves}
     if len(outputs) != 1 or min(outputs) % old.size:
         raise ValueError(
-            f"all parameters of the layer must have the same outputs, as many for each of {old.size} heads; got shapes "
-            f"{[x.shape for x in leaves]}, whose axis {axis} is the outputs'. Weights [out, in] take axis=0"
+            "all parameters of the layer must have the same number of outputs, as many for each of "
+            f"{old.size} heads; got shapes {[x.shape for x in leaves]} with outputs on axis {axis}. Weights "
+            "[out, in] take axis=0"
         )
     powers = any([by_powers_of_two(x.dtype.name) for x in (old, *leaves)])
     single = _power_of_two if powers else jnp.float32

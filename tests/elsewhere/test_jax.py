@@ -231,6 +231,9 @@ def test_hosts_and_files():
     kept = pickle.loads(pickle.dumps(left))
     for read, written in zip(jax.tree.leaves(kept), jax.tree.leaves(left), strict=True):
         np.testing.assert_array_equal(read, written)
+    leaves = [np.asarray(x) for x in jax.tree.leaves(left)]  # as Flax stores them
+    kept = jax.tree.unflatten(jax.tree.structure(init()), leaves)
+    assert_same(rbs_tf.jax.merge(kept, right), both, PAIRS)
     scale = rbs_tf.Scale(num_heads=2)
     scale.merge_state(moments[0])
     np.testing.assert_allclose(scale(), rbs_tf.jax.scale(left), rtol=1e-6)
@@ -238,6 +241,17 @@ def test_hosts_and_files():
         rbs_tf.jax.merge(left, ReturnMoments.from_episode([[1e50, 1.0]], [[0.9, 0.9]]))
     with pytest.raises(ValueError, match="equally many heads"):
         rbs_tf.jax.merge(left, ReturnMoments.empty(3))
+
+
+def test_ranks_that_are_not_promoted():
+    state, (rewards, discounts, ended) = init(), of_row(stream(0), 0)
+    expected = rbs_tf.jax.observe(state, rewards, discounts, ended)
+    with jax.numpy_rank_promotion("raise"):
+        with jax.numpy_rank_promotion("allow"):
+            found = rbs_tf.jax.observe(state, rewards, discounts, ended)
+            scaled = rbs_tf.jax.scaled(found, rewards)
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+    np.testing.assert_array_equal(scaled, rbs_tf.jax.scaled(expected, rewards))
 
 
 def test_gradients():
@@ -342,7 +356,7 @@ def test_layouts_of_units():
         {"kernel": jnp.ones((64, 3)), "bias": jnp.ones(3)},
         {},
     ):
-        with pytest.raises(ValueError, match="same outputs, as many for each of 2 heads.*take axis=0"):
+        with pytest.raises(ValueError, match="same number of outputs.*2 heads.*take axis=0"):
             rbs_tf.jax.to_unit(wrong, old, new)
 
 

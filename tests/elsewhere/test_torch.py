@@ -1,6 +1,7 @@
 """rbs_tf.torch: what it shares with the layer, what PyTorch does to modules, and that agents with it learn."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -339,6 +340,9 @@ def test_advice(monkeypatch, caplog):
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.startswith("ScaledErrors has not seen any step yet: ")
     assert "call merge_state(moments), and in a process group of several sync() after it." in said
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as after a fork
+    with pytest.raises(RuntimeError, match="copy of a scaling from another process"):
+        scaled.merge_state(rbs_tf.ReturnMoments.from_episode([1.0], [0.0]))
 
 
 # Outputs in units.

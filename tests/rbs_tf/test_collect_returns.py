@@ -344,6 +344,20 @@ def test_values_of_a_vector():
         envs.reset(options={"reset_mask": np.ones(1, bool)})
 
 
+@pytest.mark.parametrize("name, unit", [("CartPole-v1", 16.0), ("Pendulum-v1", 390.0)])
+def test_the_units_that_the_pages_name(name, unit):
+    """docs/adopting.md and docs/pytorch.md: played at random."""
+    scale = Scale(sigma_v=1.0)
+    env = CollectReturns(gymnasium.make(name), scale, 0.99)
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    for _ in range(20_000):
+        *_, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            env.reset()
+    assert scale.unit == pytest.approx(unit, rel=0.05)
+
+
 # Processes.
 
 
