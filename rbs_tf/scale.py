@@ -17,13 +17,7 @@ from rbs_tf.returns import real_numbers
 
 _FLOAT32 = np.finfo(np.float32)
 # What scales the tensors of other libraries.
-_ELSEWHERE = {
-    "torch": "torch",
-    "jax": "jax",
-    "jaxlib": "jax",
-    "tensorflow": "ReturnScaling",
-    "keras": "ReturnScaling",
-}
+_ELSEWHERE = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "tensorflow": "ReturnScaling"}
 
 
 class Scale:

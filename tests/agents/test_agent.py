@@ -126,7 +126,7 @@ def test_the_inputs_statistics_are_in_the_environments_units_and_reach_whoever_a
 def test_averages_of_weights_do_not_go_with_units():
     """They would stay in the units from before."""
     averaging = tf.keras.optimizers.Adam(use_ema=True)
-    with pytest.raises(ValueError, match=r"return_out rewrites.*\(use_ema=True\).*leave use_ema out"):
+    with pytest.raises(ValueError, match=r"ReturnOut rewrites.*\(use_ema=True\).*leave use_ema out"):
         make_agent(scaling="return_out", optimizer=averaging)
     make_agent(optimizer=averaging)
 

@@ -226,10 +226,10 @@ BY_NAME = {vector.name: vector for vector in VECTORS}
 
 
 def changing_units() -> np.ndarray:
-    """10,000 units of three heads, [10000, 3], and what last layers make of them is nothing.
+    """10,000 units of three heads, [10000, 3], one after the other.
 
-    The first takes steps of 1e-6 to 3e-2 of itself, up or down. The second grows by 1e-3, each time more than what is
-    left out; the third shrinks by 6e-5, each time less.
+    The first takes steps of 1e-6 to 3e-2 of itself, up or down. The second grows by 1e-3, each time more than a layer
+    leaves out; the third shrinks by 6e-5, each time less.
     """
     rng, k = np.random.default_rng(0), np.arange(1.0, 10_001.0)
     steps = 10.0 ** rng.uniform(-6.0, -1.5, len(k)) * rng.choice([-1.0, 1.0], len(k))

@@ -98,7 +98,10 @@ def test_what_has_seen_nothing_says_so_once(mode, caplog):
     for rows in (1, 2):
         scaled(tf.ones((rows, 2)))  # another shape is another graph
     (said,) = warnings_of(caplog)
-    assert "its floor sigma_v multiplies errors by up to 50. Call update_state" in said and "\n" not in said
+    assert (
+        "its floor sigma_v multiplies errors by up to 50. Before the errors, call update_state" in said
+        and "\n" not in said
+    )
     caplog.clear()
     more = ReturnMoments.from_episode([1.0], [0.0])
     for use in (
