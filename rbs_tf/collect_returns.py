@@ -49,9 +49,11 @@ def CollectReturns(
       max_report_steps: returns of longer episodes are cut every so many steps.
 
     Raises:
-      TypeError: an env that is neither Gymnasium's nor Stable-Baselines3's, a scaling that takes no moments.
+      TypeError: an env that is neither Gymnasium's nor Stable-Baselines3's, or that holds several environments and is
+        no `VectorEnv`; a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a head out of range, a vector environment without an autoreset mode.
+        a head out of range, a vector environment without an autoreset mode, an environment that feeds the same scaling
+        already.
         From `step`, which leaves the step out: a reward that is NaN, infinite or above 1e140; values that are not one
         per environment; a step after an episode's end without a reset.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
@@ -60,10 +62,22 @@ def CollectReturns(
     def feed(num_envs: int) -> Feed:
         return Feed(num_envs, scaling, gamma, head, report_steps, max_report_steps)
 
-    if isinstance(env, gymnasium.Env):
-        return CollectEnvReturns(env, feed(1))
-    if isinstance(env, gymnasium.vector.VectorEnv):
+    if _is_fed(env, scaling):
+        raise ValueError(
+            f"{type(env).__name__} feeds this scaling already, and each step would count twice: leave out one of the "
+            "two CollectReturns"
+        )
+    if isinstance(env, gymnasium.vector.VectorEnv):  # first: EnvPool's environments are both
         return CollectVectorReturns(env, feed(env.num_envs))
+    if isinstance(env, gymnasium.Env):
+        pool = env.unwrapped
+        held = getattr(pool, "num_envs", np.size(getattr(pool, "all_env_ids", 0)))  # Isaac Lab's, EnvPool's
+        if held > 1:
+            raise TypeError(
+                f"{type(pool).__name__} holds {held} environments and is no gymnasium.vector.VectorEnv, which says how "
+                "they reset: wrap it in one of your own, as docs/actor_critics.md does with EnvPool"
+            )
+        return CollectEnvReturns(env, feed(1))
     stable_baselines = sys.modules.get("stable_baselines3.common.vec_env")  # no one else need install it
     if stable_baselines is not None and isinstance(env, stable_baselines.VecEnv):
         from rbs_tf.sb3 import CollectVecEnvReturns
@@ -71,6 +85,17 @@ def CollectReturns(
         return CollectVecEnvReturns(env, feed(env.num_envs))
     kinds = "a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv"
     raise TypeError(f"env must be {kinds}; got {env!r}")
+
+
+def _is_fed(env: Any, scaling: Any) -> bool:
+    """Whether a `CollectReturns` in the environment, or in those that it holds in this process, feeds the scaling."""
+    own = getattr(env, "__dict__", {})
+    if isinstance(own.get("_feed"), Feed) and own["_feed"].scaling is scaling:
+        return True
+    # What the wrappers of Gymnasium and Stable-Baselines3 call it, and what steps several in one process.
+    several = own.get("envs")
+    inner = [own.get("env"), own.get("venv"), *(several if isinstance(several, list | tuple) else ())]
+    return any(hasattr(one, "step") and _is_fed(one, scaling) for one in inner)
 
 
 class CollectEnvReturns(gymnasium.Wrapper):

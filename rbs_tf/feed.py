@@ -17,6 +17,9 @@ class Feed:
     """Feeds a scaling with the steps of N environments that step together.
 
     Args: those of `CollectReturns`, and raises what it raises.
+
+    Attributes:
+      scaling: what it feeds.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class Feed:
                 raise ValueError(f"head must be one number, or one per environment, {num_envs}; got {head!r}")
             tasks = np.broadcast_to(tasks, num_envs)
         of_heads = _SameRewards(np.broadcast_to(gammas, heads))
-        self._scaling = scaling
+        self.scaling = scaling
         self._statistics = EpisodeStatistics(num_envs, of_heads, max_report_steps, tasks)
         self._report_steps = self._early = report_steps  # the first steps are reported one by one
 
@@ -77,10 +80,10 @@ class Feed:
             self._report()
 
     def _report(self) -> None:
-        home = getattr(self._scaling, "home", None)
+        home = getattr(self.scaling, "home", None)
         if home is not None:
             home.check()
-        self._scaling.merge_state(self._statistics.take())
+        self.scaling.merge_state(self._statistics.take())
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,52 @@ def test_wrong_arguments():
             CollectReturns(*arguments, **settings)
 
 
+class Several(gymnasium.Env):
+    """Holds 4 environments, and is no `VectorEnv`."""
+
+    num_envs = 4
+
+
+class Pool(gymnasium.Env):
+    """As EnvPool's before 1.0."""
+
+    all_env_ids = np.arange(4)
+
+
+def test_several_environments_that_are_no_vector_are_refused():
+    for env in (Several(), Pool(), gymnasium.wrappers.TransformReward(Several(), abs)):
+        with refused(TypeError, "holds 4 environments and is no gymnasium.vector.VectorEnv"):
+            CollectReturns(env, Sum(), 0.9)
+    Several.num_envs = 1
+    CollectReturns(Several(), Sum(), 0.9)
+
+
+def test_what_is_both_an_env_and_a_vector_is_a_vector():
+    """As EnvPool's environments are today."""
+
+    class Both(VectorAnswers, gymnasium.Env):
+        pass
+
+    seen = Sum()
+    CollectReturns(Both(rewards=np.arange(3.0)), seen, 0.9).step(None)
+    assert seen.moments.count == 3 and seen.moments.reward_mean == 1.0
+
+
+def test_a_scaling_is_fed_once():
+    seen, other = Sum(), Sum()
+    one = gymnasium.wrappers.TransformReward(CollectReturns(Script(A), seen, 0.9), float)
+    vector_of = SyncVectorEnv([lambda: CollectReturns(Script(A), seen, 0.9)])
+    wrapped = gymnasium.wrappers.vector.TransformReward(
+        CollectReturns(vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, (A,)), seen, 0.9), abs
+    )
+    for envs in (one, vector_of, wrapped):
+        with refused(ValueError, "each step would count twice: leave out one of the two CollectReturns"):
+            CollectReturns(envs, seen, 0.9)
+    play(CollectReturns(one, other, 0.5))
+    assert_equal(seen.moments, expected(0.9, A))
+    assert_equal(other.moments, expected(0.5, A))
+
+
 Autoreset = gymnasium.wrappers.Autoreset
 
 
@@ -226,6 +272,7 @@ def test_values_of_one_environment():
     for words, answer in (
         ("reward must have one value", (np.ones(3), False, False)),
         ("reward must be real numbers", ("much", False, False)),
+        ("reward must be real numbers; got complex128", (1.0 + 2.0j, False, False)),
         ("terminated must have one value", (1.0, np.zeros(2, bool), False)),
     ):
         seen = Sum()
