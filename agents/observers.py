@@ -55,7 +55,8 @@ class StatisticsObserver(tf.Module):
         Raises:
           tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite; another B than before; a step
             that does not follow the one before it. Nothing has been taken in.
-          ValueError: fields of another rank, or of different shapes; a policy of another agent.
+          ValueError: fields of another rank, or of different shapes; a B that is unknown when a graph is traced; a
+            policy of another agent.
         """
         info = trajectory.policy_info
         if not isinstance(info, PolicyInfo):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.returns import LONGEST_EPISODE, extended
-from rbs_tf.tensor_moments import check_finite, step_fields
+from rbs_tf.tensor_moments import check_finite, checked_real, step_fields
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
@@ -44,21 +44,27 @@ class OpenEpisodes(tf.Module):
     def columns(self, trajectory: Any) -> tf.Tensor:
         """float64 [4, B]: the step types, reward and discount of a `Trajectory`, each [B] or [].
 
-        Raises ValueError for other shapes, tf.errors.InvalidArgumentError for another B than before.
+        Raises ValueError for other shapes, complex numbers, and a B that is unknown when a graph is traced;
+        tf.errors.InvalidArgumentError for another B than before.
         """
-        fields = {name: tf.convert_to_tensor(getattr(trajectory, name)) for name in _FIELDS}
+        fields = {name: checked_real(name, tf.convert_to_tensor(getattr(trajectory, name))) for name in _FIELDS}
         shape = fields["reward"].shape
         if shape.rank not in (0, 1) or not all(x.shape.is_compatible_with(shape) for x in fields.values()):
             shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in fields.items())
             takes = "takes one step of each environment, [B] or [] per field"
             raise ValueError(f"{self._who} {takes}; got {shapes}. {self._remedy}")
-        if (num_envs := shape.num_elements()) is not None:
-            if self._num_envs not in (None, num_envs):
-                changed = f"the number of environments has changed from {self._num_envs} to {num_envs}"
-                raise tf.errors.InvalidArgumentError(
-                    None, None, f"{self._who}: {changed}: take one for each set of them"
-                )
-            self._num_envs = num_envs
+        if (num_envs := shape.num_elements()) is None:
+            # A change of it would cut the open episodes without a word.
+            raise ValueError(
+                f"{self._who} must know the number of environments when a graph is traced; got reward {shape}. Give "
+                "the function an input_signature with that number, or call tf.ensure_shape"
+            )
+        if self._num_envs not in (None, num_envs):
+            changed = f"the number of environments has changed from {self._num_envs} to {num_envs}"
+            raise tf.errors.InvalidArgumentError(
+                None, None, f"{self._who}: {changed}: take one for each set of them"
+            )
+        self._num_envs = num_envs
         # Stacking checks sizes that are known only when a graph runs.
         return tf.reshape(tf.stack([tf.cast(x, tf.float64) for x in fields.values()]), [4, -1])
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from rbs_tf.advice import PAPERS_FLOOR, Advice
 from rbs_tf.moments import ReturnMoments, wrong_columns
 from rbs_tf.scale import Home, checked_floor
-from rbs_tf.tensor_moments import check_finite, check_steps, return_fields, step_fields
+from rbs_tf.tensor_moments import check_finite, check_steps, checked_real, return_fields, step_fields
 
 _KERAS_2 = not hasattr(tf.keras, "ops")
 
@@ -107,7 +107,7 @@ class ReturnScaling(tf.keras.layers.Layer):
           tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite, with its step, head and value; a
             head out of range; numbers of steps that differ and are known only when a graph runs. The statistics stay as
             they were. XLA drops such checks: there an update that is not finite is left out silently.
-          ValueError: shapes that do not fit.
+          ValueError: shapes that do not fit, a number of axes that is unknown when a graph is traced, complex numbers.
         """
         columns, keep = self._masked(mask, head, rewards=rewards, discounts=discounts)
         self.advice.is_fed = True
@@ -183,9 +183,9 @@ class ReturnScaling(tf.keras.layers.Layer):
           The shape of `td_errors`; float64 for float64 errors, float32 for all others.
 
         Raises:
-          ValueError: errors whose last axis is not the heads'.
+          ValueError: errors whose last axis is not the heads', complex numbers.
         """
-        errors = tf.convert_to_tensor(td_errors)
+        errors = checked_real("td_errors", tf.convert_to_tensor(td_errors))
         errors = tf.cast(errors, tf.float64 if errors.dtype == tf.float64 else tf.float32)
         several = self.num_heads > 1 and head is None
         if several:
@@ -264,7 +264,15 @@ class ReturnScaling(tf.keras.layers.Layer):
     def _masked(self, mask: Any, head: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The columns as float64 [..., H], 0 where masked, and the mask as bool [..., 1], or [..., H] with `head`."""
         for name, values in columns.items():
-            tensor = tf.cast(tf.convert_to_tensor(values, dtype_hint=tf.float64), tf.float64)
+            # Asked for float64, TensorFlow takes the real part of NumPy's complex numbers.
+            hint = None if "complex" in str(getattr(values, "dtype", "")) else tf.float64
+            tensor = checked_real(name, tf.convert_to_tensor(values, dtype_hint=hint))
+            if tensor.shape.rank is None:
+                raise ValueError(
+                    f"{name} must have a known number of axes when a graph is traced: give the function a "
+                    f"tf.TensorSpec with a shape, such as [None, {self.num_heads}]"
+                )
+            tensor = tf.cast(tensor, tf.float64)
             if head is not None:
                 columns[name] = tf.repeat(tensor[..., None], self.num_heads, axis=-1)
             elif self.num_heads == 1 and tensor.shape[-1:] != [1]:

@@ -111,7 +111,8 @@ class ScaledLoss(tf.Module):
         Raises:
           tf.errors.InvalidArgumentError: a reward or discount that is NaN or infinite; another B than in the first
             call. The statistics stay as they were.
-          ValueError: fields of another rank, or of different shapes.
+          ValueError: fields of another rank, of different shapes, or complex; a B that is unknown when a graph is
+            traced.
         """
         with self.scaling.changes():
             self._observe(self._episodes.columns(trajectory))

@@ -28,7 +28,7 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
       float64 [H]; 0 for a batch without real steps. No gradient flows through it.
 
     Raises:
-      ValueError: shapes that do not fit.
+      ValueError: shapes that do not fit, complex numbers.
       tf.errors.InvalidArgumentError: eagerly, a real step's reward or discount that is NaN or infinite; in graphs that
         XLA does not compile, shapes that do not fit and are known only when the graph runs.
     """
@@ -42,6 +42,7 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
             "batch_sigma takes rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
             f"{rewards.shape}, {discounts.shape} and {mask.shape}"
         )
+    rewards, discounts = checked_real("rewards", rewards), checked_real("discounts", discounts)
     checks = check_steps("batch_sigma", {"rewards": rewards, "discounts": discounts}, mask)
     with tf.control_dependencies(checks):
         keep = tf.cast(mask, tf.bool)[..., None]
@@ -115,6 +116,13 @@ def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
     while shape.rank and shape[-1] == 1:
         shape = shape[:-1]
     return shape
+
+
+def checked_real(name: str, values: tf.Tensor) -> tf.Tensor:
+    """The values. Raises ValueError for complex numbers, of which a cast would keep the real part."""
+    if values.dtype.is_complex:
+        raise ValueError(f"{name} must be real numbers; got {values.dtype.name}")
+    return values
 
 
 def check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:

@@ -283,6 +283,30 @@ def test_unknown_columns_do_not_spread_over_heads():
     np.testing.assert_array_equal(layer.moments.count, [4.0] * 3)
 
 
+def test_an_unknown_number_of_axes_is_refused():
+    for heads in (1, 2):
+        layer, unknown = ReturnScaling(heads), tf.TensorSpec(None)
+        for update in (layer.update_state, lambda *columns, own=layer: own.update_returns(columns[0])):
+            with pytest.raises(ValueError, match=r"must have a known number of axes.*tf.TensorSpec"):
+                tf.function(update, input_signature=[unknown] * 2, autograph=False).get_concrete_function()
+
+
+def test_complex_numbers_are_refused():
+    layer, steps = ReturnScaling(), np.array([1.0 + 2.0j])
+    for name, call in (
+        ("rewards", lambda: layer.update_state(steps, np.ones(1))),
+        ("rewards", lambda: layer.update_state([1.0 + 2.0j], np.ones(1))),
+        ("discounts", lambda: layer.update_state(np.ones(1), tf.constant(steps))),
+        ("returns", lambda: layer.update_returns(steps)),
+        ("td_errors", lambda: layer(steps)),
+        ("rewards", lambda: rbs_tf.batch_sigma(steps[:, None, None], np.ones((1, 1, 1)), np.ones((1, 1)))),
+        ("discounts", lambda: rbs_tf.batch_sigma(np.ones((1, 1, 1)), steps[:, None, None], np.ones((1, 1)))),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be real numbers; got complex128"):
+            call()
+    np.testing.assert_array_equal(layer.statistics, np.zeros((8, 1)))
+
+
 def test_another_backend_of_keras_is_refused(monkeypatch):
     monkeypatch.setattr(tf.keras.backend, "backend", lambda: "jax")
     with pytest.raises(RuntimeError, match="TensorFlow backend.*jax.*KERAS_BACKEND=tensorflow"):

@@ -158,6 +158,8 @@ def test_what_does_not_fit_is_refused(seen):
         ({name: np.ones(shape, np.float32)}, name) for name, shape in (("reward", (1,)), ("discount", (3, 1)))
     ]
     wrong.append(({name: value[None] for name, value in step.items()}, ".*merge_state"))
+    with pytest.raises(ValueError, match="reward must be real numbers; got complex64"):
+        ScaledLoss(gamma=0.9).observe(types.SimpleNamespace(**step | {"reward": np.ones(3, np.complex64)}))
     for fields, words in wrong:  # which do not spread over environments
         loss = ScaledLoss(gamma=0.9)
         with pytest.raises(ValueError, match=rf"\[B\] or \[\] per field; got .*{words}"):
@@ -166,6 +168,26 @@ def test_what_does_not_fit_is_refused(seen):
     for name, value in (("gamma", 1.1), ("reward_scale_factor", np.inf), ("max_report_steps", 0)):
         with pytest.raises(ValueError, match=name):
             ScaledLoss(**{"gamma": 0.9, name: value})
+
+
+def test_an_unknown_number_of_environments_is_refused():
+    """A change of it would cut the open episodes; in a graph that knows it, these go on."""
+    kinds = (tf.int32, tf.int32, tf.float32, tf.float32)
+
+    def observe_in_a_graph(loss, size):
+        @tf.function(input_signature=[tf.TensorSpec([size], kind) for kind in kinds])
+        def graph(step_type, next_step_type, reward, discount):
+            fields = (step_type, next_step_type, reward, discount)
+            loss.observe(types.SimpleNamespace(**dict(zip(vars(trajectory(*rows[0])), fields, strict=True))))
+
+        for row in rows:
+            graph(*vars(trajectory(*row)).values())
+        return loss
+
+    rows = [*zip(steps(A, B), steps(B, A), strict=True)]
+    assert_equal(observe_in_a_graph(ScaledLoss(gamma=0.9), 2), expected(0.9, A, B, B, A))
+    with pytest.raises(ValueError, match="must know the number of environments when a graph is traced"):
+        observe_in_a_graph(ScaledLoss(gamma=0.9), None)
 
 
 def test_a_checkpoint_goes_on_in_mid_episode(tmp_path, seen):
