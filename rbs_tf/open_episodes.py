@@ -47,7 +47,9 @@ class OpenEpisodes(tf.Module):
         Raises ValueError for other shapes, complex numbers, and a B that is unknown when a graph is traced;
         tf.errors.InvalidArgumentError for another B than before.
         """
-        fields = {name: checked_real(name, tf.convert_to_tensor(getattr(trajectory, name))) for name in _FIELDS}
+        fields = {
+            name: checked_real(name, tf.convert_to_tensor(getattr(trajectory, name))) for name in _FIELDS
+        }
         shape = fields["reward"].shape
         if shape.rank not in (0, 1) or not all(x.shape.is_compatible_with(shape) for x in fields.values()):
             shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in fields.items())

@@ -15,7 +15,7 @@ from tf_agents.trajectories import time_step as ts
 
 from rbs_tf.environments.copies import Copies
 from rbs_tf.environments.wrappers import MOST_STATES, WRAP, in_words
-from rbs_tf.errors import described
+from rbs_tf.errors import EnvironmentFault, described
 
 
 class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
@@ -27,7 +27,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
 
     An episode runs FIRST, MID, ..., LAST. A terminal LAST has discount 0; a time-out LAST keeps discount 1: the episode
     was cut, not over. Both hold the final observation. The step after LAST is the next episode's FIRST, with reward 0
-    and discount 1; the action given to it is ignored. `info` is not read, and rewards are not checked.
+    and discount 1; the action given to it is ignored. `info` is not read. `reset` and `step` raise EnvironmentFault
+    for a reward or an observation that is NaN or infinite.
 
     Args:
       vector_env: with `AutoresetMode.NEXT_STEP`, a Discrete or Box action space, and observations in a Box or a Dict of
@@ -152,7 +153,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         )
         self._seeds = None  # seeding again would play the first episode again
         self._ended = np.zeros(self._num_envs, bool)
-        return ts.restart(_mapped(_as_spec, observation), self._num_envs)
+        return self._finite(ts.restart(_mapped(_as_spec, observation), self._num_envs))
 
     def _step(self, action: np.ndarray) -> ts.TimeStep:
         first = self._ended
@@ -165,12 +166,29 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
             self._ended, ts.StepType.LAST, np.where(first, ts.StepType.FIRST, ts.StepType.MID)
         )
         over = terminated if self._life_lost is None else terminated | self._life_lost()
-        return ts.TimeStep(
-            step_type.astype(np.int32),
-            reward.astype(np.float32, copy=False),
-            1 - over.astype(np.float32),
-            _mapped(_as_spec, observation),
+        return self._finite(
+            ts.TimeStep(
+                step_type.astype(np.int32),
+                reward.astype(np.float32, copy=False),
+                1 - over.astype(np.float32),
+                _mapped(_as_spec, observation),
+            )
         )
+
+    def _finite(self, time_step: ts.TimeStep) -> ts.TimeStep:
+        parts, observation = {"reward": time_step.reward}, time_step.observation
+        if isinstance(observation, dict):
+            parts |= {f"observation {name!r}": part for name, part in observation.items()}
+        else:
+            parts["observation"] = observation
+        for what, values in parts.items():
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                index, *rest = np.argwhere(~np.isfinite(values))[0]
+                raise EnvironmentFault(
+                    f"{self.name}, environment {index}: {what} {values[(index, *rest)]}; it must be finite. Repair "
+                    "the environment, or clip there what it gives"
+                )
+        return time_step
 
     def _checked(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
         action, spec = np.asarray(action), self._action_spec

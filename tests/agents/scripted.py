@@ -36,9 +36,9 @@ class ScriptedEnvironment(py_environment.PyEnvironment):
     Observations are (environment, episode, row), float32, in a buffer that every step overwrites.
     """
 
-    def __init__(self, scripts: list[list[int]], bad_reward: tuple[int, int, float] | None = None):
+    def __init__(self, scripts: list[list[int]]):
         super().__init__()
-        self._scripts, self._bad_reward = scripts, bad_reward
+        self._scripts = scripts
         self._episode, self._t = [0] * len(scripts), [0] * len(scripts)
         self._observation = np.zeros((len(scripts), 3), np.float32)
         self._steps = 0
@@ -77,8 +77,6 @@ class ScriptedEnvironment(py_environment.PyEnvironment):
             reward.append(reward_of(index, episode, t))
             discount.append(0.0 if last and episode % 2 == 0 else 1.0)
             self._observation[index] = index, episode, t
-        if self._bad_reward is not None and self._steps == self._bad_reward[0]:
-            reward[self._bad_reward[1]] = self._bad_reward[2]
         return ts.TimeStep(
             np.array(step_type, np.int32),
             np.array(reward, np.float32),

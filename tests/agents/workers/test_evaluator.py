@@ -105,12 +105,7 @@ def test_equal_episodes_are_counted_once():
 
 
 def test_what_an_environment_does_wrong_ends_an_evaluation_with_its_place():
-    bad_reward = ScriptedEnvironment([[5], [2]], bad_reward=(3, 1, np.nan))
     failing = ScriptedEnvironment([[5]])
     failing._step = None
-    for environment, message in (
-        (bad_reward, "evaluation, environment 1: reward nan at its step 3"),
-        (failing, "evaluation, environments' step 1: TypeError"),
-    ):
-        with pytest.raises(EnvironmentFault, match=message):
-            Evaluator(environment, ScriptedPolicy(), Heads(PAIRS), Scaling(2)).run()
+    with pytest.raises(EnvironmentFault, match="evaluation, environments' step 1: TypeError"):
+        Evaluator(failing, ScriptedPolicy(), Heads(PAIRS), Scaling(2)).run()

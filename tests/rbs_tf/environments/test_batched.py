@@ -8,6 +8,8 @@ from tf_agents.trajectories import time_step as ts
 
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
+from rbs_tf.environments.copies import Copies
+from rbs_tf.errors import EnvironmentFault
 
 FIRST, MID, LAST = (int(kind) for kind in (ts.StepType.FIRST, ts.StepType.MID, ts.StepType.LAST))
 VERSION = gymnasium.__version__.encode()
@@ -173,6 +175,55 @@ def test_what_does_not_fit_is_refused():
     assert env.state() is None
     with pytest.raises(ValueError, match="Pendulum-v1 is closed"):
         env.reset()
+
+
+class Gives(gymnasium.Env):
+    """Its observation is always `shown`, but for its tenth step."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, shown, *tenth):
+        self._shown, self._tenth = shown, tenth or (0.0, shown)
+        number = gymnasium.spaces.Box(-np.inf, np.inf, (), np.float32)
+        self.observation_space = gymnasium.spaces.Dict(a=number) if isinstance(shown, dict) else number
+
+    def reset(self, *, seed=None, options=None):
+        self._steps = 0
+        return self._shown, {}
+
+    def step(self, action):
+        self._steps += 1
+        reward, observation = self._tenth if self._steps == 10 else (0.0, self._shown)
+        return observation, reward, False, False, {}
+
+
+def giving(*of_each):
+    turn = iter(of_each)
+    return GymnasiumVectorEnvironment(Copies(lambda: Gives(*next(turn)), len(of_each), "gives"), "gives")
+
+
+ZERO, NAN = np.float32([0.0, np.nan])
+
+
+@pytest.mark.parametrize(
+    "shown, reward, observation, complaint",
+    [
+        (ZERO, np.nan, ZERO, "reward nan"),
+        (ZERO, 1e39, ZERO, "reward inf"),  # in float32
+        (ZERO, 0.0, -np.float32(np.inf), "observation -inf"),
+        ({"a": ZERO}, 0.0, {"a": NAN}, "observation 'a' nan"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_what_is_not_finite_is_refused(shown, reward, observation, complaint):
+    env = giving((shown,), (shown, reward, observation))
+    env.reset()
+    for _ in range(9):
+        env.step(np.zeros(2, int))
+    with pytest.raises(EnvironmentFault, match=f"^gives, environment 1: {complaint}; it must be finite"):
+        env.step(np.zeros(2, int))
+    with pytest.raises(EnvironmentFault, match="^gives, environment 0: observation nan"):
+        giving((NAN,)).reset()
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "minatar/seaquest"])
