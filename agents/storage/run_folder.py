@@ -263,6 +263,11 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
                 f"Another process ({said.strip() or 'starting'}) is working in {folder}. "
                 "Wait for it, stop it, or give another folder with --root_dir=DIR."
             ) from None
+        except OSError as error:
+            raise RunFolderError(
+                f"{folder} is on a disk that keeps no file locks ({error.strerror}), which a run needs. "
+                "Give a folder on another disk with --root_dir=DIR."
+            ) from error
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {platform.node()}\n")
         lock.flush()

@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +31,8 @@ from rbs_tf.settings import Setting, configurable
 if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
+
+log = logging.getLogger(__name__)
 
 _PIXELS = Setting("pixels", least=1, most=4096, example=84)
 _ARGUMENTS = Setting(
@@ -95,6 +98,7 @@ def make(
     check_name(name)
     name = names.ATARI_IDS.get(name, name)
     is_atari = name in names.ATARI_GAMES
+    game = names.atari_game(name.rpartition(":")[2])
     of_atari: dict[str, Any] = {
         "img_height": img_height,
         "img_width": img_width,
@@ -113,7 +117,12 @@ def make(
         (sticky, "repeat_action_probability", "Atari and MinAtar", is_atari or name in names.MINATAR_GAMES),
     ):
         if given and not fits:
-            raise ValueError(f"{option}: for {whose}, not for {name!r}; leave it out")
+            cure = "take one of those, or leave out what sets it, your argument or the config"
+            if game is not None:
+                cure = f"take {game!r}, the same game by the paper's rules (--env={game})"
+            raise ValueError(f"{option}: for {whose}, not for {name!r}; {cure}")
+    if game is not None:
+        _say_that_rules_differ(name, game)
     vector_env: gymnasium.vector.VectorEnv
     make_one: Callable[[], gymnasium.Env]
     life_lost = None
@@ -148,6 +157,14 @@ def make(
     except ValueError:
         vector_env.close()
         raise
+
+
+@functools.cache  # once a process, not for each of a run's environments
+def _say_that_rules_differ(name: str, game: str) -> None:
+    log.warning(
+        f"{name} plays {game!r} by other rules than the paper's: another frame skip, no maximum over two frames, no "
+        f"no-ops at the start. For the paper's take {game!r} (--env={game})"
+    )
 
 
 def check_name(name: str) -> None:

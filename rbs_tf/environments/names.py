@@ -31,6 +31,12 @@ MINATAR_GAMES: tuple[str, ...] = tuple(
 )
 
 
+def atari_game(env_id: str) -> str | None:
+    """The plain name of the game that a Gymnasium id plays by rules of its own: "PongNoFrameskip-v4" -> "pong"."""
+    spec = gymnasium.registry.get(env_id)
+    return spec.kwargs.get("game") if spec and str(spec.entry_point).startswith("ale_py") else None
+
+
 def minatar_id(name: str) -> str:
     """ "minatar/space_invaders" -> "MinAtar/SpaceInvaders-v1"."""
     return f"MinAtar/{name.removeprefix('minatar/').title().replace('_', '')}-v1"

@@ -152,7 +152,7 @@ def test_what_there_is_not_is_refused_with_what_there_is(refusal):
         ("--config=base", "Add --env=..."),
         (
             "--gin_bindings=train.eval_repeat_action_probability = 0.25",
-            "train.eval_repeat_action_probability: for Atari and MinAtar, not for 'CartPole-v1'; leave it out",
+            "train.eval_repeat_action_probability: for Atari and MinAtar, not for 'CartPole-v1'; take one",
         ),
         ("--updtes=5", "There is no flag --updtes. Did you mean --updates?"),
         ("stray", "'stray' is no flag. Did you mean --config=stray?"),

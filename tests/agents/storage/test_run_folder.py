@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import subprocess
 import sys
 
@@ -70,6 +72,15 @@ def test_a_file_is_no_folder(tmp_path):
     for where in ("file/run", "file/run/deeper"):
         with pytest.raises(UsageError, match=rf"{where}' cannot be used: .* Give another path"):
             start(tmp_path / where)
+
+
+def test_a_disk_without_locks_is_refused(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(RunFolderError, match=r"keeps no file locks \(No locks available\).*on another disk"):
+        start(tmp_path)
 
 
 HOLDER = """

@@ -224,6 +224,21 @@ def test_what_makes_no_sense_is_refused_by_name(monkeypatch):
             environments.make(name)
 
 
+def test_older_ids_of_atari_name_the_plain_name(caplog):
+    for name in ("PongNoFrameskip-v4", "Pong-v4", "ale_py:Pong-v4"):
+        for option in ({"img_height": 84, "stack_num": 2}, {"repeat_action_probability": 0.25}):
+            with pytest.raises(ValueError, match=f"not for '{name}'; take 'pong', the same game") as error:
+                environments.make(name, **option)
+            assert "leave" not in str(error.value)
+    assert not caplog.messages
+    for _ in range(2):
+        environments.make("PongNoFrameskip-v4").close()
+    (said,) = caplog.messages
+    assert "PongNoFrameskip-v4 plays 'pong' by other rules" in said and "--env=pong" in said
+    environments.make("pong").close()
+    assert len(caplog.messages) == 1
+
+
 def test_the_list_of_names_holds_every_game_and_every_experiment():
     listed = environments.list_environments()
     assert [len(group) for group in listed.values()][:2] == [57, 5] and set(scores.GAMES) <= names.ATARI_GAMES
