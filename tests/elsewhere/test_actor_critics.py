@@ -6,6 +6,7 @@ import itertools
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rbs_tf import CollectReturns, ReturnMoments, Scale
 
@@ -15,12 +16,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 
 from benchmarks import ppo_scales, vec_normalize
 from tests.elsewhere import pages
-from tests.rbs_tf.test_collect_returns import Script
+from tests.rbs_tf.test_collect_returns import A, B, C, Script, assert_equal, expected, shown, stepped, vector
 from tests.test_adopting import ROOT
 
 PAGE = "docs/actor_critics.md"
 PPO, SB3 = "PPO in a single file", "Stable-Baselines3: PPO"
 SAC, STREAM = "SAC, DDPG and TD3", "Streaming, n-step, lambda-returns, categories"
+OTHERS = "Environments of other kinds"
 TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
 
 # Rewards of each episode in turn, and whether its last step is terminal or a time-out; float32 holds the rewards.
@@ -80,7 +82,7 @@ def sb3():
 
 @pytest.fixture(scope="module")
 def sac():
-    return pages.run(PAGE, SAC)
+    return pages.run(PAGE, SAC, shorter=("play(times=300.0)", "play(1200, times=300.0)"))
 
 
 def test_ppo_learns(ppo):
@@ -89,6 +91,39 @@ def test_ppo_learns(ppo):
     assert 16 * 128 * 8 - 8 * 100 < ppo.scaled.moments.count <= 16 * 128 * 8  # in portions of 100 steps
     assert ppo.critic.unit.item() == pytest.approx(ppo.scaled.unit.item(), rel=0.1) and ppo.critic.unit > 10.0
     assert {"3.statistics", "3.sigma_v"} <= {*ppo.agent.state_dict()}
+
+
+def test_a_time_out_is_no_death(ppo, monkeypatch):
+    """One step of reward 1: cut, terminal, or both, which is terminal. What follows is worth 9 / 0.99 everywhere."""
+
+    class Ends(Script):
+        def __init__(self, *ends):
+            self._ends = ends
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            return np.ones(1, np.float32), 1.0, *self._ends, {}
+
+    ends = (False, True), (True, False), (True, True)
+    envs = SyncVectorEnv(
+        [functools.partial(Ends, *of_one) for of_one in ends],
+        autoreset_mode=AutoresetMode.SAME_STEP,
+    )
+    torch, shown = ppo.torch, []
+    stubs = {
+        "envs": envs,
+        "torso": lambda seen: shown.append(seen) or seen,
+        "actor": lambda seen: torch.zeros(len(seen), 2),
+        "critic": lambda seen: torch.full((len(seen), 1), 9 / 0.99),
+    }
+    for name, stub in stubs.items():
+        monkeypatch.setitem(ppo.losses.__globals__, name, stub)
+    (*_, targets), over, _ = ppo.rollout(envs.reset()[0], steps=1)
+    np.testing.assert_allclose(targets, [10.0, 1.0, 1.0], rtol=1e-6)
+    assert over.tolist() == [[1.0] * 3]
+    assert shown[1].tolist() == [[1.0]]  # the last observation of the one that was cut, not that of its reset
 
 
 def episode(times):
@@ -122,13 +157,16 @@ def test_ppos_gradients(ppo):
 def test_stable_baselines(sb3):
     import torch
 
-    model, scale = sb3.model, sb3.scale
-    assert 4096 - 8 * 100 < scale.moments.count <= 4096  # in portions of 100 steps
-    assert model.vf_coef == 0.5 / float(scale()[0]) ** 2 and scale()[0] > 1.0
+    model, scale = sb3.model, sb3.model.scale
+    assert (
+        scale.moments.count == 1024 and scale()[0] > 1.0
+    )  # in portions of 100 steps; an evaluation cuts the last
+    assert type(sb3.evaluated).__name__ == "CollectVecEnvReturns"
     unit = float(model.policy.value_net.unit)
-    assert unit == pytest.approx(scale.unit[0], rel=1e-4) and unit > 10.0
+    assert unit == pytest.approx(scale.unit[0], rel=0.5) and unit > 5.0
     model.n_epochs, model.batch_size, model.max_grad_norm = 1, 1024, 1e9
     policy = model.policy
+    policy.value_net.to_unit_(scale.unit)
     (batch,) = model.rollout_buffer.get(1024)
     values, log_probs, _ = policy.evaluate_actions(batch.observations, batch.actions.long().flatten())
     advantages = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
@@ -137,9 +175,33 @@ def test_stable_baselines(sb3):
     scaled = (batch.returns - values.flatten()) / float(scale()[0])
     ours = torch.autograd.grad(loss + 0.5 * scaled.square().mean(), [*policy.parameters()])
     model.train()
+    assert model.vf_coef == 0.5
     for gradient, values in zip(ours, policy.parameters(), strict=True):
         torch.testing.assert_close(gradient, values.grad, rtol=1e-3, atol=1e-6)
         assert gradient.abs().max() > 1e-4
+
+
+def test_a_loaded_ppo_goes_on(sb3, tmp_path):
+    """With its statistics and with its own `vf_coef`, however its environments are given; a checkpoint, too."""
+    path, scale = tmp_path / "model.zip", sb3.model.scale
+    given = sb3.ScaledPPO.load
+    sb3.model.save(path)
+    envs = sb3.make_vec_env("CartPole-v1", n_envs=8)
+    at_once, later = given(path, env=envs), given(path)
+    later.set_env(envs)
+    for model in (at_once, later):
+        np.testing.assert_array_equal([*model.scale.moments], [*scale.moments])
+        assert model.vf_coef == 0.5
+        model.learn(2048)
+        assert model.scale.moments.count >= scale.moments.count + 1024
+        assert model.vf_coef == 0.5
+    assert sb3.model.scale.moments.count == scale.moments.count
+
+
+def test_an_evaluation_beside_vec_normalize_needs_the_same_wrappers(sb3):
+    evaluated = sb3.VecNormalize(sb3.make_vec_env("CartPole-v1"), norm_reward=False, training=False)
+    with pytest.raises(AssertionError, match="expected the eval env to be"):
+        sb3.model.learn(1024, callback=sb3.EvalCallback(evaluated, eval_freq=64, verbose=0))
 
 
 def test_sacs_critics(sac):
@@ -153,7 +215,9 @@ def test_sacs_critics(sac):
         sac.targets.load_state_dict(start)
         sac.scaled.reset_state()
         sac.scaled.merge_state(episode(times))
-        sac.to_unit()
+        for layers in [*sac.critics, *sac.targets]:
+            layers[-1].unit.zero_()
+            layers[-1].to_unit_(sac.scaled.unit)
         scaled = [*batch[:2], times * batch[2], *batch[3:]]
         loss = sac.critic_loss(*scaled, 0.2 * times)
         actors = sac.actor_loss(*scaled[:2], scaled[6], 0.2 * times)
@@ -163,6 +227,28 @@ def test_sacs_critics(sac):
     for one, other in zip(gradients, larger_gradients, strict=True):
         assert torch.equal(one, other)
     assert gradients[0].abs().max() > 0.0
+
+
+def test_what_holds_several_environments_feeds_as_a_vector():
+    class Pool(gymnasium.Env):
+        """Called as EnvPool's before 1.0."""
+
+        def __init__(self, envs):
+            self.observation_space, self.action_space = Script.observation_space, Script.action_space
+            self.all_env_ids, self.reset, self.step = np.arange(envs.num_envs), envs.reset, envs.step
+
+        def __len__(self):
+            return len(self.all_env_ids)
+
+    scripts, scale = [(A, B, C), (C, A)], Scale()
+    pool = Pool(vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, *scripts))
+    with pytest.raises(TypeError, match="Pool holds 2 environments"):
+        CollectReturns(pool, scale, 0.9)
+    envs = CollectReturns(pages.run(PAGE, OTHERS).AsVector(pool), scale, 0.9)
+    envs.reset()
+    stepped(envs, 40)
+    envs.reset()
+    assert_equal(scale.moments, expected(0.9, *shown(AutoresetMode.NEXT_STEP, scripts, 40)))
 
 
 def test_streaming():

@@ -485,7 +485,16 @@ def test_the_pages_actions(loop):
 
 
 def test_stable_baselines(stable_baselines, tmp_path):
-    stable_baselines.model.save(tmp_path / "model.zip")
-    loaded, kept = stable_baselines.ScaledDQN.load(tmp_path / "model.zip").scaled, stable_baselines.scaled
-    assert torch.equal(loaded.statistics, kept.statistics)
-    assert loaded(torch.ones(1)) == kept(torch.ones(1)) < 1.0
+    """A loaded model goes on with its statistics and units, however its environment is given."""
+    path, model = tmp_path / "model.zip", stable_baselines.model
+    assert model.q_net.q_net[-1].unit > 300.0
+    model.save(path)
+    at_once = stable_baselines.ScaledDQN.load(path, env=stable_baselines.env)
+    later = stable_baselines.ScaledDQN.load(path)
+    later.set_env(stable_baselines.env)
+    seen = torch.eye(4)
+    for loaded in (at_once, later):
+        assert torch.equal(loaded.scaled.statistics, model.scaled.statistics)
+        assert torch.equal(loaded.q_net(seen), model.q_net(seen)) and loaded.q_net(seen).abs().max() > 300.0
+        loaded.learn(500)
+        assert loaded.scaled.statistics[0] >= model.scaled.statistics[0] + 400
