@@ -385,7 +385,8 @@ def _root_dir(options: TrainOptions, asked: Settings) -> str:
     if options.root_dir is not None:
         return os.fspath(options.root_dir)
     chosen: Any = asked.train.scaling
-    scaling = getattr(chosen, "known_as", None) or chosen.__name__
+    # Of the class itself: one that a user derives inherits its base's name.
+    scaling = vars(chosen).get("known_as", chosen.__name__)
     if options.scaling and not any("train.scaling" in binding for binding in options.gin_bindings):
         scaling = Path(options.scaling).stem  # maybe of a file, with settings of its scaling
     parts = (

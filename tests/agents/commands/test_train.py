@@ -19,6 +19,7 @@ from agents.commands.train import main
 from agents.errors import EnvironmentFault, RunFolderError
 from agents.storage.run_folder import REPOSITORY
 from agents.workers.training import Result
+from rbs_tf.scalings import ReturnBasedScaling, Scaling
 
 
 @pytest.fixture
@@ -133,6 +134,14 @@ def test_scalings_are_found_by_name_or_file(configured, tmp_path):
         assert folder == f"quickstart-CartPole_v1-{name}-seed0", arguments
         found = str(gin.query_parameter("train.scaling"))
         assert (found, settings.batch_size) == (bound, batch_size), arguments
+
+
+def test_a_scaling_of_ones_own_has_a_folder_of_its_own_whatever_it_is_derived_from(configured):
+    for base in (Scaling, ReturnBasedScaling):
+        name = f"Mine{base.__name__}"
+        gin.configurable(name, module="scalings")(type(name, (base,), {}))
+        _, folder = configured(f"--gin_bindings=train.scaling = @scalings.{name}")
+        assert folder == f"quickstart-CartPole_v1-{name}-seed0"
 
 
 def test_includes_mean_this_repository_even_from_within_another_one(configured, tmp_path):
