@@ -6,9 +6,11 @@ The highest mean of a few episodes is biased upward: among many evaluations of e
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -65,7 +67,8 @@ class Best:
         if np.isnan(found.mean_return) or self.found and not found.mean_return > self.found.mean_return:
             return False
         content = io.BytesIO()
-        np.savez(content, weights=packed([tf.identity(v) for v in variables]), **found._asdict())
+        weights = packed([tf.identity(v) for v in variables])
+        np.savez(content, weights=weights, layout=_layout(variables), **found._asdict())
         with writing(self._path), replacing(self._path) as file:
             file.write(content.getbuffer())
             file.flush()
@@ -83,7 +86,11 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
     path = pathlib.Path(root_dir) / BEST
     if (contents := _read(path)) is None:
         return None
-    found, weights = contents
+    found, weights, layout = contents
+    fits = _layout(variables)
+    for then, now in itertools.zip_longest(layout or fits, fits, fillvalue="nothing"):
+        if then != now:
+            raise RunFolderError(f"{path} {OF_ANOTHER}: it holds {then} where the network has {now}")
     try:
         assign(variables, weights)
     except ValueError as error:
@@ -91,12 +98,24 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
     return found
 
 
-def _read(path: pathlib.Path) -> tuple[Found, np.ndarray] | None:
-    """None if there is no such file; a RunFolderError if it is damaged."""
+def _layout(variables: Sequence[tf.Variable]) -> list[str]:
+    """Name, dtype and shape of each, in words."""
+    # Without the numbers that Keras counts on with every layer of a process: "dense_1".
+    names = [re.sub(r"_\d+(?=[/:]|$)", "", variable.name) for variable in variables]
+    kinds = [f"{variable.dtype.name} {variable.shape.as_list()}" for variable in variables]
+    return [f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True)]
+
+
+def _read(path: pathlib.Path) -> tuple[Found, np.ndarray, list[str] | None] | None:
+    """The evaluation, the weights and their `_layout`, which older files lack; None if there is no such file.
+
+    Raises:
+      RunFolderError: it is damaged.
+    """
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = Found(int(arrays["update"]), float(arrays["mean_return"]), int(arrays["episodes"]))
-            return found, arrays["weights"]
+            return found, arrays["weights"], arrays["layout"].tolist() if "layout" in arrays else None
     except FileNotFoundError:
         return None
     except Exception as error:  # zipfile and zlib have a dozen kinds for damage

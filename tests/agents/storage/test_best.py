@@ -22,7 +22,7 @@ def offer(keeper, variables, update, *returns):
 
 def kept(root, variables):
     found = best.load(root, variables)
-    assert [float(tf.reduce_max(v)) for v in variables] == [found.update, found.update]
+    assert [float(tf.reduce_max(v)) for v in variables] == [found.update] * len(variables)
     return found
 
 
@@ -68,3 +68,47 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path, variables):
         match=r"best.npz does not fit config.gin, which was edited, or comes from a different version",
     ):
         best.load(tmp_path, variables[:1])
+
+
+def dense(*names):
+    """Variables of layers of the same size, made in this order."""
+    layers = [tf.keras.layers.Dense(4, name=name) for name in names]
+    for layer in layers:
+        layer(tf.zeros((1, 4)))
+    return [variable for layer in layers for variable in layer.variables]
+
+
+def test_weights_of_a_network_in_another_order_are_refused(tmp_path):
+    core_first, heads_first = dense("core", "heads"), dense("heads", "core")
+    offer(Best(tmp_path), core_first, 10, 8.0)
+    for other in (heads_first, core_first[:2], [*core_first, tf.Variable(0.0, name="more")]):
+        before = [variable.numpy() for variable in other]
+        with pytest.raises(RunFolderError, match=r"config\.gin.*: it holds .* where the network has "):
+            best.load(tmp_path, other)
+        np.testing.assert_array_equal(
+            np.concatenate([v.numpy().ravel() for v in other]), np.concatenate([v.ravel() for v in before])
+        )
+    assert kept(tmp_path, dense("core", "heads")).update == 10
+
+
+def test_weights_of_other_shapes_or_dtypes_are_refused_though_they_are_as_many_bytes(tmp_path):
+    offer(Best(tmp_path), [tf.Variable(tf.zeros((2, 3)), name="w")], 10, 8.0)
+    for other in (tf.zeros((3, 2)), tf.zeros((2, 3), tf.int32)):
+        with pytest.raises(
+            RunFolderError, match=r"it holds w:0 \(float32 \[2, 3\]\) where the network has w:0 "
+        ):
+            best.load(tmp_path, [tf.Variable(other, name="w")])
+
+
+def test_a_network_that_is_made_again_in_one_process_takes_its_weights(tmp_path):
+    first, again = (dense(None, None) for _ in range(2))  # Keras counts: dense, dense_1; dense_2, dense_3
+    offer(Best(tmp_path), first, 10, 8.0)
+    assert kept(tmp_path, again).update == 10
+
+
+def test_a_file_from_before_names_were_kept_is_taken_by_its_size(tmp_path, variables):
+    offer(Best(tmp_path), variables, 10, 8.0)
+    with np.load(tmp_path / "best.npz") as arrays:
+        older = {name: arrays[name] for name in arrays if name != "layout"}
+    np.savez(tmp_path / "best.npz", **older)
+    assert kept(tmp_path, variables).update == 10
