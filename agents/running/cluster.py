@@ -85,13 +85,17 @@ class Member:
             self.error = error
         return True
 
-    def look(self) -> float:
-        """Takes the newest status without waiting; returns the seconds since an answer is due."""
+    @property
+    def silent(self) -> float:
+        """Seconds since an answer is due."""
+        return time.monotonic() - self._asked_at
+
+    def look(self) -> None:
+        """Takes the newest status without waiting."""
         if self._ray.wait([self._asked], timeout=0)[0]:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self.status = self._ray.get(self._asked, timeout=processes.ANSWER)
             self._ask()
-        return time.monotonic() - self._asked_at
 
     def _ask(self) -> None:
         self._asked, self._asked_at = self.process.status.remote(), time.monotonic()
@@ -112,6 +116,10 @@ class ClusterRun:
         self._ray, self._settings, self._training, self._root = ray, settings, settings.train, root_dir
         self._stopped_by: int | None = None
         self._faults, self._processes = 0, ""
+        self._stall = (
+            -1,
+            0.0,
+        )  # the run's updates when a process last waited in vain for others, and when that was
         self._progress, self._counting = Progress(self._training.updates), False
         self._waits_mark: tuple[float, dict[str, float]] = time.monotonic(), {}
         self._host = ray.util.get_node_ip_address() if cluster else "127.0.0.1"
@@ -168,6 +176,7 @@ class ClusterRun:
     def _supervise(self) -> None:
         """One round: statuses, the terminal, and restarts of what has ended too early."""
         self._look(*self._members)
+        self._replace_stuck()
         self._show()
         tasks = {member.task: member for member in self._members if member.task is not None}
         ready, _ = self._ray.wait(list(tasks), timeout=_POLL)
@@ -178,24 +187,30 @@ class ClusterRun:
                 self._restart(ended)
 
     def _look(self, *members: Member) -> None:
-        """Reads statuses, lets roles begin once the replay is there, and replaces processes that hang."""
+        """Reads statuses, and lets roles begin once the replay is there."""
         for member in members:
-            silent = member.look()
+            member.look()
             if member.task is None and member is self._holder:
                 member.work(self._host)
             elif member.task is None and "memory" in self._holder.status:
                 member.work(self._holder.status.get("address", self._holder.process))
-            stuck = member.status.get("activity") == "environment" and member.status["seconds"] + silent
+        lines = "".join(f"{member.name}: {member.status.get('pid', '-')}\n" for member in self._members)
+        if lines != self._processes:
+            self._processes = lines
+            write(os.path.join(self._root, PROCESSES), lines)
+
+    def _replace_stuck(self) -> None:
+        """Replaces processes whose environments hang."""
+        for member in self._members:
+            stuck = (
+                member.status.get("activity") == "environment" and member.status["seconds"] + member.silent
+            )
             if stuck > self._training.step_timeout:
                 self._count_fault(
                     f"{member.name}: a step of its environments, after {member.status['steps']:,} of all together, "
                     f"has not returned for {stuck:.0f} s"
                 )
                 member.renew()
-        lines = "".join(f"{member.name}: {member.status.get('pid', '-')}\n" for member in self._members)
-        if lines != self._processes:
-            self._processes = lines
-            write(os.path.join(self._root, PROCESSES), lines)
 
     def _restart(self, member: Member) -> None:
         """Restarts a member whose task has ended too early, and all of them if it holds the replay.
@@ -219,10 +234,27 @@ class ClusterRun:
                 raise UsageError(str(cause)) from member.error
             if holds or member is self._learner or isinstance(cause, UsageError):
                 raise RunFolderError(f"{member.name}: {cause}") from member.error
-            named = isinstance(cause, EnvironmentFault)
-            self._count_fault(str(cause) if named else f"{member.name}: {type(cause).__name__}: {cause}")
+            what = f"{member.name}: {type(cause).__name__}: {cause}"
+            if isinstance(cause, EnvironmentFault):
+                self._count_fault(str(cause))
+            elif isinstance(cause, TimeoutError) and not self._stalls_on():
+                self._progress.say(f"{what}; it starts again.")
+            else:
+                self._count_fault(what)
         for each in self._members if holds else [member]:
             each.renew()
+
+    def _stalls_on(self) -> bool:
+        """Whether a process that waited in vain shows a fault: a learner that stalls makes all others wait.
+
+        Its first pause at an update is none; then each further `Replay.patience` is one, however many have waited.
+        """
+        updates, now = self._learner.status.get("updates", 0), time.monotonic()
+        before, since = self._stall
+        if updates == before and now - since < self._settings.replay.patience:
+            return False
+        self._stall = updates, now
+        return updates == before
 
     def _count_fault(self, what: str) -> None:
         self._faults += 1

@@ -350,15 +350,18 @@ class EvaluatorRole(Acting):
             self._evaluate(self.training.final_eval_rounds, self.training.trial_episodes)
 
     def figures(self) -> dict[str, Any]:
-        last_return = self._evaluations.last_return
+        evaluator, last_return = self._evaluations.evaluator, self._evaluations.last_return
+        activity, since = evaluator.activity
         return {
+            "activity": activity,
+            "seconds": time.monotonic() - since,
             "eval_return": None if np.isnan(last_return) else last_return,
             "evaluated": self._evaluations.last_words,
             "best": self._evaluations.best_words,
             "head": self._agent.heads.names[self._agent.policy.best_head],
             "game": self.environment.game,
-            "steps": self._evaluations.evaluator.steps,
-            "playing": self._evaluations.evaluator.playing,
+            "steps": evaluator.steps * self.environment.batch_size,
+            "playing": evaluator.playing,
         }
 
     def _evaluate(self, rounds: int, trial_episodes: int = 0) -> None:

@@ -152,12 +152,22 @@ def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_tha
             assert time.monotonic() < end
             time.sleep(0.01)
 
+    step, during = evaluator.environment.step, []
+    monkeypatch.setattr(
+        evaluator.environment, "step", lambda action: [during.append(evaluator.status()), step(action)][1]
+    )
     evaluating = cast.work(evaluator)
+    evaluator._built = True
     wait_until(lambda: evaluator._weights_step >= 0)
     learner._publisher.publish(evaluator.training.eval_interval)
     wait_until(lambda: evaluator.figures()["eval_return"] is not None)
     evaluator.stop()
     evaluating.result()
+    # By which the driver notices one that hangs.
+    assert {status["activity"] for status in during} == {"environment"} and evaluator.status()["seconds"] >= 0
+    assert evaluator.status()["activity"] == "acting"
+    batch = evaluator.environment.batch_size
+    assert [status["steps"] for status in during] == [batch * count for count in range(1, len(during) + 1)]
 
     working = cast.work(learner)
     wait_until(lambda: learner.figures()["waited"])

@@ -223,6 +223,57 @@ def test_a_step_of_environments_that_does_not_return_is_a_fault(train, activity,
     assert said.count(words) == said.count("fault 1 of 10") == processes - 1
 
 
+def test_an_evaluation_that_hangs_is_a_fault_while_the_run_goes_on(train):
+    def stuck(process):
+        process.figures = {"eval_return": None, "head": "clipped_0.9", "evaluated": "4 episodes, greedy"}
+        process.figures |= {"activity": "environment", "steps": 40, "seconds": 0.0}
+        while process.start == 0:
+            process.figures["seconds"] = process.ray.now
+            yield
+        yield from CAST["EvaluatorRole"](process)
+
+    ray = Ray(EvaluatorRole=stuck, LearnerRole=functools.partial(stand_in_ray.learner, updates=200))
+    result, said = train(ray, "train.step_timeout = 20.0")
+    assert starts(ray) == ONCE | {"EvaluatorRole": 2} and result.final_return == 7.0
+    words = "evaluator: a step of its environments, after 40 of all together, has not returned for 2"
+    assert said.count(words) == said.count("fault 1 of 10") == 1
+
+
+def stalling(seconds, patience=300.0):
+    """A learner that does nothing for a while after its fifth update, and collectors that wait for it in vain."""
+
+    def learner(process):
+        yield from itertools.islice(CAST["LearnerRole"](process), 5)
+        until = process.ray.now + seconds
+        while process.ray.now < until:
+            yield
+        process.ray.saved = process.figures["updates"]
+        yield from CAST["LearnerRole"](process)
+
+    def collector(process):
+        started = process.ray.now
+        for _ in CAST["CollectorRole"](process):
+            if process.ray.now > started + patience:
+                raise TimeoutError("Nobody took anything out of the replay")
+            yield
+
+    return Ray(LearnerRole=learner, CollectorRole=collector)
+
+
+def test_a_learner_that_stalls_is_one_fault_however_many_wait_for_it(train):
+    for seconds, rounds, faults in ((200, 0, 0), (500, 1, 0), (800, 2, 1)):
+        ray = stalling(seconds)
+        result, said = train(ray, "train.max_faults = 1", collectors=16)
+        assert result == DONE and starts(ray) == ONCE | {"CollectorRole": 16 * (rounds + 1)}
+        assert (
+            said.count("TimeoutError: Nobody took anything out of the replay; it starts again") == 16 * rounds
+        )
+        assert said.count("fault 1 of 1") == faults
+    with pytest.raises(RunFolderError, match="Nobody took anything out of the replay\nThat was fault 11 "):
+        train(ray := stalling(10_000), collectors=16)
+    assert ray.now > 11 * 300.0, "each five minutes of a learner that never goes on are one"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_after_the_learners_checkpoint(train, number):
     def slow_to_save(process):
