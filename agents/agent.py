@@ -93,7 +93,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       priority_eta: weight of the maximum in a sequence's priority.
       importance_exponent: beta of the importance weights of a `Sequence`.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
-      gradient_clipping: largest norm of each variable's gradient; None: no limit.
+      gradient_clipping: largest norm of each variable's gradient; None: no limit, the only choice with replicas.
       jit_compile: compile the update with XLA: all of it, or nothing. None: for `RecurrentQNetwork`, all of it on a
         GPU; on a CPU, where XLA is slow at convolutions and large products, Adam and what lies behind the torso, for a
         core of at most 128 units; nothing under a strategy, though TPUs compile all that they run.
@@ -106,11 +106,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     Raises:
       TypeError: a q_network, scaling or shape of another type.
-      ValueError: built inside a strategy's scope; jit_compile under a strategy that mirrors CPUs, or with
-        `summarize_grads_and_vars`; actions that are no scalar from 0; a network of other inputs or outputs than heads,
-        actions and scaling need; one whose outputs the scaling cannot rewrite, or an optimizer that averages weights
-        which the scaling rewrites; a network that sees rewards relative to their root mean square without a head whose
-        statistics tell it; a network, layer or optimizer of another agent.
+      ValueError: built inside a strategy's scope; gradient_clipping with more than one replica; jit_compile under a
+        strategy that mirrors CPUs, or with `summarize_grads_and_vars`; actions that are no scalar from 0; a network of
+        other inputs or outputs than heads, actions and scaling need; one whose outputs the scaling cannot rewrite, or an
+        optimizer that averages weights which the scaling rewrites; a network that sees rewards relative to their root
+        mean square without a head whose statistics tell it; a network, layer or optimizer of another agent.
     """
 
     def __init__(
@@ -153,6 +153,13 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             raise ValueError(
                 "RecurrentMultiHeadAgent.jit_compile does not go with train.strategy = 'mirrored' on CPUs: TensorFlow "
                 "compiles no exchange between them. Leave out one of the two"
+            )
+        if gradient_clipping is not None and self.strategy.num_replicas_in_sync > 1:
+            raise ValueError(
+                f"RecurrentMultiHeadAgent.gradient_clipping = {gradient_clipping} would clip the gradients of each of "
+                f"{self.strategy.num_replicas_in_sync} replicas, before they are added up. Leave it out, and hand the "
+                "agent an optimizer that clips their sum, made in strategy.scope(): "
+                f"optimizer=tf.keras.optimizers.Adam(..., clipnorm={gradient_clipping})"
             )
         if jit_compile and summarize_grads_and_vars:
             raise ValueError("XLA compiles no summaries: leave out jit_compile or summarize_grads_and_vars")

@@ -249,6 +249,32 @@ def test_xla_with_replicas_on_cpus_is_refused(process):
     process(check_xla_refusal)
 
 
+def check_clipping():
+    """By its refusal's cure the sum of the replicas' gradients is clipped, as one device clips its own."""
+    strategy, limit = mirrored(), 1e-3
+    with pytest.raises(ValueError, match=r"would clip the gradients of each of 2 replicas.*clipnorm=0\.001"):
+        agent_under(strategy, Scaling, gradient_clipping=limit)
+    one = make_agent(scaling=Scaling, optimizer=tf.keras.optimizers.SGD(1.0), gradient_clipping=limit)
+    with strategy.scope():
+        clipping = tf.keras.optimizers.SGD(1.0, clipnorm=limit)
+    two, windows = agent_under(strategy, Scaling, optimizer=clipping), random_windows()
+    for agent in (one, two):
+        agent.observe(some_moments())
+    before = [variable.numpy() for variable in one.network.trainable_variables]
+    one.train(as_sequence(windows))
+    strategy.run(two.train, (shared_out(strategy, windows),))
+    after = one.network.trainable_variables
+    steps = [np.linalg.norm(b - a) for a, b in zip(before, after, strict=True)]
+    assert max(steps) == pytest.approx(limit, rel=1e-2), "some are clipped"
+    for variable, start, other in zip(after, before, two.network.trainable_variables, strict=True):
+        for copy in strategy.experimental_local_results(other):
+            np.testing.assert_allclose(copy - start, variable - start, atol=limit / 100)
+
+
+def test_clipping_each_replicas_gradients_is_refused_with_what_clips_their_sum(process):
+    process(check_clipping)
+
+
 def test_without_a_tpu_its_strategy_is_refused(monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
     with pytest.raises(ValueError, match="no TPU device on this machine.*TPU_NAME"):
