@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
+import tensorflow as tf
+
 from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
 from agents.monitoring.progress import Progress, closing_words
@@ -104,6 +106,7 @@ class EmbeddedRun:
         seed = settings.seeds.evaluating(step)
         self.eval_environment = self._closed(build.build_eval_environment(settings, training.eval_envs, seed))
         strategy = build.build_strategy(training.strategy)
+        tf.random.set_seed(training.seed)  # for layers of users that draw from it
         self.agent = build.build_agent(settings, self.eval_environment, strategy=strategy)
         build.check_buffer(settings, self._backend)
         state_spec = self.agent.network.state_spec

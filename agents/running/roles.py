@@ -75,6 +75,7 @@ class Role(abc.ABC):
             gin.parse_config(config)
         self.settings = Settings.configured()
         self.training = self.settings.train
+        tf.random.set_seed(self.training.seed)  # for layers of users that draw from it
         self.opened = contextlib.ExitStack()
         self.replay: Any = None
         self._root, self._versions, self._index = root_dir, versions, index

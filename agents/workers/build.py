@@ -119,7 +119,6 @@ def build_agent(
       strategy: for the agent that learns, see `build_strategy`; None for those that only act.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    tf.random.set_seed(settings.train.seed)
     with strategy.scope():
         train_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step")
         scaling = settings.train.scaling(len(settings.heads))

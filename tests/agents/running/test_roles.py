@@ -30,7 +30,7 @@ BINDINGS = (
 class Cast:
     """Roles, their work in threads, and an end to both.
 
-    Open the learner last: a new agent sets TensorFlow's seed, which takes Reverb's client out of the process.
+    Open the learner last: a new role sets TensorFlow's seed, which takes Reverb's client out of the process.
     """
 
     def __init__(self, root, backend):
