@@ -108,7 +108,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       TypeError: a q_network, scaling or shape of another type.
       ValueError: built inside a strategy's scope; gradient_clipping with more than one replica; jit_compile under a
         strategy that mirrors CPUs, or with `summarize_grads_and_vars`; actions that are no scalar from 0; a network of
-        other inputs or outputs than heads, actions and scaling need; one whose outputs the scaling cannot rewrite, or an
+        other inputs or outputs than heads, actions and scaling need; one whose outputs the scaling cannot rewrite; an
         optimizer that averages weights which the scaling rewrites; a network that sees rewards relative to their root
         mean square without a head whose statistics tell it; a network, layer or optimizer of another agent.
     """

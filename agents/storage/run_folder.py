@@ -26,6 +26,7 @@ import platform
 import re
 import shlex
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -223,14 +224,15 @@ def _text(root_dir: str | os.PathLike, name: str) -> str:
 
 
 def is_locked(root_dir: str | os.PathLike) -> bool:
-    """Whether a process of this machine works in the folder."""
-    # From the kernel's list: taking the lock could stop a run that starts.
+    """Whether a process works in the folder, on this machine or on another that shares its disk."""
     try:
-        inode = (pathlib.Path(root_dir) / _LOCK).stat().st_ino
-        locks = pathlib.Path("/proc/locks").read_text().splitlines()
+        with open(pathlib.Path(root_dir) / _LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for a moment, see `_locked`
+    except BlockingIOError:
+        return True
     except OSError:
         return False
-    return any("FLOCK" in line and f":{inode} " in line and "->" not in line for line in locks)
+    return False
 
 
 def _check_is_run(folder: pathlib.Path) -> None:
@@ -256,18 +258,22 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
     with open(folder / _LOCK, "a+", errors="replace") as lock:
         lock.seek(0)
         said = lock.read(1000)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunFolderError(
-                f"Another process ({said.strip() or 'starting'}) is working in {folder}. "
-                "Wait for it, stop it, or give another folder with --root_dir=DIR."
-            ) from None
-        except OSError as error:
-            raise RunFolderError(
-                f"{folder} is on a disk that keeps no file locks ({error.strerror}), which a run needs. "
-                "Give a folder on another disk with --root_dir=DIR."
-            ) from error
+        for last in (False, True):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if last:
+                    raise RunFolderError(
+                        f"Another process ({said.strip() or 'starting'}) is working in {folder}. "
+                        "Wait for it, stop it, or give another folder with --root_dir=DIR."
+                    ) from None
+                time.sleep(0.1)  # `is_locked` has it for a moment
+            except OSError as error:
+                raise RunFolderError(
+                    f"{folder} is on a disk that keeps no file locks ({error.strerror}), which a run needs. "
+                    "Give a folder on another disk with --root_dir=DIR."
+                ) from error
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {platform.node()}\n")
         lock.flush()

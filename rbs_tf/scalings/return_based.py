@@ -69,9 +69,10 @@ class ReturnBasedScaling(Scaling):
             self.biased = tf.Variable(tf.zeros(num_heads, tf.bool), trainable=False, name="biased")
 
     def observe(self, moments: ReturnMoments) -> None:
-        if self._half_life is not None:
-            self._fade(moments.count)
-        self.layer.merge_state(moments)
+        with self.layer.changes():  # other threads may feed the layer
+            if self._half_life is not None:
+                self._fade(moments.count)
+            self.layer.merge_state(moments)
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
         if self.biased is None:

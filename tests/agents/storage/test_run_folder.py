@@ -2,10 +2,12 @@ import errno
 import fcntl
 import subprocess
 import sys
+import threading
 
 import gin
 import pytest
 
+import agents.workers.training  # noqa: F401  registers train
 from agents.errors import RunFolderError, UsageError
 from agents.storage import run_folder
 from agents.storage.run_folder import opened
@@ -109,6 +111,27 @@ def test_two_processes_cannot_use_one_folder(tmp_path):
         holder.kill()
         holder.communicate()
     start(tmp_path)
+
+
+def test_whether_a_folder_is_in_use_is_asked_of_its_lock_and_not_of_this_machines_list(tmp_path, monkeypatch):
+    folder = start(tmp_path / "run")
+    assert not run_folder.is_locked(folder) and not run_folder.is_locked(tmp_path)
+    of_another_disk = f"1: FLOCK  ADVISORY  WRITE 7 00:99:{(folder / 'lock').stat().st_ino} 0 EOF"
+    for listed in ("", of_another_disk):  # what another machine holds is in no list
+        with monkeypatch.context() as context:
+            context.setattr("pathlib.Path.read_text", lambda *_, listed=listed: listed)
+            assert not run_folder.is_locked(folder)
+            with open(folder / "lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                assert run_folder.is_locked(folder)
+
+
+def test_a_look_at_the_lock_stops_no_run_that_starts(tmp_path):
+    folder = start(tmp_path / "run")
+    with open(folder / "lock") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.02, looking.close).start()
+        start(folder)
 
 
 def test_nothing_is_made_before_a_run_begins(tmp_path):

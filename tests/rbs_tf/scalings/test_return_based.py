@@ -1,5 +1,7 @@
 """Return-based scaling, and its options, all of which are off unless asked for."""
 
+import threading
+
 import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
@@ -101,3 +103,17 @@ def test_half_life(lengths, half_life, seed):
     )
     scaling.observe(ReturnMoments.from_returns(np.ones((9, H))))  # of known steps: they age nothing
     np.testing.assert_array_equal(scaling.layer.moments.count, moments.count)
+
+
+def test_statistics_do_not_age_while_another_thread_changes_them():
+    new = ReturnMoments.from_steps(np.ones((10, H)), np.zeros((10, H)))
+    scaling = ReturnBasedScaling(H, half_life=10.0)
+    with scaling.layer.changes():
+        scaling.layer.merge_state(new)
+        observing = threading.Thread(target=scaling.observe, args=(new,))
+        observing.start()
+        observing.join(0.3)
+        scaling.layer.merge_state(new)
+        np.testing.assert_array_equal(scaling.layer.moments.count, 10.0 + 10.0)
+    observing.join()
+    np.testing.assert_array_equal(scaling.layer.moments.count, 0.5 * 20.0 + 10.0)
