@@ -34,6 +34,9 @@ _SETTINGS = {
     # The run says who has died, in words of its own.
     "RAY_DEDUP_LOGS_SKIP_REGEX": "^A worker died or was killed while executing a task",
 }
+# Ray turns 127.0.0.1 into the machine's address in the network, and then listens on all interfaces, unless it is told,
+# under this name on Linux, too, that there are no other machines.
+_ONE_MACHINE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 
 
@@ -76,7 +79,7 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
     """
     require_ray()
     check(cluster)
-    settings = _SETTINGS if cluster else _SETTINGS | _of_one_machine()
+    settings = _SETTINGS if cluster else _SETTINGS | _ONE_MACHINE | _of_one_machine()
     with in_environment({name: value for name, value in settings.items() if name not in os.environ}):
         import ray
 

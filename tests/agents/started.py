@@ -1,6 +1,7 @@
 """train.py as a user starts it, watched and disturbed from outside."""
 
 import contextlib
+import ipaddress
 import os
 import pty
 import re
@@ -26,6 +27,37 @@ PATIENCE = 500  # seconds for anything on a machine that does other things as we
 def patience():
     """Longer where more processes want to run than there are cores."""
     return PATIENCE * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+
+
+def session(leader, agents=True):
+    """Processes of a session that are alive; `agents`: the two helpers of Ray's node, too."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = stat.read_text().rsplit(")", 1)[1].split()[:4]
+            line = (stat.parent / "cmdline").read_bytes()
+            agent = any(name in line for name in (b"Agent", b"agent.py", b"agent/main.py"))
+            if int(session) == leader and state != "Z" and (agents or not agent):
+                found.append(int(stat.parent.name))
+    return found
+
+
+def listening(pids):
+    """Addresses and ports on which these processes wait for others to connect."""
+    links, found = set(), set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                links.add(os.readlink(descriptor))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in links:
+                host, port = local.split(":")
+                words = (bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8))
+                address = ipaddress.ip_address(b"".join(words))
+                found.add((getattr(address, "ipv4_mapped", None) or address, int(port, 16)))
+    return found
 
 
 class Started:
@@ -141,16 +173,11 @@ class Started:
 
     def others(self, agents=True):
         """Processes of the session beside the first that are alive; `agents`: the two helpers of Ray's node, too."""
-        found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):
-                state, _, _, session = stat.read_text().rsplit(")", 1)[1].split()[:4]
-                alive = int(session) == self.process.pid != int(stat.parent.name) and state != "Z"
-                line = (stat.parent / "cmdline").read_bytes()
-                agent = any(name in line for name in (b"Agent", b"agent.py", b"agent/main.py"))
-                if alive and (agents or not agent):
-                    found.append(int(stat.parent.name))
-        return found
+        return [pid for pid in session(self.process.pid, agents) if pid != self.process.pid]
+
+    def listening(self):
+        """Addresses and ports on which the run's processes wait for others to connect."""
+        return listening([self.process.pid, *self.others()])
 
     def assert_nothing_left(self, agents=True):
         end = time.monotonic() + patience() / 10

@@ -49,6 +49,7 @@ def survivor(tmp_path_factory, request):
             run.wait_for_more_updates()
         # In the events: what was shown before a learner's death may not have been written.
         run.wait_for(lambda: "waits/learner" in scalars(run.root / "train"))
+        run.listens = run.listening()
         run.process.send_signal(signal.SIGINT)
         run.code = run.finish()
         run.assert_nothing_left()
@@ -65,6 +66,14 @@ def test_a_run_goes_on_when_processes_are_killed_and_a_signal_ends_it(survivor):
     assert max(saved(survivor.root)) >= survivor.counts("updates")[-1] - 1
     for noise in ("Traceback", "(raylet)", "Warning"):
         assert noise not in survivor.output
+
+
+def test_a_run_on_one_machine_listens_on_the_loopback_only_but_for_reverbs_server(survivor):
+    """`docs/scaling.md`, who may reach it: of driver, roles, Ray's own processes, and Reverb's."""
+    assert len(survivor.listens) >= 6
+    open_to_all = {port for address, port in survivor.listens if not address.is_loopback}
+    said = re.search(r"Reverb's port (\d+)", survivor.output)
+    assert open_to_all == ({int(said[1])} if survivor.backend == REVERB else set())
 
 
 @pytest.mark.parametrize(

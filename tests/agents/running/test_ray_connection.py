@@ -12,6 +12,7 @@ import pytest
 from agents.errors import UsageError
 from agents.running import ray_connection
 from agents.storage.run_folder import REPOSITORY
+from tests.agents.started import listening, session
 
 pytest.importorskip("ray")
 
@@ -97,6 +98,44 @@ def test_a_long_temporary_folder_is_refused_with_its_cure_which_is_one(tmp_path)
         environment = os.environ | {"TMPDIR": str(long)} | variables
         done = subprocess.run(program, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
         assert bool(done.returncode) == bool(answer) and answer in done.stderr, done.stderr
+
+
+HOST = """
+from agents.running import ray_connection
+
+with ray_connection.opened(None, 1) as ray:
+    actor = ray.remote(type("Actor", (), {"ask": lambda self: 1})).remote()
+    ray.get(actor.ask.remote())
+    print(ray.get_runtime_context().gcs_address, ray_connection._token(), flush=True)
+    input()
+"""
+VISITOR = """
+import sys, ray
+ray.init(address=sys.argv[1], configure_logging=False, log_to_driver=False)
+print(ray.get(ray.remote(num_cpus=0)(lambda: "has run").remote()))
+"""
+
+
+@pytest.mark.slow
+def test_ray_listens_on_the_loopback_only_and_runs_nothing_for_those_without_the_token():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    program = [sys.executable, "-c", HOST]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen(program, cwd=REPOSITORY, start_new_session=True, **pipes) as host:
+        address, token = host.stdout.readline().split()
+        found = listening(session(host.pid))
+        assert len(found) >= 5 and all(where.is_loopback for where, _ in found), found
+        assert int(address.rpartition(":")[2]) in {port for _, port in found}
+        for variables, runs in (
+            ({"RAY_AUTH_MODE": "disabled"}, False),
+            ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token[::-1]}, False),
+            ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}, True),
+        ):
+            visitor = [sys.executable, "-c", VISITOR, address]
+            variables |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # otherwise it would look elsewhere
+            done = subprocess.run(visitor, env=environment | variables, capture_output=True, text=True)
+            assert ("has run" in done.stdout) == runs == (not done.returncode), done.stderr
+        host.communicate("\n")
 
 
 def test_a_cluster_without_a_token_is_refused_unless_told_otherwise(stand_in, monkeypatch):
