@@ -224,7 +224,11 @@ def _built(
 
     Raises:
       UsageError: something cannot be built.
+      RunFolderError: all of the folder's checkpoints are damaged.
     """
+    from agents.storage.checkpoint import damaged
+
+    damaged(folder)  # before anything of the folder is replaced
     if options.is_distributed:
         from agents.running import cluster, ray_connection
 

@@ -165,16 +165,7 @@ class Checkpointer:
           RunFolderError: there are checkpoints, and all of them are damaged.
         """
         if self._newest is None and (saved := checkpoints(self._root)):
-            damage = dict(
-                itertools.takewhile(lambda of: of[1], ((folder, _damage(folder)) for folder in saved))
-            )
-            if len(damage) == len(saved):
-                listed = "; ".join(f"{folder.name}: {why}" for folder, why in damage.items())
-                raise RunFolderError(
-                    f"All checkpoints in {self._folder} are damaged ({listed}). They are as they were. Bring one "
-                    "back from a copy, start in another folder with --root_dir=DIR, or here with --anew, "
-                    "which keeps what is there under another name"
-                )
+            damage = damaged(self._root)
             self._newest = saved[len(damage)]
             for folder, why in damage.items():
                 aside = folder.rename(unused(_with_suffix(folder, _DAMAGED)))
@@ -192,6 +183,27 @@ class Checkpointer:
         leftovers = (checkpoints(self._root, suffix) for suffix in (_REPLACED, _UNFINISHED))
         for folder in (*checkpoints(self._root)[_KEPT:], *itertools.chain.from_iterable(leftovers)):
             _remove(folder)
+
+
+def damaged(root_dir: str | os.PathLike) -> dict[pathlib.Path, str]:
+    """The checkpoints that are newer than the newest whole one, and what is wrong with each; changes nothing.
+
+    Raises:
+      RunFolderError: there are checkpoints, and all of them are damaged.
+    """
+    saved, damage = checkpoints(root_dir), dict[pathlib.Path, str]()
+    for folder in saved:
+        if (why := _damage(folder)) is None:
+            break
+        damage[folder] = why
+    if saved and len(damage) == len(saved):
+        listed = "; ".join(f"{folder.name}: {why}" for folder, why in damage.items())
+        raise RunFolderError(
+            f"All checkpoints in {saved[0].parent} are damaged ({listed}). They are as they were. Bring one back from "
+            "a copy, start in another folder with --root_dir=DIR, or here with --anew, which keeps what is there under "
+            "another name"
+        )
+    return damage
 
 
 def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], attempts: int = 5) -> int:

@@ -244,7 +244,7 @@ def _check_is_run(folder: pathlib.Path) -> None:
     found = {path.name for path in folder.glob("*")}
     # A start that was killed, or has yet to write the configuration, has made a lock, and said in it which process.
     begun = _LOCK in found <= _BEFORE_CONFIG and re.match(r"process \d+ on |\Z", _text(folder, _LOCK))
-    if found and CONFIG not in found and not begun:
+    if found and not {CONFIG, _VERSIONS} <= found and not begun:  # a configuration alone is a user's own
         few = ", ".join(sorted(found)[:5]) + (", ..." if len(found) > 5 else "")
         raise RunFolderError(
             f"{folder} holds something else than a run: {few}. "

@@ -289,6 +289,28 @@ def test_a_run_that_has_made_what_is_asked_for_is_done(command, tmp_path):
     assert not (run / "finished.json").exists()
 
 
+def test_a_start_that_its_damaged_checkpoints_refuse_leaves_the_folder_as_it_is(
+    command, tmp_path, monkeypatch
+):
+    run = tmp_path / "elsewhere" / "run"
+    assert command("--root_dir=run", "--updates=12")[0] == 0
+    (run / "checkpoints/12").mkdir(parents=True)
+    (run / "checkpoints/12/manifest.json").write_text("{}")
+
+    def contents():
+        return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+    before = contents()
+    assert run / "finished.json" in before
+    monkeypatch.setattr(train, "_built", command.builds)
+    for flags in ([], ["--collectors=1"]) if importlib.util.find_spec("ray") else ([],):
+        code, out, err = command("--root_dir=run", "--updates=20", *flags)
+        assert code == 2 and out == "" and err.startswith("train.py: All checkpoints in ")
+        assert {path: text for path, text in contents().items() if path.name != "lock"} == {
+            path: text for path, text in before.items() if path.name != "lock"
+        }
+
+
 def test_a_run_is_synced_where_it_is_asked_for(command, tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(train.weights_and_biases, "require_wandb", lambda: None)
