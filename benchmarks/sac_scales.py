@@ -1,0 +1,162 @@
+"""SAC with return-based scaling and without, rewards times 0.001, 1 and 1000: docs/actor_critics.md.
+
+    make rivals-venv
+    .venv-rivals/bin/python -m benchmarks.sac_scales           # nine hours of one core; it goes on where it was stopped
+    .venv-rivals/bin/python -m benchmarks.sac_scales --table   # writes the page's tables
+
+Rules, written before the first run that counts:
+
+* docs/examples/torch_sac.py. Pendulum-v1 for 20,000 steps, seeds 0 to 4; LunarLander-v3 with continuous actions for
+  60,000 steps, seeds 0 to 2. No tuning.
+* Arms: `learned`, a learned temperature, which begins at 1; `fixed`, a temperature of 0.2; `normalised`, a learned
+  temperature and rewards over the running deviation of their discounted sums (Gymnasium's `NormalizeReward`); `units`,
+  the critics' errors over sigma, their outputs in units of the return, and a learned temperature in units of the root
+  mean square of the rewards so far.
+* Score: mean return of the episodes of the last fifth of the steps, in the environment's own units.
+* Intervals are 95%, Student's t over seeds; of a difference to another arm Welch's.
+* `units` is level with another arm in a cell (environment, size of rewards) if the interval of its difference holds 0,
+  above or below it otherwise. The claim is: in every cell `units` is below no other arm. If it is below one, the page
+  says so, and runs that take back one of the couplings (target, temperature, actor's loss) show which one it is.
+* Nothing is concluded before all runs of an environment are in.
+
+One row a run in docs/results/sac_scales.csv. Runs that are in the table are skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import itertools
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from scipy import stats
+
+from benchmarks.performance import ROOT, put_between
+
+TABLE, PAGE = ROOT / "docs/results/sac_scales.csv", ROOT / "docs/actor_critics.md"
+BEGIN, END = "<!-- table: written by benchmarks/sac_scales.py -->", "<!-- end of SAC's table -->"
+ENVIRONMENTS = {"Pendulum-v1": (20_000, range(5)), "LunarLander-v3": (60_000, range(3))}  # steps, seeds
+ARMS = ("learned", "fixed", "normalised", "units")
+TIMES = (1.0, 1000.0, 0.001)
+COLUMNS = ("environment", "arm", "times", "seed", "score", "seconds")
+
+
+def environment(name: str, times: float, normalised: bool = False) -> gymnasium.Env:
+    """With rewards multiplied, and returns recorded as they are without that."""
+    options = {"continuous": True} if name.startswith("LunarLander") else {}
+    env: gymnasium.Env = gymnasium.make(name, **options)
+    env = gymnasium.wrappers.RecordEpisodeStatistics(env)
+    env = gymnasium.wrappers.TransformReward(env, lambda reward: times * reward)
+    return gymnasium.wrappers.NormalizeReward(env, gamma=0.99) if normalised else env
+
+
+def score(name: str, arm: str, times: float, seed: int, steps: int) -> float:
+    """Of a run: mean return of the episodes of the last fifth."""
+    import torch
+
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location("torch_sac", ROOT / "docs/examples/torch_sac.py")
+    assert spec is not None and spec.loader is not None
+    example: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    env = environment(name, times, arm == "normalised")
+    temperature = 0.2 if arm == "fixed" else None
+    at, returns = example.train(env, "units" if arm == "units" else "off", temperature, seed, steps)
+    return float(np.mean(np.array(returns)[np.array(at) > 0.8 * steps]))
+
+
+def read() -> list[dict[str, str]]:
+    """The table's rows; none if there is no table yet."""
+    if not TABLE.exists():
+        return []
+    with TABLE.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def make() -> None:
+    """Makes the runs that the table lacks, seed by seed, so that what is there compares all arms."""
+    there = {tuple(row[column] for column in COLUMNS[:4]) for row in read()}
+    for name, (steps, seeds) in ENVIRONMENTS.items():
+        for seed, times, arm in itertools.product(seeds, TIMES, ARMS):
+            key = (name, arm, f"{times:g}", str(seed))
+            if key in there:
+                continue
+            started = time.perf_counter()
+            found = score(name, arm, times, seed, steps)
+            row = *key, f"{found:.2f}", f"{time.perf_counter() - started:.0f}"
+            is_new = not TABLE.exists()
+            with TABLE.open("a", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows([COLUMNS, row] if is_new else [row])
+            print(*row, flush=True)
+
+
+def cells() -> dict[tuple[str, str, float], np.ndarray]:
+    """(environment, arm, times) -> scores of its seeds, of cells that are complete."""
+    found: dict[tuple[str, str, float], list[float]] = {}
+    for row in read():
+        found.setdefault((row["environment"], row["arm"], float(row["times"])), []).append(
+            float(row["score"])
+        )
+    return {
+        cell: np.array(scores)
+        for cell, scores in found.items()
+        if len(scores) == len(ENVIRONMENTS[cell[0]][1])
+    }
+
+
+def interval(ours: np.ndarray, theirs: np.ndarray | None = None) -> tuple[float, float, float]:
+    """A mean and Student's 95% interval; of a difference of two means Welch's."""
+    if theirs is None:
+        ends = stats.ttest_1samp(ours, 0.0).confidence_interval()
+        return float(ours.mean()), float(ends.low), float(ends.high)
+    ends = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval()
+    return float(ours.mean() - theirs.mean()), float(ends.low), float(ends.high)
+
+
+def shown(found: tuple[float, float, float]) -> str:
+    return "{:.0f} [{:.0f}, {:.0f}]".format(*found)
+
+
+def table() -> list[str]:
+    """Markdown: every arm's score in each cell, what `units` has more than each other, and where it is below."""
+    complete, lines, below = cells(), [], []
+    for name in ENVIRONMENTS:
+        if any((name, arm, times) not in complete for arm in ARMS for times in TIMES):
+            continue
+        sizes = " | ".join(f"times {times:g}" for times in sorted(TIMES))
+        lines += [f"| {name} | {sizes} |", "|---" * (1 + len(TIMES)) + "|"]
+        for arm in ARMS:
+            means = (shown(interval(complete[name, arm, times])) for times in sorted(TIMES))
+            lines.append(f"| `{arm}` | {' | '.join(means)} |")
+        for other in ARMS[:-1]:
+            texts = []
+            for times in sorted(TIMES):
+                difference = interval(complete[name, "units", times], complete[name, other, times])
+                texts.append(shown(difference))
+                if difference[2] < 0:
+                    below.append(f"`{other}` in {name} times {times:g}")
+            lines.append(f"| `units` less `{other}` | {' | '.join(texts)} |")
+        lines.append("")
+    if lines:
+        lines.append(f"`units` is below {'; '.join(below) or 'no other arm in any cell'}.")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--table", action="store_true", help="write the page's tables instead of making runs")
+    options = parser.parse_args()
+    if options.table:
+        put_between(PAGE, BEGIN, END, "\n".join(table()))
+        return
+    make()
+
+
+if __name__ == "__main__":
+    main()
