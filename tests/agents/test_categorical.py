@@ -185,7 +185,7 @@ def test_the_policy_goes_by_decoded_values_and_first_priorities_are_the_learners
 
 def test_a_network_with_other_outputs_is_refused():
     agent = make_agent(scaling=Scaling)
-    parts = agent.time_step_spec, agent.action_spec, agent.network
+    parts = agent.time_step_spec, agent.action_spec, agent.network.copy(name="unused")
     with pytest.raises(
         ValueError, match="TwoHot needs a network with 255 outputs per action, got one with 1"
     ):

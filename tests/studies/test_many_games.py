@@ -100,5 +100,5 @@ def test_the_pages_table_is_that_of_the_runs():
     above = found.groupby("arm")["above none"].sum()
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"in {above['return']} of 16 games" in readme
-    assert f"clipped rewards do in {above['clip']} " in readme
+    assert f"clipped rewards in {above['clip']};" in readme
     assert (scored["clip"] > scored["return"]).sum() == (scored["clip"] < scored["return"]).sum() == 8

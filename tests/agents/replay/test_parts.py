@@ -131,7 +131,7 @@ def test_a_part_that_is_no_number_is_named_in_training_and_evaluation(tmp_path):
     with configured("train.env = 'Breaks-v0'"), EmbeddedRun(tmp_path) as run:
         for play in (lambda: run.collector.run(5), lambda: run.evaluations.run(0, 1, lambda: False)):
             with pytest.raises(
-                EnvironmentFault, match=r"environment 0: observation 'of/body' nan at its step 3"
+                EnvironmentFault, match=r"step 3: Breaks-v0, environment 0: observation 'of/body' nan"
             ):
                 play()
     torso = "RecurrentQNetwork.torso = @networks.MlpTorso"
