@@ -30,7 +30,7 @@ WORKERS := $(shell nproc | awk '{ print ($$1 < 4) ? $$1 : 4 }')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: train compare test suite test-full test-newest test-adopting chaos studies paper bench bench-gpu hosts accelerators rivals-venv rivals docs lint format lock clean help
+.PHONY: train compare test suite test-full test-newest test-adopting chaos studies paper bench bench-gpu hosts accelerators rivals-venv docs lint format lock clean help
 
 train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what else there is
 	$(PY) train.py --config=quickstart $(ARGS)
@@ -88,15 +88,8 @@ accelerators: export TF_CPP_MIN_LOG_LEVEL := 3
 accelerators: $(INSTALLED) $(ACCELERATORS_INSTALLED) ## Compile the update for an H100 and a TPU v5e, which need not be there, in two to four hours of one core
 	@$(PY) -m benchmarks.accelerators $(ARGS)
 
-rivals-venv: $(RIVALS_INSTALLED) ## Install JAX, PyTorch and Stable-Baselines3, 1.7 GB, into .venv-rivals, which three commands need
-	@echo "Next: make bench, which compares updates with theirs; make rivals, which trains Stable-Baselines3 for hours;"
-	@echo "      make test-adopting, which runs the documentation's programs for them"
-
-# Runs that are in the table are skipped: the same command goes on where it was stopped. ARGS=--core=1 takes another core.
-rivals: $(RIVALS_INSTALLED) ## Train Stable-Baselines3 on two Atari games, four hours on one core, into docs/results/
-	@for game in pong breakout; do for algorithm in dqn qrdqn; do \
-	  $(RIVALS_VENV)/bin/python -m benchmarks.rivals.sb3_atari --algorithm=$$algorithm --game=$$game --core=0 $(ARGS) || exit 1; \
-	done; done
+rivals-venv: $(RIVALS_INSTALLED) ## Install JAX, PyTorch and Stable-Baselines3, 1.7 GB, into .venv-rivals, for bench and test-adopting
+	@echo "Next: make bench, which compares updates with theirs; make test-adopting, which runs the documentation's programs"
 
 # Without tests/conftest.py, which is about TensorFlow.
 test-adopting: $(RIVALS_INSTALLED) ## Run what the documentation shows for PyTorch and JAX, some minutes on one core

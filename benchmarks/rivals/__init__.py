@@ -1,7 +1,6 @@
 """The learner's update in other frameworks, each a program of its own that works in an environment of its own.
 
 Started as `python -m benchmarks.rivals.NAME work.npz`, it reads a request per line, makes updates and answers.
-`sb3_atari`, in the same environment, has nothing to do with that: it trains other people's agents.
 """
 
 from __future__ import annotations
