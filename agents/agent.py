@@ -269,17 +269,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     @property
     def observers(self) -> list[StatisticsObserver]:
-        """For the `observers` of one driver or `Actor` that collects: keeps the statistics, and chooses heads.
-
-        Raises:
-          ValueError: the scaling keeps what cannot be kept in graphs.
-        """
-        if self.scaling.moments_class is not ReturnMoments:
-            kind = self.scaling.moments_class.__name__
-            raise ValueError(
-                f"{type(self.scaling).__name__} keeps more than an observer can in a graph: call "
-                f"agent.observe({kind}.from_episode(rewards, discounts)) after each episode instead, [T, H] each"
-            )
+        """For the `observers` of one driver or `Actor` that collects: keeps the statistics, and chooses heads."""
         if self._observer is None:
             self._observer = StatisticsObserver(self.heads, self.observe, self.update_bandit)
         return [self._observer]

@@ -18,6 +18,7 @@ import networks
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import TEN_HEADS, Heads
 from agents.sequences import Sequence, SequenceShape, Steps
+from rbs_tf import ReturnMoments
 from rbs_tf.scalings import ReturnBasedScaling
 
 ONE_HEAD = ((0.99, False),)
@@ -128,7 +129,7 @@ def agent(
     )
     random = np.random.default_rng(0)
     rewards, discounts = random.normal(size=(1000, num_heads)), np.full((1000, num_heads), 0.99)
-    built.observe(built.scaling.moments_class.from_episode(rewards, discounts))
+    built.observe(ReturnMoments.from_episode(rewards, discounts))
     return built
 
 

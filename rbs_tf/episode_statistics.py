@@ -27,7 +27,6 @@ class EpisodeStatistics:
       heads: what each of H heads sees of a step.
       max_report_steps: returns of longer episodes are cut every so many steps.
       tasks: int [N], the head that each environment's steps are of; None: each step is of all heads.
-      moments: the class to return; with `tasks` only `ReturnMoments`.
 
     Attributes:
       lengths: int64 [N], steps of each environment whose returns are not known yet.
@@ -39,9 +38,8 @@ class EpisodeStatistics:
         heads: SeenByHeads,
         max_report_steps: int = LONGEST_EPISODE,
         tasks: np.ndarray | None = None,
-        moments: type[ReturnMoments] = ReturnMoments,
     ):
-        self._heads, self._max_steps, self._tasks, self._moments = heads, max_report_steps, tasks, moments
+        self._heads, self._max_steps, self._tasks = heads, max_report_steps, tasks
         self.lengths, self._envs = np.zeros(num_envs, np.int64), np.arange(num_envs)
         # Rewards and discounts of open episodes; doubled when one is longer.
         self._open = np.zeros((2, num_envs, min(128, max_report_steps)))
@@ -120,11 +118,11 @@ class EpisodeStatistics:
     ) -> ReturnMoments:
         """Of steps [3, K, N] and episodes [2, T] each, as these heads see them."""
         counted = steps[:2, steps[2].astype(bool)]
-        moments = self._moments.from_steps(*self._seen(counted, columns))
+        moments = ReturnMoments.from_steps(*self._seen(counted, columns))
         if not episodes:
             return moments
         returns = discounted_returns(*self._seen(np.concatenate(episodes, axis=1), columns))
-        return self._moments.merge(moments, self._moments.from_returns(returns))
+        return ReturnMoments.merge(moments, ReturnMoments.from_returns(returns))
 
     def _seen(self, steps: np.ndarray, columns: slice | list[int]) -> tuple[np.ndarray, np.ndarray]:
         return self._heads.rewards(steps[0])[:, columns], self._heads.discounts(steps[1])[:, columns]

@@ -27,7 +27,6 @@ SCALINGS = {
     "gymnasium": "gymnasium",
     "hl_gauss": "hl_gauss",
     "horizon": "horizon",
-    "max_reward": "max_reward",
     "none": "none",
     "pop_art": "pop_art",
     "return": "return_based",

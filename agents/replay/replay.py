@@ -37,7 +37,7 @@ class Episode(NamedTuple):
 
 
 # A round's contribution to the statistics; every step and every episode is reported once. Both are float64:
-#   moments   [8, H], `rbs_tf.ReturnMoments.to_array()`, or of the scaling's own class of moments
+#   moments   [8, H], `rbs_tf.ReturnMoments.to_array()`
 #   episodes  [E, 5], an `Episode` in each row; E may be 0
 StatisticsReport = dict[str, np.ndarray]
 
@@ -177,7 +177,6 @@ class Replay(Intake):
       observation_spec: `tf.TensorSpec` of one observation.
       state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
       num_heads: H, of the statistics.
-      moments: the class of the moments in them.
       **settings: of `ReplaySettings`, in place of gin's.
 
     Attributes:
@@ -193,12 +192,11 @@ class Replay(Intake):
         observation_spec: tf.TensorSpec,
         state_spec: Any,
         num_heads: int,
-        moments: type[ReturnMoments] = ReturnMoments,
         **settings: Any,
     ):
         self._settings = ReplaySettings(**settings)
         self.min_sequences, self.replay_ratio = self._settings.min_sequences, self._settings.replay_ratio
-        self._shape, self._moments_shape = shape, moments.empty(num_heads).to_array().shape
+        self._shape, self._moments_shape = shape, ReturnMoments.empty(num_heads).to_array().shape
         self._max_size = self._settings.sequences(shape.period)
         self._layout = Layout(shape, observation_spec, state_spec, self._settings.compression)
         # For datasets, whose graphs cannot see an event.

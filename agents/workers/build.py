@@ -212,7 +212,7 @@ def build_replay(
       **connection: `folders`, and for a client of Reverb `address`.
     """
     observation, state = stored_observation(environment), agent.network.state_spec
-    parts = settings.shape, observation, state, len(settings.heads), agent.scaling.moments_class
+    parts = settings.shape, observation, state, len(settings.heads)
     options = dataclasses.asdict(settings.replay) | connection
     del options["backend"]
     if backend == LOCAL:
@@ -270,6 +270,5 @@ def build_collector(
         replay,
         agent.shape,
         agent.initial_priorities,
-        moments=agent.scaling.moments_class,
         name=name,
     )

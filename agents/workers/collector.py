@@ -21,7 +21,6 @@ from agents.sequences import SequenceShape, Steps, side_by_side
 from agents.storage.state import State, joined, joined_in_order, numbered, part
 from agents.workers.faults import time_step_of
 from agents.workers.step_statistics import Reports
-from rbs_tf import ReturnMoments
 
 # Columns of a sequence that its first priority is computed from.
 _OF_PRIORITIES = ("step_type", "previous_action", "reward", "discount", "taken_values", "greedy_values")
@@ -42,7 +41,6 @@ class Collector:
       shape: layout of the sequences.
       priorities: `(steps [k, L], taken_values [k, L, H], greedy_values [k, L, H]) -> float32 [k]` for new
         sequences; `steps.observation` is None. Traced once.
-      moments: the class of the moments in the statistics.
       name: of this collector, in messages.
 
     Attributes:
@@ -59,7 +57,6 @@ class Collector:
         replay: Intake,
         shape: SequenceShape,
         priorities: Callable[[Steps, tf.Tensor, tf.Tensor], tf.Tensor],
-        moments: type[ReturnMoments] = ReturnMoments,
         name: str = "collector",
     ):
         self.environment_steps = self.episodes = 0
@@ -76,7 +73,7 @@ class Collector:
         self._rows: Rows | None = None  # of a round, [K, N, ...], used again by the next
         self._rounds_steps = 0  # of each environment, in rounds before this one
         self._cutters = [SequenceCutter(shape) for _ in range(environment.batch_size)]
-        self._reports = Reports(heads, environment.batch_size, moments)
+        self._reports = Reports(heads, environment.batch_size)
         self._writers = [replay.writer() for _ in range(environment.batch_size)]
 
     def run(self, num_steps: int) -> None:

@@ -24,6 +24,7 @@ from agents.replay.replay import Replay, StatisticsReport
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.episodes import NAME, Episodes
 from agents.storage.statistics_log import StatisticsLog
+from rbs_tf import ReturnMoments
 
 _LATEST = 100  # updates that loss scales are taken over
 _FRAMES = 1024  # that the torso is set from
@@ -216,8 +217,8 @@ class Learner:
     def _take_in(self, reports: list[StatisticsReport]) -> list[float]:
         if not reports:
             return []
-        kind = self._agent.scaling.moments_class
-        merged = functools.reduce(kind.merge, [kind.from_array(report["moments"]) for report in reports])
+        moments = [ReturnMoments.from_array(report["moments"]) for report in reports]
+        merged = functools.reduce(ReturnMoments.merge, moments)
         self._agent.observe(merged)
         self.environment_steps += int(merged.count[0])
         episodes = np.concatenate([report["episodes"] for report in reports])

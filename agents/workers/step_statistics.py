@@ -9,7 +9,6 @@ from agents.heads import Heads
 from agents.replay.replay import Episode, StatisticsReport
 from agents.replay.rows import Rows
 from agents.storage.state import State, joined_in_order, part
-from rbs_tf import ReturnMoments
 from rbs_tf.episode_statistics import EpisodeStatistics
 
 # Of an open episode: its raw return, its steps, and those with a reward.
@@ -22,11 +21,10 @@ class Reports:
     Args:
       heads: what each value head sees of rewards and discounts.
       num_envs: N.
-      moments: the class of what is reported, see `Scaling.moments_class`.
     """
 
-    def __init__(self, heads: Heads, num_envs: int, moments: type[ReturnMoments] = ReturnMoments):
-        self._statistics = EpisodeStatistics(num_envs, heads, moments=moments)
+    def __init__(self, heads: Heads, num_envs: int):
+        self._statistics = EpisodeStatistics(num_envs, heads)
         self._so_far = np.zeros((num_envs, len(_SO_FAR)))
 
     def report(self, rows: Rows) -> StatisticsReport:

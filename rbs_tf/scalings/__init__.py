@@ -9,8 +9,6 @@ with needed_by("rbs_tf.scalings"):
     from rbs_tf.scalings.error import ErrorBasedScaling
     from rbs_tf.scalings.false_friends import Horizon, ReturnStd, RewardStd
     from rbs_tf.scalings.gymnasium_normalise import GymnasiumNormalise
-    from rbs_tf.scalings.max_reward import MaxReward
-    from rbs_tf.scalings.maxima import MomentsWithMaxima
     from rbs_tf.scalings.pop_art import PopArt
     from rbs_tf.scalings.return_based import ReturnBasedScaling
     from rbs_tf.scalings.return_out import ReturnOut
@@ -27,8 +25,6 @@ __all__ = [
     "HLGauss",
     "HeadLayer",
     "Horizon",
-    "MaxReward",
-    "MomentsWithMaxima",
     "PopArt",
     "ReturnBasedScaling",
     "ReturnOut",

@@ -56,12 +56,10 @@ class Scaling(tf.Module):
 
     Attributes:
       outputs_per_action: K.
-      moments_class: of what `observe` takes.
       rewrites_outputs: whether it calls `rescale_outputs`.
     """
 
     outputs_per_action: int = 1
-    moments_class: type[ReturnMoments] = ReturnMoments
     rewrites_outputs: bool = False
 
     def __init__(self, num_heads: int):

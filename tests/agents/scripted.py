@@ -129,16 +129,14 @@ def collecting():
 
         def start(
             environment, policy=None, shape=PAPER, priorities=constant_priorities, heads=HEADS, state=STATE,
-            moments=ReturnMoments, backend=LOCAL, **settings,
+            backend=LOCAL, **settings,
         ):  # fmt: skip
             defaults = {"capacity": 100_000, "min_sequences": 1}
             observation = tensor_spec.from_spec(environment.observation_spec())
-            replay = replay_class(backend)(
-                shape, observation, state, len(heads), moments, **(defaults | settings)
-            )
+            replay = replay_class(backend)(shape, observation, state, len(heads), **(defaults | settings))
             closing.callback(replay.stop)
             policy = policy or ScriptedPolicy()
-            collector = Collector(environment, policy, heads, replay, shape, priorities, moments)
+            collector = Collector(environment, policy, heads, replay, shape, priorities)
             closing.callback(collector.close)
             return collector, replay
 

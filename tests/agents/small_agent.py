@@ -15,7 +15,8 @@ from agents.policy import PolicyInfo
 from agents.sequences import Sequence, SequenceShape, Steps
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
-from rbs_tf.scalings import MomentsWithMaxima, ReturnBasedScaling
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings import ReturnBasedScaling
 from rbs_tf.scalings.making import make as make_scaling
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
@@ -158,14 +159,14 @@ def some_moments(heads=PAIRS, seed=3):
     rng = np.random.default_rng(seed)
     rewards = rng.normal(size=(30, len(heads)))
     discounts = np.array([discount for discount, _ in heads]) * (np.arange(30) < 29)[:, None]
-    return MomentsWithMaxima.from_episode(rewards, discounts)
+    return ReturnMoments.from_episode(rewards, discounts)
 
 
 def observe_rewards(agent, windows):
     """Statistics of the windows, each as an episode of its own."""
     heads, columns = agent.heads, zip(windows["reward"], windows["discount"], strict=True)
-    episodes = (MomentsWithMaxima.from_episode(heads.rewards(r), heads.discounts(d)) for r, d in columns)
-    agent.observe(functools.reduce(MomentsWithMaxima.merge, episodes))
+    episodes = (ReturnMoments.from_episode(heads.rewards(r), heads.discounts(d)) for r, d in columns)
+    agent.observe(functools.reduce(ReturnMoments.merge, episodes))
 
 
 def measure_sigma_v(agent, sequence):

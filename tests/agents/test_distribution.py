@@ -51,7 +51,6 @@ SCALINGS |= {
 # Each sums over a batch, or over what others do, in code of its own.
 OF_A_BATCH = {
     "error",
-    "max_reward",
     "pop_art_first",
     "return",
     "return_out",

@@ -13,9 +13,9 @@ from tests.agents.running.test_embedded import REPOSITORY, configured, scalars
 from tests.agents.small_agent import as_sequence, make_agent, observe_rewards, random_windows
 
 SCALINGS = configuration.scalings(REPOSITORY / "configs")
-# No hook at all; last layers rewritten before updates and after them; rewards, and maxima of statistics; logits.
+# No hook at all; last layers rewritten before updates and after them; logits.
 QUICK = "pop_art_first", "hl_gauss"
-SLOW = "none", "max_reward", "return_out"  # which runs in test_units.py, too
+SLOW = "none", "return_out"  # which runs in test_units.py, too
 # Nearly all of the time is tracing, which every head makes longer: one of each kind of rewards and discounts.
 BINDINGS = (
     "Heads.pairs = ((0.9, True), (1.0, False))",

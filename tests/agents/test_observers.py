@@ -9,7 +9,7 @@ from tf_agents.train import actor
 from tf_agents.utils import common
 
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import MaxReward, ReturnBasedScaling
+from rbs_tf.scalings import ReturnBasedScaling
 from tests.agents.small_agent import make_agent
 from tests.agents.stock import assert_statistics, batch_of, in_tensorflow, statistics_of
 
@@ -128,12 +128,6 @@ def test_statistics_in_a_graph_are_those_of_a_half_life_and_of_a_rewards_root_me
     np.testing.assert_allclose(statistics, [len(rewards), np.mean(np.square(rewards))], rtol=1e-6)
     expected = statistics_of(agent.heads, environments)
     np.testing.assert_allclose(agent.scaling.layer.sigma, expected.sigma, rtol=1e-6)
-
-
-def test_a_scaling_that_graphs_cannot_feed_is_refused():
-    agent = make_agent(scaling=MaxReward)
-    with pytest.raises(ValueError, match=r"agent.observe\(MomentsWithMaxima.from_episode"):
-        agent.observers  # noqa: B018
 
 
 def test_steps_of_two_streams_are_refused():

@@ -76,7 +76,7 @@ def test_the_sweeps_have_every_cell_of_the_table_once():
             assert key not in found
             found[key] = next(flag for flag in flags if "learning_rate" in flag).split(" = ")[1]
     for row in reward_scales.read():
-        if row["method"] != "return_support":  # measured, but no longer there
+        if row["method"] not in ("return_support", "max_reward"):  # measured, but no longer there
             rate = found.pop((row["game"], row["task"], row["method"], row["repeat"]))
             assert float(rate) == float(row["rate"])
     assert not found

@@ -12,7 +12,6 @@ from agents.replay.backends import LOCAL, RAY, REVERB
 from agents.replay.replay import ReplaySettings, StatisticsReport
 from agents.sequences import Packed, SequenceShape, unpacked
 from agents.storage.checkpoint import ReplayFolders
-from rbs_tf.scalings import MomentsWithMaxima
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, Stream, first_rows
 
@@ -165,7 +164,7 @@ def test_reading_ahead_draws_no_more_than_told(make):
 
 
 def report_of(value: float, episodes: int) -> StatisticsReport:
-    shapes = {"moments": (9, HEADS), "episodes": (episodes, 5)}  # those of `MomentsWithMaxima`
+    shapes = {"moments": (8, HEADS), "episodes": (episodes, 5)}
     return {
         name: value * (index + np.arange(np.prod(shape)).reshape(shape))
         for index, (name, shape) in enumerate(shapes.items(), start=1)
@@ -173,7 +172,7 @@ def report_of(value: float, episodes: int) -> StatisticsReport:
 
 
 def test_statistics_leave_the_queue_in_order_and_once(make):
-    replay = make(moments=MomentsWithMaxima)
+    replay = make()
     reports = [report_of(value, episodes) for value, episodes in ((1 / 3, 0), (2.0, 2), (3.0, 1), (5.0, 300))]
     for report in reports:
         replay.put_statistics(report)
@@ -185,7 +184,7 @@ def test_statistics_leave_the_queue_in_order_and_once(make):
 
 
 def test_a_report_leaves_the_queue_when_the_next_is_asked_for_and_keeps_its_key(make, tmp_path):
-    replay = make(folders=ReplayFolders(tmp_path, None), moments=MomentsWithMaxima)
+    replay = make(folders=ReplayFolders(tmp_path, None))
     for value in (1.0, 2.0):
         replay.put_statistics(report_of(value, 1))
     first, _ = next(replay.statistics())  # by a reader that died
@@ -194,7 +193,7 @@ def test_a_report_leaves_the_queue_when_the_next_is_asked_for_and_keeps_its_key(
     assert keys[0] == first and len(set(keys)) == 2
     saved = pathlib.Path(replay.checkpoint())
     replay.stop()
-    resumed = make(folders=ReplayFolders(emptied(tmp_path / "next"), saved), moments=MomentsWithMaxima)
+    resumed = make(folders=ReplayFolders(emptied(tmp_path / "next"), saved))
     assert [key for key, _ in resumed.statistics()] == keys[1:]
 
 
@@ -204,7 +203,7 @@ def emptied(folder: pathlib.Path) -> pathlib.Path:
 
 
 def test_a_checkpoint_brings_everything_back(make, tmp_path):
-    settings = {"replay_ratio": 2.0, "compression": 3, "moments": MomentsWithMaxima}
+    settings = {"replay_ratio": 2.0, "compression": 3}
     replay = make(folders=ReplayFolders(tmp_path, None), **settings)
     stream = Stream(replay)
     stream.insert(5, priority=0.0)

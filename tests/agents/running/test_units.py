@@ -9,7 +9,6 @@ import pytest
 from agents.running.embedded import EmbeddedRun
 from benchmarks.changed_rewards import ScaleRewards
 from rbs_tf.environments.factory import _register_minatar
-from rbs_tf.scalings import MaxReward
 from tests.agents.running.test_embedded import COMPILED, configured
 
 RMS = "RecurrentQNetwork.reward_input = 'rms'"
@@ -26,7 +25,6 @@ EXPONENTS = -10, 10
 OTHERS = (
     ("train.scaling = @scalings.pop_art", "scalings.pop_art.start_at_first_targets = True"),
     ("scalings.return_out.half_life = 2000.0",),
-    ("train.scaling = @scalings.max_reward",),
 )
 
 
@@ -63,11 +61,7 @@ def story(root, game, exponent, *bindings):
             "optimizer": np.concatenate([np.ravel(v.numpy()) for v in agent.optimizer.variables]),
             "priorities": run.replay._priorities,
             "bandit": agent.bandit.ratings,
-        }, (mean_square, unit_of(agent.scaling).numpy())
-
-
-def unit_of(scaling):
-    return scaling.summaries()["reward_scale"] if isinstance(scaling, MaxReward) else scaling.online.scale
+        }, (mean_square, agent.scaling.online.scale.numpy())
 
 
 # CartPole pays 1 at every step: nothing of its rewards varies.

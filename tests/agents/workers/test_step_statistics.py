@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from agents.replay.replay import Episode
-from rbs_tf import discounted_returns
-from rbs_tf.scalings import MomentsWithMaxima
+from rbs_tf import ReturnMoments, discounted_returns
 from tests.agents.queue import drained
 from tests.agents.scripted import HEADS, ScriptedEnvironment, collecting, merged, reward_of
 
@@ -38,8 +37,8 @@ def played(scripts: list[list[int]], rows: int):
 
 
 def test_every_transition_and_every_return_enters_the_statistics_once(start):
-    scripts, kind = [[3, 5], [17]], MomentsWithMaxima
-    collector, replay = start(ScriptedEnvironment(scripts), moments=kind)
+    scripts, kind = [[3, 5], [17]], ReturnMoments
+    collector, replay = start(ScriptedEnvironment(scripts))
     for _ in range(9):
         collector.run(4)
     expected = kind.empty(len(HEADS))

@@ -4,7 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from networks.dueling_heads import DuelingHeads
-from rbs_tf.scalings import ErrorContext, MomentsWithMaxima
+from rbs_tf import ReturnMoments
+from rbs_tf.scalings import ErrorContext
 
 H = 2
 SHAPE = (5, 3, H)
@@ -45,7 +46,7 @@ def steps(seed=0, length=40, size=(1.0, 100.0), offset=(0.0, 0.0)):
 
 
 def episode(*args, **options):
-    return MomentsWithMaxima.from_episode(*steps(*args, **options))
+    return ReturnMoments.from_episode(*steps(*args, **options))
 
 
 def alike(rewards, gamma):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from rbs_tf import scalings
-from rbs_tf.scalings import ErrorBasedScaling, MaxReward, PopArt, ReturnBasedScaling, ReturnOut
+from rbs_tf.scalings import ErrorBasedScaling, PopArt, ReturnBasedScaling, ReturnOut
 from tests.rbs_tf.scalings import episodes
 from tests.rbs_tf.scalings.episodes import (
     ROWS,
@@ -23,7 +23,6 @@ from tests.rbs_tf.scalings.episodes import (
 
 UNITLESS = {
     "pop_art, first targets": functools.partial(PopArt, start_at_first_targets=True),
-    "max_reward": MaxReward,
     "return_out": ReturnOut,
 }
 CATEGORICAL = {"two_hot": scalings.TwoHot, "hl_gauss": scalings.HLGauss}
@@ -154,7 +153,7 @@ def test_first_large_rewards():
     rewards = np.zeros(ROWS)
     rewards[1, 0] = 1e6
     targets, outputs = tf.constant(rewards[:5], tf.float32), tf.zeros(SHAPE)
-    for name in ("return", "error", "cross_head", "max_reward", "return_out", "pop_art, first targets"):
+    for name in ("return", "error", "cross_head", "return_out", "pop_art, first targets"):
         errors = SCALINGS[name](H).errors(targets, outputs, context(rewards=rewards))
         assert np.abs(errors).max() < 5, name
     seen = ReturnBasedScaling(H)

@@ -1,7 +1,5 @@
 """Scalings of rewards, and the largest of them: against NumPy and against the wrappers that they are taken from."""
 
-import functools
-
 import gymnasium
 import numpy as np
 import pytest
@@ -10,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ClippedRewards, GymnasiumNormalise, MaxReward, MomentsWithMaxima
+from rbs_tf.scalings import ClippedRewards, GymnasiumNormalise
 from tests.agents.small_agent import as_sequence, make_agent, random_windows, some_moments
-from tests.rbs_tf.scalings.episodes import ROWS, SHAPE, H, alike, context, episode, normal, steps
+from tests.rbs_tf.scalings.episodes import SHAPE, H, alike, context, episode
 from tests.rbs_tf.test_collect_returns import Script
 
 
@@ -99,51 +97,3 @@ def one_step_errors(scaling, rewards, outputs, next_outputs):
     targets = scaling.rewards(tf.constant(rewards)) + 0.9 * scaling.values(tf.constant(next_outputs), True)
     batch = context(rewards=np.concatenate([rewards, rewards[:2]]))
     return scaling.errors(targets, tf.constant(outputs), batch).numpy()
-
-
-@settings(deadline=None, max_examples=10)
-@given(st.lists(st.floats(-4, 6), min_size=1, max_size=4))
-def test_max_reward(exponents):
-    scaling, largest = MaxReward(H), np.zeros(H)
-    for seed, exponent in enumerate(exponents):
-        rewards, discounts = steps(seed, size=10.0**exponent)
-        scaling.observe(MomentsWithMaxima.from_episode(rewards, discounts))
-        largest = np.maximum(largest, np.abs(rewards).max(axis=0))
-        rewards, q, q_next = (normal((seed, n)) for n in range(3))
-        expected = rewards / largest + 0.9 * q_next - q
-        found = one_step_errors(scaling, rewards, q, q_next)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-        np.testing.assert_array_equal(scaling.summaries()["reward_scale"], largest)
-
-
-def test_a_head_without_rewards():
-    scaling, q = MaxReward(H), normal(0)
-    scaling.observe(episode(size=[0.0, 3.0]))
-    values = scaling.values(q).numpy()
-    assert not values[..., 0].any() and values[..., 1].all()
-    errors = one_step_errors(scaling, np.zeros(SHAPE, np.float32), q, normal(1))
-    np.testing.assert_array_equal(errors[..., 0], -q[..., 0])
-
-
-def test_first_priorities():
-    rewards, mask = normal(0, shape=ROWS), np.ones(ROWS[:2])
-    mask[3:, 1] = 0
-    rewards[3:, 1] = np.inf
-    found = MaxReward(H).errors(rewards[:5], normal(1), context(rewards=rewards, mask=mask)).numpy()
-    unit = np.sqrt(np.square(rewards[mask == 1], dtype=np.float64).mean(axis=0))
-    expected = (rewards[:5] / unit - normal(1))[mask[:5] == 1]
-    np.testing.assert_allclose(found[mask[:5] == 1], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_moments_with_maxima():
-    kind, episodes = MomentsWithMaxima, [steps(seed, 9, size) for seed, size in enumerate((1e-3, 1e3, 1.0))]
-    found = functools.reduce(kind.merge, [kind.from_episode(*each) for each in episodes], kind.empty(H))
-    plain = functools.reduce(ReturnMoments.merge, [ReturnMoments.from_episode(*each) for each in episodes])
-    np.testing.assert_array_equal([*found][:8], [*plain])
-    np.testing.assert_array_equal(found.largest_reward, np.abs(episodes[1][0]).max(axis=0))
-    np.testing.assert_array_equal(kind.from_array(found.to_array()).to_array(), found.to_array())
-
-
-def test_wrong_moments():
-    with pytest.raises(ValueError, match="make them with rbs_tf.scalings.maxima.MomentsWithMaxima"):
-        MaxReward(H).observe(ReturnMoments.from_episode(*steps()))
