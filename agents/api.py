@@ -286,7 +286,7 @@ def train(
         agent = Agent.load(result.root_dir)
 
     A signal (a notebook's interrupt, too) ends it in order: a checkpoint is written, and then the signal is raised, so
-    that a loop over seeds does not go on to the next one.
+    that a loop over seeds does not go on to the next one. TensorFlow's global seed is that of the run afterwards.
 
     Args:
       config: as `--config` takes it: a name, or a .gin file.
