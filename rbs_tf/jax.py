@@ -204,8 +204,8 @@ def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ja
 def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tuple[Any, jax.Array]:
     """A last layer in another unit, such that no value changes: values are unit times outputs, head by head.
 
-    Where a parameter or `old` is of bfloat16, all change by powers of two, which rounds nothing, and the unit is then
-    between 0.75 and 1.5 times `new`.
+    Where a parameter or `old` is of bfloat16, the unit is the power of two between 0.67 and 1.33 times `new`, which
+    rounds no parameter. Bring copies of another dtype to that unit, not to `new`.
 
     Args:
       layer: its parameters, of the online or the target network, a pytree. Each has the same outputs: of each head as
@@ -219,10 +219,14 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
       The layer and the unit that it is in then: old where the change is below 1e-4; see `rbs_tf.rescaling`.
 
     Raises:
-      ValueError: parameters of different numbers of outputs, or of outputs that are not as many of each head;
-        parameters of float16.
+      ValueError: units of different numbers of heads; parameters of different numbers of outputs, or of outputs that are
+        not as many of each head; parameters of float16.
     """
     leaves = jax.tree.leaves(layer)
+    if old.shape != jnp.shape(new):
+        raise ValueError(
+            f"old and new must be units of the same heads, [H]; got {old.shape} and {jnp.shape(new)}"
+        )
     outputs = {x.shape[axis if x.ndim > 1 else 0] for x in leaves}
     if len(outputs) != 1 or min(outputs) % old.size:
         raise ValueError(
@@ -232,6 +236,7 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
         )
     powers = any([by_powers_of_two(x.dtype.name) for x in (old, *leaves)])
     single = _power_of_two if powers else jnp.float32
+    new = _power_of_two(new).astype(old.dtype) if powers else new
     ratio, after = rescaled(old, new, jnp.where, single, lambda x: x.astype(old.dtype))
     ratio = jnp.repeat(ratio, min(outputs) // ratio.size)
 

@@ -215,8 +215,8 @@ class UnitLinear(_Float64Buffers, nn.Linear):
     def to_unit_(self, unit: ArrayLike | torch.Tensor) -> None:
         """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay.
 
-        Weights of bfloat16 change by powers of two, which rounds nothing, and the unit is then between 0.75 and 1.5
-        times what is asked for.
+        With weights of bfloat16 the unit becomes a power of two, 0.67 to 1.33 times what is asked for, which rounds none
+        of them. Bring copies of another dtype to `unit` of this layer.
 
         Raises:
           ValueError: another number of units; weights of float16; a unit that is negative, NaN or infinite, where the
@@ -227,7 +227,9 @@ class UnitLinear(_Float64Buffers, nn.Linear):
             raise ValueError(f"unit must be [{self.heads}], one number per head; got {list(new.shape)}")
         if _can_be_seen(new) and not (torch.isfinite(new) & (new >= 0.0)).all():
             raise ValueError(f"unit must be finite numbers of at least 0; got {new.tolist()}")
-        single = _power_of_two if by_powers_of_two(str(self.weight.dtype)) else torch.Tensor.float
+        single = torch.Tensor.float
+        if by_powers_of_two(str(self.weight.dtype)):
+            single, new = _power_of_two, _power_of_two(new).double()
         ratio, after = rescaled(self.unit, new, torch.where, single, torch.Tensor.double)
         rows = ratio.repeat_interleave(self.out_features // self.heads).to(self.weight.device)
         for weight in self.parameters():

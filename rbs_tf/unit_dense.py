@@ -56,8 +56,8 @@ class UnitDense(tf.keras.layers.Dense):
     def to_unit(self, unit: Any) -> None:
         """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Eagerly or in a graph.
 
-        A kernel of bfloat16 changes by powers of two, which rounds nothing, and the unit is then between 0.75 and 1.5
-        times what is asked for.
+        A kernel of bfloat16 takes the power of two between 0.67 and 1.33 times that unit, which rounds no weight. Bring
+        copies of another dtype to `unit` of this layer, not to that of the returns.
 
         Raises:
           ValueError: a kernel of float16; a layer without weights.
@@ -70,6 +70,7 @@ class UnitDense(tf.keras.layers.Dense):
         with tf.control_dependencies([tf.debugging.Assert(fits, [_WRONG_UNIT, wanted])]):
             wanted = tf.reshape(wanted, [self.heads])
         powers = by_powers_of_two(tf.as_dtype(self.kernel.dtype).name)
+        wanted = tf.cast(_power_of_two(wanted), tf.float64) if powers else wanted
         ratio, after = rescaled_in_graph(self.unit, wanted, powers)
         for weight in (self.kernel, self.bias) if self.use_bias else (self.kernel,):
             weight.assign(weight * tf.cast(tf.repeat(ratio, self.units // self.heads), weight.dtype))
@@ -93,11 +94,13 @@ def rescaled_in_graph(old: Any, new: Any, powers_of_two: bool = False) -> tuple[
     """`rbs_tf.rescaling` of tensors, float64 [H] each, unchecked: float32 [H] and float64 [H]."""
 
     def single(ratio: tf.Tensor) -> tf.Tensor:
-        ratio = tf.cast(ratio, tf.float32)
-        if powers_of_two:
-            bits = tf.bitcast(ratio, tf.int32) + HALF
-            ratio = tf.bitcast(tf.bitwise.bitwise_and(bits, EXPONENT), tf.float32)
-        return ratio
+        return _power_of_two(ratio) if powers_of_two else tf.cast(ratio, tf.float32)
 
     old, new = tf.convert_to_tensor(old), tf.convert_to_tensor(new)
     return rescaled(old, new, tf.where, single, lambda x: tf.cast(x, tf.float64))
+
+
+def _power_of_two(values: tf.Tensor) -> tf.Tensor:
+    """float32, rounded as `rbs_tf.units.HALF` says."""
+    bits = tf.bitcast(tf.cast(values, tf.float32), tf.int32) + HALF
+    return tf.bitcast(tf.bitwise.bitwise_and(bits, EXPONENT), tf.float32)

@@ -68,12 +68,12 @@ HALF, EXPONENT = 0x00400000, 0x7F800000
 def by_powers_of_two(dtype: str) -> bool:
     """Whether weights of this dtype are multiplied by powers of two only, as bfloat16 rounds all other products.
 
-    Raises ValueError for float16, in which such products are not exact either where weights are small.
+    Raises ValueError for float16 and smaller ones, in which such products of small weights are not exact either.
     """
-    if dtype.endswith("float16") and not dtype.endswith("bfloat16"):
+    if not dtype.endswith(("float64", "float32", "bfloat16")):
         raise ValueError(
-            "a last layer in units of the return cannot have weights of float16, which would change its values with "
-            "every unit: keep its weights in float32, as mixed precision does, or in bfloat16"
+            f"a last layer in units of the return cannot have weights of {dtype.rpartition('.')[2]}, which would change "
+            "its values with every unit: keep its weights in float32, as mixed precision does, or in bfloat16"
         )
     return dtype.endswith("bfloat16")
 

@@ -84,6 +84,10 @@ def _counted(numbers: Sequence[int]) -> Iterator[None]:
     arrived, arrives = os.pipe()
     os.set_blocking(arrives, False)
     heard: list[int] = []
+    try:
+        terminal = sys.stderr.fileno()  # 2 may be a file for what C++ prints
+    except (AttributeError, OSError, ValueError):
+        terminal = 2
 
     def count() -> None:
         first = math.inf
@@ -96,7 +100,7 @@ def _counted(numbers: Sequence[int]) -> Iterator[None]:
             if _ends(heard):
                 words = f"\nA second {signal.Signals(number).name}: the process ends at once, without a checkpoint.\n"
                 with contextlib.suppress(OSError):
-                    os.write(2, words.encode())
+                    os.write(terminal, words.encode())
                 _set_handler(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
 

@@ -405,3 +405,12 @@ def test_the_pages_actions(page):
     train = jax.jit(functools.partial(page.train, steps=1000))
     (_, (once, _)), (_, (times, _)) = (train(jax.random.PRNGKey(1), factor) for factor in (1.0, 1024.0))
     np.testing.assert_array_equal(once, times)
+
+
+def test_layers_of_bfloat16_reach_one_unit_whatever_theirs_was():
+    layer = jnp.ones((3, 2), jnp.bfloat16)
+    _, once = rbs_tf.jax.to_unit(layer, jnp.zeros(1), jnp.array([7.0]))
+    _, twice = rbs_tf.jax.to_unit(layer, jnp.array([4.0]), jnp.array([7.0]))
+    assert once.tolist() == twice.tolist() == [8.0]
+    with pytest.raises(ValueError, match=r"units of the same heads, \[H\]; got \(1,\) and \(2,\)"):
+        rbs_tf.jax.to_unit(layer, jnp.ones(1), jnp.ones(2))

@@ -497,3 +497,21 @@ def test_stable_baselines(stable_baselines, tmp_path):
         assert torch.equal(loaded.q_net(seen), model.q_net(seen)) and loaded.q_net(seen).abs().max() > 300.0
         loaded.learn(500)
         assert loaded.scaled.statistics[0] >= model.scaled.statistics[0] + 400
+
+
+def test_layers_of_bfloat16_reach_one_unit_whatever_theirs_was():
+    torch.manual_seed(0)
+    online, target = (nn.Sequential(UnitLinear(5, 3, dtype=torch.bfloat16)) for _ in range(2))
+    averaged = torch.optim.swa_utils.AveragedModel(online).float()
+    inputs = torch.randn(4, 5)
+    online[-1].to_unit_([3.0])
+    for unit in (7.0, 5.0, 67.0):
+        for layer in (online[-1], target[-1]):
+            layer.to_unit_([unit])
+        averaged.module[-1].to_unit_(online[-1].unit)
+        assert online[-1].unit == target[-1].unit == averaged.module[-1].unit
+        target[-1].load_state_dict(online[-1].state_dict())
+        averaged.update_parameters(online)
+        values = online(inputs.bfloat16())
+        assert torch.equal(target(inputs.bfloat16()), values)
+        torch.testing.assert_close(averaged(inputs.bfloat16().float()), values, rtol=2e-2, atol=0.02 * unit)

@@ -127,3 +127,13 @@ def test_wrong_layers():
             UnitDense(**arguments)
     with pytest.raises(ValueError, match="no weights yet"):
         UnitDense(3).to_unit([1.0])
+
+
+def test_layers_of_bfloat16_reach_one_unit_whatever_theirs_was():
+    layers = [UnitDense(2, dtype="bfloat16") for _ in range(2)]
+    for layer in layers:
+        layer.build((None, 3))
+    layers[0].to_unit([3.0])
+    for layer in layers:
+        layer.to_unit([7.0])
+    assert [layer.unit.numpy().tolist() for layer in layers] == [[8.0]] * 2
