@@ -219,8 +219,8 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
       The layer and the unit that it is in then: old where the change is below 1e-4; see `rbs_tf.rescaling`.
 
     Raises:
-      ValueError: units of different numbers of heads; parameters of different numbers of outputs, or of outputs that are
-        not as many of each head; parameters of float16.
+      ValueError: units of different numbers of heads; parameters of different numbers of outputs, or of outputs that
+        are not as many of each head; parameters of float16.
     """
     leaves = jax.tree.leaves(layer)
     if old.shape != jnp.shape(new):

@@ -215,8 +215,8 @@ class UnitLinear(_Float64Buffers, nn.Linear):
     def to_unit_(self, unit: ArrayLike | torch.Tensor) -> None:
         """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay.
 
-        With weights of bfloat16 the unit becomes a power of two, 0.67 to 1.33 times what is asked for, which rounds none
-        of them. Bring copies of another dtype to `unit` of this layer.
+        With weights of bfloat16 the unit becomes a power of two, 0.67 to 1.33 times what is asked for, which rounds
+        none of them. Bring copies of another dtype to `unit` of this layer.
 
         Raises:
           ValueError: another number of units; weights of float16; a unit that is negative, NaN or infinite, where the

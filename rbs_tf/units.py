@@ -72,8 +72,8 @@ def by_powers_of_two(dtype: str) -> bool:
     """
     if not dtype.endswith(("float64", "float32", "bfloat16")):
         raise ValueError(
-            f"a last layer in units of the return cannot have weights of {dtype.rpartition('.')[2]}, which would change "
-            "its values with every unit: keep its weights in float32, as mixed precision does, or in bfloat16"
+            f"a last layer in units of the return cannot have weights of {dtype.rpartition('.')[2]}, which would "
+            "change its values with every unit: keep its weights in float32, as mixed precision does, or in bfloat16"
         )
     return dtype.endswith("bfloat16")
 
