@@ -235,6 +235,8 @@ class UnitLinear(_Float64Buffers, nn.Linear):
         for weight in self.parameters():
             weight.mul_(rows[:, None] if weight.ndim == 2 else rows)
         self.unit.copy_(after)
+        if not torch.compiler.is_compiling():
+            torch.clear_autocast_cache()  # which would keep the old weights until its block ends
 
 
 def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

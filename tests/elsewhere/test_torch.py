@@ -515,3 +515,12 @@ def test_layers_of_bfloat16_reach_one_unit_whatever_theirs_was():
         values = online(inputs.bfloat16())
         assert torch.equal(target(inputs.bfloat16()), values)
         torch.testing.assert_close(averaged(inputs.bfloat16().float()), values, rtol=2e-2, atol=0.02 * unit)
+
+
+def test_a_unit_that_changes_within_autocast_changes_no_value():
+    last, inputs = UnitLinear(8, 1), torch.randn(4, 8)
+    last.to_unit_([1.0])
+    with torch.autocast("cpu", torch.bfloat16):
+        before = last(inputs).detach()
+        last.to_unit_([1024.0])
+        torch.testing.assert_close(last(inputs), before, rtol=0.02, atol=0.02)
