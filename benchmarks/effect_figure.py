@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks import reward_scales
 from benchmarks.performance import ROOT
 from studies import figure
 
-FIGURE, ERRORS = ROOT / "docs/images/effect.png", ROOT / "docs/quickstart.csv"
+FIGURE = ROOT / "docs/images/effect.png"
+SCORES, ERRORS = ROOT / "docs/results/scales_table.csv", ROOT / "docs/quickstart.csv"
 WITH, WITHOUT, OUTPUTS = "with return-based scaling", "without", "with scaled outputs, too: return_out"
 SCALINGS = {WITH: "return", WITHOUT: "none", OUTPUTS: "return_out"}
 MULTIPLIERS = ("x0.001", "x1", "x10000")
@@ -27,11 +27,15 @@ COLOURS = {WITH: figure.COLOURS["scaled"], WITHOUT: figure.COLOURS["unscaled"], 
 
 def shares_by_multiplier() -> dict[str, list[np.ndarray]]:
     """Returns over those of `none` in the clean game, geometric over games: [repeats] for each of `MULTIPLIERS`."""
-    rows = reward_scales.read()
-    reference = reward_scales.logs(rows, "none", ["x1"]).mean(axis=0)
+    logs: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with SCORES.open(newline="") as file:
+        for row in csv.DictReader(file):
+            logs[row["method"], row["task"]][row["game"]].append(np.log(float(row["mean_return"])))
+    reference = {game: np.mean(values) for game, values in logs["none", "x1"].items()}
 
     def share(method: str, task: str) -> np.ndarray:
-        return np.exp((reward_scales.logs(rows, method, [task]) - reference).mean(axis=1))
+        above = [np.array(values) - reference[game] for game, values in logs[method, task].items()]
+        return np.exp(np.mean(above, axis=0))
 
     return {name: [share(method, task) for task in MULTIPLIERS] for name, method in SCALINGS.items()}
 

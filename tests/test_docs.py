@@ -158,7 +158,7 @@ def test_every_page_can_be_reached_and_every_public_name_is_on_the_api_page():
     ("page", "first", "last", "least"),
     [
         ("README.md", "## What to expect", "**Use it**", 8),
-        ("docs/reproducing.md", "## Scalings on MinAtar", "makes such runs", 3),
+        ("docs/reproducing.md", "## Scalings on MinAtar", "The runs and their analysis", 3),
     ],
 )
 def test_ratios_of_scalings_are_those_of_the_results(page, first, last, least):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from agents.running.embedded import EmbeddedRun
-from benchmarks.changed_rewards import ScaleRewards
 from rbs_tf.environments.factory import _register_minatar
 from tests.agents.running.test_embedded import COMPILED, configured
 
@@ -30,7 +29,7 @@ OTHERS = (
 
 def scaled_game(game, exponent):
     _register_minatar()
-    return ScaleRewards(gymnasium.make(game), 2.0**exponent)
+    return gymnasium.wrappers.TransformReward(gymnasium.make(game), lambda reward: 2.0**exponent * reward)
 
 
 def story(root, game, exponent, *bindings):
