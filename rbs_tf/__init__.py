@@ -41,7 +41,7 @@ __all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("torch", "jax"):
+    if name in ("torch", "jax", "sb3"):
         with needed_by(f"rbs_tf.{name}"):
             return importlib.import_module(f"rbs_tf.{name}")
     if name not in _MODULES:
