@@ -23,6 +23,9 @@ from agents.monitoring.diagnostics import batch_means, torso_activity
 from agents.monitoring.tags import PROBABILITY
 from agents.observers import StatisticsObserver
 from agents.policy import MultiHeadPolicy, num_actions
+from agents.scalings import ReturnBasedScaling, Scaling
+from agents.scalings.making import Choice
+from agents.scalings.making import make as make_scaling
 from agents.sequences import Sequence, SequenceShape, Steps, rows_of, sequence_spec
 from agents.targets import transitions
 from agents.update import LossOptions, TDLoss, first_priorities, td_loss
@@ -30,9 +33,6 @@ from networks.any_network import adapted
 from networks.loss_behind_torsos import LossBehindTorsos
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ReturnBasedScaling, Scaling
-from rbs_tf.scalings.making import Choice
-from rbs_tf.scalings.making import make as make_scaling
 from rbs_tf.settings import Setting, configurable
 
 _NO_STATISTICS = (
@@ -80,8 +80,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       optimizer: of Keras; None: Adam, without clipping.
       heads: the value functions; H of them, or their pairs (discount, whether rewards are clipped). None: `Heads()`,
         the paper's ten.
-      scaling: a class of `rbs_tf.scalings` or another factory called with H, a `ReturnScaling` layer of H heads, a name
-        such as "return_out", or None for no scaling. See `rbs_tf.scalings.making`.
+      scaling: a class of `agents.scalings` or another factory called with H, a `ReturnScaling` layer of H heads, a name
+        such as "return_out", or None for no scaling. See `agents.scalings.making`.
       shape: the layout of a sequence: burn_in + length + n_step rows. None: `SequenceShape()`.
       epsilon_greedy: how often the collect policy acts at random, or a tuple from which each episode draws it. None:
         that of `MultiHeadPolicy`.

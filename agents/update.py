@@ -12,6 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from agents.heads import Heads
+from agents.scalings import ErrorContext, Scaling
 from agents.sequences import Sequence, SequenceShape, Steps
 from agents.targets import (
     Transitions,
@@ -25,7 +26,6 @@ from agents.targets import (
 )
 from networks.recurrent_core import State
 from networks.recurrent_q_network import swap_batch_and_time
-from rbs_tf.scalings import ErrorContext, Scaling
 
 # (rows, state) -> the heads' outputs for these rows, [B, rows, H, A] or [B, rows, H, A, K], and the state after them.
 Network = Callable[[slice, State], tuple[tf.Tensor, State]]

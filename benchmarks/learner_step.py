@@ -29,12 +29,12 @@ import tensorflow as tf  # noqa: E402
 from tf_agents.agents import tf_agent  # noqa: E402
 from tf_agents.trajectories import trajectory  # noqa: E402
 
+from agents.scalings import Scaling  # noqa: E402
 from agents.sequences import Sequence  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
 from networks import loss_behind_torsos  # noqa: E402
 from rbs_tf import ReturnMoments  # noqa: E402
-from rbs_tf.scalings import Scaling  # noqa: E402
 
 UNIT = "cpu-ms per update"
 

@@ -35,11 +35,11 @@ import tensorflow as tf  # noqa: E402
 from tf_agents.trajectories.time_step import StepType  # noqa: E402
 
 from agents.agent import RecurrentMultiHeadAgent  # noqa: E402
+from agents.scalings import Scaling  # noqa: E402
 from agents.sequences import Sequence  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.rivals import Settings, Way, way  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
-from rbs_tf.scalings import Scaling  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 PYTHON = ROOT / ".venv-rivals/bin/python"

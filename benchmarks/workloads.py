@@ -17,9 +17,9 @@ from tf_agents.utils import common
 import networks
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import TEN_HEADS, Heads
+from agents.scalings import ReturnBasedScaling
 from agents.sequences import Sequence, SequenceShape, Steps
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ReturnBasedScaling
 
 ONE_HEAD = ((0.99, False),)
 

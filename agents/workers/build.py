@@ -20,6 +20,7 @@ from agents.replay.blocks import Layout, level_for
 from agents.replay.local_replay import LocalReplay
 from agents.replay.memory import check_memory, estimate_memory
 from agents.replay.replay import Replay
+from agents.scalings import Scaling
 from agents.sequences import stored_spec
 from agents.storage.run_folder import checkpoints
 from agents.workers.collector import Collector
@@ -28,7 +29,6 @@ from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from rbs_tf.environments.names import MINATAR_GAMES
-from rbs_tf.scalings import Scaling
 
 if TYPE_CHECKING:
     from agents.replay.ray_replay import RayClient

@@ -22,12 +22,12 @@ from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.monitoring.tags import EVALUATION, OVER_STEPS, RETURN, VALUE_ERROR
 from agents.policy import MultiHeadPolicy
+from agents.scalings import Scaling
 from agents.storage.best import Best
 from agents.storage.episodes import NAME, Episodes
 from agents.workers.faults import time_step_of
 from rbs_tf import discounted_returns, scores
 from rbs_tf.returns import LONGEST_EPISODE
-from rbs_tf.scalings import Scaling
 
 
 class Played(NamedTuple):

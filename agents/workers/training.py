@@ -11,8 +11,8 @@ import numpy as np
 
 from agents.heads import Heads
 from agents.replay.replay import ReplaySettings
+from agents.scalings import ReturnBasedScaling, Scaling
 from agents.sequences import SequenceShape
-from rbs_tf.scalings import ReturnBasedScaling, Scaling
 from rbs_tf.settings import Setting, configurable, makes
 
 _ENV = Setting(
@@ -34,7 +34,7 @@ class Training:
       seed: of networks, environments, exploration and head choice.
       strategy: where updates are computed: "default" on one device, "mirrored" on all GPUs of the learner's machine (on
         its CPU if it has none), each with an equal share of the batch, or "tpu", which nobody has run yet.
-      scaling: factory of a `rbs_tf.scalings` scaling, called with the number of heads.
+      scaling: factory of a `agents.scalings` scaling, called with the number of heads.
       num_envs: environments that a collector steps as one batch.
       batch_size: sequences per update.
       steps_per_round: steps of every environment between two looks at the replay ratio.

@@ -12,12 +12,12 @@ from tf_agents.trajectories.trajectory import Trajectory
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.policy import PolicyInfo
+from agents.scalings import ReturnBasedScaling
+from agents.scalings.making import make as make_scaling
 from agents.sequences import Sequence, SequenceShape, Steps
 from networks.recurrent_q_network import RecurrentQNetwork
 from networks.torsos import MlpTorso
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ReturnBasedScaling
-from rbs_tf.scalings.making import make as make_scaling
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
 PAIRS = ((0.0, True), (0.9, False), (1.0, False))

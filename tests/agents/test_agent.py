@@ -10,10 +10,10 @@ import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
 from agents.heads import Heads
+from agents.scalings import PopArt, ReturnBasedScaling, ReturnOut, Scaling
 from agents.storage.weights import assign, packed
 from networks import loss_behind_torsos
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import PopArt, ReturnBasedScaling, ReturnOut, Scaling
 from tests.agents import numpy_step
 from tests.agents.small_agent import (
     ACTIONS,

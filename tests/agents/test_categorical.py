@@ -6,8 +6,9 @@ import tensorflow as tf
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
+from agents.scalings import HLGauss, Scaling, TwoHot
 from agents.update import LossOptions, td_loss
-from rbs_tf.scalings import HLGauss, Scaling, TwoHot
+from tests.agents.scalings.test_categorical import expected_projection, softmax
 from tests.agents.small_agent import (
     ACTIONS,
     PAIRS,
@@ -20,7 +21,6 @@ from tests.agents.small_agent import (
     shake,
     some_moments,
 )
-from tests.rbs_tf.scalings.test_categorical import expected_projection, softmax
 
 LAST = 2
 

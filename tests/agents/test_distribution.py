@@ -16,12 +16,12 @@ from tf_agents.drivers import dynamic_step_driver
 from agents.commands import configuration
 from agents.replay.backends import LOCAL, REVERB
 from agents.running.embedded import EmbeddedRun
+from agents.scalings import ReturnBasedScaling, Scaling
 from agents.sequences import Steps
 from agents.workers import build
 from agents.workers.build import build_strategy
 from agents.workers.learner import Learner
 from agents.workers.training import Training
-from rbs_tf.scalings import ReturnBasedScaling, Scaling
 from tests.agents.replay.streams import replay_class, rows_of
 from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import (

@@ -8,8 +8,8 @@ from tf_agents.policies import py_tf_eager_policy, random_tf_policy
 from tf_agents.train import actor
 from tf_agents.utils import common
 
+from agents.scalings import ReturnBasedScaling
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ReturnBasedScaling
 from tests.agents.small_agent import make_agent
 from tests.agents.stock import assert_statistics, batch_of, in_tensorflow, statistics_of
 

@@ -14,10 +14,10 @@ from tf_agents.trajectories import time_step as ts
 from agents.agent import RecurrentMultiHeadAgent
 from agents.bandit import HeadBandit
 from agents.heads import Heads
+from agents.scalings import PopArt, ReturnBasedScaling, ReturnOut, Scaling, TwoHot
 from agents.sequences import SequenceShape
 from networks import AnyNetwork, RecurrentQNetwork
 from rbs_tf import ReturnScaling
-from rbs_tf.scalings import PopArt, ReturnBasedScaling, ReturnOut, Scaling, TwoHot
 from tests.agents.small_agent import (
     ACTIONS,
     FEATURES,
@@ -227,7 +227,7 @@ def test_a_scaling_goes_by_its_name_or_is_none():
     ):
         make_agent(scaling=ReturnScaling(num_heads=10))
     with pytest.raises(
-        TypeError, match="must be a class of rbs_tf.scalings, a ReturnScaling layer, a name, or None"
+        TypeError, match="must be a class of agents.scalings, a ReturnScaling layer, a name, or None"
     ):
         built(rnn(), scaling=3)
 

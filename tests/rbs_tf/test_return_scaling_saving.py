@@ -55,7 +55,7 @@ def test_a_new_process_loads_models(model, layer, tmp_path):
     program = (
         "import sys; sys.modules['gin'] = None\n"  # which scalings do without, too
         "import rbs_tf, tensorflow as tf, numpy as np\n"
-        "from rbs_tf.scalings import PopArt; PopArt(2)\n"
+        "from agents.scalings import PopArt; PopArt(2)\n"
         "print(np.array2string(tf.keras.models.load_model(sys.argv[1]).layers[-1].sigma.numpy(), precision=17))"
     )
     done = subprocess.run([sys.executable, "-c", program, file], cwd=ROOT, capture_output=True, text=True)

@@ -17,9 +17,9 @@ from agents.commands import train
 from agents.commands.options import TrainOptions, parsed
 from agents.commands.train import main
 from agents.errors import EnvironmentFault, RunFolderError
+from agents.scalings import ReturnBasedScaling, Scaling
 from agents.storage.run_folder import REPOSITORY
 from agents.workers.training import Result
-from rbs_tf.scalings import ReturnBasedScaling, Scaling
 
 
 @pytest.fixture

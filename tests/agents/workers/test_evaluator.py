@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from agents.errors import EnvironmentFault
 from agents.heads import Heads
+from agents.scalings import Scaling
 from agents.workers.evaluator import Evaluator, Stopped, in_words
-from rbs_tf.scalings import Scaling
 from tests.agents.scripted import ScriptedEnvironment, ScriptedPolicy, reward_of
 
 PAIRS = ((0.9, True), (1.0, False))

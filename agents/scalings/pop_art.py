@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
+from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.settings import Setting, configurable
 from rbs_tf.tensor_moments import summed_over_replicas
 from rbs_tf.unit_dense import rescaled_in_graph

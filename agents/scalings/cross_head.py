@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from rbs_tf.scalings.error import ErrorBasedScaling, batch_moments, deviation
-from rbs_tf.scalings.scaling import ErrorContext
+from agents.scalings.error import ErrorBasedScaling, batch_moments, deviation
+from agents.scalings.scaling import ErrorContext
 from rbs_tf.settings import Setting, configurable
 
 

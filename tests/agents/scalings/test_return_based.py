@@ -7,9 +7,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.scalings import ReturnBasedScaling
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ReturnBasedScaling
-from tests.rbs_tf.scalings.episodes import ROWS, SHAPE, H, context, episode, head_layers, normal, scales
+from tests.agents.scalings.episodes import ROWS, SHAPE, H, context, episode, head_layers, normal, scales
 
 INPUTS = np.random.default_rng(3).normal(size=(20, 6)).astype(np.float32)
 

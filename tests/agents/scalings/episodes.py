@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+from agents.scalings import ErrorContext
 from networks.dueling_heads import DuelingHeads
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ErrorContext
 
 H = 2
 SHAPE = (5, 3, H)

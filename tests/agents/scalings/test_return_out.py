@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from agents.scalings import ReturnOut
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ReturnOut
-from tests.rbs_tf.scalings.episodes import GAMMAS, ROWS, SHAPE, H, LastLayers, context, episode, normal
+from tests.agents.scalings.episodes import GAMMAS, ROWS, SHAPE, H, LastLayers, context, episode, normal
 
 
 @pytest.mark.parametrize("of_batch", [1e-3, 1e6])

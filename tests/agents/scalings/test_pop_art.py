@@ -8,8 +8,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbs_tf.scalings.pop_art import OutputUnits, PopArt
-from tests.rbs_tf.scalings.episodes import SHAPE, H, LastLayers, context, normal, numbers
+from agents.scalings.pop_art import OutputUnits, PopArt
+from tests.agents.scalings.episodes import SHAPE, H, LastLayers, context, normal, numbers
 
 STARTS = {"one": PopArt, "first targets": functools.partial(PopArt, start_at_first_targets=True)}
 ALL = np.ones(SHAPE[:2])

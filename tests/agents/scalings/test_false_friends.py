@@ -6,9 +6,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.scalings.false_friends import Horizon, ReturnStd, RewardStd, return_variance
 from rbs_tf import ReturnMoments, discounted_returns
-from rbs_tf.scalings.false_friends import Horizon, ReturnStd, RewardStd, return_variance
-from tests.rbs_tf.scalings.episodes import SHAPE, H, alike, context
+from tests.agents.scalings.episodes import SHAPE, H, alike, context
 
 FALSE_FRIENDS = pytest.mark.parametrize("false_friend", [RewardStd, ReturnStd, Horizon])
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
+from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.settings import Setting, configurable
 from rbs_tf.tensor_moments import summed_over_replicas
 

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+from agents.scalings.signed_hyperbolic import SignedHyperbolic, squash, unsquash
 from agents.targets import n_step_targets
-from rbs_tf.scalings.signed_hyperbolic import SignedHyperbolic, squash, unsquash
-from tests.rbs_tf.scalings.episodes import context
+from tests.agents.scalings.episodes import context
 
 
 def exact(x):

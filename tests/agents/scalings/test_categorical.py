@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbs_tf.scalings import ErrorContext, HLGauss, TwoHot
+from agents.scalings import ErrorContext, HLGauss, TwoHot
 
 H = 2
 SCALINGS = [TwoHot, HLGauss]

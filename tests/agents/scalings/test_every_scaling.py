@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rbs_tf import scalings
-from rbs_tf.scalings import ErrorBasedScaling, PopArt, ReturnBasedScaling, ReturnOut
-from tests.rbs_tf.scalings import episodes
-from tests.rbs_tf.scalings.episodes import (
+from agents import scalings
+from agents.scalings import ErrorBasedScaling, PopArt, ReturnBasedScaling, ReturnOut
+from tests.agents.scalings import episodes
+from tests.agents.scalings.episodes import (
     ROWS,
     SHAPE,
     H,

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rbs_tf.scalings import CrossHeadScaling, ErrorBasedScaling
-from tests.rbs_tf.scalings.episodes import SHAPE, H, context
+from agents.scalings import CrossHeadScaling, ErrorBasedScaling
+from tests.agents.scalings.episodes import SHAPE, H, context
 
 ALL = np.ones(SHAPE[:2])
 

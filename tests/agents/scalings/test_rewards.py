@@ -7,10 +7,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.scalings import ClippedRewards, GymnasiumNormalise
 from rbs_tf import ReturnMoments
-from rbs_tf.scalings import ClippedRewards, GymnasiumNormalise
+from tests.agents.scalings.episodes import SHAPE, H, alike, context, episode
 from tests.agents.small_agent import as_sequence, make_agent, random_windows, some_moments
-from tests.rbs_tf.scalings.episodes import SHAPE, H, alike, context, episode
 from tests.rbs_tf.test_collect_returns import Script
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rbs_tf.scalings.scaling import Scaling
+from agents.scalings.scaling import Scaling
 from rbs_tf.settings import configurable
 
 

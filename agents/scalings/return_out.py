@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rbs_tf.scalings.error import root_mean_square
-from rbs_tf.scalings.pop_art import OutputUnits
-from rbs_tf.scalings.return_based import ReturnBasedScaling
-from rbs_tf.scalings.scaling import ErrorContext, HeadLayer
+from agents.scalings.error import root_mean_square
+from agents.scalings.pop_art import OutputUnits
+from agents.scalings.return_based import ReturnBasedScaling
+from agents.scalings.scaling import ErrorContext, HeadLayer
 from rbs_tf.settings import configurable
 from rbs_tf.tensor_moments import batch_sigma
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from rbs_tf import scalings
+from agents import scalings
+from agents.scalings.return_based import ReturnBasedScaling
+from agents.scalings.scaling import Scaling
 from rbs_tf.return_scaling import ReturnScaling
-from rbs_tf.scalings.return_based import ReturnBasedScaling
-from rbs_tf.scalings.scaling import Scaling
 
 Choice: TypeAlias = Callable[[int], Scaling] | ReturnScaling | str | None
 
@@ -17,7 +17,7 @@ def make(choice: Choice, num_heads: int) -> Scaling:
     """Builds the scaling for H = `num_heads` value functions.
 
     Args:
-      choice: a class of `rbs_tf.scalings`, or another factory called with H; a `ReturnScaling` layer for the paper's
+      choice: a class of `agents.scalings`, or another factory called with H; a `ReturnScaling` layer for the paper's
         scaling with its statistics; a name, as `--scaling` of train.py takes it ("return", "return_out", "pop_art");
         None for no scaling.
 
@@ -36,7 +36,7 @@ def make(choice: Choice, num_heads: int) -> Scaling:
         choice = names[choice.removesuffix("_based")]
     if not callable(choice):
         raise TypeError(
-            f"scaling must be a class of rbs_tf.scalings, a ReturnScaling layer, a name, or None; got {choice!r}"
+            f"scaling must be a class of agents.scalings, a ReturnScaling layer, a name, or None; got {choice!r}"
         )
     return choice(num_heads)
 

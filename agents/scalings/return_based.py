@@ -8,11 +8,11 @@ from typing import Annotated
 import numpy as np
 import tensorflow as tf
 
+from agents.scalings.error import batch_moments, deviation
+from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.advice import PAPERS_FLOOR
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
-from rbs_tf.scalings.error import batch_moments, deviation
-from rbs_tf.scalings.scaling import ErrorContext, HeadLayer, Scaling
 from rbs_tf.settings import Setting, configurable
 from rbs_tf.tensor_moments import batch_sigma
 

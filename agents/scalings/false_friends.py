@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from agents.scalings.scaling import ErrorContext, Scaling
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
-from rbs_tf.scalings.scaling import ErrorContext, Scaling
 from rbs_tf.settings import configurable
 
 # Rounding of merged moments stays orders of magnitude below this, and no useful discount lies so close to 1.

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import tensorflow as tf
 
+from agents.scalings.false_friends import return_variance
+from agents.scalings.scaling import Scaling
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
-from rbs_tf.scalings.false_friends import return_variance
-from rbs_tf.scalings.scaling import Scaling
 from rbs_tf.settings import Setting, configurable
 
 # Gymnasium's running variance starts with this many samples of mean 0 and variance 1.

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.scalings.scaling import ErrorContext, Scaling
+from agents.scalings.scaling import ErrorContext, Scaling
 from rbs_tf.settings import Setting, configurable
 
 _ODD = Setting(
