@@ -14,7 +14,7 @@ import agents.running.embedded  # noqa: F401  registers everything that a config
 import rbs_tf
 from agents.commands import configuration, parameters, sweep
 from agents.commands import options as command_line
-from docs import hyper_parameters
+from docs import api_page, hyper_parameters
 from rbs_tf.environments import names
 from tests.source_tree import ROOT
 
@@ -151,7 +151,20 @@ def test_every_page_can_be_reached_and_every_public_name_is_on_the_api_page():
     navigation, api = (ROOT / "mkdocs.yml").read_text(), (DOCS / "api.md").read_text()
     assert [page.name for page in DOCS.glob("*.md") if page.name not in navigation] == []
     public = [f"{package.__name__}.{name}" for package in (rbs_tf, agents) for name in package.__all__]
-    assert [name for name in public if f"\n::: {name}\n" not in api] == []
+    assert [name for name in public if f"\n### {name}\n" not in api] == []
+
+
+def test_the_api_page_is_that_of_todays_docstrings():
+    page = api_page.page()
+    assert page == api_page.PAGE.read_text(), "run: python -m docs.api_page"
+    # Every argument that a docstring describes exists.
+    for heading, code, text in re.findall(
+        r"^#{3,4} (.*)\n\n```python\n(.*?)```\n(.*?)(?=^#{2,4} )", page, re.M | re.S
+    ):
+        arguments = re.search(r"\*\*Args\*\*:\n\n(.*?)(?=\n\n|\Z)", text, re.S)
+        for names_of in re.findall(r"^\* `(.*?)`:", arguments[1] if arguments else "", re.M):
+            for name in names_of.split(", "):
+                assert re.search(rf"(?<![\w]){re.escape(name)}\b", code), (heading, name)
 
 
 @pytest.mark.parametrize(
