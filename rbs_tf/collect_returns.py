@@ -52,21 +52,22 @@ def CollectReturns(
       TypeError: an env that is neither Gymnasium's nor Stable-Baselines3's, or that holds several environments and is
         no `VectorEnv`; a scaling that takes no moments.
       ValueError: a gamma outside [0, 1] or of another number of heads than the layer's, fewer than one step to report,
-        a head out of range, a vector environment without an autoreset mode, an environment that feeds the same scaling
-        already.
+        a head out of range, a vector environment without an autoreset mode, an environment that feeds the same heads of
+        the same scaling already.
         From `step`, which leaves the step out: a reward that is NaN, infinite or above 1e140; values that are not one
         per environment; a step after an episode's end without a reset.
       RuntimeError: from `step`: the layer or `Scale` is of another process.
     """
 
     def feed(num_envs: int) -> Feed:
-        return Feed(num_envs, scaling, gamma, head, report_steps, max_report_steps)
+        made = Feed(num_envs, scaling, gamma, head, report_steps, max_report_steps)
+        if _is_fed(env, made):
+            raise ValueError(
+                f"{type(env.unwrapped).__name__} feeds this scaling already, and each step would count twice: leave "
+                "out one of the two CollectReturns, or give each a `head` of its own"
+            )
+        return made
 
-    if _is_fed(env, scaling):
-        raise ValueError(
-            f"{type(env).__name__} feeds this scaling already, and each step would count twice: leave out one of the "
-            "two CollectReturns"
-        )
     if isinstance(env, gymnasium.vector.VectorEnv):  # first: EnvPool's environments are both
         return CollectVectorReturns(env, feed(env.num_envs))
     if isinstance(env, gymnasium.Env):
@@ -87,15 +88,17 @@ def CollectReturns(
     raise TypeError(f"env must be {kinds}; got {env!r}")
 
 
-def _is_fed(env: Any, scaling: Any) -> bool:
-    """Whether a `CollectReturns` in the environment, or in those that it holds in this process, feeds the scaling."""
+def _is_fed(env: Any, feed: Feed) -> bool:
+    """Whether a `CollectReturns` in the environment, or in those that it holds in this process, feeds the same heads of
+    the same scaling."""
     own = getattr(env, "__dict__", {})
-    if isinstance(own.get("_feed"), Feed) and own["_feed"].scaling is scaling:
+    inner = own.get("_feed")
+    if isinstance(inner, Feed) and inner.scaling is feed.scaling and not inner.heads.isdisjoint(feed.heads):
         return True
     # What the wrappers of Gymnasium and Stable-Baselines3 call it, and what steps several in one process.
     several = own.get("envs")
-    inner = [own.get("env"), own.get("venv"), *(several if isinstance(several, list | tuple) else ())]
-    return any(hasattr(one, "step") and _is_fed(one, scaling) for one in inner)
+    held = [own.get("env"), own.get("venv"), *(several if isinstance(several, list | tuple) else ())]
+    return any(hasattr(one, "step") and _is_fed(one, feed) for one in held)
 
 
 class CollectEnvReturns(gymnasium.Wrapper):

@@ -20,6 +20,7 @@ class Feed:
 
     Attributes:
       scaling: what it feeds.
+      heads: the numbers of the heads that its steps are of.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Feed:
             tasks = np.broadcast_to(tasks, num_envs)
         of_heads = _SameRewards(np.broadcast_to(gammas, heads))
         self.scaling = scaling
+        self.heads = {*range(heads)} if tasks is None else {*tasks.tolist()}
         self._statistics = EpisodeStatistics(num_envs, of_heads, max_report_steps, tasks)
         self._report_steps = self._early = report_steps  # the first steps are reported one by one
 

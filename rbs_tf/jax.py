@@ -80,8 +80,9 @@ def observe(
       max_report_steps: returns of longer episodes are cut every so many steps.
 
     Raises:
-      ValueError: shapes that do not broadcast to [N, H].
+      ValueError: shapes that do not broadcast to [N, H], complex numbers.
     """
+    _check_real(rewards=rewards, discounts=discounts)
     pairs = isinstance(state.moments.count, Pair)
     number, (largest, largest_sum) = (Pair.of, _OF_PAIRS) if pairs else (jnp.asarray, _OF_FLOAT64)
     num_envs, num_heads = state.episodes[0].shape
@@ -175,9 +176,10 @@ def scaled(
       The shape of the errors, float64 for float64 errors, float32 for all others.
 
     Raises:
-      ValueError: errors whose last axis is not the heads'.
+      ValueError: errors whose last axis is not the heads', complex numbers.
     """
     errors = jnp.asarray(errors)
+    _check_real(errors=errors)
     errors = errors.astype(jnp.float64 if errors.dtype == jnp.float64 else jnp.float32)
     found = _divisor(state, sigma_v, batch_sigma, floor_in_units)
     if head is None and found.size > 1 and errors.shape[-1:] != found.shape:
@@ -195,8 +197,12 @@ def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ja
     Args:
       rewards: [T, B, H].
       discounts: [T, B, H].
-      mask: [T, B], 1 for real steps, 0 for padding. Raises ValueError for other shapes.
+      mask: [T, B], 1 for real steps, 0 for padding.
+
+    Raises:
+      ValueError: other shapes, complex numbers.
     """
+    _check_real(rewards=rewards, discounts=discounts)
     rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
     return moments_of_batch(jnp, rewards, discounts, jnp.asarray(mask)).sigma
 
@@ -204,8 +210,10 @@ def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ja
 def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tuple[Any, jax.Array]:
     """A last layer in another unit, such that no value changes: values are unit times outputs, head by head.
 
-    Where a parameter or `old` is of bfloat16, the unit is the power of two between 0.67 and 1.33 times `new`, which
-    rounds no parameter. Bring copies of another dtype to that unit, not to `new`.
+    Where a parameter or `old` is of bfloat16, all are multiplied by powers of two only, which rounds none of them. The
+    unit becomes the power of two between 0.67 and 1.33 times `new`. If `old` was no power of two, as where the layer
+    was cast from float32, it becomes a power of two times `old`, between 0.5 and 2 times `new`. Bring copies in float32
+    to that unit, not to `new`: `to_unit(ema, ema_unit, unit)`.
 
     Args:
       layer: its parameters, of the online or the target network, a pytree. Each has the same outputs: of each head as
@@ -216,12 +224,14 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
         take 0.
 
     Returns:
-      The layer and the unit that it is in then: old where the change is below 1e-4; see `rbs_tf.rescaling`.
+      The layer and the unit that it is in then: old where the change is below 1e-4, or by a factor of 1e30 or more; see
+      `rbs_tf.rescaling`.
 
     Raises:
       ValueError: units of different numbers of heads; parameters of different numbers of outputs, or of outputs that
-        are not as many of each head; parameters of float16.
+        are not as many of each head; parameters of float16; complex units.
     """
+    _check_real(old=old, new=new)
     leaves = jax.tree.leaves(layer)
     if old.shape != jnp.shape(new):
         raise ValueError(
@@ -246,6 +256,13 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
         return x * ratio.reshape(shape).astype(x.dtype)
 
     return jax.tree.map(multiplied, layer), after
+
+
+def _check_real(**named: Any) -> None:
+    """Raises ValueError for complex numbers, of which a cast would keep the real part."""
+    for name, values in named.items():
+        if "complex" in (dtype := str(getattr(values, "dtype", ""))):
+            raise ValueError(f"{name} must be real numbers; got {dtype}")
 
 
 def _power_of_two(values: jax.Array) -> jax.Array:
@@ -279,6 +296,7 @@ def _totals(columns: list[Any], axis_name: Hashable | None) -> list[Any]:
 
 def _divisor(state: State, sigma_v: Any, batch_sigma: Any, floor_in_units: bool) -> jax.Array:
     """`scale`, but 0 where nothing has been seen in units of the return."""
+    _check_real(sigma_v=sigma_v, batch_sigma=batch_sigma)
     found = jnp.maximum(sigma(state), unit(state) * sigma_v if floor_in_units else jnp.asarray(sigma_v))
     if batch_sigma is not None:
         found = jnp.fmax(found, jnp.reshape(batch_sigma, found.shape))

@@ -13,7 +13,14 @@ import tensorflow as tf
 from rbs_tf.advice import PAPERS_FLOOR, Advice
 from rbs_tf.moments import ReturnMoments, wrong_columns
 from rbs_tf.scale import Home, checked_floor
-from rbs_tf.tensor_moments import check_finite, check_steps, checked_real, return_fields, step_fields
+from rbs_tf.tensor_moments import (
+    check_finite,
+    check_steps,
+    checked_real,
+    real_float64,
+    return_fields,
+    step_fields,
+)
 
 _KERAS_2 = not hasattr(tf.keras, "ops")
 
@@ -195,7 +202,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         if batch_sigma is None:
             self._advise(before_errors=True)
         else:
-            own = tf.cast(tf.stop_gradient(batch_sigma), tf.float64)
+            own = real_float64("batch_sigma", tf.stop_gradient(batch_sigma))
             own = tf.reshape(own, [self.num_heads])  # other sizes than H must not spread
             scale = tf.where(own > scale, own, scale)  # not for NaN
         if self.floor_in_units:
@@ -264,15 +271,12 @@ class ReturnScaling(tf.keras.layers.Layer):
     def _masked(self, mask: Any, head: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The columns as float64 [..., H], 0 where masked, and the mask as bool [..., 1], or [..., H] with `head`."""
         for name, values in columns.items():
-            # Asked for float64, TensorFlow takes the real part of NumPy's complex numbers.
-            hint = None if "complex" in str(getattr(values, "dtype", "")) else tf.float64
-            tensor = checked_real(name, tf.convert_to_tensor(values, dtype_hint=hint))
+            tensor = real_float64(name, values)
             if tensor.shape.rank is None:
                 raise ValueError(
                     f"{name} must have a known number of axes when a graph is traced: give the function a "
                     f"tf.TensorSpec with a shape, such as [None, {self.num_heads}]"
                 )
-            tensor = tf.cast(tensor, tf.float64)
             if head is not None:
                 columns[name] = tf.repeat(tensor[..., None], self.num_heads, axis=-1)
             elif self.num_heads == 1 and tensor.shape[-1:] != [1]:

@@ -93,14 +93,14 @@ class Scale:
           The shape of `td_errors`, float64 for float64 errors, float32 for all others. Without errors float32 [H].
 
         Raises:
-          ValueError: errors whose last axis is not the heads', a head out of range.
+          ValueError: errors whose last axis is not the heads', a head out of range, complex numbers.
           TypeError: tensors of another library, whose gradients would be lost.
         """
         self.advice.before_errors(self.moments, self._sigma_v)
         self.advice.judge(self.moments, self._sigma_v)
         divisor = np.maximum(self.sigma, self._sigma_v * self.unit if self.floor_in_units else self._sigma_v)
         if batch_sigma is not None:
-            divisor = np.fmax(divisor, np.reshape(batch_sigma, self.num_heads))
+            divisor = np.fmax(divisor, np.reshape(real_numbers("batch_sigma", batch_sigma), self.num_heads))
         if td_errors is None:
             # It is 0 in units of the return, before the first reward that is not 0.
             return np.where(divisor > 0.0, divisor, 1.0).astype(np.float32)
@@ -193,14 +193,19 @@ class Home:
     def __reduce__(self) -> tuple[type[Home], tuple[()]]:
         return Home, ()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this is its process."""
+        return self._process == os.getpid()
+
     def check(self) -> None:
         """Raises RuntimeError in another process: what is fed to a copy there is lost."""
-        if self._process != os.getpid():
+        if not self.is_here:
             raise RuntimeError(
-                f"process {os.getpid()} feeds a copy of a scaling from another process, which would not see it. Wrap "
-                "the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those in it, or send "
-                "ReturnMoments to the process of the scaling. To keep statistics in this process as well, feed "
-                "copy.deepcopy(scaling)"
+                f"process {os.getpid()} feeds or changes a copy of a scaling from another process, which would not "
+                "see it. Wrap the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those "
+                "in it, or send ReturnMoments to the process of the scaling. To keep statistics in this process as "
+                "well, take copy.deepcopy(scaling)"
             )
 
 

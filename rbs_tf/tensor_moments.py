@@ -125,6 +125,13 @@ def checked_real(name: str, values: tf.Tensor) -> tf.Tensor:
     return values
 
 
+def real_float64(name: str, values: Any) -> tf.Tensor:
+    """The values as float64. Raises ValueError for complex numbers."""
+    # Asked for float64, TensorFlow takes the real part of NumPy's complex numbers.
+    hint = None if "complex" in str(getattr(values, "dtype", "")) else tf.float64
+    return tf.cast(checked_real(name, tf.convert_to_tensor(values, dtype_hint=hint)), tf.float64)
+
+
 def check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:
     """Checks values [..., H] and names the first that is NaN, infinite or above 1e140.
 

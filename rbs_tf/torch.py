@@ -45,6 +45,9 @@ class ScaledErrors(_Float64Buffers):
     warnings; buffers follow it: `state_dict` holds the statistics, and a compiled loss reads the current ones without
     recompiling. Casts of the module (`half`, `bfloat16`, `to`) leave them float64.
 
+    In memory shared with other processes, only the one that made it changes it. `copy.deepcopy` there makes one of its
+    own.
+
     With `torch.distributed`, each process feeds its environments, and all call `sync` before an update: until then
     `merge_state` only gathers. After it, all have the same statistics, bit by bit.
 
@@ -84,13 +87,15 @@ class ScaledErrors(_Float64Buffers):
           head: whole numbers, in the errors' shape or one: the head, or task, of each error.
 
         Raises:
-          ValueError: errors of another shape; on the CPU, a head out of range, unless compiled or in `torch.vmap`.
+          ValueError: errors of another shape, complex numbers; on the CPU, a head out of range, unless compiled or in
+            `torch.vmap`.
         """
+        _check_real(errors=errors, batch_sigma=batch_sigma)
         several = self.num_heads > 1 and head is None
         if several and errors.shape[-1:] != (self.num_heads,):
             raise wrong_columns("errors", tuple(errors.shape), self.num_heads)
         if not torch.compiler.is_compiling():
-            if not self._scale.moments.count.any():
+            if self.home.is_here and not self._scale.moments.count.any():
                 self._scale()  # warns once
             if head is not None and _can_be_seen(torch.as_tensor(head)):
                 checked_heads(np.asarray(head), self.num_heads)
@@ -126,6 +131,7 @@ class ScaledErrors(_Float64Buffers):
         """
         if not (dist.is_available() and dist.is_initialized()):
             return
+        self._check_buffers()
         with self.home.lock:
             self._restore()  # DDP broadcasts buffers, as when one process has loaded a checkpoint
             rows = torch.from_numpy(self._pending.to_array())
@@ -139,6 +145,7 @@ class ScaledErrors(_Float64Buffers):
 
     def reset_state(self) -> None:
         """Forgets all statistics, also those that wait for `sync`; `sigma_v` stays."""
+        self._check_buffers()
         with self.home.lock:
             self._pending = ReturnMoments.empty(self.num_heads)
             self._scale.reset_state()
@@ -152,12 +159,19 @@ class ScaledErrors(_Float64Buffers):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("statistics", "sigma_v") and name in self._buffers:
+            self._check_buffers()
             self._buffers[name].copy_(torch.as_tensor(value, dtype=torch.float64, device="cpu"))
             self._restore()
         else:
             super().__setattr__(name, value)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """For pickle and copy: what is copied in another process than its own has newer statistics in its buffers."""
+        super().__setstate__(state)
+        self._read_buffers()
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        self._check_buffers()
         in_units = state_dict.setdefault(f"{prefix}in_units", self.in_units)  # older states have none
         self._scale.check_floor_in_units(bool(in_units))
         super()._load_from_state_dict(state_dict, prefix, *others)
@@ -175,11 +189,19 @@ class ScaledErrors(_Float64Buffers):
     def _restore(self, _: Any = None) -> None:
         """Copies the buffers, once a state has been loaded, into the scale on the host."""
         with self.home.lock:
-            state = {"moments": self.statistics.cpu().numpy(), "sigma_v": self.sigma_v.cpu().numpy()}
             try:
-                self._scale.load_state_dict(state)
+                self._read_buffers()
             finally:
                 self._show()
+
+    def _read_buffers(self) -> None:
+        state = {"moments": self.statistics.cpu().numpy(), "sigma_v": self.sigma_v.cpu().numpy()}
+        self._scale.load_state_dict(state)
+
+    def _check_buffers(self) -> None:
+        """Raises RuntimeError before a change in another process that shares the buffers."""
+        if self.statistics.is_shared():
+            self.home.check()
 
 
 class UnitLinear(_Float64Buffers, nn.Linear):
@@ -215,13 +237,16 @@ class UnitLinear(_Float64Buffers, nn.Linear):
     def to_unit_(self, unit: ArrayLike | torch.Tensor) -> None:
         """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay.
 
-        With weights of bfloat16 the unit becomes a power of two, 0.67 to 1.33 times what is asked for, which rounds
-        none of them. Bring copies of another dtype to `unit` of this layer.
+        Weights of bfloat16 are multiplied by powers of two only, which rounds none of them. Their unit becomes the
+        power of two between 0.67 and 1.33 times what is asked for. If it was no power of two, as where the layer was
+        cast from float32, it becomes a power of two times what it was, between 0.5 and 2 times what is asked for. Bring
+        copies in float32 to `unit` of this layer.
 
         Raises:
-          ValueError: another number of units; weights of float16; a unit that is negative, NaN or infinite, where the
-            layer is on the CPU and not compiled; elsewhere it is left out.
+          ValueError: another number of units, complex ones; weights of float16; a unit that is negative, NaN or
+            infinite, where the layer is on the CPU and not compiled; elsewhere it is left out.
         """
+        _check_real(unit=torch.as_tensor(unit))
         new = torch.as_tensor(unit, dtype=torch.float64, device=self.unit.device).reshape(-1)
         if len(new) != self.heads:
             raise ValueError(f"unit must be [{self.heads}], one number per head; got {list(new.shape)}")
@@ -249,9 +274,20 @@ def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tens
 
     Returns:
       float64 [H], without gradient; 0 for a batch without real steps, NaN where a real step is.
+
+    Raises:
+      ValueError: other shapes, complex numbers.
     """
+    _check_real(rewards=rewards, discounts=discounts)
     rewards, discounts = _double(rewards), _double(discounts)
     return moments_of_batch(torch, rewards, discounts, mask.to(rewards.device)).sigma
+
+
+def _check_real(**named: torch.Tensor | None) -> None:
+    """Raises ValueError for complex numbers, of which a cast would keep the real part."""
+    for name, values in named.items():
+        if values is not None and values.is_complex():
+            raise ValueError(f"{name} must be real numbers; got {values.dtype}")
 
 
 def _zeros(*shape: int) -> torch.Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from rbs_tf.return_scaling import float64_weight
+from rbs_tf.tensor_moments import real_float64
 from rbs_tf.units import EXPONENT, HALF, by_powers_of_two, check_outputs, rescaled
 
 _WRONG_UNIT = "UnitDense: unit must be finite numbers of at least 0; got"
@@ -56,16 +57,18 @@ class UnitDense(tf.keras.layers.Dense):
     def to_unit(self, unit: Any) -> None:
         """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Eagerly or in a graph.
 
-        A kernel of bfloat16 takes the power of two between 0.67 and 1.33 times that unit, which rounds no weight. Bring
-        copies of another dtype to `unit` of this layer, not to that of the returns.
+        Weights of bfloat16 are multiplied by powers of two only, which rounds none of them. Their unit becomes the
+        power of two between 0.67 and 1.33 times what is asked for. If it was no power of two, as where weights and unit
+        were loaded from a layer of float32, it becomes a power of two times what it was, between 0.5 and 2 times what
+        is asked for. Bring copies in float32 to `unit` of this layer.
 
         Raises:
-          ValueError: a kernel of float16; a layer without weights.
+          ValueError: a kernel of float16; a layer without weights; complex units.
           tf.errors.InvalidArgumentError: a unit that is negative, NaN or infinite, which XLA leaves out instead.
         """
         if not self.built:
             raise ValueError("UnitDense has no weights yet: call the network once, or build it")
-        wanted = tf.cast(tf.convert_to_tensor(unit, dtype_hint=tf.float64), tf.float64)
+        wanted = real_float64("unit", unit)
         fits = tf.reduce_all((wanted >= 0.0) & (wanted < np.inf))
         with tf.control_dependencies([tf.debugging.Assert(fits, [_WRONG_UNIT, wanted])]):
             wanted = tf.reshape(wanted, [self.heads])

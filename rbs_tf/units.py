@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike
 
 from rbs_tf.returns import real_numbers
 
-# Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time.
-SMALLEST_CHANGE = 1e-4
+# Smaller changes of units wait until they have added up: rewriting float32 weights rounds them every time. Weights of
+# float32 do not hold larger ones.
+SMALLEST_CHANGE, LARGEST_CHANGE = 1e-4, 1e30
 
 
 def rescaling(old: ArrayLike, new: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -28,8 +29,8 @@ def rescaling(old: ArrayLike, new: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
     Returns:
       The ratio, float32 [H], and the unit after it, float64 [H]. The ratio is 1 where the unit changes by less than
-      1e-4 of itself; from `old` 0, where the unit is taken over as it is; and to `new` 0, where it stays. The unit is
-      what the rounded ratio leads to, old / ratio.
+      1e-4 of itself; from `old` 0, where the unit is taken over as it is; and to `new` 0 or by a factor of 1e30 or
+      more, where it stays. The unit is what the rounded ratio leads to, old / ratio.
 
     Raises:
       ValueError: a unit that is negative, NaN or infinite; different numbers of heads.
@@ -56,6 +57,7 @@ def rescaled(
     """
     known, fits = old > 0.0, (new > 0.0) & (new < np.inf)
     changes = known & fits & (abs(new - old) > SMALLEST_CHANGE * old)
+    changes = changes & (new / LARGEST_CHANGE < old) & (old / LARGEST_CHANGE < new)
     ratio = single(where(changes, old / where(changes, new, 1.0), 1.0))
     return ratio, where(known, old / double(ratio), where(fits, new, 0.0))
 

@@ -33,7 +33,8 @@ def on_first_signal(stop: Callable[[int], None], repeated: bool = False) -> Iter
     pass on the same one.
 
     After SIGHUP or SIGUSR1 it takes a second SIGTERM: a login that ends sends the first right after SIGHUP, and Slurm
-    after SIGUSR1, while the checkpoint is being written. A second SIGHUP or SIGUSR1 changes nothing.
+    after SIGUSR1, while the checkpoint is being written. A SIGTERM within the first second is not counted, and two more
+    are needed then. A second SIGHUP or SIGUSR1 changes nothing.
 
     Python's handlers wait until C++ returns, which may take minutes, so a thread acts on the second signal.
 

@@ -367,11 +367,30 @@ def test_units_that_no_layer_can_be_in():
         layer, unit = to_unit(jnp.ones((3, 4)), old, new)
         np.testing.assert_array_equal(layer, np.ones((3, 4)))
         np.testing.assert_array_equal(unit, old)
+    layer, unit = rbs_tf.jax.to_unit(jnp.ones((3, 2)), jnp.array([2.0, 1e-20]), jnp.array([3e-31, 1e20]))
+    np.testing.assert_array_equal(layer, np.ones((3, 2)))
+    np.testing.assert_array_equal(unit, np.float32([2.0, 1e-20]))
     with pytest.raises(ValueError, match="cannot have weights of float16"):
         rbs_tf.jax.to_unit(jnp.ones((3, 4), jnp.float16), old, new)
     # A unit that is kept in bfloat16 would round, if float32 weights followed it.
     layer, unit = rbs_tf.jax.to_unit(jnp.ones(1), jnp.ones(1, jnp.bfloat16), jnp.array([3.0]))
     assert layer * unit == 1.0 and unit == 4.0
+    # From a unit that is no power of two, a power of two times that one.
+    layer, unit = rbs_tf.jax.to_unit(jnp.ones(1, jnp.bfloat16), jnp.array([3.0]), jnp.array([7.0]))
+    assert layer * unit == 3.0 and unit == 6.0
+
+
+def test_complex_numbers():
+    state, ones, wrong = rbs_tf.jax.init(1), np.ones((1, 1, 1)), jnp.ones(1, jnp.complex64)
+    for name, call in (
+        ("rewards", lambda: rbs_tf.jax.observe(state, wrong, ones[0, 0], [False])),
+        ("errors", lambda: rbs_tf.jax.scaled(state, wrong)),
+        ("batch_sigma", lambda: rbs_tf.jax.scale(state, batch_sigma=wrong)),
+        ("discounts", lambda: rbs_tf.jax.batch_sigma(ones, ones * 1j, ones[0])),
+        ("new", lambda: rbs_tf.jax.to_unit(jnp.ones((2, 1)), jnp.ones(1), wrong)),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be real numbers; got complex"):
+            call()
 
 
 PAGE = "docs/jax.md"

@@ -97,6 +97,16 @@ def test_what_does_not_fit_is_refused(scaled):
         scaled.merge_state(rbs_tf.ReturnMoments.empty(3))
     with pytest.raises(ValueError, match=r"rewards \[T, B, H\]"):
         rbs_tf.torch.batch_sigma(torch.ones(3, 2), torch.ones(3, 2), torch.ones(3, 2))
+    batch, complex_numbers = torch.ones(3, 2, 1), torch.ones(3, 2, 1, dtype=torch.complex64)
+    for name, call in (
+        ("errors", lambda: scaled(torch.ones(2, dtype=torch.complex64))),
+        ("batch_sigma", lambda: scaled(torch.ones(2), torch.ones(2, dtype=torch.complex64))),
+        ("rewards", lambda: rbs_tf.torch.batch_sigma(complex_numbers, batch, batch[..., 0])),
+        ("discounts", lambda: rbs_tf.torch.batch_sigma(batch, complex_numbers, batch[..., 0])),
+        ("unit", lambda: UnitLinear(1, 1).to_unit_(np.ones(1, complex))),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be real numbers; got torch.complex"):
+            call()
 
 
 def test_floors_and_resets(scaled):
@@ -173,20 +183,25 @@ def test_copies(scaled):
         assert same(another, copy.deepcopy(scaled))
 
 
-def test_shared_memory(scaled):
+def test_shared_memory():
     """As in A3C: every process sees the weights and the unit they are in. Statistics have one process."""
-    last = UnitLinear(1, 1)
+    scaled, last = ScaledErrors(2), UnitLinear(1, 1)
     last.to_unit_([2.0])
-    agent, before = nn.ModuleList([scaled, last]).share_memory(), copy.deepcopy(scaled)
+    agent = nn.ModuleList([scaled, last]).share_memory()
     assert all(values.is_shared() for values in (*agent.parameters(), *agent.buffers()))
     value = last(torch.ones(1))
     processes = torch.multiprocessing.get_context("spawn")  # a fork may hang beside JAX
-    told = processes.Queue()
-    other = processes.Process(target=other_process.feed, args=(scaled, last, LARGER, told))
+    told, newer = processes.Queue(), processes.Event()
+    other = processes.Process(target=other_process.feed, args=(scaled, last, LARGER, told, newer))
     other.start()
-    refusal, statistics = told.get(timeout=100), told.get(timeout=100)
+    scaled.merge_state(EPISODE)
+    before = copy.deepcopy(scaled)
+    newer.set()
+    refusals, said, statistics = (told.get(timeout=100) for _ in range(3))
     other.join()
-    assert "copy of a scaling from another process" in refusal and "copy.deepcopy(scaling)" in refusal
+    assert len(refusals) == 4 and not said
+    for refusal in refusals:
+        assert "copy of a scaling from another process" in refusal and "copy.deepcopy(scaling)" in refusal
     torch.testing.assert_close(last(torch.ones(1)), value)
     assert last.unit == 4.0
     expected = rbs_tf.ReturnMoments.merge(EPISODE, LARGER).to_array()
@@ -440,6 +455,8 @@ def test_units_that_no_layer_can_be_in():
     with pytest.raises(ValueError, match="cannot have weights of float16.*float32.*bfloat16"):
         last.half().to_unit_([1.0, 1.0])
     assert last.unit.tolist() == [2.0, 0.0]
+    last.float().to_unit_([1e33, 0.0])
+    assert last.unit.tolist() == [2.0, 0.0]
 
 
 # docs/pytorch.md.
@@ -515,6 +532,19 @@ def test_layers_of_bfloat16_reach_one_unit_whatever_theirs_was():
         values = online(inputs.bfloat16())
         assert torch.equal(target(inputs.bfloat16()), values)
         torch.testing.assert_close(averaged(inputs.bfloat16().float()), values, rtol=2e-2, atol=0.02 * unit)
+
+
+def test_layers_of_bfloat16_that_were_in_another_unit():
+    """As docs/pytorch.md says: a power of two times that one; what was cast in one unit stays in one."""
+    last = UnitLinear(3, 2)
+    last.to_unit_([3.0])
+    online, target = (copy.deepcopy(last).bfloat16() for _ in range(2))
+    weights = online.weight.detach().clone()
+    for unit, reached in ((7.0, 6.0), (70.0, 48.0), (5.0, 3.0)):
+        for layer in (online, target):
+            layer.to_unit_([unit])
+            assert layer.unit == reached
+    assert torch.equal(online.weight, weights)
 
 
 def test_a_unit_that_changes_within_autocast_changes_no_value():

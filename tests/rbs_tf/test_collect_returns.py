@@ -185,11 +185,27 @@ def test_a_scaling_is_fed_once():
         CollectReturns(vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, (A,)), seen, 0.9), abs
     )
     for envs in (one, vector_of, wrapped):
-        with refused(ValueError, "each step would count twice: leave out one of the two CollectReturns"):
+        words = f"^{type(envs.unwrapped).__name__} feeds.*would count twice: leave out one of the two CollectReturns"
+        with refused(ValueError, words):
             CollectReturns(envs, seen, 0.9)
     play(CollectReturns(one, other, 0.5))
     assert_equal(seen.moments, expected(0.9, A))
     assert_equal(other.moments, expected(0.5, A))
+
+
+def test_a_scaling_is_fed_once_per_head():
+    """As where one head learns from clipped rewards, and another one from all of them."""
+    scale = Scale(num_heads=3)
+    env = CollectReturns(Script(A), scale, 0.9, head=0)
+    env = CollectReturns(gymnasium.wrappers.TransformReward(env, lambda r: 2.0 * r), scale, 0.5, head=1)
+    play(env)
+    once, twice = (expected(gamma, A).to_array()[:, 0] for gamma in (0.9, 0.5))
+    np.testing.assert_allclose(scale.moments.to_array()[:, 0], once)
+    np.testing.assert_allclose(scale.moments.return_count, [once[5], twice[5], 0.0])
+    np.testing.assert_allclose(scale.moments.reward_mean, [once[1], 2.0 * twice[1], 0.0])
+    for head in (0, 1, None):
+        with refused(ValueError, "give each a `head` of its own"):
+            CollectReturns(env, scale, 0.9, head=head)
 
 
 Autoreset = gymnasium.wrappers.Autoreset

@@ -301,6 +301,8 @@ def test_complex_numbers_are_refused():
         ("td_errors", lambda: layer(steps)),
         ("rewards", lambda: rbs_tf.batch_sigma(steps[:, None, None], np.ones((1, 1, 1)), np.ones((1, 1)))),
         ("discounts", lambda: rbs_tf.batch_sigma(np.ones((1, 1, 1)), steps[:, None, None], np.ones((1, 1)))),
+        ("batch_sigma", lambda: layer(np.ones(1), steps[:1])),
+        ("batch_sigma", lambda: rbs_tf.Scale()(np.ones(1), steps[:1])),
     ):
         with pytest.raises(ValueError, match=f"{name} must be real numbers; got complex128"):
             call()

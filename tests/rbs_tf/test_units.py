@@ -33,6 +33,21 @@ def test_first_empty_and_small_changes():
     assert ratio == np.float32(1 / 3) and unit == 1.0 / np.float64(ratio), "what the rounded ratio reaches"
 
 
+def test_changes_that_no_weight_could_follow():
+    """Float32 does not hold their ratios, or what weights times these would be."""
+    ratio, unit = rescaling([1e-30, 1e30, 1e-200, 1.0], [1e30, 1e-30, 1e100, 1e29])
+    np.testing.assert_array_equal(ratio, np.float32([1.0, 1.0, 1.0, 1e-29]))
+    np.testing.assert_allclose(unit, [1e-30, 1e30, 1e-200, 1e29], rtol=1e-6)
+    for dtype in ("float32", "bfloat16"):
+        layer = UnitDense(1, dtype=dtype)
+        layer.build((None, 3))
+        layer.to_unit([2.0])
+        kernel = layer.kernel.numpy()
+        layer.to_unit([1e35])
+        np.testing.assert_array_equal(layer.kernel.numpy(), kernel)
+        assert layer.unit.numpy() == 2.0
+
+
 @pytest.mark.parametrize("old, new", [(1.0, -1.0), (np.nan, 1.0), (1.0, np.inf), ([1.0, 1.0], 1.0)])
 def test_wrong_units(old, new):
     with pytest.raises(ValueError, match="units must be finite numbers of at least 0"):
@@ -97,6 +112,9 @@ def test_units_that_no_layer_can_be_in():
                 to_unit(tf.constant(unit, tf.float64))
     tf.function(layer.to_unit, jit_compile=True)(tf.constant([np.inf, np.nan], tf.float64))  # left out
     np.testing.assert_array_equal(layer.unit, [2.0, 0.0])
+    for unit in (np.ones(2, complex), tf.ones(2, tf.complex64)):
+        with pytest.raises(ValueError, match="unit must be real numbers; got complex"):
+            layer.to_unit(unit)
     with pytest.raises(ValueError, match="cannot have weights of float16.*float32.*bfloat16"):
         built(dtype="float16").to_unit([1.0, 1.0])
 
@@ -137,3 +155,6 @@ def test_layers_of_bfloat16_reach_one_unit_whatever_theirs_was():
     for layer in layers:
         layer.to_unit([7.0])
     assert [layer.unit.numpy().tolist() for layer in layers] == [[8.0]] * 2
+    layers[0].unit.assign([3.0])  # as loaded from a layer of float32: a power of two times that one
+    layers[0].to_unit([7.0])
+    assert layers[0].unit.numpy() == 6.0
