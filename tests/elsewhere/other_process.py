@@ -28,6 +28,7 @@ def feed(scaled, last, moments, told, newer):
     """
     state = {name: 1.0 + values for name, values in scaled.state_dict().items()}
     state["in_units"] = scaled.in_units
+    told.put("ready")
     newer.wait(100)
     said = []
     logging.getLogger("rbs_tf.advice").addFilter(lambda record: said.append(record.getMessage()))

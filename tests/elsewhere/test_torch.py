@@ -194,6 +194,7 @@ def test_shared_memory():
     told, newer = processes.Queue(), processes.Event()
     other = processes.Process(target=other_process.feed, args=(scaled, last, LARGER, told, newer))
     other.start()
+    assert told.get(timeout=100) == "ready"
     scaled.merge_state(EPISODE)
     before = copy.deepcopy(scaled)
     newer.set()

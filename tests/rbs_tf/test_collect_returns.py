@@ -203,9 +203,10 @@ def test_a_scaling_is_fed_once_per_head():
     np.testing.assert_allclose(scale.moments.to_array()[:, 0], once)
     np.testing.assert_allclose(scale.moments.return_count, [once[5], twice[5], 0.0])
     np.testing.assert_allclose(scale.moments.reward_mean, [once[1], 2.0 * twice[1], 0.0])
-    for head in (0, 1, None):
+    of_all = CollectReturns(Script(A), scale, 0.9)
+    for envs, head in ((env, 0), (env, 1), (env, None), (of_all, 2)):
         with refused(ValueError, "give each a `head` of its own"):
-            CollectReturns(env, scale, 0.9, head=head)
+            CollectReturns(envs, scale, 0.9, head=head)
 
 
 Autoreset = gymnasium.wrappers.Autoreset
