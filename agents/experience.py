@@ -10,11 +10,14 @@ from tf_agents.trajectories.trajectory import Trajectory
 from agents.sequences import Sequence, SequenceShape, Steps, unpacked
 
 
-def sequences_of(experience: Trajectory | Sequence, spec: Trajectory, shape: SequenceShape) -> Sequence:
-    """The sequences of either form as a `Sequence` with whole observations.
+def read_sequences(experience: Trajectory | Sequence, spec: Trajectory, shape: SequenceShape) -> Sequence:
+    """Experience of either form, [B, L, ...], as a `Sequence` with whole observations.
+
+    L rows of a `Trajectory` are L rows of the `Sequence`. Each has the reward and the discount that follow its action;
+    those that led to it are in its `policy_info`, see `agents.policy`. The core state is the one that enters row 0, and
+    all sequences weigh the same.
 
     Args:
-      experience: [B, L, ...].
       spec: the agent's `collect_data_spec`, of one row.
       shape: of the sequences: L is `shape.rows`.
 
@@ -23,28 +26,38 @@ def sequences_of(experience: Trajectory | Sequence, spec: Trajectory, shape: Seq
     """
     if isinstance(experience, Sequence):
         return unpacked(experience, spec.observation)
-    return from_trajectory(checked(experience, spec, shape))
-
-
-def from_trajectory(trajectory: Trajectory) -> Sequence:
-    """The same sequences as a `Sequence`: L rows of the one are L rows of the other.
-
-    A row of a `Trajectory` has the reward and the discount that follow its action; those that led to the row are in its
-    `policy_info`, see `agents.policy`. The core state is the one that enters row 0. All sequences weigh the same.
-
-    Args:
-      trajectory: [B, L, ...].
-    """
+    trajectory = _checked(experience, spec, shape)
     info = trajectory.policy_info
-    led_to = info.previous_action, info.previous_reward, info.previous_discount
-    core_state = tuple(state[:, 0] for state in info.core_state)
+    steps = Steps(
+        trajectory.step_type,
+        trajectory.observation,
+        info.previous_action,
+        info.previous_reward,
+        info.previous_discount,
+    )
     ones = tf.ones_like(info.epsilon[:, 0])
-    steps = Steps(trajectory.step_type, trajectory.observation, *led_to)
-    return Sequence(steps, core_state, ones, tf.cast(ones, tf.int64))
+    return Sequence(steps, tuple(state[:, 0] for state in info.core_state), ones, tf.cast(ones, tf.int64))
 
 
-def checked(trajectory: Any, spec: Trajectory, shape: SequenceShape) -> Trajectory:
-    """The trajectory as tensors [B, L, ...] with L known; raises as `sequences_of`."""
+def read_weights(weights: Any, sequence: Sequence) -> tf.Tensor | None:
+    """The weights of sequences as float32 [B] or []; raises ValueError for another shape."""
+    if weights is None:
+        return None
+    weights = tf.cast(weights, tf.float32)
+    if weights.shape.rank == 0:
+        return weights
+    sequences = sequence.probability
+    wanted = "weights must have shape [B], one number per sequence"
+    if not weights.shape.is_compatible_with(sequences.shape):
+        raise ValueError(f"{wanted}, {sequences.shape} here; got {weights.shape}")
+    # What is known only when a graph runs must not spread either.
+    fits = tf.debugging.assert_equal(tf.size(weights), tf.size(sequences), wanted)
+    with tf.control_dependencies([] if fits is None else [fits]):
+        return tf.identity(weights)
+
+
+def _checked(trajectory: Any, spec: Trajectory, shape: SequenceShape) -> Trajectory:
+    """The trajectory as tensors [B, L, ...] with L known; raises as `read_sequences`."""
     if not isinstance(trajectory, Trajectory):
         raise ValueError(
             f"train() takes a Trajectory of agent.collect_data_spec, or a Sequence; got {type(trajectory).__name__}"

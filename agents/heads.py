@@ -68,6 +68,11 @@ class Heads:
             return ""
         return f"Heads learn from rewards times {self.reward_multiplier:g}: Heads.reward_multiplier."
 
+    @property
+    def unclipped(self) -> int | None:
+        """Index of the first head that sees rewards unclipped; None if there is none."""
+        return next((index for index, (_, clip) in enumerate(self.pairs) if not clip), None)
+
     def __len__(self) -> int:
         return len(self.pairs)
 

@@ -10,6 +10,7 @@ from tf_agents.trajectories.trajectory import Trajectory
 
 from agents.heads import Heads
 from agents.policy import PolicyInfo
+from agents.scalings import Scaling
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.open_episodes import OpenEpisodes, of_environments
 
@@ -18,6 +19,24 @@ _ONE_STREAM = (
     "and once; let agent.collect_policy act there, not a random policy; and carry its state from one run to the next: "
     "time_step, state = driver.run(time_step, state)"
 )
+
+_NO_STATISTICS = (
+    "RecurrentMultiHeadAgent.train: no step has been observed, so that the scale of errors is unknown. Add "
+    "*agent.observers to the observers of the driver or Actor that collects; with recorded episodes, call "
+    "agent.observe(rbs_tf.ReturnMoments.from_episode(rewards, discounts)), [T, H] each"
+)
+
+
+def check_observed(scaling: Scaling) -> list[tf.Operation]:
+    """Raises InvalidArgumentError if the scaling has seen no statistics; in a graph the operations do."""
+    observed = scaling.observed
+    if observed is True:
+        return []
+    if not tf.executing_eagerly():
+        return [tf.debugging.Assert(observed, [_NO_STATISTICS])]
+    if not observed:
+        raise tf.errors.InvalidArgumentError(None, None, _NO_STATISTICS)
+    return []
 
 
 class StatisticsObserver(tf.Module):

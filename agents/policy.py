@@ -52,9 +52,9 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
       action_spec: unbatched, scalar whole numbers from 0.
       network: a recurrent Q-network, see `networks.RecurrentQNetwork`.
       num_heads: H.
+      decode: makes values of what the network puts out, `Scaling.decode`; None: they are values.
       seed: of exploration and head choice.
       epsilons: values among which epsilon is drawn; `(0.0,)` is the greedy policy.
-      decode: makes values of what the network puts out, `Scaling.decode`; None: they are values.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         action_spec: tensor_spec.BoundedTensorSpec,
         network: network.Network,
         num_heads: int,
+        decode: Callable[[tf.Tensor], tf.Tensor] | None = None,
         seed: int = 0,
         epsilons: Annotated[
             Sequence[float], Setting("probabilities", least=0, most=1, paper="7 values")
         ] = PAPER_EPSILONS,
-        decode: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ):
         self._network, self._decode = network, decode
         self.epsilons = tf.constant(epsilons, tf.float32)

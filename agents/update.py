@@ -6,7 +6,6 @@ per action for categorical scalings. Everything is float32 and pure; `agents.tar
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -24,11 +23,7 @@ from agents.targets import (
     transitions,
     zeroed,
 )
-from networks.recurrent_core import State
 from networks.recurrent_q_network import swap_batch_and_time
-
-# (rows, state) -> the heads' outputs for these rows, [B, rows, H, A] or [B, rows, H, A, K], and the state after them.
-Network = Callable[[slice, State], tuple[tf.Tensor, State]]
 
 
 class LossOptions(NamedTuple):
@@ -53,8 +48,8 @@ class TDLoss(NamedTuple):
 
 
 def td_loss(
-    online: Network,
-    target: Network,
+    online_q: tf.Tensor,
+    target_q: tf.Tensor,
     sequence: Sequence,
     weights: tf.Tensor | None = None,
     first: tf.Tensor | None = None,
@@ -64,29 +59,29 @@ def td_loss(
     shape: SequenceShape,
     options: LossOptions,
 ) -> TDLoss:
-    """R2D2's loss (Kapturowski et al. 2019) with many heads and scaled errors; gradients flow into `online` only.
+    """R2D2's loss (Kapturowski et al. 2019) with many heads and scaled errors; gradients flow into `online_q` only.
 
         loss = 1 / (B T) sum_{t, b, h} w_b 1/2 scaled_error^2,   or w_b times what `scaling.losses` has for the square
 
     Args:
+      online_q, target_q: the networks' outputs for the rows behind the burn-in, [B, R + 1, H, A], or
+        [B, R + 1, H, A, K]. Without double Q the first T rows of the online network are enough.
       sequence: [B, L]; observations are not used.
       weights: float32 [B] or [], which multiply the importance weights.
       first: bool [], whether the scaling takes sigma_v from this batch. None: nothing is changed.
     """
-    burn_in, length = shape.burn_in, shape.length
+    length = shape.length
     batch = transitions(sequence.steps, heads, shape)
     mask = batch.mask[:length]
 
-    # Both networks' outputs. Of the burn-in only the state is kept; behind the training region only double Q asks the
-    # online network.
-    state = sequence.core_state
-    target_q, _ = target(slice(None), state)
-    if burn_in:
-        _, state = online(slice(burn_in), state)
-        state = tf.nest.map_structure(tf.stop_gradient, state)
-    raw, _ = online(slice(burn_in, None if options.double_q else burn_in + length), state)
-    raw, target_q = swap_batch_and_time(raw), scaling.decode(swap_batch_and_time(target_q)[burn_in:])
+    # What the outputs stand for: values in network units, and each head's highest of every state that trains.
+    raw, target_q = swap_batch_and_time(online_q), scaling.decode(swap_batch_and_time(target_q))
     online_q = tf.stop_gradient(scaling.decode(raw))
+    greedy = tf.reduce_max(online_q, axis=-1)
+    target_greedy = scaling.values(tf.reduce_max(target_q, axis=-1), target=True)
+    value_gap = target_greedy[:length] - scaling.values(greedy)[:length]
+    if first is not None:
+        scaling.initialise(greedy[:length], tf.cast(mask, tf.float32), first)
 
     # Scaled errors of the actions that were taken, against n-step targets.
     taken = tf.one_hot(batch.actions[:length], online_q.shape[-1])[:, :, None]
@@ -94,11 +89,7 @@ def td_loss(
     outputs = zeroed(scaling.decode(raw), mask)
     best = tf.argmax(online_q if options.double_q else target_q, axis=-1)
     bootstrap = scaling.values(tf.gather(target_q, best, batch_dims=3), target=True)
-    greedy = tf.reduce_max(online_q, axis=-1)
-    target_greedy = scaling.values(tf.reduce_max(target_q, axis=-1), target=True)
-    if first is not None:
-        scaling.initialise(greedy[:length], tf.cast(mask, tf.float32), first)
-    errors, targets, context = td_errors(batch, outputs, greedy, target_greedy, bootstrap, scaling, shape)
+    errors, targets, context = td_errors(batch, outputs, bootstrap, value_gap, scaling, shape)
 
     # The mean over all steps, padding included: padding then changes nothing, on any replica.
     losses = scaling.losses(errors, targets, raw, context)
@@ -113,9 +104,8 @@ def td_loss(
 def td_errors(
     batch: Transitions,
     outputs: tf.Tensor,
-    greedy: tf.Tensor,
-    target_greedy: tf.Tensor,
     bootstrap: tf.Tensor,
+    value_gap: tf.Tensor,
     scaling: Scaling,
     shape: SequenceShape,
 ) -> tuple[tf.Tensor, tf.Tensor, ErrorContext]:
@@ -123,14 +113,13 @@ def td_errors(
 
     Args:
       outputs: [T, B, H], network units, 0 where no transition trains; carries the gradient.
-      greedy, target_greedy: [T or more, B, H], each network's highest values, in network and in reward units.
       bootstrap: [R + 1, B, H], reward units.
+      value_gap: [T, B, H], see `ErrorContext`; anything where no transition trains.
     """
     mask, rewards = batch.mask[: shape.length], scaling.rewards(batch.rewards)
     targets = n_step_targets(bootstrap, rewards, batch.discounts, batch.mask, shape.n_step)
     targets = tf.stop_gradient(zeroed(targets, mask))
-    values = zeroed(scaling.values(greedy), mask), zeroed(target_greedy, mask)
-    context = ErrorContext(rewards, batch.discounts, tf.cast(batch.mask, tf.float32), *values)
+    context = ErrorContext(rewards, batch.discounts, tf.cast(batch.mask, tf.float32), zeroed(value_gap, mask))
     return zeroed(scaling.errors(targets, outputs, context), mask), targets, context
 
 
@@ -152,5 +141,5 @@ def first_priorities(
     batch = transitions(steps, heads, shape)
     taken, greedy = (swap_batch_and_time(values)[shape.burn_in :] for values in (taken, greedy))
     outputs, bootstrap = zeroed(taken, batch.mask[: shape.length]), scaling.values(greedy)
-    errors, _, context = td_errors(batch, outputs, greedy, bootstrap, bootstrap, scaling, shape)
+    errors, _, context = td_errors(batch, outputs, bootstrap, tf.zeros_like(outputs), scaling, shape)
     return sequence_priorities(errors, context.error_mask, eta)

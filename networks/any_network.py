@@ -144,30 +144,62 @@ class AnyNetwork(tf.Module):
         return tf.cast(outputs, tf.float32), tuple(tf.nest.flatten(state))
 
 
-def adapted(
+def build_networks(
     q_network: network.Network,
     observation_spec: Any,
     num_actions: int,
     num_heads: int,
     outputs_per_action: int,
-) -> Any:
-    """The network as an agent calls it: ours itself, any other as `AnyNetwork`; arguments as there.
+    rewrites_outputs: bool,
+) -> tuple[Any, Any]:
+    """The online and the target network as an agent calls them, with equal shapes and weights of their own.
+
+    Ours are used as they are, any other as `AnyNetwork`; arguments as there.
+
+    Args:
+      rewrites_outputs: whether the scaling calls `heads.rescale_outputs` of them.
 
     Raises:
-      TypeError, ValueError: as `AnyNetwork`; a `RecurrentQNetwork` of another number of heads or actions.
+      TypeError, ValueError: as `AnyNetwork`; a `RecurrentQNetwork` of another number of heads, actions or outputs; one
+        without such heads.
     """
-    if not isinstance(q_network, RecurrentQNetwork):
-        return AnyNetwork(q_network, observation_spec, num_actions, num_heads, outputs_per_action)
+    if isinstance(q_network, RecurrentQNetwork):
+        _check_fits(q_network, observation_spec, num_actions, num_heads, outputs_per_action)
+        online: Any = q_network
+    else:
+        online = AnyNetwork(q_network, observation_spec, num_actions, num_heads, outputs_per_action)
+    if rewrites_outputs and online.heads is None:
+        raise ValueError(
+            f"the scaling rewrites the network's last layers, and {q_network.name} has no `heads` with "
+            "rescale_outputs: take networks.RecurrentQNetwork, or scaling='return'"
+        )
+    online.create_variables()
+    target = online.copy(name="target_network")
+    target.create_variables()
+    return online, target
+
+
+def _check_fits(
+    q_network: RecurrentQNetwork,
+    observation_spec: Any,
+    num_actions: int,
+    num_heads: int,
+    outputs_per_action: int,
+) -> None:
     if (q_network.num_heads, q_network.num_actions) != (num_heads, num_actions):
         raise ValueError(
             f"q_network has {q_network.num_heads} heads and {q_network.num_actions} actions, and the agent {num_heads} "
             f"and {num_actions}: write RecurrentQNetwork(..., num_actions={num_actions}, num_heads={num_heads})"
         )
+    if q_network.outputs_per_action != outputs_per_action:
+        raise ValueError(
+            f"q_network has {q_network.outputs_per_action} outputs per action, and the scaling needs "
+            f"{outputs_per_action}: write RecurrentQNetwork(..., outputs_per_action={outputs_per_action})"
+        )
     if not _alike(q_network.input_tensor_spec[0], observation_spec):
         raise ValueError(
             f"q_network sees observations {q_network.input_tensor_spec[0]}, and the environment has {observation_spec}"
         )
-    return q_network
 
 
 def _alike(sees: Any, spec: Any) -> bool:

@@ -1,9 +1,9 @@
-"""A loss of an online and a target network, with their torsos apart from what XLA compiles."""
+"""A loss of two networks that see the same sequences, with their torsos apart from what XLA compiles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
@@ -12,84 +12,150 @@ from networks.recurrent_core import State
 MOST_COMPILED_UNITS = 128  # of the core; larger products are quicker with oneDNN (benchmarks/learner_step.py)
 
 
-class LossBehindTorsos:
-    """A loss of two networks that see the same sequences [B, L].
+class Inputs(NamedTuple):
+    """What the networks see of B sequences of L rows."""
 
-    On CPUs, XLA is slow at convolutions and quick at the many small operations behind them. So torsos run first, and
-    what follows, its gradients included, is one function that XLA can compile.
+    observation: Any  # [B, L, ...]
+    previous_action: tf.Tensor  # int32 [B, L]
+    previous_reward: tf.Tensor  # float32 [B, L]
+    step_type: tf.Tensor  # int32 [B, L]
+    core_state: State  # each [B, U], before the first row
+
+
+class Features(NamedTuple):
+    """What the torsos make of observations, float32 [B, rows, D]; of networks without one, the observations."""
+
+    burn_in: Any  # the online network's
+    online: Any  # the online network's behind the burn-in
+    target: Any  # the target network's, of all rows
+
+
+class LossBehindTorsos:
+    """A loss of an online and a target network that see the same sequences.
+
+    On CPUs, XLA is slow at convolutions and quick at the many small operations behind them. So torsos run first, once
+    for each row, and what follows, its gradients included, is one function that XLA can compile.
 
     Args:
       online, target: two `RecurrentQNetwork`, or two `AnyNetwork`, all of which counts as behind the torso.
-      loss: called as loss(online, target, *arguments); a named tuple with the field `loss`, float32 []. Each network is
-        (rows, state) -> outputs [B, rows, H, A] or [B, rows, H, A, K], and the state after them.
-      burn_in: first rows, from which no gradient reaches the torso.
-      rows: first rows, beyond which `loss` does not ask the online network.
-      compiled: let XLA compile it; a core of more than `MOST_COMPILED_UNITS` is left as it is.
-
-    Attributes:
-      compiled: whether XLA does.
+      loss: called as loss(online_q, target_q, *arguments) with the outputs [B, rows, H, A], or [B, rows, H, A, K], of
+        the rows behind the burn-in; returns a named tuple with the field `loss`, float32 [].
+      burn_in: rows that only warm up the state; no gradient passes through them.
+      online_rows: how many of the first rows the online network sees; the target network sees all L.
+      compiled: let XLA compile what is behind the torsos.
     """
 
     def __init__(
-        self, online: Any, target: Any, loss: Callable, burn_in: int, rows: int, compiled: bool = False
+        self, online: Any, target: Any, loss: Callable, burn_in: int, online_rows: int, compiled: bool = False
     ):
-        self._online, self._target, self._loss = online, target, loss
-        self._burn_in, self._rows = burn_in, rows
-        self.compiled = compiled and online.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
-        self._behind_torsos = self._gradients
-        if self.compiled:
-            self._behind_torsos = tf.function(self._gradients, jit_compile=True, autograph=False)
+        self._online = online
+        self._target = target
+        self._loss = loss
+        self._burn_in = slice(burn_in)
+        self._training = slice(burn_in, online_rows)
+        self._compiled = compiled
+        self._behind_torsos = compile_function(self._gradients, compiled)
 
-    def __call__(self, inputs: tuple, step_type: tf.Tensor, *arguments: Any) -> Any:
-        """What `loss` returns, of inputs as the networks take them, [B, L, ...], and of `arguments`, its tensors."""
-        observation, *columns = *inputs, step_type
-        return self._of_features(self._features(observation), columns, arguments)
+    def __call__(self, inputs: Inputs, *arguments: Any) -> Any:
+        """What `loss` returns; `arguments` are nests of tensors. Not compiled."""
+        return self._of_features(self._features(inputs.observation), inputs, arguments)
 
-    def with_gradients(
-        self, inputs: tuple, step_type: tf.Tensor, *arguments: Any
-    ) -> tuple[Any, list[tuple[tf.Tensor, tf.Variable]]]:
-        """What `loss` returns, and the gradient in each trainable variable of the online network; see `__call__`."""
-        observation, *columns = *inputs, step_type
-        of_torso = self._online.torso_variables
+    def gradients(self, inputs: Inputs, *arguments: Any) -> tuple[Any, list[tuple[tf.Tensor, tf.Variable]]]:
+        """What `loss` returns, and each trainable variable of the online network behind its gradient."""
         with tf.GradientTape() as tape:
-            features = self._features(observation)
+            features = self._features(inputs.observation)
+        # What is compiled takes no arguments that it does not use: they would be copied.
+        columns = inputs._replace(observation=())
         result, of_features, gradients = self._behind_torsos(features, columns, arguments)
+        of_torso = self._online.torso_variables
         if of_torso:
-            gradients = tape.gradient(features[0], of_torso, *of_features) + gradients
+            gradients = tape.gradient([features.online], of_torso, of_features) + gradients
         return result, list(zip(gradients, of_torso + self._online.variables_behind_torso, strict=True))
 
-    def _features(self, observation: Any) -> tuple[Any, Any]:
-        """What the torsos make of sequences, float32 [B, rows, D]; of networks without one, the observations."""
-        online, burn_in = self._online, self._burn_in
-        if not online.has_torso:
-            return observation, observation
-        features = online.features(_cut(observation, slice(burn_in, self._rows)), training=True)
-        if burn_in:  # its gradient is 0 without this, too, but costs a backward pass
-            burnt_in = tf.stop_gradient(online.features(_cut(observation, slice(burn_in))))
-            features = tf.concat([burnt_in, features], axis=1)
-        return features, self._target.features(observation)
+    def compile_ahead(self, inputs: Inputs, *arguments: Any) -> None:
+        """Compiles what `gradients` needs for inputs and arguments of these shapes, if it is compiled at all."""
+        if self._compiled:
+            # In a graph, as in the update: what an eager call compiles serves eager calls only.
+            tf.function(lambda: self.gradients(inputs, *arguments)[0], autograph=False)()
+
+    def _features(self, observation: Any) -> Features:
+        burn_in, training = _cut(observation, self._burn_in), _cut(observation, self._training)
+        if not self._online.has_torso:
+            return Features(burn_in, training, observation)
+        online = self._online.features(training, training=True)
+        burnt_in = self._online.features(burn_in) if self._burn_in.stop else ()
+        return Features(burnt_in, online, self._target.features(observation))
 
     def _gradients(
-        self, features: tuple[Any, Any], columns: list[tf.Tensor], arguments: tuple
+        self, features: Features, inputs: Inputs, arguments: tuple
     ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
-        """The loss, and its gradients in the online torso's features, if it has a torso, and in what is behind it."""
-        of_torso = list(features[:1]) if self._online.has_torso else []
+        """The loss, and its gradients in the online torso's features, if it learns, and in what is behind it."""
+        watched = [features.online] if self._online.torso_variables else []
         with tf.GradientTape() as tape:
-            tape.watch(of_torso)
-            result = self._of_features(features, columns, arguments)
-        return result, *tape.gradient(result.loss, [of_torso, self._online.variables_behind_torso])
+            tape.watch(watched)
+            result = self._of_features(features, inputs, arguments)
+        return result, *tape.gradient(result.loss, [watched, self._online.variables_behind_torso])
 
-    def _of_features(self, features: tuple[Any, Any], columns: list[tf.Tensor], arguments: tuple) -> Any:
-        def behind_torso(network: Any, of_torso: Any) -> Callable:
-            def outputs(rows: slice, state: State) -> tuple[tf.Tensor, State]:
-                return network.behind_torso(*_cut([of_torso, *columns], rows), state)
+    def _of_features(self, features: Features, inputs: Inputs, arguments: tuple) -> Any:
+        """The loss of both networks' outputs behind the burn-in, of which only the online network's state is kept."""
+        burn_in, state = self._burn_in, inputs.core_state
+        target_q, _ = _unroll(self._target, features.target, inputs, slice(None), state)
+        if burn_in.stop:
+            _, state = _unroll(self._online, features.burn_in, inputs, burn_in, state)
+            state = tf.nest.map_structure(tf.stop_gradient, state)
+        online_q, _ = _unroll(self._online, features.online, inputs, self._training, state)
+        return self._loss(online_q, target_q[:, burn_in.stop :], *arguments)
 
-            return outputs
 
-        networks = map(behind_torso, (self._online, self._target), features)
-        return self._loss(*networks, *arguments)
+def choose_compiled(
+    network: Any, jit_compile: bool | None, strategy: tf.distribute.Strategy
+) -> Literal["update", "behind_torso", "nothing"]:
+    """Which part of an update of this network XLA is to compile.
+
+    Args:
+      network: a `RecurrentQNetwork` or an `AnyNetwork`.
+      jit_compile: True for all of it, False for nothing. None for what is quickest: all of it on a GPU; on a CPU what
+        is behind the torso, if the core is small; nothing of an `AnyNetwork`, which may hold what XLA cannot compile,
+        and nothing with replicas.
+      strategy: with which the network learns.
+
+    Raises:
+      ValueError: jit_compile with a strategy that mirrors CPUs.
+    """
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
+    if jit_compile and mirrored and any("CPU" in device for device in strategy.extended.worker_devices):
+        raise ValueError(
+            "RecurrentMultiHeadAgent.jit_compile does not go with train.strategy = 'mirrored' on CPUs: TensorFlow "
+            "compiles no exchange between them. Leave out one of the two"
+        )
+    if jit_compile is not None:
+        return "update" if jit_compile else "nothing"
+    if not network.has_torso or strategy is not tf.distribute.get_strategy():
+        return "nothing"
+    devices = {device.device_type for device in tf.config.list_logical_devices()}
+    if "GPU" in devices:
+        return "update"
+    small = network.state_spec[0].shape[0] <= MOST_COMPILED_UNITS
+    return "behind_torso" if small and devices == {"CPU"} else "nothing"
 
 
-def _cut(nest: Any, rows: slice) -> Any:
-    """Rows of all parts [B, L, ...] of a nest."""
-    return tf.nest.map_structure(lambda part: part[:, rows], nest)
+def compile_function(function: Callable, by_xla: bool) -> Callable:
+    """The function compiled by XLA, or as it is."""
+    return tf.function(function, jit_compile=True, autograph=False) if by_xla else function
+
+
+def _cut(observation: Any, rows: slice) -> Any:
+    return tf.nest.map_structure(lambda part: part[:, rows], observation)
+
+
+def _unroll(
+    network: Any, features: Any, inputs: Inputs, rows: slice, state: State
+) -> tuple[tf.Tensor, State]:
+    """The network's outputs for these rows from their features, and the state behind them."""
+    return network.behind_torso(
+        features,
+        inputs.previous_action[:, rows],
+        inputs.previous_reward[:, rows],
+        inputs.step_type[:, rows],
+        state,
+    )

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from agents.monitoring.tags import DEAD, LOSS, SCALED, SPREAD, UNSCALED
-from agents.sequences import SequenceShape, rows_of
+from agents.sequences import Sequence, SequenceShape, rows_of, unpacked
 from agents.targets import of_all_replicas
 from agents.update import TDLoss
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf.tensor_moments import summed_over_replicas
 
 
-def batch_means(result: TDLoss) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """Means over the real steps of the whole batch, of all replicas: tag -> float32 [H], and tag -> float32."""
+class LossExtra(NamedTuple):
+    """All that `train` hands out beside the loss; the means are of the batch of all replicas, for TensorBoard."""
+
+    priorities: tf.Tensor  # float32 [B], new priorities of the sequences
+    per_head: dict[str, tf.Tensor]  # tag -> float32 [H]
+    scalars: dict[str, tf.Tensor]  # tag -> float32
+
+
+def describe(result: TDLoss) -> LossExtra:
+    """The priorities, and means over the real steps of the whole batch."""
     squares = tf.square(result.errors), tf.square(result.targets - result.values)
     of_steps = tf.stack([result.losses, *squares, result.values, result.targets])
     loss, real, steps, sums = summed_over_replicas(
@@ -37,23 +48,36 @@ def batch_means(result: TDLoss) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tens
         "priority/max": tf.reduce_max(priorities),
         "masked_fraction": 1.0 - real / steps,
     }
-    return per_head, scalars
+    return LossExtra(result.priorities, per_head, scalars)
+
+
+def write_summaries(extra: LossExtra, heads: Iterable[str], step: tf.Variable) -> None:
+    """Writes the means of an update as TF-Agents' agents write theirs: by the writer in force. `heads`: their names."""
+    for tag, value in extra.scalars.items():
+        tf.summary.scalar(tag, value, step)
+    for tag, values in extra.per_head.items():
+        for name, value in zip(heads, tf.unstack(values), strict=True):
+            tf.summary.scalar(f"{tag}/{name}", value, step)
 
 
 def torso_activity(
-    network: RecurrentQNetwork, observation: tf.Tensor, shape: SequenceShape, due: tf.Tensor
+    network: RecurrentQNetwork, sequence: Sequence, spec: tf.TensorSpec, shape: SequenceShape, due: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     """Each torso layer's share of dead units on the rows that train, and the spread of features: tag -> float32.
 
     Args:
       network: whose torso.
-      observation: [B, L, ...], of sequences.
-      shape: their layout.
+      sequence: [B, L, ...]; the observation may be `Packed`.
+      spec: of one observation.
+      shape: the layout of the sequence.
       due: bool []; where it is false, nothing is computed and all is 0.
     """
-    names, rows = network.torso_layers, (shape.burn_in, shape.burn_in + shape.length)
-    dead, spread = tf.cond(
-        due, lambda: network.torso_activity(rows_of(observation, *rows)), lambda: (tf.zeros(len(names)), 0.0)
-    )
+
+    def look() -> tuple[tf.Tensor, tf.Tensor]:
+        observation = unpacked(sequence, spec).steps.observation
+        return network.torso_activity(rows_of(observation, shape.burn_in, shape.burn_in + shape.length))
+
+    names = network.torso_layers
+    dead, spread = tf.cond(due, look, lambda: (tf.zeros(len(names)), 0.0))
     shares = {f"{DEAD}/{name}": share for name, share in zip(names, tf.unstack(dead), strict=True)}
     return shares | {SPREAD: spread}

@@ -10,16 +10,16 @@ from agents.scalings.return_based import ReturnBasedScaling
 from agents.scalings.scaling import Scaling
 from rbs_tf.return_scaling import ReturnScaling
 
-Choice: TypeAlias = Callable[[int], Scaling] | ReturnScaling | str | None
+Choice: TypeAlias = Callable[[int], Scaling] | Scaling | ReturnScaling | str | None
 
 
 def make(choice: Choice, num_heads: int) -> Scaling:
     """Builds the scaling for H = `num_heads` value functions.
 
     Args:
-      choice: a class of `agents.scalings`, or another factory called with H; a `ReturnScaling` layer for the paper's
-        scaling with its statistics; a name, as `--scaling` of train.py takes it ("return", "return_out", "pop_art");
-        None for no scaling.
+      choice: a class of `agents.scalings`, or another factory called with H; a scaling; a `ReturnScaling` layer for
+        the paper's scaling with its statistics; a name, as `--scaling` of train.py takes it ("return", "return_out",
+        "pop_art"); None for no scaling.
 
     Raises:
       TypeError: none of these.
@@ -27,6 +27,8 @@ def make(choice: Choice, num_heads: int) -> Scaling:
     """
     if choice is None:
         return Scaling(num_heads)
+    if isinstance(choice, Scaling):
+        return choice
     if isinstance(choice, ReturnScaling):
         return ReturnBasedScaling(num_heads, layer=choice)
     if isinstance(choice, str):

@@ -117,7 +117,6 @@ class ReturnBasedScaling(Scaling):
 
     def _sigma_with_gap(self, context: ErrorContext) -> tf.Tensor:
         """sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)), float64 [H]: all-time moments, the gap of the batch."""
-        gaps = tf.cast(context.target_values, tf.float64) - tf.cast(context.online_values, tf.float64)
-        _, mean, variance = tf.unstack(batch_moments(gaps, context.error_mask))
+        _, mean, variance = tf.unstack(batch_moments(context.value_gap, context.error_mask))
         moments = self.layer.moments
         return tf.sqrt(moments.sigma_squared + moments.discount_variance * (variance + tf.square(mean)))

@@ -19,13 +19,14 @@ class ErrorContext(NamedTuple):
     rewards: tf.Tensor  # float32 [R, B, H]
     discounts: tf.Tensor  # float32 [R, B, H]
     mask: tf.Tensor  # float32 [R, B], 1 for real transitions, 0 for padding
-    online_values: tf.Tensor  # float32 [T, B, H], reward units: each head's highest value, online network
-    target_values: tf.Tensor  # float32 [T, B, H], the same of the target network
+    value_gap: (
+        tf.Tensor
+    )  # float32 [T, B, H], reward units: each head's highest value, target less online network
 
     @property
     def error_mask(self) -> tf.Tensor:
         """The mask of the rows that have errors: float32 [T, B]."""
-        return self.mask[: tf.shape(self.online_values)[0]]
+        return self.mask[: tf.shape(self.value_gap)[0]]
 
 
 class HeadLayer(Protocol):

@@ -90,7 +90,7 @@ def build_strategy(name: str) -> tf.distribute.Strategy:
         return tf.distribute.get_strategy()
     if name == "mirrored":
         on_gpus = tf.config.list_physical_devices("GPU")
-        # On CPUs the default, collectives, hangs inside TF-Agents' `Learner`.
+        # On CPUs the default, collectives, hangs in the learner's graph.
         reduction = None if on_gpus else tf.distribute.ReductionToOneDevice()
         return tf.distribute.MirroredStrategy(cross_device_ops=reduction)
     address = os.environ.get("TPU_NAME", "local")
@@ -127,12 +127,11 @@ def build_agent(
         tensor_spec.from_spec(environment.action_spec()),
         build_network(settings, environment, scaling),
         heads=settings.heads,
-        scaling=lambda num_heads: scaling,
+        scaling=scaling,
         shape=settings.shape,
         train_step_counter=train_step,
         seed=settings.train.seed if seed is None else seed,
         strategy=strategy,
-        summary_interval=settings.train.summary_interval,
     )
 
 

@@ -1,11 +1,11 @@
-"""Runs the agent's update under TF-Agents' own `Learner`: statistics, then sample, update, hand back priorities."""
+"""Runs the agent's updates: statistics, then sample, update, hand back priorities."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
 import functools
-import logging
+import math
 import pathlib
 import threading
 import time
@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tf_agents.agents import tf_agent
-from tf_agents.train import learner as tf_agents_learner
 
-from agents.agent import LossExtra, RecurrentMultiHeadAgent
+from agents.agent import RecurrentMultiHeadAgent
 from agents.errors import writing
 from agents.monitoring import summaries, tags
+from agents.monitoring.diagnostics import LossExtra, torso_activity
 from agents.replay.replay import Replay, StatisticsReport
+from agents.sequences import Sequence, rows_of
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.episodes import NAME, Episodes
 from agents.storage.statistics_log import StatisticsLog
+from agents.targets import transitions
 from rbs_tf import ReturnMoments
 
 _LATEST = 100  # updates that loss scales are taken over
@@ -47,6 +49,7 @@ class Learner:
       resumed: whether there was a checkpoint.
       environment_steps: transitions that statistics have told of, all collectors and earlier starts together.
       episodes: finished episodes, likewise.
+      summary_writer: writes into the `train` folder.
       note: something to tell the user once; None until there is.
 
     Raises:
@@ -73,13 +76,6 @@ class Learner:
         self._events = pathlib.Path(root_dir, tags.TRAIN)
         self.batch_size = batch_size
 
-        # Every replica calls this with its own share: each key is written once.
-        def update_priorities(sample: Any, loss_info: tf_agent.LossInfo) -> None:
-            _, info = sample
-            priorities = loss_info.extra.priorities
-            # No draw could use a NaN; `update` finds it in the loss.
-            replay.update_priorities(info.key, tf.where(tf.math.is_finite(priorities), priorities, 0.0))
-
         # Put together behind the copy to a GPU; a CPU gains nothing by it.
         packed = bool(tf.config.list_physical_devices("GPU"))
         # Otherwise draws would be made ahead, and would miss the newest priorities.
@@ -92,23 +88,10 @@ class Learner:
                 lambda _: replay.dataset(batch_size // replicas, packed=packed), options
             )
             self._batches = iter(dataset)
-        logger = logging.getLogger("absl")
-        level = logger.level
-        logger.setLevel(logging.ERROR)  # its advice is for optimizers without variables
-        self._learner = tf_agents_learner.Learner(
-            root_dir,
-            agent.train_step_counter,
-            agent,
-            after_train_strategy_step_fn=update_priorities,
-            # Checkpoints span learner, replay and collector; the Learner's own would hold only one of the three.
-            checkpoint_interval=2**62,
-            summary_interval=summary_interval,
-            strategy=agent.strategy,
-            run_optimizer_variable_init=False,
-        )
-        logger.setLevel(level)
-        # `Learner.run` would trace the update twice: for the first of several iterations, and for the others.
-        self._step = tf.function(self._learner.single_train_step, autograph=False)
+        self.summary_writer = tf.summary.create_noop_writer()
+        if summary_interval:
+            self.summary_writer = tf.summary.create_file_writer(str(self._events), flush_millis=10_000)
+        self._step = tf.function(self._train_replicas, autograph=False)
         restored = checkpointer.restore() if checkpointer else None
 
         def compile_ahead() -> None:
@@ -129,11 +112,6 @@ class Learner:
         self._mark = time.monotonic(), self.updates, self.environment_steps
         # RMS TD errors [H] before and after scaling, as the updates have returned them: kept, not looked at.
         self._errors: collections.deque[list[tf.Tensor]] = collections.deque(maxlen=_LATEST)
-
-    @property
-    def summary_writer(self) -> tf.summary.SummaryWriter:
-        """Writes into the `train` folder."""
-        return self._learner.train_summary_writer
 
     @property
     def updates(self) -> int:
@@ -162,18 +140,16 @@ class Learner:
         """
         self._compiling.join()
         if self.updates == 0 and self._agent.network.torso_is_centred:
-            draws = iter(self._replay.dataset(self.batch_size))
-            count = -(-_FRAMES // (self.batch_size * self._agent.shape.rows))
-            self._agent.set_torso_from([next(draws)[0] for _ in range(count)])
+            self._centre_torso()
         with self._agent.strategy.scope():
-            info = self._step(self._batches)
+            info, torso = self._step(self._batches)
             loss = self._agent.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
         self._errors.append(
             [self._of_batch(info.extra.per_head[tag]) for tag in (tags.UNSCALED, tags.SCALED)]
         )
         due = self._summary_interval and self.updates % self._summary_interval == 0
         if due:  # before the loss is looked at: what led to a NaN is to be seen
-            self._summarise_update(info.extra)
+            self._summarise_update(info.extra, torso)
         if not np.isfinite(loss):
             raise FloatingPointError(
                 f"The loss of update {self.updates} is {float(loss)}. The last checkpoint is from before; a smaller "
@@ -182,6 +158,40 @@ class Learner:
         if due:
             self._summarise_rates()
         return loss
+
+    def _train_replicas(self, batches: Iterator) -> tuple[tf_agent.LossInfo, dict[str, tf.Tensor]]:
+        """Draws a batch, trains each replica on its share and hands back its priorities; traced once.
+
+        Also looks at the torso where summaries are due, see `torso_activity`.
+        """
+        agent = self._agent
+
+        def finish(sequence: Sequence, draw: Any, info: tf_agent.LossInfo) -> dict[str, tf.Tensor]:
+            # No draw could use a NaN; `update` finds it in the loss.
+            priorities = info.extra.priorities
+            priorities = tf.where(tf.math.is_finite(priorities), priorities, 0.0)
+            self._replay.update_priorities(draw.key, priorities)
+            if not (self._summary_interval and agent.network.has_torso):
+                return {}
+            due = agent.train_step_counter % self._summary_interval == 0
+            return torso_activity(agent.network, sequence, agent.time_step_spec.observation, agent.shape, due)
+
+        sequence, draw = next(batches)
+        info = agent.strategy.run(agent.train, (sequence,))
+        return info, agent.strategy.run(finish, (sequence, draw, info))
+
+    def _centre_torso(self) -> None:
+        """Sets the torsos' layers by rows of the replay, see `RecurrentQNetwork.set_torso_from`."""
+        agent, seen = self._agent, []
+        draws = iter(self._replay.dataset(self.batch_size))
+        for _ in range(math.ceil(_FRAMES / (self.batch_size * agent.shape.rows))):
+            steps = agent.sequences(next(draws)[0]).steps
+            # Rows behind the burn-in that begin a transition: padding shows nothing.
+            begins = tf.transpose(transitions(steps, agent.heads, agent.shape).mask)
+            rows = rows_of(steps.observation, agent.shape.burn_in, agent.shape.rows - 1)
+            seen.append(tf.nest.map_structure(functools.partial(tf.boolean_mask, mask=begins), rows))
+        agent.network.set_torso_from(tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *seen))
+        agent.replace_target()
 
     def _of_batch(self, mean: Any) -> tf.Tensor:
         """A mean of the whole batch, of which all replicas hold the same."""
@@ -242,12 +252,14 @@ class Learner:
                 tf.summary.histogram("episode/head", heads)
         return returns.tolist()
 
-    def _summarise_update(self, means: LossExtra) -> None:
+    def _summarise_update(self, means: LossExtra, torso: dict[str, tf.Tensor]) -> None:
         per_head, scalars = (
             {tag: self._of_batch(mean).numpy() for tag, mean in part.items()}
-            for part in (means.per_head, means.scalars)
+            for part in (means.per_head, means.scalars | torso)
         )
-        per_head |= {tag: value.numpy() for tag, value in self._agent.state_summaries().items()}
+        state = {f"scaling/{name}": value for name, value in self._agent.scaling.summaries().items()}
+        state[tags.PROBABILITY] = self._agent.collect_policy.head_probabilities
+        per_head |= {tag: value.numpy() for tag, value in state.items()}
         if self.note is None:
             self.note = summaries.dead_units_note(scalars)
         summary = summaries.update_summary(self._agent.heads.names, per_head, scalars)

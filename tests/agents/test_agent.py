@@ -13,6 +13,7 @@ from agents.heads import Heads
 from agents.scalings import PopArt, ReturnBasedScaling, ReturnOut, Scaling
 from agents.storage.weights import assign, packed
 from networks import loss_behind_torsos
+from networks.loss_behind_torsos import choose_compiled
 from rbs_tf import ReturnMoments
 from tests.agents import numpy_step
 from tests.agents.small_agent import (
@@ -305,21 +306,19 @@ def test_the_target_network_is_replaced_every_period():
 
 
 def test_by_default_a_gpu_compiles_all_and_a_cpu_what_is_behind_the_torso_of_small_cores(monkeypatch):
-    def compiles():
-        agent = make_agent(jit_compile=None)
-        return agent._compiled_update != agent._update, agent._td_loss.compiled
-
+    network, strategy = make_agent().network, tf.distribute.get_strategy()
     for kinds, expected in (
-        (["CPU"], (False, True)),
-        (["CPU", "GPU"], (True, False)),
-        (["CPU", "TPU"], (False, False)),
+        (["CPU"], "behind_torso"),
+        (["CPU", "GPU"], "update"),
+        (["CPU", "TPU"], "nothing"),
     ):
         devices = [tf.config.LogicalDevice(f"/device:{kind}:0", kind) for kind in kinds]
         monkeypatch.setattr(tf.config, "list_logical_devices", lambda devices=devices: devices)
-        assert compiles() == expected
+        assert choose_compiled(network, None, strategy) == expected
+        assert choose_compiled(network, None, tf.distribute.OneDeviceStrategy("/cpu:0")) == "nothing"
     monkeypatch.undo()
     monkeypatch.setattr(loss_behind_torsos, "MOST_COMPILED_UNITS", 3)
-    assert compiles() == (False, False)
+    assert choose_compiled(network, None, strategy) == "nothing"
 
 
 def test_the_update_compiles_with_xla_to_the_same_numbers():

@@ -135,17 +135,19 @@ def test_infinite_logits_in_padding_are_cut_off():
     trains = sequence.steps.step_type[:, :, None, None, None] != LAST
     assert not np.all(trains[:, SHAPE.burn_in : SHAPE.burn_in + SHAPE.length])
 
-    def network(logits):
-        return lambda rows, state: (logits[:, rows], state)
-
     found = []
     for padding in (0.0, np.inf):
         online = tf.Variable(tf.where(trains, logits, padding))
         with tf.GradientTape() as tape:
-            networks = network(online), network(tf.constant(logits))
-            options = LossOptions(double_q=False, eta=0.9, beta=0.6)
-            how = {"scaling": scaling, "heads": heads, "shape": SHAPE, "options": options}
-            result = td_loss(*networks, sequence, **how)
+            result = td_loss(
+                online[:, SHAPE.burn_in :],
+                tf.constant(logits)[:, SHAPE.burn_in :],
+                sequence,
+                scaling=scaling,
+                heads=heads,
+                shape=SHAPE,
+                options=LossOptions(double_q=False, eta=0.9, beta=0.6),
+            )
         found.append((tape.gradient(result.loss, online), *result))
     for ours, expected in zip(*reversed(found), strict=True):
         assert np.isfinite(ours).all()
@@ -187,6 +189,7 @@ def test_a_network_with_other_outputs_is_refused():
     agent = make_agent(scaling=Scaling)
     parts = agent.time_step_spec, agent.action_spec, agent.network.copy(name="unused")
     with pytest.raises(
-        ValueError, match="TwoHot needs a network with 255 outputs per action, got one with 1"
+        ValueError,
+        match=r"has 1 outputs per action, and the scaling needs 255: write .*outputs_per_action=255",
     ):
         RecurrentMultiHeadAgent(*parts, heads=agent.heads, scaling=TwoHot, shape=SHAPE)

@@ -28,7 +28,7 @@ def make_policy(seed=0, **options):
     )
     action_spec = tensor_spec.BoundedTensorSpec((), tf.int32, 0, ACTIONS - 1)
     return MultiHeadPolicy(
-        ts.time_step_spec(observation), action_spec, network, HEADS, seed, **options
+        ts.time_step_spec(observation), action_spec, network, HEADS, seed=seed, **options
     ), network
 
 

@@ -50,7 +50,7 @@ def softmax(logits):
 def context(mask):
     mask = tf.constant(mask, tf.float32)
     zeros = tf.zeros((*mask.shape, H))
-    return ErrorContext(zeros, zeros, mask, zeros, zeros)
+    return ErrorContext(zeros, zeros, mask, zeros)
 
 
 @pytest.mark.parametrize("kind", SCALINGS)
