@@ -22,7 +22,7 @@ from agents.policy import MultiHeadPolicy, num_actions
 from agents.scalings import ReturnBasedScaling, Scaling
 from agents.scalings.making import Choice
 from agents.scalings.making import make as make_scaling
-from agents.sequences import Sequence, SequenceShape, Steps, sequence_spec
+from agents.sequences import Sequence, SequenceShape, Steps
 from agents.update import LossOptions, TDLoss, first_priorities, td_loss
 from networks.any_network import build_networks
 from networks.loss_behind_torsos import Inputs, LossBehindTorsos, choose_compiled, compile_function
@@ -277,10 +277,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def compile_ahead(self, batch_size: int) -> None:
         """Compiles the update for batches of this size ahead of the first one; changes nothing else."""
-        spec = sequence_spec(self.time_step_spec.observation, self.network.state_spec)
-        steps = tensor_spec.zero_spec_nest(spec.steps, (batch_size, self.shape.rows))
-        sequence = tensor_spec.zero_spec_nest(spec._replace(steps=()), (batch_size,))._replace(steps=steps)
-        inputs, rest = _split(sequence)
+        zeros = tensor_spec.zero_spec_nest(self.collect_data_spec, (batch_size, self.shape.rows))
+        inputs, rest = _split(self.sequences(zeros))
         self._td_loss.compile_ahead(inputs, rest, None, tf.constant(False))
 
     def replace_target(self) -> None:

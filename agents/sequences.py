@@ -52,13 +52,6 @@ class Sequence(NamedTuple):
     table_size: Any  # int64 [B], sequences in the table at the draw
 
 
-def sequence_spec(observation: Any, state: tuple[tf.TensorSpec, tf.TensorSpec]) -> Sequence:
-    """Of one row and one sequence, without batch and time."""
-    scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
-    steps = Steps(scalar_int, observation, scalar_int, scalar_float, scalar_float)
-    return Sequence(steps, state, scalar_float, tf.TensorSpec((), tf.int64))
-
-
 @configurable(module="agents")
 @dataclasses.dataclass(frozen=True)
 class SequenceShape:
@@ -123,7 +116,7 @@ def unpacked(sequence: Sequence, spec: Any) -> Sequence:
     return sequence._replace(steps=sequence.steps._replace(observation=observation))
 
 
-def rows_of(observation: Any, start: int, end: int) -> Any:
+def select_rows(observation: Any, start: int, end: int) -> Any:
     """Rows [B, start:end, ...] of sequences' observations, by name where they have names."""
     return tf.nest.map_structure(lambda part: part[:, start:end], observation)
 

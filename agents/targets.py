@@ -93,10 +93,10 @@ def importance_weights(probability: tf.Tensor, table_size: tf.Tensor, exponent: 
     """
     scaled = tf.cast(table_size, tf.float32) * tf.cast(probability, tf.float32)
     weights = tf.pow(tf.maximum(scaled, 1e-12), -exponent)
-    return weights / tf.reduce_max(of_all_replicas(weights))
+    return weights / tf.reduce_max(gather_replicas(weights))
 
 
-def of_all_replicas(values: tf.Tensor) -> tf.Tensor:
+def gather_replicas(values: tf.Tensor) -> tf.Tensor:
     """Gathers what all replicas of a strategy hold, one behind the other: [B] -> [all B]. Not in `tf.cond`."""
     if num_replicas() == 1:
         return values

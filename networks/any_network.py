@@ -163,11 +163,16 @@ def build_networks(
       TypeError, ValueError: as `AnyNetwork`; a `RecurrentQNetwork` of another number of heads, actions or outputs; one
         without such heads.
     """
-    if isinstance(q_network, RecurrentQNetwork):
-        _check_fits(q_network, observation_spec, num_actions, num_heads, outputs_per_action)
-        online: Any = q_network
-    else:
+    online: Any = q_network
+    if not isinstance(q_network, RecurrentQNetwork):
         online = AnyNetwork(q_network, observation_spec, num_actions, num_heads, outputs_per_action)
+    elif not _alike(sees := q_network.input_tensor_spec[0], observation_spec):
+        raise ValueError(f"q_network sees observations {sees}, and the environment has {observation_spec}")
+    needs = {"num_actions": num_actions, "num_heads": num_heads, "outputs_per_action": outputs_per_action}
+    if any(getattr(online, name) != number for name, number in needs.items()):
+        has = ", ".join(f"{name}={getattr(online, name)}" for name in needs)
+        asked = ", ".join(f"{name}={number}" for name, number in needs.items())
+        raise ValueError(f"q_network has {has}, and the agent needs RecurrentQNetwork(..., {asked})")
     if rewrites_outputs and online.heads is None:
         raise ValueError(
             f"the scaling rewrites the network's last layers, and {q_network.name} has no `heads` with "
@@ -177,29 +182,6 @@ def build_networks(
     target = online.copy(name="target_network")
     target.create_variables()
     return online, target
-
-
-def _check_fits(
-    q_network: RecurrentQNetwork,
-    observation_spec: Any,
-    num_actions: int,
-    num_heads: int,
-    outputs_per_action: int,
-) -> None:
-    if (q_network.num_heads, q_network.num_actions) != (num_heads, num_actions):
-        raise ValueError(
-            f"q_network has {q_network.num_heads} heads and {q_network.num_actions} actions, and the agent {num_heads} "
-            f"and {num_actions}: write RecurrentQNetwork(..., num_actions={num_actions}, num_heads={num_heads})"
-        )
-    if q_network.outputs_per_action != outputs_per_action:
-        raise ValueError(
-            f"q_network has {q_network.outputs_per_action} outputs per action, and the scaling needs "
-            f"{outputs_per_action}: write RecurrentQNetwork(..., outputs_per_action={outputs_per_action})"
-        )
-    if not _alike(q_network.input_tensor_spec[0], observation_spec):
-        raise ValueError(
-            f"q_network sees observations {q_network.input_tensor_spec[0]}, and the environment has {observation_spec}"
-        )
 
 
 def _alike(sees: Any, spec: Any) -> bool:

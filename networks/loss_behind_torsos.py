@@ -58,7 +58,7 @@ class LossBehindTorsos:
 
     def __call__(self, inputs: Inputs, *arguments: Any) -> Any:
         """What `loss` returns; `arguments` are nests of tensors. Not compiled."""
-        return self._of_features(self._features(inputs.observation), inputs, arguments)
+        return self._compute(self._features(inputs.observation), inputs, arguments)
 
     def gradients(self, inputs: Inputs, *arguments: Any) -> tuple[Any, list[tuple[tf.Tensor, tf.Variable]]]:
         """What `loss` returns, and each trainable variable of the online network behind its gradient."""
@@ -66,11 +66,11 @@ class LossBehindTorsos:
             features = self._features(inputs.observation)
         # What is compiled takes no arguments that it does not use: they would be copied.
         columns = inputs._replace(observation=())
-        result, of_features, gradients = self._behind_torsos(features, columns, arguments)
-        of_torso = self._online.torso_variables
-        if of_torso:
-            gradients = tape.gradient([features.online], of_torso, of_features) + gradients
-        return result, list(zip(gradients, of_torso + self._online.variables_behind_torso, strict=True))
+        result, features_gradient, gradients = self._behind_torsos(features, columns, arguments)
+        torso = self._online.torso_variables
+        if torso:
+            gradients = tape.gradient([features.online], torso, features_gradient) + gradients
+        return result, list(zip(gradients, torso + self._online.variables_behind_torso, strict=True))
 
     def compile_ahead(self, inputs: Inputs, *arguments: Any) -> None:
         """Compiles what `gradients` needs for inputs and arguments of these shapes, if it is compiled at all."""
@@ -93,10 +93,10 @@ class LossBehindTorsos:
         watched = [features.online] if self._online.torso_variables else []
         with tf.GradientTape() as tape:
             tape.watch(watched)
-            result = self._of_features(features, inputs, arguments)
+            result = self._compute(features, inputs, arguments)
         return result, *tape.gradient(result.loss, [watched, self._online.variables_behind_torso])
 
-    def _of_features(self, features: Features, inputs: Inputs, arguments: tuple) -> Any:
+    def _compute(self, features: Features, inputs: Inputs, arguments: tuple) -> Any:
         """The loss of both networks' outputs behind the burn-in, of which only the online network's state is kept."""
         burn_in, state = self._burn_in, inputs.core_state
         target_q, _ = _unroll(self._target, features.target, inputs, slice(None), state)

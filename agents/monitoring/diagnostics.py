@@ -8,8 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from agents.monitoring.tags import DEAD, LOSS, SCALED, SPREAD, UNSCALED
-from agents.sequences import Sequence, SequenceShape, rows_of, unpacked
-from agents.targets import of_all_replicas
+from agents.sequences import Sequence, SequenceShape, select_rows, unpacked
+from agents.targets import gather_replicas
 from agents.update import TDLoss
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf.tensor_moments import summed_over_replicas
@@ -41,7 +41,7 @@ def describe(result: TDLoss) -> LossExtra:
         "value": value,
         "target": target,
     }
-    priorities = of_all_replicas(result.priorities)
+    priorities = gather_replicas(result.priorities)
     scalars = {
         LOSS: loss,
         "priority/mean": tf.reduce_mean(priorities),
@@ -75,7 +75,7 @@ def torso_activity(
 
     def look() -> tuple[tf.Tensor, tf.Tensor]:
         observation = unpacked(sequence, spec).steps.observation
-        return network.torso_activity(rows_of(observation, shape.burn_in, shape.burn_in + shape.length))
+        return network.torso_activity(select_rows(observation, shape.burn_in, shape.burn_in + shape.length))
 
     names = network.torso_layers
     dead, spread = tf.cond(due, look, lambda: (tf.zeros(len(names)), 0.0))

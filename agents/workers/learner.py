@@ -21,7 +21,7 @@ from agents.errors import writing
 from agents.monitoring import summaries, tags
 from agents.monitoring.diagnostics import LossExtra, torso_activity
 from agents.replay.replay import Replay, StatisticsReport
-from agents.sequences import Sequence, rows_of
+from agents.sequences import Sequence, select_rows
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.episodes import NAME, Episodes
 from agents.storage.statistics_log import StatisticsLog
@@ -145,7 +145,7 @@ class Learner:
             info, torso = self._step(self._batches)
             loss = self._agent.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
         self._errors.append(
-            [self._of_batch(info.extra.per_head[tag]) for tag in (tags.UNSCALED, tags.SCALED)]
+            [self._read_mean(info.extra.per_head[tag]) for tag in (tags.UNSCALED, tags.SCALED)]
         )
         due = self._summary_interval and self.updates % self._summary_interval == 0
         if due:  # before the loss is looked at: what led to a NaN is to be seen
@@ -188,12 +188,12 @@ class Learner:
             steps = agent.sequences(next(draws)[0]).steps
             # Rows behind the burn-in that begin a transition: padding shows nothing.
             begins = tf.transpose(transitions(steps, agent.heads, agent.shape).mask)
-            rows = rows_of(steps.observation, agent.shape.burn_in, agent.shape.rows - 1)
+            rows = select_rows(steps.observation, agent.shape.burn_in, agent.shape.rows - 1)
             seen.append(tf.nest.map_structure(functools.partial(tf.boolean_mask, mask=begins), rows))
         agent.network.set_torso_from(tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *seen))
         agent.replace_target()
 
-    def _of_batch(self, mean: Any) -> tf.Tensor:
+    def _read_mean(self, mean: Any) -> tf.Tensor:
         """A mean of the whole batch, of which all replicas hold the same."""
         return self._agent.strategy.experimental_local_results(mean)[0]
 
@@ -254,7 +254,7 @@ class Learner:
 
     def _summarise_update(self, means: LossExtra, torso: dict[str, tf.Tensor]) -> None:
         per_head, scalars = (
-            {tag: self._of_batch(mean).numpy() for tag, mean in part.items()}
+            {tag: self._read_mean(mean).numpy() for tag, mean in part.items()}
             for part in (means.per_head, means.scalars | torso)
         )
         state = {f"scaling/{name}": value for name, value in self._agent.scaling.summaries().items()}

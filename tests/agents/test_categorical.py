@@ -190,6 +190,6 @@ def test_a_network_with_other_outputs_is_refused():
     parts = agent.time_step_spec, agent.action_spec, agent.network.copy(name="unused")
     with pytest.raises(
         ValueError,
-        match=r"has 1 outputs per action, and the scaling needs 255: write .*outputs_per_action=255",
+        match=r"outputs_per_action=1, and the agent needs .*outputs_per_action=255",
     ):
         RecurrentMultiHeadAgent(*parts, heads=agent.heads, scaling=TwoHot, shape=SHAPE)

@@ -176,7 +176,7 @@ def test_networks_that_do_not_fit_are_refused():
     other = q_rnn_network.QRnnNetwork(tf.TensorSpec((2,), tf.float32), ACTION, lstm_size=(3,))
     refused(r"sees TensorSpec\(shape=\(2,\)", other)
     ours = NETWORKS["ours"][0]()
-    refused("has 3 heads and 3 actions, and the agent 1 and 3: write RecurrentQ.*num_heads=1", ours)
+    refused("num_heads=3, .*and the agent needs RecurrentQNetwork.*num_heads=1, ", ours)
     for scaling in (ReturnOut, PopArt, functools.partial(ReturnBasedScaling, value_bias=True), "return_out"):
         refused("rewrites the network's last layers.*take networks.Rec", rnn(), scaling=scaling)
     refused(r"puts out \[3\] for a row, and the agent needs \[1, 3, 255\]", rnn(), scaling=TwoHot)
