@@ -49,16 +49,13 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     Args:
       time_step_spec, action_spec: of TF-Agents, unbatched; an action is a scalar that counts from 0.
-      q_network: recurrent, with H heads: `networks.RecurrentQNetwork`, or any of TF-Agents, see `networks.AnyNetwork`;
-        not yet built or built.
+      q_network: recurrent, with H heads: `networks.RecurrentQNetwork`, or any of TF-Agents, see `networks.AnyNetwork`.
       optimizer: of Keras, made in the strategy's scope; it may clip (`clipnorm`). None: Adam.
-      heads: the value functions; H of them, or their pairs (discount, whether rewards are clipped). None: `Heads()`,
-        the paper's ten.
+      heads: the value functions, or H pairs (discount, whether rewards are clipped). None: `Heads()`, the paper's ten.
       scaling: a class of `agents.scalings` or another factory called with H, a `ReturnScaling` layer of H heads, a name
         such as "return_out", or None for no scaling. See `agents.scalings.making`.
       shape: the layout of a sequence: burn_in + length + n_step rows. None: `SequenceShape()`.
-      epsilon_greedy: how often the collect policy acts at random, or a tuple from which each episode draws it. None:
-        that of `MultiHeadPolicy`.
+      epsilon_greedy: how often the collect policy acts at random, or what episodes draw it from. None: the paper's.
       bandit_window: episodes that choose the acting head. None: that of `HeadBandit`.
       seed: of exploration and head choice.
       learning_rate, adam_epsilon: of Adam, where no optimizer is given.
@@ -208,8 +205,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         reward_input, head = self.network.reward_input, self.heads.unclipped
         if reward_input is None:
             return
-        # The network sees rewards as the environment pays them. The target network sees the same: an environment's unit
-        # is nothing that targets should lag behind in.
+        # Rewards as the environment pays them. Targets should not lag behind in their unit: both networks see the same.
         mean_square = moments.reward_variance[head] + moments.reward_mean[head] ** 2
         reward_input.observe(moments.count[head], mean_square / self.heads.reward_multiplier**2)
         self.target_network.reward_input.statistics.assign(reward_input.statistics)
@@ -229,10 +225,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return read_sequences(experience, self.collect_data_spec, self.shape)
 
     def sequence_errors(self, sequence: Sequence, weights: tf.Tensor | None = None) -> TDLoss:
-        """Loss and scaled TD errors of the training rows; gradients flow into the online network only.
-
-        Changes nothing. Before the first update, the scaling has not seen values yet (sigma_v is its default).
-        """
+        """Loss and scaled TD errors of the training rows; changes nothing. Before an update, sigma_v is a default."""
         inputs, rest = _split(sequence)
         return self._td_loss(inputs, rest, weights, None)
 
@@ -267,11 +260,20 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """One update of the online network."""
         self.scaling.before_update(self.network.heads, self.target_network.heads)
         inputs, rest = _split(sequence)
-        result, gradients = self._td_loss.gradients(inputs, rest, weights, ~self._initialised)
+        # The torso runs once for each row; XLA may compile what is behind it, with a tape of its own.
+        with tf.GradientTape() as tape:
+            features = self._td_loss.features(inputs.observation)
+        result, of_features, gradients = self._td_loss.gradients(
+            features, inputs, rest, weights, ~self._initialised
+        )
+        torso = self.network.torso_variables
+        if torso:
+            gradients = tape.gradient([features.online], torso, of_features) + gradients
+        pairs = [*zip(gradients, torso + self.network.variables_behind_torso, strict=True)]
         # Not before the loss is there: what is refused changes nothing.
         with tf.control_dependencies([result.loss]):
             self._initialised.assign(True)
-            self._compiled_adam(gradients)
+            self._compiled_adam(pairs)
         self.scaling.after_update(result.targets, result.outputs, result.mask, self.network.heads)
         return result
 

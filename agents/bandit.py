@@ -23,7 +23,7 @@ class HeadBandit(tf.Module):
         rating_z = (1/2 + number of z's episodes with return >= m) / (1 + number of z's episodes)
 
     and head z is drawn with probability rating_z / sum of ratings. Ratings are kind to heads that have hardly played,
-    as exploring asks for, unlike `best_head`. The paper names Schaul et al. 2019 and gives no formula: this is a
+    as exploring asks for, unlike `lower_ends`. The paper names Schaul et al. 2019 and gives no formula: this is a
     reconstruction. Returns are undiscounted, of unclipped rewards.
 
     Args:
@@ -64,17 +64,12 @@ class HeadBandit(tf.Module):
         return ratings / tf.reduce_sum(ratings)
 
     @property
-    def best_head(self) -> int:
-        """The head that evaluation acts with: the one of which it is surest that its episodes reach the mean.
-
-        That is the highest lower end of the 95% interval (Wilson 1927) of each head's share of such episodes; of equals
-        the first.
-        """
-        return int(tf.argmax(self.lower_ends))
-
-    @property
     def lower_ends(self) -> tf.Tensor:
-        """float64 [H], what `best_head` goes by."""
+        """float64 [H]; the head that evaluation acts with has the highest, of equals it is the first.
+
+        The lower end of the 95% interval (Wilson 1927) of each head's share of episodes that reach the mean: the
+        highest is that of the head of which it is surest, not of the one that did best in few.
+        """
         wins, episodes = self._counts()
         n, square = tf.maximum(episodes, 1.0), _QUANTILE**2
         share = wins / n

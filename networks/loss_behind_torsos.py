@@ -58,27 +58,10 @@ class LossBehindTorsos:
 
     def __call__(self, inputs: Inputs, *arguments: Any) -> Any:
         """What `loss` returns; `arguments` are nests of tensors. Not compiled."""
-        return self._compute(self._features(inputs.observation), inputs, arguments)
+        return self._compute(self.features(inputs.observation), inputs, arguments)
 
-    def gradients(self, inputs: Inputs, *arguments: Any) -> tuple[Any, list[tuple[tf.Tensor, tf.Variable]]]:
-        """What `loss` returns, and each trainable variable of the online network behind its gradient."""
-        with tf.GradientTape() as tape:
-            features = self._features(inputs.observation)
-        # What is compiled takes no arguments that it does not use: they would be copied.
-        columns = inputs._replace(observation=())
-        result, features_gradient, gradients = self._behind_torsos(features, columns, arguments)
-        torso = self._online.torso_variables
-        if torso:
-            gradients = tape.gradient([features.online], torso, features_gradient) + gradients
-        return result, list(zip(gradients, torso + self._online.variables_behind_torso, strict=True))
-
-    def compile_ahead(self, inputs: Inputs, *arguments: Any) -> None:
-        """Compiles what `gradients` needs for inputs and arguments of these shapes, if it is compiled at all."""
-        if self._compiled:
-            # In a graph, as in the update: what an eager call compiles serves eager calls only.
-            tf.function(lambda: self.gradients(inputs, *arguments)[0], autograph=False)()
-
-    def _features(self, observation: Any) -> Features:
+    def features(self, observation: Any) -> Features:
+        """What the torsos make of observations [B, L, ...]."""
         burn_in, training = _cut(observation, self._burn_in), _cut(observation, self._training)
         if not self._online.has_torso:
             return Features(burn_in, training, observation)
@@ -86,10 +69,28 @@ class LossBehindTorsos:
         burnt_in = self._online.features(burn_in) if self._burn_in.stop else ()
         return Features(burnt_in, online, self._target.features(observation))
 
+    def gradients(
+        self, features: Features, inputs: Inputs, *arguments: Any
+    ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
+        """What `loss` returns, and its gradients.
+
+        Returns:
+          the loss; its gradient in the online torso's features, a list of one, empty if the torso does not learn; those
+          in the online network's `variables_behind_torso`.
+        """
+        # What is compiled takes no arguments that it does not use: they would be copied.
+        return self._behind_torsos(features, inputs._replace(observation=()), arguments)
+
+    def compile_ahead(self, inputs: Inputs, *arguments: Any) -> None:
+        """Compiles what `gradients` needs for inputs and arguments of these shapes, if it is compiled at all."""
+        if self._compiled:
+            # In a graph, as in the update: what an eager call compiles serves eager calls only.
+            features = self.features(inputs.observation)
+            tf.function(lambda: self.gradients(features, inputs, *arguments)[0], autograph=False)()
+
     def _gradients(
         self, features: Features, inputs: Inputs, arguments: tuple
     ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
-        """The loss, and its gradients in the online torso's features, if it learns, and in what is behind it."""
         watched = [features.online] if self._online.torso_variables else []
         with tf.GradientTape() as tape:
             tape.watch(watched)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from agents.monitoring.tags import DEAD, LOSS, SCALED, SPREAD, UNSCALED
-from agents.sequences import Sequence, SequenceShape, select_rows, unpacked
+from agents.sequences import SequenceShape, select_rows
 from agents.targets import gather_replicas
 from agents.update import TDLoss
 from networks.recurrent_q_network import RecurrentQNetwork
@@ -61,23 +61,16 @@ def write_summaries(extra: LossExtra, heads: Iterable[str], step: tf.Variable) -
 
 
 def torso_activity(
-    network: RecurrentQNetwork, sequence: Sequence, spec: tf.TensorSpec, shape: SequenceShape, due: tf.Tensor
+    network: RecurrentQNetwork, observation: tf.Tensor, shape: SequenceShape
 ) -> dict[str, tf.Tensor]:
     """Each torso layer's share of dead units on the rows that train, and the spread of features: tag -> float32.
 
     Args:
       network: whose torso.
-      sequence: [B, L, ...]; the observation may be `Packed`.
-      spec: of one observation.
-      shape: the layout of the sequence.
-      due: bool []; where it is false, nothing is computed and all is 0.
+      observation: [B, L, ...], of sequences.
+      shape: their layout.
     """
-
-    def look() -> tuple[tf.Tensor, tf.Tensor]:
-        observation = unpacked(sequence, spec).steps.observation
-        return network.torso_activity(select_rows(observation, shape.burn_in, shape.burn_in + shape.length))
-
-    names = network.torso_layers
-    dead, spread = tf.cond(due, look, lambda: (tf.zeros(len(names)), 0.0))
-    shares = {f"{DEAD}/{name}": share for name, share in zip(names, tf.unstack(dead), strict=True)}
+    rows = select_rows(observation, shape.burn_in, shape.burn_in + shape.length)
+    dead, spread = network.torso_activity(rows)
+    shares = {f"{DEAD}/{name}": x for name, x in zip(network.torso_layers, tf.unstack(dead), strict=True)}
     return shares | {SPREAD: spread}

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tf_agents.agents import tf_agent
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.errors import writing
@@ -91,7 +90,9 @@ class Learner:
         self.summary_writer = tf.summary.create_noop_writer()
         if summary_interval:
             self.summary_writer = tf.summary.create_file_writer(str(self._events), flush_millis=10_000)
-        self._step = tf.function(self._train_replicas, autograph=False)
+        self._look_at_torso = tf.function(torso_activity, autograph=False)
+        # Pieces of packed observations differ in number: one trace serves them all.
+        self._train = tf.function(agent.train, autograph=False, reduce_retracing=True)
         restored = checkpointer.restore() if checkpointer else None
 
         def compile_ahead() -> None:
@@ -141,15 +142,20 @@ class Learner:
         self._compiling.join()
         if self.updates == 0 and self._agent.network.torso_is_centred:
             self._centre_torso()
-        with self._agent.strategy.scope():
-            info, torso = self._step(self._batches)
-            loss = self._agent.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
+        strategy = self._agent.strategy
+        sequence, draw = next(self._batches)
+        info = strategy.run(self._train, (sequence,))
+        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
+        keys, priorities = map(strategy.experimental_local_results, (draw.key, info.extra.priorities))
+        for key, new in zip(keys, priorities, strict=True):
+            # No draw could use a NaN; it is found in the loss below.
+            self._replay.update_priorities(key, tf.where(tf.math.is_finite(new), new, 0.0))
         self._errors.append(
             [self._read_mean(info.extra.per_head[tag]) for tag in (tags.UNSCALED, tags.SCALED)]
         )
         due = self._summary_interval and self.updates % self._summary_interval == 0
         if due:  # before the loss is looked at: what led to a NaN is to be seen
-            self._summarise_update(info.extra, torso)
+            self._summarise_update(info.extra, strategy.experimental_local_results(sequence)[0])
         if not np.isfinite(loss):
             raise FloatingPointError(
                 f"The loss of update {self.updates} is {float(loss)}. The last checkpoint is from before; a smaller "
@@ -158,27 +164,6 @@ class Learner:
         if due:
             self._summarise_rates()
         return loss
-
-    def _train_replicas(self, batches: Iterator) -> tuple[tf_agent.LossInfo, dict[str, tf.Tensor]]:
-        """Draws a batch, trains each replica on its share and hands back its priorities; traced once.
-
-        Also looks at the torso where summaries are due, see `torso_activity`.
-        """
-        agent = self._agent
-
-        def finish(sequence: Sequence, draw: Any, info: tf_agent.LossInfo) -> dict[str, tf.Tensor]:
-            # No draw could use a NaN; `update` finds it in the loss.
-            priorities = info.extra.priorities
-            priorities = tf.where(tf.math.is_finite(priorities), priorities, 0.0)
-            self._replay.update_priorities(draw.key, priorities)
-            if not (self._summary_interval and agent.network.has_torso):
-                return {}
-            due = agent.train_step_counter % self._summary_interval == 0
-            return torso_activity(agent.network, sequence, agent.time_step_spec.observation, agent.shape, due)
-
-        sequence, draw = next(batches)
-        info = agent.strategy.run(agent.train, (sequence,))
-        return info, agent.strategy.run(finish, (sequence, draw, info))
 
     def _centre_torso(self) -> None:
         """Sets the torsos' layers by rows of the replay, see `RecurrentQNetwork.set_torso_from`."""
@@ -252,13 +237,16 @@ class Learner:
                 tf.summary.histogram("episode/head", heads)
         return returns.tolist()
 
-    def _summarise_update(self, means: LossExtra, torso: dict[str, tf.Tensor]) -> None:
-        per_head, scalars = (
-            {tag: self._read_mean(mean).numpy() for tag, mean in part.items()}
-            for part in (means.per_head, means.scalars | torso)
-        )
-        state = {f"scaling/{name}": value for name, value in self._agent.scaling.summaries().items()}
-        state[tags.PROBABILITY] = self._agent.collect_policy.head_probabilities
+    def _summarise_update(self, means: LossExtra, sequence: Sequence) -> None:
+        agent = self._agent
+        per_head = {tag: self._read_mean(mean).numpy() for tag, mean in means.per_head.items()}
+        scalars = {tag: self._read_mean(mean).numpy() for tag, mean in means.scalars.items()}
+        if agent.network.has_torso:
+            observation = agent.sequences(sequence).steps.observation
+            torso = self._look_at_torso(agent.network, observation, agent.shape)
+            scalars |= {tag: value.numpy() for tag, value in torso.items()}
+        state = {f"scaling/{name}": value for name, value in agent.scaling.summaries().items()}
+        state[tags.PROBABILITY] = agent.collect_policy.head_probabilities
         per_head |= {tag: value.numpy() for tag, value in state.items()}
         if self.note is None:
             self.note = summaries.dead_units_note(scalars)
