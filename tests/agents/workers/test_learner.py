@@ -24,15 +24,32 @@ def replay_for(agent, **settings):
     return LocalReplay(SHAPE, observation, state, H, capacity=100, min_sequences=1, **settings)
 
 
+def write_windows(replay):
+    windows = random_windows()
+    for index in range(4):
+        columns = {name: windows[name][index] for name in Steps._fields}
+        rows, writer = rows_of(**columns, core_state=np.ones(8)), replay.writer()
+        for end in range(SHAPE.block, SHAPE.rows + 1, SHAPE.block):
+            writer.append(rows[end - SHAPE.block : end], True, 1.0 if end == SHAPE.rows else None)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_leaves_priorities_that_can_be_drawn(tmp_path, monkeypatch):
+    agent = make_agent(scaling=None)
+    agent.network.heads.bv.assign(np.nan * agent.network.heads.bv)
+    replay, handed_back = replay_for(agent), []
+    write_windows(replay)
+    monkeypatch.setattr(replay, "update_priorities", lambda keys, new: handed_back.append(new.numpy()))
+    learner = Learner(str(tmp_path), agent, replay, batch_size=4, summary_interval=0)
+    with pytest.raises(FloatingPointError, match="The loss of update 1 is nan"):
+        learner.update()
+    np.testing.assert_array_equal(handed_back, np.zeros((1, 4)))
+
+
 def test_a_gpu_gets_packed_observations_and_learns_from_the_same(tmp_path, monkeypatch):
-    windows, agent, found = random_windows(), make_agent(), []
+    agent, found = make_agent(), []
     for gpus in ([], ["GPU:0"]):
         replay = replay_for(agent, compression=3)
-        for index in range(4):
-            columns = {name: windows[name][index] for name in Steps._fields}
-            rows, writer = rows_of(**columns, core_state=np.ones(8)), replay.writer()
-            for end in range(SHAPE.block, SHAPE.rows + 1, SHAPE.block):
-                writer.append(rows[end - SHAPE.block : end], True, 1.0 if end == SHAPE.rows else None)
+        write_windows(replay)
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None, gpus=gpus: gpus)
         learner = Learner(str(tmp_path / str(len(gpus))), agent, replay, batch_size=4, summary_interval=0)
         sequence, _ = next(learner._batches)
