@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.agent import RecurrentMultiHeadAgent
 from agents.running import embedded
 from agents.running.embedded import EmbeddedRun
+from agents.workers.learner import Learner
 from agents.workers.training import Seeds
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 from tests.agents.running.test_embedded import COMPILED, configured, tensors, values
@@ -74,17 +74,17 @@ def go(root, *bindings, interrupt_at=None):
 
 @pytest.fixture
 def set_torsos(monkeypatch):
-    """Notes each time that a torso is set from the replay: update, rows, whether both networks are the same then."""
-    noted, set_torso = [], RecurrentMultiHeadAgent.set_torso_from
+    """Notes each time that a torso is set from the replay: update, whether both networks are the same then."""
+    noted, centre = [], Learner._centre_torso
 
-    def noting(agent, sequences):
-        set_torso(agent, sequences)
-        rows = sum(sequence.steps.reward.numpy().size for sequence in sequences)
+    def noting(learner):
+        centre(learner)
+        agent = learner._agent
         networks = agent.network.variables, agent.target_network.variables
         same = all(np.array_equal(*pair) for pair in zip(*networks, strict=True))
-        noted.append((agent.train_step_counter.numpy(), rows >= 1024, same))
+        noted.append((learner.updates, same))
 
-    monkeypatch.setattr(RecurrentMultiHeadAgent, "set_torso_from", noting)
+    monkeypatch.setattr(Learner, "_centre_torso", noting)
     return noted
 
 
@@ -98,7 +98,7 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(
     )
     whole, root = tmp_path / "whole", tmp_path / "parts"
     expected = go(whole, *others)
-    assert set_torsos == [(0, True, True)], "before the first update"
+    assert set_torsos == [(0, True)], "before the first update"
     assert expected["episodes"] > 3
     assert any("statistics:0" in name for name in expected), "the input's are compared"
     # What came after the checkpoint is repeated, and counted once.
