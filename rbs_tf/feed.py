@@ -67,7 +67,7 @@ class Feed:
         early, self._early = self._early > 0, max(self._early - 1, 0)
         new = self._statistics.num_new
         if early or self._statistics.has_returns or new == self._report_steps:
-            self._report()
+            self.report()
         wrong = ~fits & counts
         if wrong.any():
             index = int(wrong.argmax())
@@ -79,9 +79,10 @@ class Feed:
         """Cuts the open episodes of the environments `which`, bool [N], and reports their returns, if there are any."""
         self._statistics.finish(which)
         if self._statistics.has_returns:
-            self._report()
+            self.report()
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """Adds what is new to the scaling: steps, and returns that are known."""
         home = getattr(self.scaling, "home", None)
         if home is not None:
             home.check()

@@ -5,14 +5,14 @@ model = rbs_tf.sb3.ScaledPPO("MlpPolicy", envs)    # was: PPO("MlpPolicy", envs)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from stable_baselines3 import DQN, PPO, SAC, TD3
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 from torch import nn
 
@@ -50,171 +50,188 @@ def _take_in(feed: Feed, rewards: Any, dones: Any, infos: list[dict[str, Any]]) 
 
 
 class _Collect(BaseCallback):
-    """Feeds the model's scale with what its environments pay; an environment of an `EvalCallback` is none of them."""
+    """Feeds a model's scale with what its environments pay, and with nothing of an `EvalCallback`'s."""
 
-    def _init_callback(self) -> None:
-        self._feed = Feed(
-            self.training_env.num_envs, self.model.scale, self.model.gamma, None, 100, LONGEST_EPISODE
-        )
+    def __init__(self, feed: Feed):
+        super().__init__()
+        self._feed = feed
 
     def _on_step(self) -> bool:
-        _take_in(self._feed, *(self.locals[name] for name in ("rewards", "dones", "infos")))
+        _take_in(self._feed, self.locals["rewards"], self.locals["dones"], self.locals["infos"])
         return True
 
     def _on_training_end(self) -> None:
-        self._feed.finish(np.ones(self.training_env.num_envs, bool))
+        self._feed.report()
 
 
-class _UnitLinear(UnitLinear):
-    """Its values are divided by `divisor`, which is sigma while a model trains, and 1 otherwise."""
-
-    divisor = 1.0
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return super().forward(input) / self.divisor
-
-
-class _ScaledModel:
-    """What all models have: `scale`, a `rbs_tf.Scale` that is saved with the model, and last layers in its unit."""
-
-    scale: Scale
+class _ScaledAlgorithm(BaseAlgorithm):
+    """Keeps `scale`, a `rbs_tf.Scale`, feeds it while the model learns, and puts the last layers in its unit."""
 
     def _setup_model(self) -> None:
-        if getattr(self, "clip_range_vf", None) is not None:
-            raise ValueError("clip_range_vf is a bound in the rewards' units: leave it None")
-        super()._setup_model()  # type: ignore[misc]
+        super()._setup_model()
+        self._feed: Feed | None = None
         if not hasattr(self, "scale"):  # `load` has restored it
             self.scale = Scale(floor_in_units=True)
-        for module, name in self._last_layers():
-            last = getattr(module, name)
-            if not isinstance(last, nn.Linear):
+        for name in self._last_layers():
+            last = self.policy.get_submodule(name)
+            if type(last) is not nn.Linear:
                 raise TypeError(
-                    f"the last layer of the value function must be torch.nn.Linear; this policy has {last}"
+                    f"the value function must end in a torch.nn.Linear, which a UnitLinear replaces; {name} of this "
+                    f"{type(self.policy).__name__} is {last}"
                 )
-            layer = _UnitLinear(last.in_features, last.out_features, device=last.weight.device)
+            layer = UnitLinear(last.in_features, last.out_features, device=last.weight.device)
             layer.load_state_dict(last.state_dict(), strict=False)
-            setattr(module, name, layer)
-            for group in self._optimizer_of_values().param_groups:
+            self.policy.set_submodule(name, layer)
+            for group in self._value_optimizer().param_groups:
                 new = {last.weight: layer.weight, last.bias: layer.bias}
                 group["params"] = [new.get(parameter, parameter) for parameter in group["params"]]
 
-    def _init_callback(self, callback: Any, progress_bar: bool = False) -> BaseCallback:
-        normalised = unwrap_vec_normalize(self.env)  # type: ignore[attr-defined]
-        if normalised is not None and normalised.norm_reward:
-            raise ValueError(
-                "VecNormalize already scales the rewards: give it norm_reward=False, and leave that to rbs_tf"
-            )
-        given = [] if callback is None else callback if isinstance(callback, list) else [callback]
-        given = [one if isinstance(one, BaseCallback) else ConvertCallback(one) for one in given]
-        return super()._init_callback(CallbackList([_Collect(), *given]), progress_bar)  # type: ignore[misc]
-
-    def _last_layers(self) -> Iterator[tuple[nn.Module, str]]:
-        """Modules and the names in them of the last layers of all value functions, those of targets included."""
+    def _last_layers(self) -> list[str]:
+        """Names, within the policy, of the last layers of all value functions, those of targets included."""
         raise NotImplementedError
 
-    def _optimizer_of_values(self) -> torch.optim.Optimizer:
-        return self.policy.optimizer  # type: ignore[attr-defined]
+    def _value_optimizer(self) -> torch.optim.Optimizer:
+        return self.policy.optimizer
 
-    def _to_unit(self, divisor: float = 1.0) -> None:
-        for module, name in self._last_layers():
-            getattr(module, name).to_unit_(self.scale.unit)
-            getattr(module, name).divisor = divisor
+    def _setup_learn(
+        self, total_timesteps: int, callback: Any = None, reset_num_timesteps: bool = True, *others: Any
+    ) -> tuple[int, BaseCallback]:
+        if self._vec_normalize_env is not None and self._vec_normalize_env.norm_reward:
+            raise ValueError(
+                "VecNormalize(norm_reward=True) already scales the rewards: give it norm_reward=False, and leave the "
+                "scaling to this model"
+            )
+        if self._feed is None:
+            self._feed = Feed(self.n_envs, self.scale, self.gamma, None, 100, LONGEST_EPISODE)
+        elif reset_num_timesteps or self._last_obs is None:  # the environments are reset now
+            self._feed.finish(np.ones(self.n_envs, bool))
+        given = callback if isinstance(callback, list) else [callback]
+        given = [one if isinstance(one, BaseCallback) else ConvertCallback(one) for one in given]
+        callbacks = CallbackList([_Collect(self._feed), *given])
+        return super()._setup_learn(total_timesteps, callbacks, reset_num_timesteps, *others)
 
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_feed"]
 
-class _InSigmas:
-    """Stands between a replay buffer and the algorithm, as `VecNormalize` does: divides the rewards that are drawn."""
-
-    def __init__(self, normalised: Any, sigma: float):
-        self._normalised, self._sigma = normalised, sigma
-
-    def normalize_obs(self, obs: Any) -> Any:
-        return obs if self._normalised is None else self._normalised.normalize_obs(obs)
-
-    def normalize_reward(self, reward: np.ndarray) -> np.ndarray:
-        return reward / self._sigma
-
-
-class _ScaledOffPolicy(_ScaledModel):
-    """Rewards that are drawn and values that are learned are both divided by sigma, and so are their errors."""
-
-    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
-        """Updates from the replay."""
-        sigma = float(self.scale()[0])
-        self._to_unit(sigma)
-        normalised = self._vec_normalize_env  # type: ignore[has-type]
-        self._vec_normalize_env = _InSigmas(normalised, sigma)
-        try:
-            super().train(gradient_steps, batch_size)  # type: ignore[misc]
-        finally:
-            self._vec_normalize_env = normalised
-            self._to_unit()
+    def _update_units(self) -> float:
+        """Brings all last layers to the current unit, without changing a value; returns sigma, or its floor."""
+        sigma, unit = float(self.scale()[0]), float(self.scale.unit[0])
+        for name in self._last_layers():
+            self.policy.get_submodule(name).to_unit_([unit])
+        self.logger.record("train/sigma", sigma)
+        self.logger.record("train/unit", unit)
+        return sigma
 
 
-class _ScaledCritics(_ScaledOffPolicy):
-    def _last_layers(self) -> Iterator[tuple[nn.Module, str]]:
-        for critic in (self.policy.critic, self.policy.critic_target):  # type: ignore[attr-defined]
-            for network in critic.q_networks:
-                yield network, str(len(network) - 1)
-
-    def _optimizer_of_values(self) -> torch.optim.Optimizer:
-        return self.policy.critic.optimizer  # type: ignore[attr-defined]
-
-
-class ScaledPPO(_ScaledModel, PPO):
+class ScaledPPO(_ScaledAlgorithm, PPO):
     """PPO whose value errors are divided by sigma, and whose value function is in units of the return.
 
-    Takes what `PPO` takes; `scale`, a `rbs_tf.Scale`, is fed by its environments, saved and loaded with it.
+    Takes what `PPO` takes. `scale`, a `rbs_tf.Scale`, is fed by its environments while it learns, and is saved and
+    loaded with it.
 
     Raises:
-      ValueError: from `learn`: a `VecNormalize` that scales rewards; `clip_range_vf`.
+      ValueError: `clip_range_vf`, a bound in the rewards' units. From `learn`: a `VecNormalize` that scales rewards.
       TypeError: a policy whose value function does not end in a `torch.nn.Linear`.
     """
 
-    def _last_layers(self) -> Iterator[tuple[nn.Module, str]]:
-        yield self.policy, "value_net"  # type: ignore[attr-defined]
+    vf_coef: float
+
+    def _setup_model(self) -> None:
+        if self.clip_range_vf is not None:
+            raise ValueError("clip_range_vf is a bound in the rewards' units: leave it None")
+        super()._setup_model()
+
+    def _last_layers(self) -> list[str]:
+        return ["value_net"]
 
     def train(self) -> None:
-        """An update from a rollout."""
-        self._to_unit()
-        # The value loss is a mean of squares, so that errors over sigma are the loss over sigma^2.
-        vf_coef = self.vf_coef  # type: ignore[has-type]
-        self.vf_coef = vf_coef / float(self.scale()[0]) ** 2
+        """Updates from a rollout."""
+        vf_coef = self.vf_coef
+        # The value loss is a mean of squares: with its errors over sigma it is the loss over sigma^2.
+        self.vf_coef = vf_coef / self._update_units() ** 2
         try:
-            super().train()  # type: ignore[misc]
+            super().train()
         finally:
             self.vf_coef = vf_coef  # what `save` keeps
 
 
-class ScaledDQN(_ScaledOffPolicy, DQN):
+class _Sampler:
+    """Stands in for a replay buffer, and divides the rewards that are drawn by sigma."""
+
+    def __init__(self, buffer: Any, sigma: float):
+        self._buffer, self._sigma = buffer, sigma
+
+    def sample(self, *arguments: Any, **options: Any) -> Any:
+        drawn = self._buffer.sample(*arguments, **options)
+        return drawn._replace(rewards=drawn.rewards / self._sigma)
+
+
+class _ScaledOffPolicyAlgorithm(_ScaledAlgorithm):
+    replay_buffer: Any
+
+    def train(self, *arguments: Any, **options: Any) -> None:
+        """Updates from the replay."""
+        # Errors are divided by sigma where the rewards that are drawn and all values are.
+        sigma, buffer = self._update_units(), self.replay_buffer
+        layers = [self.policy.get_submodule(name) for name in self._last_layers()]
+        units = [layer.unit.clone() for layer in layers]
+        self.replay_buffer = _Sampler(buffer, sigma)
+        for layer in layers:
+            layer.unit /= sigma
+        try:
+            super().train(*arguments, **options)
+        finally:
+            self.replay_buffer = buffer
+            for layer, unit in zip(layers, units, strict=True):
+                layer.unit.copy_(unit)
+
+
+class ScaledDQN(_ScaledOffPolicyAlgorithm, DQN):
     """DQN whose TD errors are divided by sigma, and whose two networks are in units of the return.
 
-    Takes what `DQN` takes, and raises what `ScaledPPO` raises. The bounds of Huber's loss and of gradients are in
-    units of sigma.
+    Takes what `DQN` takes, keeps a `scale` and raises for a policy and a `VecNormalize` as `ScaledPPO` does. The bounds
+    of Huber's loss and of gradients are in units of sigma.
     """
 
-    def _last_layers(self) -> Iterator[tuple[nn.Module, str]]:
-        for network in (self.policy.q_net, self.policy.q_net_target):
-            yield network.q_net, str(len(network.q_net) - 1)
+    def _last_layers(self) -> list[str]:
+        last = len(self.policy.q_net.q_net) - 1
+        return [f"{network}.q_net.{last}" for network in ("q_net", "q_net_target")]
+
+
+class _ScaledCritics(_ScaledOffPolicyAlgorithm):
+    def _last_layers(self) -> list[str]:
+        critic = self.policy.critic
+        last = len(critic.qf0) - 1
+        return [
+            f"{network}.qf{index}.{last}"
+            for network in ("critic", "critic_target")
+            for index in range(critic.n_critics)
+        ]
+
+    def _value_optimizer(self) -> torch.optim.Optimizer:
+        return self.policy.critic.optimizer
 
 
 class ScaledTD3(_ScaledCritics, TD3):
     """TD3 whose critics' errors are divided by sigma, and whose critics are in units of the return.
 
-    Takes what `TD3` takes, and raises what `ScaledPPO` raises. The actor's loss is in units of sigma.
+    Takes what `TD3` takes, keeps a `scale` and raises for a policy and a `VecNormalize` as `ScaledPPO` does. The
+    actor's loss is in units of sigma.
     """
 
 
 class ScaledSAC(_ScaledCritics, SAC):
     """SAC whose critics' errors are divided by sigma, and whose critics are in units of the return.
 
-    Takes what `SAC` takes, and raises what `ScaledPPO` raises. A temperature that is learned is in units of the root
-    mean square of rewards: "auto_0.1" begins with a tenth of it. A fixed one is in the rewards' own units, as in `SAC`.
-    The actor's loss is in units of sigma, as is the "train/ent_coef" of the log.
+    Takes what `SAC` takes, keeps a `scale` and raises for a policy and a `VecNormalize` as `ScaledPPO` does. A
+    temperature that is learned is in units of the rewards' root mean square: "auto_0.1" begins with a tenth of it. A
+    fixed one is in the rewards' own units, as in `SAC`. The actor's loss is in units of sigma, as is the
+    "train/ent_coef" of the log.
     """
 
     _temperature_unit = 1.0  # in sigmas: the rewards' size that `log_ent_coef` contains
 
-    def train(self, gradient_steps: int, batch_size: int = 64) -> None:
+    def train(self, *arguments: Any, **options: Any) -> None:
         """Updates from the replay."""
         sigma, moments = float(self.scale()[0]), self.scale.moments
         if self.log_ent_coef is None:
@@ -225,4 +242,4 @@ class ScaledSAC(_ScaledCritics, SAC):
             with torch.no_grad():
                 self.log_ent_coef += np.log(unit / self._temperature_unit)
             self._temperature_unit = unit
-        super().train(gradient_steps, batch_size)
+        super().train(*arguments, **options)
