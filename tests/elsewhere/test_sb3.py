@@ -17,6 +17,7 @@ from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
@@ -165,6 +166,9 @@ def test_a_time_out_is_worth_the_value_of_what_follows_in_the_rewards_unit():
 def test_what_is_saved_goes_on(case, tmp_path):
     model, (kind, name, *_) = learned(case), CASES[case]
     model.save(tmp_path / "model.zip")
+    assert "_feed" not in load_from_zip_file(tmp_path / "model.zip")[0], "it would hold a second scale"
+    trained = model.policy.get_submodule(model._last_layers()[0]).weight
+    assert any(trained is each for each in model._value_optimizer().param_groups[0]["params"])
     at_once = kind.load(tmp_path / "model.zip", env=environment(name), device="cpu")
     later = kind.load(tmp_path / "model.zip", device="cpu")
     later.set_env(environment(name))
