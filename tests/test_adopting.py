@@ -65,6 +65,7 @@ PLACES = {
     "docs/jax.md": "tests/elsewhere/test_jax.py",
     "docs/actor_critics.md": "tests/elsewhere/test_actor_critics.py",
     "docs/pytorch.md": "tests/elsewhere/test_torch.py",
+    "docs/sb3.md": "tests/elsewhere/test_sb3.py",
     "docs/playing.md": "tests/agents/commands/test_api.py",
     "docs/tf_agents.md": "tests/test_tf_agents.py",
 }

@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from rbs_tf.sb3 import ScaledDQN, ScaledPPO, ScaledSAC, ScaledTD3
+from tests.elsewhere import pages
 from tests.elsewhere.test_actor_critics import made, replayed
 
 SMALL = {"device": "cpu", "seed": 0}
@@ -272,3 +273,9 @@ def test_a_plain_models_file_is_not_taken_for_a_scaled_one(tmp_path):
     PPO("MlpPolicy", environment("CartPole-v1"), **SMALL).save(tmp_path / "plain.zip")
     with pytest.raises(RuntimeError, match="value_net.unit"):
         ScaledPPO.load(tmp_path / "plain.zip", device="cpu")
+
+
+def test_the_pages_programs():
+    page = pages.run("docs/sb3.md", "One line", "Other algorithms")
+    assert 4000 < page.model.scale.moments.count <= 4096 and page.model.policy.value_net.unit > 5.0
+    assert type(page.envs).__name__ == "CollectVecEnvReturns"
