@@ -21,7 +21,7 @@ def repository_files() -> set[str]:
     return {name for name in listed.splitlines() if (ROOT / name).exists()}
 
 
-ELSEWHERE = {"jax", "stable_baselines3", "torch"}  # in an environment of their own
+ELSEWHERE = {"jax", "optax", "stable_baselines3", "torch"}  # in an environment of their own
 
 
 def imported_modules(files: Iterable[str]) -> set[str]:

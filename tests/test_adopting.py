@@ -74,7 +74,7 @@ PLACES = {
 def test_every_page_with_a_block_has_a_test_that_runs_it():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     shown = {str(page.relative_to(ROOT)) for page in pages if re.search(r"^ *```py", page.read_text(), re.M)}
-    assert shown == {*ALONE, *PLACES}
+    assert shown - {"docs/api.md"} == {*ALONE, *PLACES}  # which shows signatures
     for page, place in PLACES.items():
         assert Path(page).name in (ROOT / place).read_text()
 
@@ -85,9 +85,8 @@ def test_blocks_that_stand_alone_run_and_print_what_the_page_says(page, capsys, 
     text = (ROOT / page).read_text()
     blocks = re.findall(BLOCK + r"(?:\n*prints\n+```text\n(.*?)^```)?", text, flags=re.MULTILINE | re.DOTALL)
     assert blocks
-    elsewhere = (ROOT / "docs/tf_agents.md").read_text()  # README.md has a part of it
     for code, said in blocks:
-        if code in elsewhere:
+        if "import torch" in code:  # tests/elsewhere/test_torch.py runs it
             continue
         exec(compile(code, page, "exec"), {"__name__": "page"})
         assert capsys.readouterr().out == (said or "")

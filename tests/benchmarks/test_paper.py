@@ -174,21 +174,9 @@ def test_the_opening_follows_the_first_reading(tmp_path):
 
 def test_the_readme_has_the_first_reading():
     runs = claims.HEADS_57.of(tables.read())
-    said = " ".join((ROOT / "README.md").read_text().split())
-    for ours, name in (("return", verdicts.UNSEEN), ("one_head_return", "all 57")):
-        of_games = atari57.differences(verdicts.rows(runs.runs), ours, ours.replace("return", "none"))
-        assert verdicts.split(np.array([of_games[game] for game in atari57.SETS[name]])) in said
     mean, low, high, _ = verdicts.contrast(runs, "return", "none", verdicts.level(runs))
-    assert f"scores {verdicts.interval(mean, low, high)} deviations" in said
-    _, why = verdicts.figure6(runs)
-    with_scaling, without = re.findall(r"(\d+%)", why)
-    assert (
-        f"values of {with_scaling} of ten heads beat a constant with scaling and those of {without} without"
-        in said
-    )
-    dead = tables.over_seeds(runs.runs, "dead_units").loc[atari57.SETS[verdicts.UNSEEN]].mean()
-    words = f"{dead['return']:.1%} of units are dead at the end with scaling, {dead['none']:.1%} without"
-    assert words in said
+    said = " ".join((ROOT / "README.md").read_text().split())
+    assert f"scores are so far {verdicts.interval(mean, low, high)} standard deviations higher" in said
 
 
 def test_second_readings_know_the_truth_and_show_each_seed(tmp_path):

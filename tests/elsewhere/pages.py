@@ -14,6 +14,11 @@ def programs(page: str) -> dict[str, str]:
     return {title: "\n".join(code) for title, code in blocks.items() if code}
 
 
+def blocks(page: str) -> list[str]:
+    """Its programs, one by one."""
+    return re.findall(BLOCK, (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
 def run(page: str, *titles: str, shorter: tuple[str, str] = ("", "")) -> SimpleNamespace:
     """Runs the programs under these headings in one namespace, one after the other; returns its names.
 

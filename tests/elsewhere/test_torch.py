@@ -478,6 +478,13 @@ def test_programs_learn(loop):
     assert "tensorflow" not in sys.modules
 
 
+def test_the_readmes_program():
+    (code,) = (block for block in pages.blocks("README.md") if "import torch" in block)
+    names = {"__name__": "page"}
+    exec(code, names)
+    assert names["scaled"].moments.count == 1 and names["loss"] > 0.0
+
+
 def test_the_pages_state(loop):
     assert 9000 < loop.state["2.statistics"][0].item() <= 10_000  # the last steps are still to be reported
     assert loop.scaled.unit.item() > 1000.0 and loop.online[-1].unit == loop.target[-1].unit > 1000.0
