@@ -39,7 +39,7 @@ train: $(INSTALLED) ## Train on the embedded default; ARGS="--help" shows what e
 compare: $(INSTALLED) ## Train the quickstart with scaling and without, and write report.html
 	$(PY) train.py --config=quickstart $(ARGS)
 	$(PY) train.py --config=quickstart --scaling=none $(ARGS)
-	$(PY) -m agents report runs/quickstart-* --title="With return-based scaling and without"
+	$(PY) -m agents report runs/quickstart-*
 
 test: $(INSTALLED) ## Check style and types and run the tests, within five minutes on two idle cores
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then exec $(MAKE) test-newest NEWEST_VENV=$(VENV); \

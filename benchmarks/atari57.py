@@ -25,7 +25,6 @@ import numpy as np
 from scipy import stats
 
 from agents.monitoring.report import runs as run_folders
-from agents.monitoring.report.numbers import dead_units
 from agents.monitoring.tags import DEAD, LOSS, SCALED, SIGMA, UNSCALED, VALUE_ERROR
 from agents.storage.run_folder import FINISHED, checkpoints
 from benchmarks.performance import ROOT, processor
@@ -113,7 +112,7 @@ def of_run(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     found = {
         "runs": [
             (run.updates, total, *_late(folder, total), *_greedy(folder))
-            + (dead_units(run), _adam_rms(folder), run.versions["commit"], processor())
+            + (run.dead_units, _adam_rms(folder), run.versions["commit"], processor())
         ]
     }
     dead = max((of for tag, of in run.train.items() if tag.startswith(f"{DEAD}/")), key=lambda of: of[-1, 1])

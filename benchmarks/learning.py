@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from agents.monitoring.report import runs
-from agents.monitoring.report.numbers import dead_units
 from benchmarks.atari57 import late_returns
 from benchmarks.performance import processor
 
@@ -32,7 +31,7 @@ def row(folder: Path, variant: str) -> dict[str, str]:
     fifths = [returns[part == k].mean() if (part == k).any() else np.nan for k in range(5)]
     _, greedy = run.returns("evaluation")
     late = late_returns(folder, int(run.length)).mean()
-    numbers = [*fifths, late, greedy[-1] if len(greedy) else np.nan, dead_units(run)]
+    numbers = [*fifths, late, greedy[-1] if len(greedy) else np.nan, run.dead_units]
     values = (variant, run.seed, run.steps, *(f"{number:.4g}" for number in numbers))
     return dict(zip(COLUMNS, map(str, (*values, run.versions["commit"], processor())), strict=True))
 

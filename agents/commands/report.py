@@ -1,4 +1,4 @@
-"""Makes one page about runs: learning curves, scores, and what each head learns from.
+"""Makes one page about runs: learning curves, and final returns with their intervals.
 
   python -m agents report runs                          every run below runs/, into report.html
   python -m agents report runs/a runs/b --x=steps       two of them, over environment steps
@@ -14,31 +14,32 @@ from pathlib import Path
 
 from agents.commands.flags import Parser, a_path, check_output
 from agents.errors import RunFolderError, UsageError
+from agents.storage.run_folder import CONFIG
 
 
 def main(command_line: Sequence[str]) -> int:
-    """Reads, computes, writes the page and its CSV files, and prints how far it is.
+    """Reads, computes, writes the page and its CSV files, and prints where they are.
 
     Raises:
       UsageError: without any run, without the packages that draw, or on a command line that says something unknown.
     """
     parser = Parser(prog="python -m agents report", description=__doc__)
     add = parser.add_argument
-    runs_below = "a run's folder, or one with runs below it"
-    add("folders", nargs="+", type=a_path, metavar="RUN_DIR", help=runs_below)
+    add(
+        "folders", nargs="+", type=a_path, metavar="RUN_DIR", help="a run's folder, or one with runs below it"
+    )
     add("--output", type=a_path, default="report.html", metavar="FILE", help="the page (%(default)s)")
-    add("--title", default="Training runs", help="the page's heading (%(default)s)")
     over = "what curves and final numbers are over (%(default)s)"
     add("--x", choices=("updates", "steps"), default="updates", help=over)
     options = parser.parse_args(command_line)
     try:
-        from agents.monitoring.report import groups, numbers, page, runs
+        from agents.monitoring.report import page, runs, tables
     except ImportError as error:
         raise UsageError(f'The report needs {error.name}: pip install ".[plots]"') from error
     output = Path(options.output)
     check_output("--output", output)  # before anything is computed
     csv_dir = output.with_name(output.stem + "_csv")
-    check_output("--output", csv_dir / "episodes.csv")
+    check_output("--output", csv_dir / "runs.csv")
 
     found, left_out = [], []
     for folder in runs.find(options.folders):
@@ -48,20 +49,20 @@ def main(command_line: Sequence[str]) -> int:
         except Exception as error:  # whatever a damaged file leads to: the others are reported on
             why = str(error) if isinstance(error, RunFolderError) else f"{type(error).__name__}: {error}"
             left_out.append((folder, why))
-            print(f"{folder}: left out, {why}")
-        else:
-            print(f"{folder}: {run.environment}, seed {run.seed}, {run.updates:,} updates, {run.state}")
-    study = groups.make(found, options.x, left_out)
-    if not study.groups:
-        why = " ".join(f"{path}: {why}." for path, why in study.left_out)
-        what = f"A run is a folder that train.py has made, with {runs.CONFIG} in it."
-        raise UsageError(f"No run to report on in {', '.join(options.folders)}. {what} {why}")
-    print(f"Groups: {'; '.join(group.label for group in study.groups)}\nDrawing ...", flush=True)
-    tables = numbers.compute(study)
+    groups, without = tables.grouped(found)
+    left_out += without
+    for folder, why in left_out:
+        print(f"{folder}: left out, {why}")
+    if not groups:
+        raise UsageError(
+            f"No run to report on in {', '.join(options.folders)}. A run is a folder that train.py has made, with "
+            f"{CONFIG} in it. " + " ".join(f"{folder}: {why}." for folder, why in left_out)
+        )
+    print(f"Groups: {'; '.join(group.label for group in groups)}\nDrawing ...", flush=True)
+    made = tables.compute(groups, options.x)
     csv_dir.mkdir(parents=True, exist_ok=True)
-    output.write_text(page.write(study, tables, options.title), encoding="utf-8")
-    for name, table in tables.items():
-        if not table.empty:
-            table.to_csv(csv_dir / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+    output.write_text(page.write(groups, made, left_out, options.x), encoding="utf-8")
+    for name, table in made.items():
+        table.to_csv(csv_dir / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
     print(f"Page: {output.resolve()}\nCSV files: {csv_dir.resolve()}")
     return 0

@@ -55,15 +55,6 @@ def aggregates(samples: np.ndarray) -> np.ndarray:
     return np.array([games.mean(), np.median(games), capped, metrics.aggregate_iqm(samples)])
 
 
-def improvement(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Probability that x > y with ties counted half, mean over tasks: [1].
-
-    It equals `rliable.metrics.probability_of_improvement`, which runs a test of scipy's in every resample and task:
-    hundreds of times slower.
-    """
-    return np.array([(1 + np.sign(x[:, None] - y[None]).mean()) / 2])
-
-
 def estimate(*samples: np.ndarray, function: Callable[..., np.ndarray]) -> np.ndarray:
     """Point and 95% interval of each of the function's K numbers: [3, K]; NaN for an interval from one seed.
 

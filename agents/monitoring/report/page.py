@@ -1,66 +1,110 @@
-"""The page: one HTML file with its figures inside, that asks nothing of any server. Its text is in page.html."""
+"""The page: one HTML file with two figures inside, learning curves and final returns, that needs no network."""
 
 from __future__ import annotations
 
+import base64
 import html
-import string
-from collections.abc import Iterable
+import io
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
-from agents.monitoring.report import panels, recorded
-from agents.monitoring.report.groups import AXES, KINDS, Study, notes
-from agents.monitoring.report.numbers import Tables, games
+from agents.monitoring import figure
+from agents.monitoring.report import recorded
+from agents.monitoring.report.tables import Group
 
-
-def write(study: Study, tables: Tables, title: str) -> str:
-    """The page as text, from what `numbers.compute` has made."""
-    labels, played = [group.label for group in study.groups], games(study)
-    names = {run.folder: study.name(run) for run in study.runs()}
-    shown = tables["runs"].assign(
-        commit=tables["runs"]["commit"].replace(r"(?<=^\w{10})\w+", "", regex=True),
-        folder=tables["runs"]["folder"].map(names),
-    )
-    drawn = {name: "".join(figures) for name, figures in panels.draw(study, tables).items()}
-    template = string.Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        {name: _table(tables[name]) for name in ("final_returns", "aggregates", "improvement")},
-        **{name: f'<div class="panels">{figures}</div>' for name, figures in drawn.items()},
-        runs=_table(shown),
-        settings=_table(_settings(study)),
-        notes=_list(notes(study)),
-        left_out=_list(f"{folder}: {why}" for folder, why in study.left_out),
-        title=html.escape(title),
-        size=f"Runs: {len(study.runs())}; groups: {len(labels)}; environments: {len(study.environments)}.",
-        axis=AXES[study.axis],
-        kind=KINDS[study.kind],
-        games=_names(played),
-        others=_names(name for name in study.environments if name not in played),
-        csv_files=_names(f"{name}.csv" for name, table in tables.items() if not table.empty),
-    )
+# Apart for the colour-blind (after Okabe and Ito). The paper's come first: green with the method, red without.
+_OF_SCALING = {recorded.SCALED: "#009e73", recorded.UNSCALED: "#d55e00"}
+_OTHERS = ("#2f86c5", "#b8629a", "#b07a00", "#8a8d92", "#7d6bd0")
+_STYLE = """body { margin: 1rem auto; padding: 0 1rem; max-width: 70rem; font: 16px/1.5 sans-serif }
+img { max-width: 100% }
+table { border-collapse: collapse; font-size: 0.9rem; display: block; overflow: auto }
+th, td { padding: 0.2rem 0.6rem; border: 0 solid #ccc; border-bottom-width: 1px; text-align: left }"""
 
 
-def _settings(study: Study) -> pd.DataFrame:
-    """What differs between groups, a column for each."""
-    names = recorded.differing([group.settings for group in study.groups])
-    columns = {group.label: [group.settings.get(name, "-") for name in names] for group in study.groups}
-    return pd.DataFrame({"setting": names} | columns)
+def write(
+    groups: Sequence[Group], tables: dict[str, pd.DataFrame], left_out: Sequence[tuple[Path, str]], axis: str
+) -> str:
+    """The page as text, of what `tables.compute` has made."""
+    names = recorded.differing([group.settings for group in groups])
+    settings = {group.label: [group.settings.get(name, "-") for name in names] for group in groups}
+    colours = {}
+    for place, group in enumerate(groups):
+        of_scaling = _OF_SCALING.get(group.settings.get(recorded.SCALING, ""))
+        taken = of_scaling is None or of_scaling in colours.values()
+        colours[group.label] = _OTHERS[place % len(_OTHERS)] if taken else of_scaling
+    unit = {"updates": "learner updates", "steps": "environment steps"}[axis]
+    gone = "".join(f"<li>{html.escape(f'{folder}: {why}')}</li>" for folder, why in left_out)
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>Training runs</title><style>{_STYLE}</style></head><body>
+<h1>Training runs</h1>
+<p>A group is all runs whose settings are equal but for seed, environment and length. Intervals are 95% bootstrap
+intervals over seeds; one seed has none, and those of fewer than five are too narrow.</p>
+<h2>Learning curves</h2>
+<p>Mean return per episode in original points, over {unit}, as far as all seeds of a group have come.</p>
+{_image(learning_curves(tables["learning_curves"], colours, axis, unit), "Learning curves")}
+<h2>Final returns</h2>
+<p>Mean over the last fifth of the {unit} that all runs in an environment have: runs of different lengths are compared
+where the shortest ends. Numbers of seeds are in brackets.</p>
+{_image(final_returns(tables["final_returns"], colours), "Final returns of the groups")}
+{_table(tables["final_returns"])}
+<h2>Human-normalised scores</h2>
+<p>Over the Atari games that all groups have played: 0 is a random player, 1 a human.</p>
+{_table(tables["aggregates"])}
+<h2>Settings that differ</h2>
+{_table(pd.DataFrame({"setting": names} | settings))}
+<h2>Runs</h2>
+{_table(tables["runs"])}
+<ul>{gone}</ul>
+</body></html>
+"""
 
 
-def _names(names: Iterable[str]) -> str:
-    return html.escape(", ".join(names) or "none")
+def learning_curves(table: pd.DataFrame, colours: dict[str, str], axis: str, unit: str) -> Figure:
+    """A row of panels for each environment: training episodes, and greedy evaluations."""
+    environments, kinds = table["environment"].unique(), table["returns"].unique()
+    drawing, panels = figure.new_figure(len(environments), len(kinds))
+    for row, environment in zip(panels, environments, strict=True):
+        for axes, kind in zip(row, kinds, strict=True):
+            shown = table[(table["environment"] == environment) & (table["returns"] == kind)]
+            for group, curve in shown.groupby("group", sort=False):
+                colour: Any = colours[str(group)]
+                axes.plot(curve[axis], curve["mean"], color=colour, marker=".")
+                axes.fill_between(curve[axis], curve["low"], curve["high"], color=colour, alpha=0.2, lw=0)
+            axes.set(title=f"{environment}: {kind}", xlabel=unit, ylabel="return", xlim=(0, None))
+    handles = [panels[0, 0].plot([], [], color=colour)[0] for colour in colours.values()]
+    drawing.legend(handles, list(colours), loc="outside upper center", ncols=min(len(colours), 3))
+    return drawing
 
 
-def _list(items: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{html.escape(item)}</li>' for item in items)}</ul>"
+def final_returns(table: pd.DataFrame, colours: dict[str, str]) -> Figure:
+    """A panel for each environment: a group's mean and its interval in a line."""
+    environments = table["environment"].unique()
+    height = 0.8 + 0.25 * len(colours)
+    drawing, panels = figure.new_figure(len(environments), panel=(7.0, height))
+    for axes, environment in zip(panels[:, 0], environments, strict=True):
+        shown = table[table["environment"] == environment].iloc[::-1]
+        names = [f"{row.group} ({row.seeds})" for row in shown.itertuples()]
+        axes.hlines(names, shown["low"], shown["high"], [colours[group] for group in shown["group"]])
+        axes.scatter(shown["mean"], names, c=[colours[group] for group in shown["group"]], zorder=3)
+        axes.set(title=environment, xlabel="return", ylim=(-0.5, len(names) - 0.5))
+    return drawing
+
+
+def _image(drawing: Figure, words: str) -> str:
+    image = io.BytesIO()
+    drawing.savefig(image, format="svg", metadata={"Date": None})
+    source = base64.b64encode(image.getvalue()).decode()
+    return f'<img alt="{words}" src="data:image/svg+xml;base64,{source}">'
 
 
 def _table(table: pd.DataFrame) -> str:
-    """A table without columns that say nothing."""
-    if table.empty:
-        return ""
+    """A table without the columns that say nothing."""
     known = table.dropna(axis="columns", how="all")
+    if known.empty:
+        return "<p>None.</p>"
     with pd.option_context("display.max_colwidth", None):
-        shown = known.to_html(index=False, border=0, na_rep="-", float_format="{:,.4g}".format)
-    return f'<div class="table">{shown}</div>'
+        return known.to_html(index=False, border=0, na_rep="-", float_format="{:,.4g}".format)

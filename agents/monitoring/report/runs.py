@@ -11,7 +11,7 @@ import numpy as np
 
 from agents.errors import RunFolderError
 from agents.monitoring.report import recorded
-from agents.monitoring.tags import EVALUATION, LOSS, OVER_STEPS, RETURN, STEPS, TRAIN
+from agents.monitoring.tags import DEAD, EVALUATION, LOSS, OVER_STEPS, RETURN, STEPS, TRAIN
 from agents.storage import run_folder
 from agents.storage.run_folder import CONFIG, OPERATIVE
 from rbs_tf.environments.names import ATARI_IDS
@@ -39,6 +39,13 @@ class Run(NamedTuple):
     def heads(self) -> list[str]:
         """Names of the heads in the order of the network's outputs; empty without any summary of the loss."""
         return [tag.removeprefix(f"{LOSS}/") for tag in self.train if tag.startswith(f"{LOSS}/")]
+
+    @property
+    def dead_units(self) -> float:
+        """Share of dead units in the torso's layer that has most of them, at the last look; NaN without one."""
+        return max(
+            (of[-1, 1] for tag, of in self.train.items() if tag.startswith(f"{DEAD}/")), default=np.nan
+        )
 
     def returns(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Places on the axis and mean returns per episode, of "training" or "evaluation": float64 [N] each."""

@@ -1,0 +1,130 @@
+"""Runs put into groups, and their tables, each of which is a CSV file; docs/report.md explains the columns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from agents.monitoring.report import estimates, recorded
+from agents.monitoring.report.runs import Run
+from rbs_tf import scores
+
+BINS = 25  # points of a learning curve
+# The paper's comparison is shown first.
+_ORDER = {recorded.SCALED: 0, recorded.UNSCALED: 1}
+
+
+class Group(NamedTuple):
+    """Runs that differ in seed, environment and length only."""
+
+    label: str  # the shortest that tells it from the other groups
+    settings: Mapping[str, str]  # name -> value as text, without those that may differ within it
+    runs: Mapping[str, Sequence[Run]]  # environment -> runs by seed
+
+
+def grouped(found: Sequence[Run]) -> tuple[list[Group], list[tuple[Path, str]]]:
+    """Groups runs by their settings.
+
+    Returns:
+      the groups, and what is left out, folder and reason: runs without a log, and the shorter of two of one seed.
+    """
+    kept: dict[tuple, Run] = {}
+    left_out = []
+    for run in sorted(found, key=lambda run: -run.updates):
+        key = tuple(sorted(recorded.method(run.settings).items())), run.environment, run.seed
+        if not run.updates or not (run.train or run.evaluation):
+            left_out.append((run.folder, "it has made no updates yet, or logged nothing"))
+        elif key in kept:
+            reason = f"it has the settings and the seed of {kept[key].folder}, which is as long or longer"
+            left_out.append((run.folder, reason))
+        else:
+            kept[key] = run
+    by_method: dict[tuple, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for (method, environment, _), run in sorted(kept.items(), key=lambda item: item[0][1:]):
+        by_method[method][environment].append(run)
+    methods = [dict(method) for method in by_method]
+    groups = map(Group, recorded.labels(methods), methods, by_method.values())
+
+    def place(group: Group) -> tuple[int, str]:
+        return _ORDER.get(group.settings.get(recorded.SCALING, ""), 2), group.label
+
+    return sorted(groups, key=place), left_out
+
+
+def compute(groups: Sequence[Group], axis: str) -> dict[str, pd.DataFrame]:
+    """The tables by the names of their CSV files.
+
+    Args:
+      groups: at least one.
+      axis: "updates" or "steps", what the runs' curves are over.
+    """
+    environments = sorted({environment for group in groups for environment in group.runs})
+    cells = [
+        (env, group.label, group.runs[env]) for env in environments for group in groups if env in group.runs
+    ]
+    # How far every run in an environment has come.
+    ends = {
+        env: min(run.length for name, _, of in cells if name == env for run in of) for env in environments
+    }
+    evaluated = all(
+        (run.returns("evaluation")[0] <= ends[env]).any() for env, _, runs in cells for run in runs
+    )
+    kind = "evaluation" if evaluated else "training"
+    normalised: dict[tuple[str, str], np.ndarray] = {}
+    listed, curves, final = [], [], []
+    for env, label, runs in cells:
+        for run in runs:
+            progress = (run.updates, run.planned, run.steps, run.state, run.dead_units)
+            listed.append((env, label, run.seed, *progress, run.versions["commit"], run.folder))
+        returns = np.array([estimates.final(*run.returns(kind), ends[env]) for run in runs])
+        human = np.full(len(runs), np.nan)
+        if scores.has_score(env):
+            human = normalised[env, label] = np.asarray(scores.human_normalised_score(env, returns))
+        interval = estimates.curve_interval(returns[:, None])[:, 0]
+        final.append((env, label, kind, len(runs), ends[env], *interval, human.mean()))
+        edges = np.linspace(
+            0, max(run.length for name, _, of in cells if name == env for run in of), BINS + 1
+        )
+        for returns_of in ("training", "evaluation"):
+            seeds = np.stack([estimates.binned(*run.returns(returns_of), edges) for run in runs])
+            points = zip(edges[1:], estimates.curve_interval(seeds).T, strict=True)
+            curves += [(env, label, returns_of, len(runs), at, *point) for at, point in points]
+    return {
+        "runs": pd.DataFrame(
+            listed,
+            columns=[
+                *("environment", "group", "seed", "updates", "planned_updates", "environment_steps"),
+                *("state", "dead_units", "commit", "folder"),
+            ],
+        ).astype({"planned_updates": "Int64", "environment_steps": "Int64"}),  # which may be unknown
+        "learning_curves": pd.DataFrame(
+            curves, columns=["environment", "group", "returns", "seeds", axis, "mean", "low", "high"]
+        ).dropna(subset="mean"),
+        "final_returns": pd.DataFrame(
+            final,
+            columns=[
+                *("environment", "group", "returns", "seeds", axis, "mean", "low", "high"),
+                "human_normalised_mean",
+            ],
+        ),
+        "aggregates": _aggregates([group.label for group in groups], normalised),
+    }
+
+
+def _aggregates(labels: Sequence[str], normalised: Mapping[tuple[str, str], np.ndarray]) -> pd.DataFrame:
+    """Aggregates of human-normalised scores over the games that all groups have played; without any, no row."""
+    games = sorted({env for env, _ in normalised if all((env, label) in normalised for label in labels)})
+    rows = []
+    for label in labels if games else ():
+        seeds = min(len(normalised[game, label]) for game in games)
+        samples = np.stack([normalised[game, label][:seeds] for game in games], axis=1)
+        if not np.isnan(samples).any():
+            numbers = estimates.estimate(samples, function=estimates.aggregates).T
+            for name, number in zip(estimates.AGGREGATES, numbers, strict=True):
+                rows.append((label, len(games), name, *number))
+    return pd.DataFrame(rows, columns=["group", "games", "aggregate", "value", "low", "high"])
