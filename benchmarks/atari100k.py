@@ -1,7 +1,7 @@
-"""The 26 games of Atari 100k beside published scores of small agents: the end of `train.py --sweep=atari100k`.
+"""The 26 games of Atari 100k beside published scores of small agents.
 
     .venv/bin/python train.py --sweep=atari100k                # an hour of two cores; the same command goes on
-    .venv/bin/python -m benchmarks.atari100k runs/atari100k    # the report again, of what is there
+    .venv/bin/python -m benchmarks.atari100k runs/atari100k    # of the runs that have finished
 
 Published scores are of docs/results/atari100k_published.csv: Table 5 of Cetin et al. 2022 (Stabilizing Off-Policy Deep
 Reinforcement Learning from Pixels), which has those of SimPLe (Kaiser et al. 2020), Data-Efficient Rainbow (van Hasselt
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from agents.monitoring.report.estimates import aggregates
+from benchmarks.atari57 import write_rows
 from benchmarks.performance import ROOT
 from rbs_tf.scores import RANDOM, human_normalised_score
 
@@ -92,7 +93,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("root", type=Path, metavar="ROOT_DIR", help="parent of the runs' folders")
-    print(report(ours(parser.parse_args().root)))
+    root = parser.parse_args().root
+    write_rows(root)
+    print(report(ours(root)))
 
 
 if __name__ == "__main__":

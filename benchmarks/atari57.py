@@ -5,7 +5,8 @@
     make paper                                                                # reads them, once all are in
     .venv/bin/python -m benchmarks.atari57 --mark runs/atari57_heads          # on another machine: to go on there
 
-The sweep calls `python -m benchmarks.atari57 RUN_DIR` for each finished run: its rows go into its folder.
+An interrupted run goes on from its checkpoint with new episodes, where the rules in the sweep's file begin it again:
+remove its folder first. The rows of a finished run are in its folder, too, so that its checkpoints may go.
 `runs` has a row a run, `curves` one for each tenth of its steps, `heads` one for each head and fifth of its updates.
 """
 
@@ -191,13 +192,15 @@ def name_of(folder: Path) -> tuple[str, str, str]:
     return match.groups()  # type: ignore[return-value]  # three
 
 
-def write_rows(folder: Path) -> None:
-    """Writes a finished run's rows into its folder."""
-    of = name_of(folder)
-    if not (folder / FINISHED).exists():
-        raise SystemExit(f"{folder} holds no run that has finished")
-    for table, rows in of_run(folder).items():
-        _write(folder / f"atari57_{table}.csv", table, [[*of, *map(_text, row)] for row in rows])
+def write_rows(root: Path) -> None:
+    """Writes the rows of each finished run below a folder into the run's own folder, unless they are there."""
+    for folder in run_folders.find([root]):
+        if (folder / FINISHED).exists() and not (folder / "atari57_runs.csv").exists():
+            of = name_of(folder)
+            tables = of_run(folder)
+            for table in reversed(COLUMNS):  # that of runs is the last: it says that all are there
+                rows = tables[table]
+                _write(folder / f"atari57_{table}.csv", table, [[*of, *map(_text, row)] for row in rows])
 
 
 def _text(value: Any) -> str:
@@ -239,7 +242,6 @@ def mark(root: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / FINISHED).exists():
             (folder / FINISHED).write_text(json.dumps({"updates": sys.maxsize}))
-            (folder / "then.done").touch()
 
 
 def read(table: str) -> Table:
@@ -333,18 +335,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "run", nargs="?", type=Path, metavar="RUN_DIR", help="write this run's rows into its folder"
-    )
-    parser.add_argument(
         "--collect", nargs="+", type=Path, default=[], metavar="ROOT", help="runs' rows into docs/"
     )
     parser.add_argument(
         "--mark", type=Path, metavar="ROOT", help="let a sweep there leave out what the table has"
     )
     options = parser.parse_args()
-    if options.run:
-        return write_rows(options.run)
     for root in options.collect:
+        write_rows(root)
         if not any(root.glob("*/atari57_runs.csv")):
             parser.error(f"no run below {root} has rows: give the --root_dir of a sweep of the 57 games")
     if options.collect:

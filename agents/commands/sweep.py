@@ -6,29 +6,20 @@
     RecurrentMultiHeadAgent.learning_rate = [2e-4, 6e-4]         # any gin parameter
     gin_bindings = ["RecurrentQNetwork.torso = @networks.small_torso"]   # for all runs alike
 
-How the runs are done, all of it optional:
-
     at_a_time = 2                     # each on a core of its own; one at a time may use all cores
-    minutes = 4.5                     # and gigabytes: of one run, for the estimate at the start
-    then = "benchmarks.atari57"       # python -m THEN RUN_DIR, once a run has finished
-    keep_checkpoints = False          # they and the replay are removed after that
-    begin_again = True                # a run that was interrupted starts from nothing
-    report = "benchmarks.atari100k"   # python -m REPORT ROOT_DIR, at the end
 
-Values are Python literals; nothing is executed. The run folders say which runs have finished.
+Values are Python literals; nothing is executed. The run folders say which runs have finished, and which are in work on
+another machine that shares them.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import importlib.util
 import itertools
-import math
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -39,23 +30,12 @@ from agents.commands import configuration
 from agents.commands.flags import nearest
 from agents.errors import UsageError, local_path
 from agents.running import processes
-from agents.storage.run_folder import CONFIG, REPOSITORY, finished, is_locked
+from agents.storage.run_folder import REPOSITORY, finished, is_locked
 
 Check = Callable[[Sequence[Sequence[str]], Sequence[Path]], list[int]]
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
-MOST_RUNS = 10_000
-RESOURCES = {"num_cpus": 1, "num_gpus": 0}  # of a run that Ray places
-# How the runs are done: names and defaults.
-HANDLING = {
-    "at_a_time": 1,
-    "minutes": 0.0,
-    "gigabytes": 0.0,
-    "then": "",
-    "keep_checkpoints": True,
-    "begin_again": False,
-    "report": "",
-}
-_DONE = "then.done"  # in the folder of a run for which `then` has succeeded
+# One number each: what a run that Ray places takes, and how many run side by side on this machine.
+NUMBERS = {"num_cpus": 1, "num_gpus": 0, "at_a_time": 1}
 
 
 class Sweep(NamedTuple):
@@ -63,22 +43,15 @@ class Sweep(NamedTuple):
 
     axes: dict[str, list]  # of the grid
     bindings: list[str]  # for all runs
-    resources: dict[str, float]  # of a run that Ray places
-    handling: dict[str, Any]  # see `HANDLING`
+    numbers: dict[str, float]  # see `NUMBERS`
 
     def runs(self, root_dir: Path) -> dict[Path, list[str]]:
         """The arguments of train.py by run folder below `root_dir`.
 
         Raises:
-          UsageError: two runs are the same, there is none, or there are too many.
+          UsageError: two runs are the same, or there is none.
         """
-        axes = self.axes
-        if (number := math.prod(map(len, axes.values()))) > MOST_RUNS:
-            raise UsageError(
-                f"The sweep asks for {number:,} runs: expected at most {MOST_RUNS:,}. Shorten the lists of "
-                f"{', '.join(sorted(axes, key=lambda name: -len(axes[name]))[:3])}."
-            )
-        runs = {}
+        axes, runs = self.axes, {}
         # Seeds change slowest: when a third has run, everything has run once.
         names = sorted(axes, key=lambda name: name != "seed")
         for values in itertools.product(*(axes[name] for name in names)):
@@ -98,33 +71,25 @@ def read(file: Path) -> Sweep:
     """Reads a sweep's file.
 
     Raises:
-      UsageError: it is no such file, or names what there is not.
+      UsageError: it is no such file, names what there is not, or sets a name twice.
     """
-    said: dict[str, Any] = {"config": "quickstart"}
-    known = (*FLAGS, *RESOURCES, *HANDLING, "gin_bindings")
+    said: dict[str, Any] = {}
+    known = (*FLAGS, *NUMBERS, "gin_bindings")
     for line, name, value in _assignments(file):
         if name not in known and "." not in name:
             raise UsageError(f"{file}, line {line}: a sweep has no {name!r}. {nearest(name, known)}")
-        if name in RESOURCES and (type(value) not in (int, float) or not 0 <= value <= 1e6):
-            raise UsageError(f"{file}, line {line}: {name} is a number from 0 to 1,000,000.")
-        if name in HANDLING and not _fits(value, HANDLING[name]):
-            kind = type(HANDLING[name]).__name__
+        if name in said:
             raise UsageError(
-                f"{file}, line {line}: {name} = {value!r}: expected one {kind}, as {HANDLING[name]!r}."
+                f"{file}, line {line}: {name} is set before; write all its values into one list."
             )
+        least = 1 if name == "at_a_time" else 0
+        if name in NUMBERS and (type(value) not in (int, float) or not least <= value <= 1e6):
+            raise UsageError(f"{file}, line {line}: {name} is a number from {least} to 1,000,000.")
         said[name] = value
-    resources = {name: said.pop(name, default) for name, default in RESOURCES.items()}
-    handling = {name: said.pop(name, default) for name, default in HANDLING.items()}
+    said = {"config": "quickstart"} | said
+    numbers = {name: said.pop(name, default) for name, default in NUMBERS.items()}
     axes = {name: value if isinstance(value, list) else [value] for name, value in said.items()}
-    return Sweep(axes, axes.pop("gin_bindings", []), resources, handling)
-
-
-def _fits(value: Any, default: Any) -> bool:
-    """Says whether a value is of the default's kind; numbers are not negative, and an integer is at least 1."""
-    if isinstance(default, bool | str):
-        return isinstance(value, type(default))
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and (value >= 0 if isinstance(default, float) else isinstance(value, int) and value >= 1)
+    return Sweep(axes, axes.pop("gin_bindings", []), numbers)
 
 
 def _assignments(file: Path) -> Iterator[tuple[int, str, Any]]:
@@ -189,86 +154,46 @@ def run(
       KeyboardInterrupt, SystemExit: SIGINT or SIGTERM; what ran has ended in order.
     """
     sweep = read(file)
-    for name in [sweep.handling[each] for each in ("then", "report") if sweep.handling[each]]:
-        found = None
-        with contextlib.suppress(ImportError):  # of the package that it is in
-            found = importlib.util.find_spec(name)
-        if found is None:
-            raise UsageError(f"{file}: there is no module {name} for python -m.")
-    at_a_time, then, handling = sweep.handling["at_a_time"], sweep.handling["then"], sweep.handling
     root = Path(root_dir or Path("runs") / file.stem).absolute()
     runs = sweep.runs(root)
-    updates = zip(runs, check(list(runs.values()), list(runs)), strict=True)
-    commands = {
-        folder: [*train, *runs[folder], *flags] for folder, asked in updates if not finished(folder, asked)
-    }
-    before = len(runs) - len(commands)
-    print(f"{len(runs)} runs in {root}, {before} of them finished before", flush=True)
+    updates = dict(zip(runs, check(list(runs.values()), list(runs)), strict=True))
+
+    def done() -> int:
+        """How many runs have finished, those of other machines with them."""
+        return sum(finished(folder, asked) for folder, asked in updates.items())
+
+    print(f"{len(runs)} runs in {root}, {done()} of them finished before", flush=True)
     tensorboard = [os.path.relpath(Path(sys.prefix, "bin", "tensorboard")), "--logdir", os.path.relpath(root)]
     print(f"To watch them: {shlex.join(tensorboard)}", flush=True)
-    if takes := _takes(len(commands), handling):
-        print(takes, flush=True)
-    failed: dict[str, int] = {}
+    resources = dict(sweep.numbers)
+    at_a_time, cores = int(resources.pop("at_a_time")), sorted(os.sched_getaffinity(0))
 
-    def look_after(folder: Path) -> int:
-        """Does with a run that has finished what the file asks for; returns the exit code of `then`."""
-        done = folder / _DONE
-        if then and not done.exists():
-            if code := subprocess.run(
-                [sys.executable, "-m", then, str(folder)], cwd=REPOSITORY, check=False
-            ).returncode:
-                return code
-            done.touch()
-        if not handling["keep_checkpoints"]:
-            for name in ("checkpoints", "replay"):
-                shutil.rmtree(folder / name, ignore_errors=True)
-        return 0
+    def is_due(folder: Path) -> bool:
+        """Whether a run is to be started now; another machine with the same sweep may have it, or have finished it."""
+        if locked := is_locked(folder):
+            print(f"{folder.name} is in work elsewhere and is left alone.", flush=True)
+        return not locked and not finished(folder, updates[folder])
 
     def begin(folder: Path, place: int) -> subprocess.Popen:
-        if handling["begin_again"] and (folder / CONFIG).exists() and not is_locked(folder):
-            shutil.rmtree(folder)
-        cores = sorted(os.sched_getaffinity(0))
-        return processes.start(commands[folder], cores[place % len(cores)] if at_a_time > 1 else None)
+        core = cores[place % len(cores)] if at_a_time > 1 else None
+        return processes.start([*train, *runs[folder], *flags], core)
 
-    for folder in runs:
-        if folder not in commands and (code := look_after(folder)):
-            failed[folder.name] = code
+    due = filter(is_due, runs)  # each is looked at when its turn comes
     if cluster:
-        ended = processes.work_through_on_ray(commands, cluster, sweep.resources)
+        commands = {folder: [*train, *runs[folder], *flags] for folder in due}
+        ended = processes.work_through_on_ray(commands, cluster, resources)
     else:
-        ended = processes.work_through(commands, begin, at_a_time)
+        ended = processes.work_through(due, begin, at_a_time)
+    failed: dict[str, int] = {}
     with contextlib.closing(ended):
-        for done, (folder, code) in enumerate(ended, before + 1):
-            code = code or look_after(folder)
+        for folder, code in ended:
             how = f"failed with exit code {code}" if code else "finished"
-            print(f"{done} of {len(runs)}: {folder.name} {how}.{_room(folder, len(runs) - done)}", flush=True)
+            print(f"{folder.name} {how}; {done()} of {len(runs)} have finished.", flush=True)
             if code:
                 failed[folder.name] = code
-    print(f"{len(runs) - len(failed)} of {len(runs)} runs have finished, {len(failed)} failed.")
+    print(f"{done()} of {len(runs)} runs have finished, {len(failed)} failed.")
     for name, code in failed.items():
         print(f"  {name}: exit code {code}")
     report = [os.path.relpath(sys.executable), "-m", "agents", "report", os.path.relpath(root)]
     print(f"To compare them: {shlex.join(report)}", flush=True)
-    if handling["report"]:
-        subprocess.run([sys.executable, "-m", handling["report"], str(root)], cwd=REPOSITORY, check=False)
     return 1 if failed else 0
-
-
-def _takes(number: int, handling: dict[str, Any]) -> str:
-    """How long so many runs take, and how much room, by what the file says of one; empty if it says nothing."""
-    hours = number * handling["minutes"] / 60 / handling["at_a_time"]
-    words = f"about {hours:.3g} hours, {handling['at_a_time']} at a time" if hours else ""
-    size = number * handling["gigabytes"]
-    words += f"{', ' if hours and size else ''}{size:.3g} GB" if size else ""
-    return f"{number} runs to go: {words}." if words else ""
-
-
-def _room(folder: Path, left: int) -> str:
-    """Says so if the disk has no room for so many more runs as large as this one."""
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if not size or size * left <= (free := shutil.disk_usage(folder).free):
-        return ""
-    return (
-        f" It takes {size / 1e9:.3g} GB, {left} more as large {size * left / 1e9:.3g} GB, and {free / 1e9:.3g} GB are "
-        f"free. Make room: a run that need not train on does without {folder}/checkpoints/*/replay"
-    )

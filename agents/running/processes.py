@@ -47,8 +47,7 @@ def work_through(
     them. A first SIGINT or SIGTERM raises one; a second one ends this process, and SIGTERM goes to the others again.
     """
     signals: list[int] = []
-    # No thread that counts signals: for each thread of a killed parent Linux sends the children one SIGTERM more.
-    with on_first_signal(signals.append, repeated=True):
+    with on_first_signal(signals.append):
         waiting, at_work = iter(jobs), dict[int, tuple[Job, subprocess.Popen]]()
         try:
             while True:
@@ -141,10 +140,14 @@ def _log(folder: Path) -> Path:
 
 
 def _work(command: Sequence[str], log: str) -> int:
-    """Ray's task; Ray cancels it by SIGINT, which `work_through` handles."""
+    """Ray's task: runs a command to its end, or until Ray cancels it by SIGINT, again and again."""
     Path(log).parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "a") as said:
-        ((_, code),) = work_through(
-            [tuple(command)], lambda command, _: start(command, stdout=said, stderr=subprocess.STDOUT)
-        )
-    return code
+    signals: list[int] = []
+    with open(log, "a") as said, on_first_signal(signals.append, only=True):
+        process = start(command, stdout=said, stderr=subprocess.STDOUT)
+        while process.poll() is None:
+            time.sleep(_POLL)
+            if signals:
+                process.terminate()
+                process.wait()
+        return process.returncode
