@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,8 +10,6 @@ from typing import Any
 import gin
 import numpy as np
 import tensorflow as tf
-from tf_agents.environments import wrappers
-from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
@@ -30,8 +26,6 @@ from agents.workers import build
 from agents.workers.training import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
-_MADE_BY = "agent.make_environment() makes an environment that gives them."
-
 
 class Agent:
     """Acts as in a run's evaluations: with one head, and a recurrent state that it keeps between steps.
@@ -45,7 +39,9 @@ class Agent:
 
     Attributes:
       name: of the environment.
-      num_actions, first_action: A and the number of the first one in the environment's own space, 0 nearly everywhere.
+      num_actions: A.
+      first_action: number of the first one in the environment's own space, 0 nearly everywhere. Where it is another, a
+        loop over the environment itself adds it to what `act` returns.
       tf_agent: TF-Agents' side of it: network, policy, scaling.
       heads: what each of the H heads learns, `heads.names` for one.
       head: index of the head that acts.
@@ -78,7 +74,7 @@ class Agent:
             environment = build.build_eval_environment(settings)
         with contextlib.closing(environment), self.configured() as settings:
             self.name, self.num_actions = settings.train.env, environment.num_actions
-            self.first_action = _first_action(environment)
+            self.first_action = int(environment.vector_env.single_action_space.start)  # type: ignore[attr-defined]
             self.observation_spec = environment.observation_spec()
             self.tf_agent = build.build_agent(settings, environment)
         self.heads = self.tf_agent.heads
@@ -117,7 +113,7 @@ class Agent:
                 gin.parse_config(self._config)
                 yield Settings.configured()
             except (Exception, SystemExit) as error:
-                why = without_gin_trail(UsageError(configuration.of_gin(error)))
+                why = without_gin_trail(UsageError(configuration.explained(error)))
                 raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def make_environment(
@@ -125,7 +121,7 @@ class Agent:
     ) -> GymnasiumVectorEnvironment:
         """Makes a batch of environments as the run's evaluations have them; close it.
 
-        Its `step` takes what `act` returns: actions of the environment's own space.
+        Its `step` takes what `act` returns.
 
         Args:
           num_envs: N.
@@ -136,10 +132,7 @@ class Agent:
           UsageError: it cannot be made.
         """
         with self.configured() as settings:
-            environment = build.build_eval_environment(settings, num_envs, seed, **options)
-        if (first := _first_action(environment)) == 0:
-            return environment
-        return _CountingFrom(first, environment)
+            return build.build_eval_environment(settings, num_envs, seed, **options)
 
     def let_act(self, head: str | int) -> None:
         """Lets another head act, from the next episode on.
@@ -171,9 +164,8 @@ class Agent:
         elif self._first is not None:
             which = np.asarray(which)
             if which.dtype != bool or which.shape != self._first.shape:
-                expected = f"bool {self._first.shape}, or nothing if all begin an episode"
                 raise ValueError(
-                    f"{self.name}: reset() got {which.dtype} {which.shape}: expected {expected}."
+                    f"{self.name}: reset() got {which.dtype} {which.shape}, not bool {self._first.shape}."
                 )
             self._first |= which
 
@@ -185,63 +177,52 @@ class Agent:
           reward: that came with it, the environment's own: a number, or [N]. None: 0. Ignored on a first step.
 
         Returns:
-          the action, of the environment's own space: an int, or int32 [N]. TF-Agents' side counts from 0.
+          the action, counted from 0: an int, or int32 [N].
 
         Raises:
-          ValueError: a shape or dtype that does not fit.
+          ValueError: a shape that does not fit. TypeError: a dtype that does not.
         """
         observation, batch = self._batched(observation)
-        reward = np.zeros(batch) if reward is None else np.asarray(reward)
-        if reward.shape != batch or not np.can_cast(reward.dtype, np.float32, "same_kind"):
-            expected = f"numbers, {list(batch)}" if batch else "a number"
-            raise ValueError(
-                f"{self.name}: the reward is {reward.dtype} {list(reward.shape)}: expected {expected}."
-            )
         size = batch or (1,)
         first = np.ones(size, bool) if self._first is None else self._first
         if first.shape != size:
             raise ValueError(
                 f"{self.name}: {size[0]} observations follow {first.size}: call reset() in between."
             )
+        reward = np.zeros(size) if reward is None else np.reshape(reward, size)
         if self._state is None:
             self._state = self.tf_agent.policy.get_initial_state(*size)
         time_step = ts.TimeStep(
             np.where(first, ts.StepType.FIRST, ts.StepType.MID).astype(np.int32),
-            np.where(first, 0, reward.reshape(size)).astype(np.float32),
+            np.where(first, 0, reward).astype(np.float32),
             np.ones(size, np.float32),
             observation,
         )
         step = self._act(tf.nest.map_structure(tf.convert_to_tensor, time_step), self._state)
         self._state, self._first = step.state, np.zeros(size, bool)
         self.values = self.reward_values(step.info.greedy_values).numpy().reshape(*batch, -1)
-        action = step.action.numpy() + np.int32(self.first_action)
-        return action if batch else int(action[0])
+        return step.action.numpy() if batch else int(step.action[0])
 
     def _batched(self, observation: Any) -> tuple[Any, tuple[int, ...]]:
         """The observation as a batch in the dtypes of its spec; and (N,), or () if it was of one environment."""
-        spec = self.observation_spec
-        by_name = isinstance(spec, dict)
-        if by_name and (not isinstance(observation, Mapping) or observation.keys() != spec.keys()):
+        named = isinstance(self.observation_spec, dict)
+        spec = self.observation_spec if named else {"": self.observation_spec}
+        given = observation if named else {"": observation}
+        found = {
+            name: np.asarray(given[name]).astype(part.dtype, casting="same_kind", copy=False)
+            for name, part in spec.items()
+        }
+        batches = {array.shape[: array.ndim - len(spec[name].shape)] for name, array in found.items()}
+        batch = batches.pop()
+        fit = [array.shape == batch + spec[name].shape for name, array in found.items()]
+        if batches or len(batch) > 1 or not all(fit):
             raise ValueError(
-                f"{self.name}: the observation is no dictionary of {', '.join(map(repr, spec))}. {_MADE_BY}"
+                f"{self.name}: the observation is {[array.shape for array in found.values()]}: expected "
+                f"{[part.shape for part in spec.values()]}, or such ones of N. agent.make_environment() makes an "
+                "environment that gives them."
             )
-        found, batches = {}, set()
-        for name, part in spec.items() if by_name else [("", spec)]:
-            array = np.asarray(observation[name] if by_name else observation)
-            array = array.view(np.uint8) if array.dtype == bool else array
-            outer = array.ndim - len(part.shape)
-            fits = outer in (0, 1) and array.shape[outer:] == part.shape
-            if not fits or not np.can_cast(array.dtype, part.dtype, "same_kind"):
-                what = f"observation[{name!r}]" if by_name else "the observation"
-                raise ValueError(
-                    f"{self.name}: {what} is {array.dtype} {list(array.shape)}: expected {np.dtype(part.dtype)} "
-                    f"{list(part.shape)}, or such ones of N, [N, ...]. {_MADE_BY}"
-                )
-            found[name] = array.astype(part.dtype, copy=False).reshape(-1, *part.shape)
-            batches.add(array.shape[:outer])
-        if len(batches) > 1:
-            raise ValueError(f"{self.name}: its arrays are of different numbers of environments.")
-        return found if by_name else found[""], batches.pop()
+        found = {name: array.reshape(-1, *spec[name].shape) for name, array in found.items()}
+        return found if named else found[""], batch
 
     def reward_values(self, outputs: tf.Tensor) -> tf.Tensor:
         """Converts the heads' outputs, float32 [..., H], to values in units of the rewards that each head learns from.
@@ -250,28 +231,6 @@ class Agent:
         """
         units = [1.0 if clip else self.heads.reward_multiplier for _, clip in self.heads.pairs]
         return self.tf_agent.scaling.values(outputs) / units
-
-
-class _CountingFrom(wrappers.PyEnvironmentBaseWrapper):
-    """An environment whose actions are those of its own space, where that does not start at 0."""
-
-    def __init__(self, first: int, environment: GymnasiumVectorEnvironment):
-        super().__init__(environment)
-        self._first = first
-
-    def action_spec(self) -> array_spec.BoundedArraySpec:
-        spec = self._env.action_spec()
-        return array_spec.BoundedArraySpec(
-            spec.shape, spec.dtype, self._first, self._first + spec.maximum, spec.name
-        )
-
-    def _step(self, action: np.ndarray) -> ts.TimeStep:
-        return self._env.step(np.asarray(action) - self._first)
-
-
-def _first_action(environment: GymnasiumVectorEnvironment) -> int:
-    space: Any = environment.vector_env.single_action_space
-    return int(space.start)
 
 
 def train(
@@ -300,16 +259,13 @@ def train(
 
     Raises:
       UsageError: what is asked for cannot be done, or another thread trains; nothing has started.
+      TypeError: there is no such flag.
       RunFolderError, EnvironmentFault, FloatingPointError: what ended the run; each says what to do.
       KeyboardInterrupt: an interrupt (SIGINT), behind the checkpoint. SystemExit: another signal, likewise.
     """
     _require_keras_2()
-    known = {field.name for field in dataclasses.fields(TrainOptions)} - {"config", "gin_bindings"}
-    if others := sorted(flags.keys() - known):
-        raise UsageError(f"train() has no {others[0]!r}. {nearest(others[0], [*known, 'settings'])}")
-    bindings = [f"{name} = {_literal(name, value)}" for name, value in (settings or {}).items()]
-    flags = {name: _plain(value) for name, value in flags.items()}
-    options = TrainOptions(config, gin_bindings=bindings, **flags)
+    bindings = [f"{name} = {configuration.as_gin(_plain(value))}" for name, value in (settings or {}).items()]
+    options = TrainOptions(config, gin_bindings=bindings, **{name: _plain(of) for name, of in flags.items()})
     if on_evaluation and options.is_distributed:
         raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")
     raised: list[BaseException] = []
@@ -321,14 +277,9 @@ def train(
             raised.append(error)
             return False
 
-    command = [f"--config={os.fspath(config)}", *(f"--gin_bindings={binding}" for binding in bindings)]
-    for name, value in flags.items():
-        if name == "env_kwargs" and value is not None:
-            value = ", ".join(f"{argument}={of!r}" for argument, of in value.items())
-        if value is not None and value is not False:
-            command.append(f"--{name}" if value is True else f"--{name}={value}")
+    command = f"agents.train({os.fspath(config)!r}, {dict(settings or {})!r}, **{flags!r})"
     with configuration.borrowed(training=True):
-        result = run(options, command, evaluated if on_evaluation else None)
+        result = run(options, [command], evaluated if on_evaluation else None)
     if raised:
         raise raised[0]
     if result.stopped_by:
@@ -342,19 +293,6 @@ def _require_keras_2() -> None:
             "The agent needs Keras 2, and TensorFlow has loaded Keras 3: pip install tf-keras, and import Agent or "
             "train from agents before anything uses tf.keras."
         )
-
-
-def _literal(name: str, value: Any) -> str:
-    """A value as gin reads it."""
-    value = _plain(value)
-    try:
-        ast.literal_eval(repr(value))
-    except (ValueError, SyntaxError) as error:
-        raise UsageError(
-            f"settings[{name!r}] = {value!r}: expected a number, a string, True, False, None, a list, tuple or dict "
-            "of these, or '@NAME' for what gin knows by that name."
-        ) from error
-    return configuration.as_gin(value)
 
 
 def _plain(value: Any) -> Any:

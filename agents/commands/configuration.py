@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import re
 import threading
 import tokenize
@@ -43,8 +42,11 @@ _INCLUDE = re.compile(r"^include\s+(['\"])(.*)\1[ \t]*(?:#.*)?$", re.M)
 def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> None:
     """Replaces gin's configuration by that of these files and bindings, where later ones win.
 
+    An included file is looked for beside the file that includes it, then in `search_in`, then in the current folder.
+    gin's own search path begins with the current folder, which may be another clone, and only grows.
+
     Args:
-      search_in: included files are relative to this folder, or else to the current one.
+      search_in: a folder.
 
     Raises:
       UsageError: it is not gin, or names what there is not.
@@ -52,8 +54,7 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
     gin.clear_config()
     for file in files:
         _parse_file(file, search_in, ())
-    with _named("; ".join(bindings)):
-        _parse("\n".join(bindings), search_in, ())
+    _parse("\n".join(bindings), "; ".join(bindings), search_in, ())
 
 
 def _parse_file(path: Path, search_in: Path, within: tuple[Path, ...]) -> None:
@@ -64,55 +65,35 @@ def _parse_file(path: Path, search_in: Path, within: tuple[Path, ...]) -> None:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    with _named(str(path)):
-        _parse(text, search_in, (*within, path))
+    _parse(text, str(path), search_in, (*within, path))
 
 
-def _parse(text: str, search_in: Path, within: tuple[Path, ...]) -> None:
-    """Parses gin; included files are parsed where they stand, since gin itself looks for them in the current folder."""
+def _parse(text: str, where: str, search_in: Path, within: tuple[Path, ...]) -> None:
+    """Parses gin, and included files where they stand; `where`: the file or the bindings, for messages."""
     start = 0
-    for include in _INCLUDE.finditer(text):
-        gin.parse_config("\n" * text.count("\n", 0, start) + text[start : include.start()])
-        found = search_in / include[2]
-        _parse_file(found if found.is_file() else Path(include[2]).absolute(), search_in, within)
-        start = include.end()
-    gin.parse_config("\n" * text.count("\n", 0, start) + text[start:])
-
-
-@contextlib.contextmanager
-def _named(where: str) -> Iterator[None]:
-    """Turns errors of parsing, those of imported modules too, into a UsageError that names the place."""
     try:
-        yield
-    except (Exception, SystemExit) as error:
-        raise UsageError(of_gin(error, where)) from error
+        for include in [*_INCLUDE.finditer(text), None]:
+            end = include.start() if include else len(text)
+            gin.parse_config("\n" * text.count("\n", 0, start) + text[start:end])
+            if include:
+                beside = [path.parent for path in within[-1:]]
+                places = [folder / include[2] for folder in (*beside, search_in)]
+                found = next((place for place in places if place.is_file()), Path(include[2]).absolute())
+                _parse_file(found, search_in, within)
+                start = include.end()
+    except (Exception, SystemExit) as error:  # those of imported modules, too
+        raise UsageError(explained(error, where)) from error
 
 
-def of_gin(error: BaseException, where: str = "") -> str:
-    """What is wrong with a configuration, in words; `where`: the file or the bindings."""
+def explained(error: BaseException, where: str = "") -> str:
+    """What is wrong with a configuration, in gin's words; `where`: the file or the bindings."""
     if isinstance(error, UsageError):
         return str(error)
     where = f"{shown(where, 300)}: " if where else ""
-    if isinstance(error, SyntaxError):
-        place = "" if "\n" in where or error.lineno is None else f"line {error.lineno}: "
-        return f"This is not gin: {where}{place}{shown(' '.join(str(error.msg).split()), 200)}\n{_WRITE}"
-    if isinstance(error, tokenize.TokenError):
-        return f"This is not gin: {where}A bracket or a quote is never closed. {_WRITE}"
+    if isinstance(error, SyntaxError | tokenize.TokenError):
+        return f"This is not gin: {where}{shown(' '.join(str(error).split()), 200)}\n{_WRITE}"
     speaks = isinstance(error, ValueError | TypeError | ImportError | OSError | LookupError | NameError)
-    message = with_names_that_fit(str(error)) if speaks and " " in str(error) else described(error)
-    return f"{where}{message}"
-
-
-def with_names_that_fit(message: str) -> str:
-    """Adds to gin's message the names that it could have meant."""
-    if match := re.search(r"call to configurable 'macro' .* in scope '(\S+)'", message):
-        return f"The macro %{match[1]} has no value. Add --gin_bindings='{match[1]} = ...'"
-    if match := re.search(r"Configurable '(\S+)' doesn't have a parameter named '(\w+)'", message):
-        known = inspect.signature(gin.get_configurable(match[1])).parameters
-        return f"{message}\n{nearest(match[2], known)}"
-    if match := re.search(r"No configurable matching (?:reference )?'@?([\w.]+)", message):
-        return f"{message}\n{nearest(match[1].rpartition('.')[2], CONFIGURABLES)}"
-    return message
+    return where + (str(error) if speaks and " " in str(error) else described(error))
 
 
 _turn = threading.RLock()  # gin has one configuration for all threads
@@ -142,12 +123,14 @@ def borrowed(training: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        gin.clear_config()
-        gin.parse_config(before)
-        if locked:
-            gin.finalize()
-        _training = outer
-        _turn.release()
+        try:
+            gin.clear_config()
+            gin.parse_config(before)
+            if locked:
+                gin.finalize()
+        finally:
+            _training = outer
+            _turn.release()
 
 
 def as_gin(value: Any) -> str:
@@ -158,11 +141,8 @@ def as_gin(value: Any) -> str:
 def scalings(configs: Path) -> dict[str, str]:
     """Name for `--scaling` -> gin statement: classes, and files in `configs/scaling`."""
     variants = {path.stem: f"include {str(path)!r}" for path in (configs / "scaling").glob("*.gin")}
-    return dict(
-        sorted(
-            ({name: f"train.scaling = @scalings.{it}" for name, it in SCALINGS.items()} | variants).items()
-        )
-    )
+    classes = {name: f"train.scaling = @scalings.{it}" for name, it in SCALINGS.items()}
+    return dict(sorted((classes | variants).items()))
 
 
 def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
@@ -192,16 +172,17 @@ def bound() -> Iterator[tuple[str, Any]]:
             try:
                 value = copy.deepcopy(value)
             except (Exception, SystemExit) as error:  # of a constructor that a reference with () calls
-                if (words := with_names_that_fit(str(error))) != str(error):
-                    raise UsageError(words) from error
+                if "configurable 'macro'" in str(error):
+                    raise UsageError(
+                        f"{name}.{parameter} = {value!r}: a macro in it has no value. Add --gin_bindings='NAME = ...'"
+                    ) from error
             yield f"{name}.{parameter}", value
 
 
 def ours() -> list[tuple[str, Callable]]:
     """The configurables of this program that are imported, by the names that people write."""
-    found = {name: each for name, each in CONFIGURABLES.items() if _is_ours(each)}
-    return sorted(found.items(), key=lambda item: item[0])
-
-
-def _is_ours(configurable: Callable) -> bool:
-    return configurable.__module__.partition(".")[0] in ("agents", "networks", "rbs_tf")
+    packages = ("agents", "networks", "rbs_tf")
+    return sorted(
+        (item for item in CONFIGURABLES.items() if item[1].__module__.partition(".")[0] in packages),
+        key=lambda item: item[0],
+    )

@@ -16,20 +16,17 @@ from agents.commands.loading import add_arguments, find_folder
 from agents.errors import UsageError, is_pattern
 
 if TYPE_CHECKING:
-    from tf_agents.policies import tf_policy
-
     from agents import Agent
 
 DESCRIPTION = "policy.json"
 
 
 def save(agent: Agent, out_dir: str | os.PathLike) -> None:
-    """Writes the greedy policy by TF-Agents' `PolicySaver`, and `policy.json`, which describes it.
+    """Writes the policy of a run's evaluations by TF-Agents' `PolicySaver`, and `policy.json`, which describes it.
 
     What `tf.saved_model.load` gives has `get_initial_state(batch_size)` and `action(time_step, policy_state)`, which
-    returns a `PolicyStep`: `action` [B] of the environment's own space, the `state` for the next step, and in `info`
-    "values", float32 [B, H], each head's highest, see `Agent.reward_values`. Rewards are the environment's own. On a
-    first step everything but the observation is forgotten.
+    returns a `PolicyStep`: `action` [B], counted from 0, the `state` for the next step, and in `info` what the policy
+    says, `greedy_values` float32 [B, H] among it: each head's highest value in the network's units.
 
     Args:
       agent: its weights are copied.
@@ -37,43 +34,19 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
     """
     from tf_agents.policies import policy_saver
 
-    final = Path(out_dir)
-    with tempfile.TemporaryDirectory(dir=final.parent, prefix=".exported.") as unfinished, _no_advice():
-        new = Path(unfinished, final.name)
-        policy_saver.PolicySaver(_policy(agent)).save(str(new))
-        (new / DESCRIPTION).write_text(json.dumps(_description(agent), indent=2) + "\n")
-        new.rename(final)
+    def no_distribution(*_: Any, **__: Any) -> None:
+        raise NotImplementedError("an exported policy acts: call action()")
 
-
-def _policy(agent: Agent) -> tf_policy.TFPolicy:
-    """The agent's greedy policy; `info` holds only the values, in reward units."""
-    import tensorflow as tf
-    from tf_agents.policies import greedy_policy, tf_policy
-    from tf_agents.specs import tensor_spec
-
-    class Exported(tf_policy.TFPolicy):
-        def __init__(self) -> None:
-            acting = agent.tf_agent.policy
-            values = tf.TensorSpec((len(agent.heads),), tf.float32)
-            first, counted = agent.first_action, acting.action_spec
-            limits = first, first + agent.num_actions - 1
-            own = tensor_spec.BoundedTensorSpec(counted.shape, counted.dtype, *limits, counted.name)
-            specs = acting.time_step_spec, own, acting.policy_state_spec, {"values": values}
-            super().__init__(*specs, clip=False, automatic_state_reset=False)
-            self._greedy, self._units = greedy_policy.GreedyPolicy(acting), agent.tf_agent.scaling
-
-        def _action(self, time_step: Any, policy_state: Any, seed: Any) -> Any:
-            first = time_step.is_first()
-            time_step = time_step._replace(reward=tf.where(first, 0.0, time_step.reward))
-            step = self._greedy.action(time_step, policy_state)
-            action = step.action + tf.cast(agent.first_action, step.action.dtype)
-            return step._replace(action=action, info={"values": agent.reward_values(step.info.greedy_values)})
-
-        def _distribution(self, time_step: Any, policy_state: Any) -> Any:
-            # It would need TensorFlow Probability to load.
-            raise NotImplementedError("an exported policy acts greedily: call action()")
-
-    return Exported()
+    final, policy = Path(out_dir), agent.tf_agent.policy
+    policy.distribution = no_distribution  # it would need TensorFlow Probability to load
+    try:
+        with tempfile.TemporaryDirectory(dir=final.parent, prefix=".exported.") as unfinished, _no_advice():
+            new = Path(unfinished, final.name)
+            policy_saver.PolicySaver(policy).save(str(new))
+            (new / DESCRIPTION).write_text(json.dumps(_description(agent), indent=2) + "\n")
+            new.rename(final)
+    finally:
+        del policy.distribution
 
 
 @contextlib.contextmanager
@@ -125,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
     Raises:
       UsageError: it cannot be done.
     """
-    what = "Writes what a run has learned as a SavedModel: it acts greedily and needs only TensorFlow."
+    what = "Writes what a run has learned as a SavedModel, which needs only TensorFlow: it acts as the evaluations did."
     parser = Parser(prog="python -m agents export", description=what)
     add_arguments(parser)
     parser.add_argument("out_dir", type=a_path, metavar="OUT_DIR", help="folder to make")

@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
             return _list_settings(options)
         if flags.sweep:
             return _sweep(flags.sweep, options, argv, configs)
-        stopped_by = run(options, argv, configs=configs, begun=begun).stopped_by
+        command = ["python", "train.py", *argv]
+        stopped_by = run(options, command, configs=configs, begun=begun).stopped_by
     except Exception as error:
         return _failed(error, bool(begun))
     except KeyboardInterrupt:  # before the run handles signals, or again while it stops
@@ -109,7 +110,7 @@ def run(
         if made := run_folder.made(root_dir, updates):
             return _done_before(folder.path, made, updates)
         with _built(options, asked, folder.path, on_evaluation) as training:
-            folder.begin(["python", "train.py", *command])
+            folder.begin(command)
             if begun is not None:
                 begun.append(True)
             if aside is not None:
@@ -150,7 +151,7 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
     try:
         configured = Settings.configured()
     except (Exception, SystemExit) as error:
-        raise UsageError(without_gin_trail(UsageError(configuration.of_gin(error)))) from error
+        raise UsageError(without_gin_trail(UsageError(configuration.explained(error)))) from error
     _check_name(configured.train.env)
     if options.is_distributed and configured.replay.backend == "local":
         raise UsageError(

@@ -1,5 +1,6 @@
 """The agent in Python programs: what acts, and what trains."""
 
+import concurrent.futures
 import contextlib
 import random
 import re
@@ -20,8 +21,8 @@ from tf_agents.trajectories import time_step as ts
 import agents.api
 from agents import Agent, UsageError, train
 from agents.__main__ import main
+from agents.commands import configuration
 from agents.commands.export import save
-from agents.commands.options import parsed
 from agents.errors import RunFolderError
 from agents.running.embedded import EmbeddedRun
 from agents.storage.run_folder import REPOSITORY
@@ -105,22 +106,20 @@ def test_what_does_not_fit_is_refused_in_a_sentence_and_changes_nothing(folder):
         (lambda: agent.act(one), "CartPole-v1: 1 observations follow 2: call reset()"),
         (
             lambda: agent.act(np.zeros(3)),
-            r"is float64 \[3\]: expected float32 \[4\], or such ones of N.* agent.make_environment\(\) makes",
+            r"is \[\(3,\)\]: expected \[\(4,\)\], or such ones of N.* agent.make_environment\(\) makes",
         ),
-        (lambda: agent.act(np.zeros(4, complex)), r"is complex128 \[4\]"),
-        (lambda: agent.act(two, 1.0), r"the reward is float64 \[\]: expected numbers, \[2\]"),
-        (lambda: agent.act(two, "ab"), r"the reward is <U2 \[\]"),
-        (lambda: agent.reset([0, 1]), r"reset\(\) got int64 \(2,\): expected bool \(2,\)"),
-        (lambda: agent.reset([True]), r"reset\(\) got bool \(1,\): expected bool \(2,\)"),
+        (lambda: agent.act(np.zeros((2, 8))), r"is \[\(2, 8\)\]"),
+        (lambda: agent.act(np.zeros(4, complex)), "from dtype.*complex128.* to dtype.*float32"),
+        (lambda: agent.act(two, 1.0), "size 1 into shape"),
+        (lambda: agent.reset([0, 1]), r"reset\(\) got int64 \(2,\), not bool \(2,\)"),
+        (lambda: agent.reset([True]), r"reset\(\) got bool \(1,\), not bool \(2,\)"),
     ):
-        with pytest.raises(ValueError, match=answer) as refused:
+        with pytest.raises((ValueError, TypeError), match=answer) as refused:
             call()
         assert "\n" not in str(refused.value)
     agent.act(two)
     agent.reset()
     assert agent.act(one) in (0, 1)
-    with pytest.raises(ValueError, match=r"the reward is float64 \[1\]: expected a number"):
-        agent.act(one, [1.0])
 
 
 def test_no_agent_is_loaded_from_what_is_none(folder, tmp_path, monkeypatch):
@@ -233,10 +232,10 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
     )
     assert configured == dict(zip(asked, (7, "CartPole-v1", 4000, (4,), 3), strict=True))
     assert result == Result(3, 100, 1.5, None, str(tmp_path / "runs" / "quickstart-CartPole_v1-return-seed7"))
-    _, _, script, *flags = shlex.split(Path(result.root_dir, "command.txt").read_text())
-    again = parsed(flags)
-    assert (script, again.seed, again.anew, again.wandb) == ("train.py", 7, True, False)
-    assert again.env_kwargs == {"sutton_barto_reward": True} and "MlpTorso.units = (4,)" in again.gin_bindings
+    _, command = shlex.split(Path(result.root_dir, "command.txt").read_text())
+    assert re.match(
+        r"agents.train\('.*quickstart.gin', {'MlpTorso.units': \(4,\), .*\*\*{'env': 'CartPole-v1'", command
+    )
 
     def raising(result):
         raise LookupError("mine")
@@ -295,18 +294,32 @@ def test_one_thread_trains_at_a_time_and_the_others_are_told_so(folder, tmp_path
     assert Agent.load(folder).name == "CartPole-v1"
 
 
+def test_a_configuration_that_cannot_come_back_keeps_no_thread_out(monkeypatch):
+    with monkeypatch.context() as patched, pytest.raises(SyntaxError), configuration.borrowed(training=True):
+        patched.setattr(
+            gin, "parse_config", lambda _: gin.config_parser.ConfigParser("= 3", None).parse_statement()
+        )
+
+    def borrow():
+        with configuration.borrowed():
+            return True
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        assert threads.submit(borrow).result(timeout=60)
+
+
 def test_what_cannot_be_trained_is_refused_as_an_exception_and_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments, answer in (
         (dict(config="quikstart"), "There is no config 'quikstart'. Did you mean quickstart?"),
-        (dict(updtes=5), "train() has no 'updtes'. Did you mean updates?"),
+        (dict(updtes=5), "unexpected keyword argument 'updtes'"),
         (dict(updates=1e6), "train.updates = 1000000.0: expected a whole number of at least 0"),
         (dict(collectors=0), "collectors must be a whole number of at least 1"),
-        (dict(settings={"train.batch_size": EmbeddedRun}), "or '@NAME' for what gin knows by that name."),
+        (dict(settings={"train.batch_size": EmbeddedRun}), "This is not gin: train.batch_size = <class"),
         (dict(settings={"batch size": 4}), "This is not gin"),
-        (dict(gin_bindings=["train.batch_size = 4"]), "train() has no 'gin_bindings'"),
+        (dict(gin_bindings=["train.batch_size = 4"]), "multiple values for keyword argument 'gin_bindings'"),
     ):
-        with nothing_left_behind(), pytest.raises(UsageError) as refused:
+        with nothing_left_behind(), pytest.raises((UsageError, TypeError)) as refused:
             train(**arguments)
         assert answer in str(refused.value), arguments
     assert list(tmp_path.iterdir()) == []
@@ -387,7 +400,7 @@ class From10(gymnasium.Env):
         return np.full(2, 0.5, np.float32), float(action), self.made == 2, False, {}
 
 
-def test_actions_are_of_the_environments_own_space_in_every_loop(tmp_path, capsys):
+def test_actions_count_from_0_whatever_the_environments_own_space(tmp_path, capsys):
     gymnasium.register("From10-v0", From10)
     try:
         mlp = "RecurrentQNetwork.torso = @networks.MlpTorso"
@@ -396,24 +409,21 @@ def test_actions_are_of_the_environments_own_space_in_every_loop(tmp_path, capsy
         observation, reward, ended, told = *environment.reset()[:1], 0.0, False, []
         while not ended:
             told.append(agent.act(observation, reward))
-            observation, reward, ended, *_ = environment.step(told[-1])
+            observation, reward, ended, *_ = environment.step(told[-1] + agent.first_action)
         with contextlib.closing(agent.make_environment(2)) as batch:
             agent.reset()
-            time_step, actions = batch.reset(), []
+            time_step = batch.reset()
             for action in told:
-                actions.append(agent.act(time_step.observation, time_step.reward))
-                time_step = batch.step(actions[-1])
-                assert time_step.reward.tolist() == actions[-1].tolist() == [action] * 2
-            assert batch.action_spec().minimum == 10 and batch.num_actions == 3
+                time_step = batch.step(agent.act(time_step.observation, time_step.reward))
+                assert time_step.reward.tolist() == [action + 10] * 2
         assert main(["play", str(folder), "--episodes=2"]) == 0
-        assert f"episode 2: return {sum(told)}, 2 steps" in capsys.readouterr().out
+        assert f"episode 2: return {sum(told) + 20}, 2 steps" in capsys.readouterr().out
         save(agent, tmp_path / "exported")
     finally:
         del gymnasium.registry["From10-v0"]
     policy = tf.saved_model.load(str(tmp_path / "exported"))
-    first = ts.restart(tf.zeros((1, 2)), batch_size=1)
-    step = policy.action(first, policy.get_initial_state(batch_size=1))
-    assert step.action.numpy() == [told[0]] and step.state.previous_action.numpy() == [told[0] - 10]
+    step = policy.action(ts.restart(tf.zeros((1, 2)), batch_size=1), policy.get_initial_state(batch_size=1))
+    assert step.action.numpy() == step.state.previous_action.numpy() == [told[0]]
 
 
 def test_observations_of_several_arrays_are_taken_by_name(tmp_path, capsys):
@@ -425,13 +435,12 @@ def test_observations_of_several_arrays_are_taken_by_name(tmp_path, capsys):
     first, *_ = one
     agent.reset()
     assert isinstance(agent.act(one), int)
-    for wrong, answer in (
-        (seen[first], "the observation is no dictionary of 'of/body', 'of/phase', 'picture'. agent.make_env"),
-        ({first: one[first]}, "the observation is no dictionary of"),
-        ({**one, first: seen[first]}, "are of different numbers of environments"),
-        ({**one, first: one[first][:-1]}, rf"observation\['{first}'\] is float64"),
+    for wrong, error in (
+        ({first: one[first]}, KeyError),
+        ({**one, first: seen[first]}, ValueError),
+        ({**one, first: one[first][:-1]}, ValueError),
     ):
-        with pytest.raises(ValueError, match=answer):
+        with pytest.raises(error):
             agent.act(wrong)
     assert main(["play", str(tmp_path / "run"), "--episodes=2", "--max_steps=4"]) == 0
     assert "2 episodes" in capsys.readouterr().out

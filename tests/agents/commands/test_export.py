@@ -34,15 +34,14 @@ state, played = policy.get_initial_state(1), []
 for index in range(len(steps["reward"])):
     step = policy.action(TimeStep(**{name: column[index : index + 1] for name, column in steps.items()}), state)
     state = step.state
-    played.append((step.action[0], step.info["values"][0]))
+    played.append((step.action[0], step.info.greedy_values[0]))
 actions, values = zip(*played)
 # The same, served: a batch of all the first steps.
 first = {f"0/{name}": tf.constant(column[steps["step_type"] == 0]) for name, column in steps.items()}
 size = tf.constant(len(first["0/reward"]))
 state = policy.signatures["get_initial_state"](batch_size=size)
 served = policy.signatures["action"](**first, **{f"1/{name}": part for name, part in state.items()})
-served = {"values": served["info/values"]}
-np.savez("played.npz", actions=actions, values=values, served=served["values"])
+np.savez("played.npz", actions=actions, values=values, served=served["info/greedy_values"])
 """
 
 
@@ -67,9 +66,9 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, tmp_path, p
     played = np.load(alone / "played.npz")
     assert played["actions"].tolist() == [moment.action for moment in moments]
     values = [moment.values for moment in moments]
-    np.testing.assert_allclose(played["values"], values, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(agent.reward_values(played["values"]), values, rtol=1e-4, atol=1e-4)
     firsts = [moment.values for moment in moments if moment.step == 0]
-    np.testing.assert_allclose(played["served"], firsts, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(agent.reward_values(played["served"]), firsts, rtol=1e-4, atol=1e-4)
     # An episode may go by without any reward, and two heads may agree in all of it.
     policy, size = tf.saved_model.load(str(tmp_path / "exported")), 64
     seen = rng.integers(2, size=(size, *moments[0].observation.shape), dtype=np.uint8)
@@ -80,9 +79,7 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, tmp_path, p
     )
     step = policy.action(time_step, state)
     outputs, _ = agent.tf_agent.network((seen, -steps, rewards), steps, ())
-    np.testing.assert_allclose(
-        step.info["values"], agent.reward_values(tf.reduce_max(outputs, -1)), rtol=1e-4, atol=1e-4
-    )
+    np.testing.assert_allclose(step.info.greedy_values, tf.reduce_max(outputs, -1), rtol=1e-4, atol=1e-4)
     actions = np.argmax(outputs, axis=-1)
     np.testing.assert_array_equal(step.action, actions[:, 1])
     assert np.any(actions[:, 0] != actions[:, 1])
@@ -99,7 +96,7 @@ def test_an_exported_policy_of_distributions_says_their_means(tmp_path):
     first = ts.restart(np.ones((1, 4), np.float32), batch_size=1)
     step = policy.action(first, policy.get_initial_state(1))
     assert step.action.shape == (1,)
-    np.testing.assert_array_equal(step.info["values"], [[0.0, 0.0]])
+    np.testing.assert_array_equal(step.info.greedy_values, [[0.0, 0.0]])
 
 
 def test_an_export_takes_another_head_and_no_folder_that_exists_and_touches_nothing_beside_it(

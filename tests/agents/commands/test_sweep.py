@@ -140,7 +140,7 @@ def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started,
         ('config = ["quickstart", "qickstart"]', "There is no config 'qickstart'. Did you mean quickstart?"),
         ('env = ["pong", "pnog"]', "did you mean 'pong'"),
         ("seed = [0, 1.5]", "argument --seed: must be a whole number of at least 0, not '1.5'."),
-        ("train.batch_sise = [1, 2]", "Did you mean batch_size?"),
+        ("train.batch_sise = [1, 2]", "doesn't have a parameter named 'batch_sise'"),
     ):
         with pytest.raises(UsageError) as refused:
             started(text)
