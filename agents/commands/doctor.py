@@ -6,21 +6,18 @@ process of its own with a time limit: an import that fails, a crash or a hang en
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agents.commands.flags import Parser
+from agents.storage.run_folder import REPOSITORY, versions
 
 Finding = tuple[str, str, str]  # status, what, detail
 OK, WARN, FAILED = "ok", "warn", "failed"
 LIMIT = 120.0  # seconds per check
-_NEEDED = ("", "tensorflow", "gymnasium", "tf-agents", "atari", "agent")  # extras, and what needs none
-_EXTRAS = (*_NEEDED, "minatar", "cluster", "plots", "video")
 _REVERB = sys.version_info < (3, 12) and sys.platform == "linux"
 _WITHOUT_REVERB = (
     "Reverb needs Linux with Python 3.10 or 3.11: the replay is local, and Ray's with --collectors"
@@ -30,34 +27,20 @@ _REINSTALL = f"Type: python -m pip install --force-reinstall -r {_LOCK} -e ."
 
 
 def check_machine() -> Iterator[Finding]:
-    python = f"{platform.python_version()} on {platform.platform()}"
-    yield OK if sys.version_info >= (3, 10) else FAILED, "python", python
+    """Cores and memory, the packages that results depend on, and whose `agents` a program elsewhere imports."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     yield OK, "machine", f"{os.cpu_count()} cores, {memory:.1f} GiB; the quickstart takes about 2"
-
-
-def check_packages() -> Iterator[Finding]:
-    """Compares the installed packages with the metadata; an extra may be missing."""
-    from packaging.requirements import Requirement
-
-    from agents.storage.run_folder import versions
-
-    asked: dict[Requirement, bool] = {}  # whether the agent needs it
-    for required in map(Requirement, importlib.metadata.requires("rbs-tf") or ()):
-        holds = [e for e in _EXTRAS if not required.marker or required.marker.evaluate({"extra": e})]
-        if holds and required.name != "rbs-tf":
-            wanted = Requirement(f"{required.name}{required.specifier}")
-            asked[wanted] = asked.get(wanted, False) or any(extra in _NEEDED for extra in holds)
-    for wanted, needed in asked.items():
-        try:
-            found = importlib.metadata.version(wanted.name)
-        except importlib.metadata.PackageNotFoundError:
-            found = None
-        if found and found in wanted.specifier:
-            yield OK, str(wanted), found
-        elif found or needed:
-            yield FAILED if needed else WARN, str(wanted), f'{found}. Type: pip install "{wanted}"'
-    yield OK, "clone", versions().splitlines()[-1]
+    for line in versions().splitlines():
+        name, _, version = line.partition(" ")
+        yield WARN if version == "not installed" else OK, name, version
+    # OpenAI's openai-agents has the same name. In the clone itself Python finds the clone's first.
+    command = [sys.executable, "-c", "import agents; print(agents.__file__)"]
+    found = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False).stdout.strip()
+    if found == str(REPOSITORY / "agents" / "__init__.py"):
+        yield OK, "agents", found
+    else:
+        where = f"a program in another folder imports {found or 'none'}, not this clone's"
+        yield WARN, "agents", f"{where}. Type: export PYTHONPATH={REPOSITORY}"
 
 
 def check_tensorflow() -> Iterator[Finding]:
@@ -74,23 +57,6 @@ def check_tensorflow() -> Iterator[Finding]:
     # V[R] = 2, V[gamma] = 2/9, E[G^2] = 9
     sigma = float(tf.function(lambda: layer.sigma[0], jit_compile=True)())
     yield OK if abs(sigma - 2.0) < 1e-12 else FAILED, "sigma", f"{sigma:.12g} from XLA, expected 2"
-
-
-def check_atari() -> Iterator[Finding]:
-    from ale_py.vector_env import AtariVectorEnv
-
-    environment = AtariVectorEnv("pong", num_envs=1)
-    environment.reset()
-    frames, *_ = environment.step(environment.action_space.sample())
-    yield OK, "run: atari", f"a step of Pong gives {frames.shape}"
-
-
-def check_minatar() -> Iterator[Finding]:
-    from minatar import Environment
-
-    environment = Environment("space_invaders")
-    environment.act(0)
-    yield OK, "run: minatar", f"a step of Space Invaders gives {environment.state().shape}"
 
 
 def check_reverb() -> Iterator[Finding]:
@@ -112,10 +78,7 @@ def check_reverb() -> Iterator[Finding]:
 
 CHECKS = {
     "machine": check_machine,
-    "packages": check_packages,
     "tensorflow": check_tensorflow,
-    "atari": check_atari,
-    "minatar": check_minatar,
     "reverb": check_reverb,
 }
 

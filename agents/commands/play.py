@@ -11,7 +11,7 @@ import numpy as np
 
 from agents.commands.flags import Parser, a_path, count
 from agents.commands.loading import add_arguments, find_folder
-from agents.commands.video import Film, Moment, check_file, with_camera
+from agents.commands.video import Film, Moment, check_file
 from agents.errors import UsageError
 from rbs_tf.returns import LONGEST_EPISODE
 
@@ -117,10 +117,7 @@ def main(argv: Sequence[str]) -> int:
     from agents import Agent
 
     agent = Agent.load(options.run_dir, options.checkpoint, options.head)
-    environment: Any = agent.make_environment(num_envs, options.seed)
-    if options.video:
-        environment = with_camera(agent, environment, options.seed)
-    with contextlib.closing(environment):
+    with contextlib.closing(agent.make_environment(num_envs, options.seed)) as environment:
         _play(agent, environment, options)
     return 0
 
@@ -138,7 +135,7 @@ def _play(agent: Agent, environment: Environment, options: Any) -> None:
             ended = [each for each in moments(*what) if each.ended]
             print(f"{name}: {_summary(ended, environment.game)}", flush=True)
         return
-    film = Film(options.video, agent, environment) if options.video else None
+    film = Film(options.video, agent, environment, options.seed) if options.video else None
     ends: dict[int, Moment] = {}
     played: list[Moment] = []
     try:

@@ -23,11 +23,9 @@ ATARI_RATE = 15.0  # frames per second at the console's own speed: it draws 60, 
 OTHER_RATE = 10.0  # for what does not say
 
 _SIDE = 420  # pixels that the picture should come near to
-_PANEL, _HEADER, _ROW, _MARGIN = 450, 92, 30, 14  # pixels
-_NAME, _LINE = 130, 200  # widths of a row's first two columns, pixels
-_HISTORY = 150  # steps that a line shows
-_BACKGROUND, _TEXT, _FAINT, _CURVE = (18, 20, 26), (232, 232, 232), (140, 145, 155), (110, 170, 230)
-_ACTING, _ACTING_CURVE = (54, 46, 20), (255, 200, 60)
+_PANEL, _HEADER, _ROW, _MARGIN = 320, 92, 30, 14  # pixels
+_BACKGROUND, _TEXT, _FAINT = (18, 20, 26), (232, 232, 232), (140, 145, 155)
+_ACTING, _ACTING_TEXT = (54, 46, 20), (255, 200, 60)
 
 
 def check_file(path: str | os.PathLike) -> None:
@@ -60,22 +58,30 @@ class Moment(NamedTuple):
 class Film:
     """Writes one frame per moment as it comes, into an MP4 (H.264) or a GIF.
 
-    A frame is the game, and a row per head: its name, the course of its highest value over the episode's last steps,
-    and this value now. Each line has a scale of its own, as heads differ by orders of magnitude.
+    A frame is the game, and a row per head: its name, and its highest value now. An Atari game is filmed by a second
+    environment that plays the same game in colour and full size, unless that is what the agent sees.
 
     Args:
       path: see `check_file`.
       agent: what plays.
       environment: where.
+      seed: of the environment.
     """
 
-    def __init__(self, path: str | os.PathLike, agent: Agent, environment: GymnasiumVectorEnvironment):
+    def __init__(
+        self, path: str | os.PathLike, agent: Agent, environment: GymnasiumVectorEnvironment, seed: int = 0
+    ):
+        from agents.replay.memory import ATARI_FRAME
+        from rbs_tf.environments.names import RAW_FRAMES
+
         self._path, self._agent, self._environment = Path(path), agent, environment
         render_rate = environment.vector_env.metadata.get("render_fps", OTHER_RATE)
         self._rate = ATARI_RATE if environment.game else float(render_rate)
+        self._camera: GymnasiumVectorEnvironment | None = None
+        if environment.game and environment.observation_spec().shape != ATARI_FRAME:
+            self._camera = agent.make_environment(1, seed, **RAW_FRAMES)
+        self._before: Moment | None = None
         self._font, self._large = ImageFont.load_default(13), ImageFont.load_default(17)
-        self._history: list[np.ndarray] = []  # of the present episode, as are the next two
-        self._low, self._high = (np.zeros(len(agent.heads)) for _ in range(2))
         self._note = ""
         self._writer: Any = None
         self._frames: list[Image.Image] = []
@@ -92,10 +98,7 @@ class Film:
         if self._path.suffix == ".gif" and len(self._frames) == GIF_FRAMES:
             self._note = f" A GIF holds only the first {GIF_FRAMES:,} frames; an MP4 holds all."
             return
-        shown = game_picture(self._environment, moment.observation)
-        if shown is None:
-            self._note = " The environment draws no pictures: only values are shown."
-        frame = self.draw(shown, moment)
+        frame = self.draw(self.picture(moment), moment)
         self._count += 1
         if self._path.suffix == ".gif":
             self._frames.append(frame.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE))
@@ -111,6 +114,8 @@ class Film:
 
     def close(self) -> None:
         """Finishes the file; one that was interrupted holds what there was."""
+        if self._camera is not None:
+            self._camera.close()
         if self._writer is not None:
             self._writer.close()
         if self._frames:
@@ -119,14 +124,20 @@ class Film:
             first.save(self._path, save_all=True, append_images=others, duration=milliseconds, loop=0)
             self._frames = []
 
+    def picture(self, moment: Moment) -> Image.Image | None:
+        """The game, from the camera if there is one; takes each moment once."""
+        if self._camera is None:
+            return game_picture(self._environment, moment.observation)
+        if self._before is None or self._before.cut:
+            seen = self._camera.reset()
+        else:  # behind an end any action begins the next episode
+            seen = self._camera.step(np.array([self._before.action or 0]))
+        self._before = moment
+        return _enlarged(seen.observation[0])
+
     def draw(self, picture: Image.Image | None, moment: Moment) -> Image.Image:
         """RGB of even width and height, always the same for pictures of the same size."""
         names = self._agent.heads.names
-        if moment.step == 0:
-            self._history, self._low, self._high = [], moment.values, moment.values
-        self._history = [*self._history[1 - _HISTORY :], moment.values]
-        self._low = np.minimum(self._low, moment.values)
-        self._high = np.maximum(self._high, moment.values)
         left, height = (0, 0) if picture is None else picture.size
         height = max(height, _HEADER + _ROW * len(names) + _MARGIN)
         image = Image.new("RGB", (left + _PANEL + left % 2, height + height % 2), _BACKGROUND)
@@ -134,94 +145,31 @@ class Film:
             image.paste(picture, (0, (height - picture.height) // 2))
         draw = ImageDraw.Draw(image)
         start, right = left + _MARGIN, left + _PANEL - _MARGIN
-        played = f"episode {moment.episode}, step {moment.step:,}"
         draw.text((start, 10), self._agent.name, _TEXT, self._large)
         draw.text((right, 10), f"return {moment.episode_return:.6g}", _TEXT, self._large, anchor="ra")
-        draw.text((start, 36), played, _FAINT, self._font)
-        color = _ACTING_CURVE if moment.reward else _FAINT
-        draw.text((right, 36), f"reward {moment.reward:+.6g}", color, self._font, anchor="ra")
+        draw.text((start, 36), f"episode {moment.episode}, step {moment.step:,}", _FAINT, self._font)
+        draw.text((right, 36), f"reward {moment.reward:+.6g}", _FAINT, self._font, anchor="ra")
         draw.text((start, _HEADER - 24), "head", _FAINT, self._font)
-        draw.text((start + _NAME, _HEADER - 24), "highest Q, each on its own scale", _FAINT, self._font)
-        draw.text((right, _HEADER - 24), "now", _FAINT, self._font, anchor="ra")
-        for index, course in enumerate(np.transpose(self._history)):
-            top, acting = _HEADER + _ROW * index, index == self._agent.head
-            if acting:
+        draw.text((right, _HEADER - 24), "highest Q", _FAINT, self._font, anchor="ra")
+        for index, name in enumerate(names):
+            top, color = _HEADER + _ROW * index, _TEXT
+            if index == self._agent.head:
+                color = _ACTING_TEXT
                 draw.rectangle((left + 4, top, left + _PANEL - 5, top + _ROW - 3), _ACTING)
-            color, middle = (_ACTING_CURVE if acting else _TEXT), top + _ROW // 2 - 1
-            draw.text((start, middle), names[index], color, self._font, anchor="lm")
-            draw.text((right, middle), f"{course[-1]:,.4g}", color, self._font, anchor="rm")
-            span = self._high[index] - self._low[index]
-            relative = (course - self._low[index]) / span if span > 0 else np.full_like(course, 0.5)
-            across = start + _NAME + _LINE / (_HISTORY - 1) * np.arange(len(course))
-            points = zip(across, top + _ROW - 6 - (_ROW - 9) * relative, strict=True)
-            draw.line(list(points), _ACTING_CURVE if acting else _CURVE, 1)
+            draw.text((start, top + _ROW // 2 - 1), name, color, self._font, anchor="lm")
+            value = f"{moment.values[index]:,.4g}"
+            draw.text((right, top + _ROW // 2 - 1), value, color, self._font, anchor="rm")
         return image
 
 
-class WithCamera:
-    """An Atari environment, and a second one that plays the same game and renders it in colour and full size.
-
-    An emulator of ALE gives one kind of frames; two with equal seeds and actions play the same game.
-
-    Args:
-      environment: where an agent acts; everything but `frame` is its own.
-      camera: made like it but for the frames, with the same seed; closed with it.
-    """
-
-    def __init__(self, environment: GymnasiumVectorEnvironment, camera: GymnasiumVectorEnvironment):
-        self._environment, self._camera = environment, camera
-        self.frame: np.ndarray = np.zeros(0)  # of the first environment, now: uint8 [210, 160, 3]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._environment, name)
-
-    def reset(self) -> Any:
-        return self._together(self._environment.reset(), self._camera.reset())
-
-    def step(self, action: np.ndarray) -> Any:
-        """One step of both; a RuntimeError if they are not the same."""
-        return self._together(self._environment.step(action), self._camera.step(action))
-
-    def close(self) -> None:
-        self._environment.close()
-        self._camera.close()
-
-    def _together(self, acted: Any, filmed: Any) -> Any:
-        for name in ("reward", "discount", "step_type"):
-            here, there = getattr(acted, name), getattr(filmed, name)
-            if not np.array_equal(here, there):
-                found = f"{name} {there}, not {here}"
-                raise RuntimeError(f"the camera shows another game than the agent plays: {found}")
-        self.frame = filmed.observation[0]
-        return acted
-
-
-def with_camera(
-    agent: Agent, environment: GymnasiumVectorEnvironment, seed: int
-) -> GymnasiumVectorEnvironment | WithCamera:
-    """Puts a camera beside an Atari game, unless the agent sees the console's own picture.
-
-    Args:
-      environment: of the agent, made with this seed.
-    """
-    from agents.replay.memory import ATARI_FRAME
-    from rbs_tf.environments.names import RAW_FRAMES
-
-    if not environment.game or environment.observation_spec().shape == ATARI_FRAME:
-        return environment
-    return WithCamera(environment, agent.make_environment(1, seed, **RAW_FRAMES))
-
-
 def game_picture(environment: Any, observation: np.ndarray) -> Image.Image | None:
-    """Draws the game, enlarged by whole pixels: the camera's frame, else what the agent sees, else Gymnasium's picture.
+    """Draws the game, enlarged by whole pixels: what the agent sees, else Gymnasium's picture; None without any.
 
     Args:
       environment: where the agent acts.
       observation: uint8 [height, width, 3] in colour, [height, width, K] in grey, the newest of a stack last, or flags:
         zeros and ones [height, width, C], which get a colour per channel, later channels above earlier ones.
     """
-    if isinstance(environment, WithCamera):
-        return _enlarged(environment.frame)
     spec = environment.observation_spec()
     if isinstance(observation, dict):
         name = next(name for name in sorted(observation) if observation[name].ndim == 3)

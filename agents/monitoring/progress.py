@@ -27,7 +27,6 @@ class Progress:
     Args:
       total_updates, total_steps: where the run ends, whichever comes first; without `total_steps` only updates count.
       updates, steps: where it starts.
-      frames_per_step: frames that the emulator draws per environment step; None leaves frames out.
       stream: a terminal gets one line that is refreshed, with the fields that fit; anything else whole lines.
       clock: seconds that only grow.
     """
@@ -39,23 +38,20 @@ class Progress:
         total_steps: int | None = None,
         updates: int = 0,
         steps: int = 0,
-        frames_per_step: int | None = None,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._total_updates, self._total_steps = total_updates, total_steps
-        self._updates, self._steps, self._frames_per_step = updates, steps, frames_per_step
+        self._updates, self._steps, self._doing = updates, steps, ""
         self._returns: collections.deque[float] = collections.deque(maxlen=_EPISODES)
-        self._said: set[str] = set()
         self._eval_return: float | None = None
-        self._waits: tuple[float, float] | None = None
-        self._doing = ""
+        self._said: set[str] = set()
         self._stream = sys.stdout if stream is None else stream
         self._refreshed = self._stream.isatty()
         self._interval = 0.5 if self._refreshed else 10.0  # seconds between two lines
         self._clock = clock
-        self._start = self._drawn = clock()
-        self._marks = collections.deque([(self._start, steps, updates)])  # what the rates are taken from
+        self._drawn = clock()
+        self._marks = collections.deque([(self._drawn, steps, updates)])  # what the rates are taken from
 
     def update(
         self,
@@ -63,7 +59,6 @@ class Progress:
         steps: int,
         returns: Iterable[float] = (),
         eval_return: float | None = None,
-        waits: tuple[float, float] | None = None,
         doing: str = "",
     ) -> None:
         """Takes the current counts, and what is new since the last call.
@@ -72,7 +67,6 @@ class Progress:
           updates, steps: of the learner, and of all environments together.
           returns: of finished episodes.
           eval_return: mean of an evaluation.
-          waits: shares of time in which the learner waits for collectors, and they for it, in a distributed run.
           doing: what the learner does once, such as compiling: shown at once; rates are those after it.
         """
         now, begins = self._clock(), doing and not self._doing
@@ -82,7 +76,6 @@ class Progress:
         self._updates, self._steps, self._doing = updates, steps, doing
         self._returns.extend(returns)
         self._eval_return = self._eval_return if eval_return is None else eval_return
-        self._waits = waits or self._waits
         if begins or now - self._drawn >= self._interval:
             self._draw(now)
 
@@ -112,31 +105,21 @@ class Progress:
     def line(self, now: float) -> str:
         """What is drawn at `now`, without a line end; a dash stands for what is not known yet."""
         then, steps, updates = self._marks[0]
-        rates: tuple[float | None, ...] = (None, None)
+        rates: list[float | None] = [None, None]
         if now > then:
-            rates = (self._updates - updates) / (now - then), (self._steps - steps) / (now - then)
-        per_update, per_step = ("" if self._doing else f", {_number(rate)}/s" for rate in rates)
+            rates = [(self._updates - updates) / (now - then), (self._steps - steps) / (now - then)]
         ahead = [self._total_updates - self._updates]
-        done = 100 * self._updates // max(self._total_updates, 1)
-        of_updates, end, frames, waiting = f" ({done}%)", "", "", ""
+        end = ""
         if self._total_steps is not None:
             ahead.append(self._total_steps - self._steps)
             end = f"/{self._total_steps:,}"
-            of_steps = 100 * self._steps // max(self._total_steps, 1)
-            if of_steps > done:  # they end the run
-                of_updates, end = "", f"{end} ({of_steps}%)"
-        if self._frames_per_step is not None:
-            frames = f" ({self._steps * self._frames_per_step:,} frames)"
-        if self._waits:
-            waiting = "waiting: learner {:.0%}, collectors {:.0%}  ".format(*self._waits)
         left = min((max(n, 0) / rate for n, rate in zip(ahead, rates, strict=False) if rate), default=None)
         fields = [  # as far as the returns they fit 80 columns
             f"{self._doing} ..." if self._doing else f"left {_duration(left)}",
-            f"updates {self._updates:,}/{self._total_updates:,}{of_updates}{per_update}",
+            f"updates {self._updates:,}/{self._total_updates:,}, {_number(rates[0])}/s",
             f"return {_number(sum(self._returns) / len(self._returns) if self._returns else None)}",
             f"eval {_number(self._eval_return)}",
-            f"steps {self._steps:,}{end}{frames}{per_step}",
-            f"{waiting}elapsed {_duration(now - self._start)}",
+            f"steps {self._steps:,}{end}, {_number(rates[1])}/s",
         ]
         return "  ".join(fields)
 

@@ -1,42 +1,32 @@
 """Figures, scalars, settings and layout of a run in TensorBoard; docs/tensorboard.md lists every tag.
 
-The run folder itself gets one file of events, once: the layout of the page of custom scalars, the configuration, and
-the settings by which the table of hparams compares runs. `train` and `eval` below it get the rest as the run goes.
+The run folder itself gets one file of events: the layout of the page of custom scalars, the configuration, and the
+settings by which the table of hparams compares runs. `train` and `eval` below it get the rest as the run goes.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import os
 import pathlib
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import gin
 import numpy as np
 import tensorflow as tf
-from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import summary as custom_scalar
-from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
-from tensorboard.plugins.hparams import metadata as hparams_metadata
-from tensorboard.plugins.hparams import summary_v2 as hparams
+from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-from tensorboard.plugins.text.summary_v2 import text_pb
-from tf_agents.environments import py_environment
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.heads import Heads
 from agents.monitoring import tags
-from agents.storage.run_folder import unused
-from rbs_tf import scores
 from rbs_tf.settings import in_force, reference
 
 FIGURE = "loss_scales"
-# TensorBoard takes every file with `tfevents` in its name.
-_FILE, _NEW = "events.out.tfevents.run", "tensorboard.new"
 
 # What they are called in the table -> where gin has them.
 _SETTINGS = {
@@ -54,8 +44,6 @@ _SETTINGS = {
     "n_step": "SequenceShape.n_step",
     "lstm_units": "RecurrentQNetwork.lstm_units",
 }
-# What TensorBoard shows at once; the others can be ticked. It orders columns by this and then by name.
-_FIRST = ("env", "heads", "reward_multiplier", "scaling", "seed")
 _METRICS = (  # folder, tag, title
     (tags.EVALUATION, tags.RETURN, "greedy return"),
     (tags.EVALUATION, f"{tags.VALUE_ERROR}/mean", "value error"),
@@ -64,60 +52,41 @@ _METRICS = (  # folder, tag, title
 
 
 class LossScales(NamedTuple):
-    """RMS TD error of each head over the latest updates, float64 [H]; reward units before scaling, none after it.
-
-    None and None: this start has made no update yet.
-    """
+    """Root mean square TD error of each head over the latest updates; None where this start has made no update yet."""
 
     updates: int  # the newest of them
     steps: int  # of the environments, by then
-    before: np.ndarray | None = None
-    after: np.ndarray | None = None
+    before: np.ndarray | None = None  # float64 [H], before scaling, in reward units
+    after: np.ndarray | None = None  # float64 [H], after it
 
 
-def write_once(
-    root_dir: str | os.PathLike,
-    agent: RecurrentMultiHeadAgent,
-    environment: py_environment.PyEnvironment,
-    distributed: bool = False,
-) -> None:
+def write_once(root_dir: str | os.PathLike, agent: RecurrentMultiHeadAgent) -> None:
     """Writes what does not change in a run, unless an earlier start has. To be called once all has been constructed."""
     folder = pathlib.Path(root_dir).absolute()
-    if (folder / _FILE).exists():
+    if any(folder.glob("*.tfevents.*")):
         return
-    now = time.time()
-    contents = (
-        custom_scalar.pb(layout(agent, environment, distributed)),
-        text_pb("operative_config", f"```\n{gin.operative_config_str()}```"),
-        _columns(now),
+    chosen = settings(agent.heads)
+    metrics = [hparams.Metric(tag, group, title) for group, tag, title in _METRICS]
+    writer = tf.summary.create_file_writer(str(folder))
+    with writer.as_default(step=0):
+        tf.summary.experimental.write_raw_pb(custom_scalar.pb(layout(agent)).SerializeToString())
+        tf.summary.text("operative_config", f"```\n{gin.operative_config_str()}```")
+        # The columns of the table: the same ones in all runs, for TensorBoard takes any run's for all.
+        hparams.hparams_config([hparams.HParam(name) for name in chosen], metrics)
         # Runs of equal settings in other folders are runs of their own.
-        hparams.hparams_pb(settings(agent.heads), trial_id="/".join(folder.parts[-2:])),
-    )
-    new = unused(folder / _NEW)
-    new.touch(exist_ok=False)
-    with tf.io.TFRecordWriter(str(new)) as records:
-        records.write(event_pb2.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
-        for content in contents:
-            event = event_pb2.Event(wall_time=now, step=0)
-            event.summary.MergeFromString(content.SerializeToString())
-            records.write(event.SerializeToString())
-    new.replace(folder / _FILE)
+        hparams.hparams(chosen, trial_id="/".join(folder.parts[-2:]))
+    writer.close()
 
 
-def layout(
-    agent: RecurrentMultiHeadAgent, environment: py_environment.PyEnvironment, distributed: bool = False
-) -> layout_pb2.Layout:
+def layout(agent: RecurrentMultiHeadAgent) -> layout_pb2.Layout:
     """The page of custom scalars: all heads in one chart, the charts that tell most first.
 
     Equal quantities have equal charts in all runs: TensorBoard merges the layouts of runs that it shows together.
     """
-    human = {"Human-normalised score": "episode/human_normalised_score$"}
-    waits = {"Share of time spent waiting": "waits/"}
     categories = {
         "Returns": {
             "Return per episode": f"{tags.RETURN}$",
             "Return per episode over environment steps": f"{tags.RETURN}{tags.OVER_STEPS}$",
-            **(human if scores.has_score(environment.game) else {}),
         },
         "Loss scales of all heads": {
             "RMS TD error before scaling": f"{tags.UNSCALED}/",
@@ -128,19 +97,10 @@ def layout(
         "Values": {
             "Value error, relative to the spread of returns": f"{tags.VALUE_ERROR}/",
             "Value": "value/",
-            "Target": "target/",
         },
-        "Choice of heads": {
-            "Probability that a head acts": f"{tags.PROBABILITY}/",
-            "Head that is evaluated": "episode/best_head$",
-        },
-        "Replay and speed": {
-            "Times that a sequence is replayed": f"{tags.RATIO}$",
-            "Updates per second": f"{tags.UPDATE_RATE}$",
-            "Environment steps per second": f"{tags.STEP_RATE}$",
-            **(waits if distributed else {}),
-        },
-        "Torso": {"Share of dead units": f"{tags.DEAD}/", "Spread of features": f"{tags.SPREAD}$"},
+        "Choice of heads": {"Probability that a head acts": f"{tags.PROBABILITY}/"},
+        "Speed": {"Updates per second": f"{tags.UPDATE_RATE}$", "Steps per second": f"{tags.STEP_RATE}$"},
+        "Torso": {"Share of dead units": f"{tags.DEAD}/"},
     }
     page = layout_pb2.Layout()
     for place, (title, charts) in enumerate(categories.items()):
@@ -152,10 +112,15 @@ def layout(
 
 
 def settings(heads: Heads) -> dict[str, bool | int | float | str]:
-    """Settings that tell one run from another: gin's, or the defaults of those that it does not set."""
+    """Settings that tell one run from another: gin's, or the defaults of those that it does not set.
+
+    The scaling is its name in gin with the options that are bound, as in `return_based half_life=100000`.
+    """
+    scaling = (reference("train.scaling") or "scalings.return_based").strip("@()")
+    options = [f" {name}={value}" for name, value in gin.get_bindings(scaling).items()]
     values = {name: in_force(parameter) for name, parameter in _SETTINGS.items()}
     plain = {name: of if isinstance(of, bool | int | float) else str(of) for name, of in values.items()}
-    return {"scaling": _scaling(), "heads": len(heads), **plain}
+    return {"scaling": scaling.removeprefix("scalings.") + "".join(options), "heads": len(heads), **plain}
 
 
 def update_summary(
@@ -225,33 +190,3 @@ def loss_scales_figure(names: Sequence[str], scales: LossScales) -> np.ndarray |
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
-
-
-def _columns(now: float) -> summary_pb2.Summary:
-    """The columns of the table of hparams: the same ones in all runs, for TensorBoard takes any run's for all."""
-    names = ("scaling", "heads", *_SETTINGS)
-    experiment = api_pb2.Experiment(
-        # Without domains, which would hide runs of values that this one does not know.
-        hparam_infos=[api_pb2.HParamInfo(name=name, differs=name in _FIRST) for name in names],
-        metric_infos=[hparams.Metric(tag, group, title).as_proto() for group, tag, title in _METRICS],
-        time_created_secs=now,
-    )
-    metadata = hparams_metadata.create_summary_metadata(
-        plugin_data_pb2.HParamsPluginData(experiment=experiment)
-    )
-    summary = summary_pb2.Summary()
-    tag, tensor = hparams_metadata.EXPERIMENT_TAG, hparams_metadata.NULL_TENSOR
-    summary.value.add(tag=tag, metadata=metadata, tensor=tensor)
-    return summary
-
-
-def _scaling() -> str:
-    """The scaling's name in gin with the options that are set, as in `return_based half_life=100000`."""
-    name = (reference("train.scaling") or "scalings.return_based").strip("@()")
-    words = [name.removeprefix("scalings.")]
-    for option, parameter in inspect.signature(gin.get_configurable(name)).parameters.items():
-        if option != "num_heads":
-            value = in_force(f"{name}.{option}")
-            if value != parameter.default:
-                words.append(f"{option}={value}")
-    return " ".join(words)

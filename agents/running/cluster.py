@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import statistics
 import time
@@ -194,7 +195,10 @@ class ClusterRun:
                 member.work(self._host)
             elif member.task is None and "memory" in self._holder.status:
                 member.work(self._holder.status.get("address", self._holder.process))
-        lines = "".join(f"{member.name}: {member.status.get('pid', '-')}\n" for member in self._members)
+        lines = "".join(
+            f"{member.name}: {member.status.get('pid', '-')} on {member.status.get('host', '-')}\n"
+            for member in self._members
+        )
         if lines != self._processes:
             self._processes = lines
             write(os.path.join(self._root, PROCESSES), lines)
@@ -276,9 +280,7 @@ class ClusterRun:
             self._learner.process.note_waits.remote(*waits)
         self._evaluator.process.note.remote(learner["loss_scales"])
         eval_return, returns = self._evaluator.status.get("eval_return"), learner.pop("returns", ())
-        self._progress.update(
-            learner["updates"], learner["steps"], returns, eval_return, waits, learner["doing"]
-        )
+        self._progress.update(learner["updates"], learner["steps"], returns, eval_return, learner["doing"])
         self._progress.say_once(learner["note"])
 
     def _begin_counting(self, learner: dict[str, Any]) -> None:
@@ -289,7 +291,6 @@ class ClusterRun:
             total_steps=self._training.environment_steps,
             updates=learner["updates"],
             steps=learner["steps"],
-            frames_per_step=learner["frames_per_step"],
         )
         for note in (self._holder.status["memory"], figures_note(), self._settings.heads.note):
             self._progress.say_once(note)
@@ -405,7 +406,8 @@ def _wait_for_predecessors(root_dir: str) -> None:
     """
     recorded = Path(root_dir, PROCESSES)
     text = recorded.read_text(errors="replace") if recorded.exists() else ""
-    numbers = re.findall(r": (\d+)$", text, re.MULTILINE)
+    here = re.escape(platform.node())  # a number of another machine's says nothing about this one's processes
+    numbers = re.findall(rf": (\d+) on {here}$", text, re.MULTILINE)
     end = time.monotonic() + _PREDECESSORS
     while left := [number for number in numbers if _is_role(number)]:
         if time.monotonic() > end:

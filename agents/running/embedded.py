@@ -30,7 +30,6 @@ from agents.workers.evaluator import Evaluations
 from agents.workers.learner import Learner
 from agents.workers.training import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
-from rbs_tf.environments.names import FRAMES_PER_STEP
 
 # Files in a checkpoint.
 _ENVIRONMENTS, _COLLECTOR, _EVALUATION = "environments.pickle", "collector.npz", "evaluation.pickle"
@@ -143,7 +142,7 @@ class EmbeddedRun:
             self.collector.restore(from_bytes(collector_state))
         self.evaluations = self._closed(Evaluations(self._root, self.eval_environment, self.agent))
         write_operative_config(self._root)
-        summaries.write_once(self._root, self.agent, self.eval_environment)
+        summaries.write_once(self._root, self.agent)
 
     def _closed(self, part: Part) -> Part:
         """The part, which `close` closes."""
@@ -171,7 +170,6 @@ class EmbeddedRun:
             total_steps=self._training.environment_steps,
             updates=learner.updates,
             steps=learner.environment_steps,
-            frames_per_step=None if game is None else FRAMES_PER_STEP,
         )
         for note in filter(
             None, (self._memory_note, summaries.figures_note(), self.agent.heads.note, unread_note())

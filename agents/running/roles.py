@@ -37,7 +37,6 @@ from agents.workers.evaluator import Evaluations  # noqa: E402
 from agents.workers.learner import Learner  # noqa: E402
 from agents.workers.training import Settings  # noqa: E402
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment  # noqa: E402
-from rbs_tf.environments.names import FRAMES_PER_STEP  # noqa: E402
 
 _PUBLISH_EVERY = 100  # updates; evaluations wait for it, so no more than their interval
 _POLL = 0.05  # seconds between two looks for weights or sequences
@@ -106,7 +105,7 @@ class Role(abc.ABC):
 
     def status(self) -> dict[str, Any]:
         """Figures for the driver; only those of the process until the role is built."""
-        process = {"pid": os.getpid(), "cpu_seconds": time.process_time()}
+        process = {"pid": os.getpid(), "host": platform.node(), "cpu_seconds": time.process_time()}
         return process | (self.figures() if self._built else {})
 
     def stop(self) -> None:
@@ -172,11 +171,10 @@ class LearnerRole(Role):
         self.opened.callback(self._publisher.close)
         self._doing, self._waited = "", 0.0
         self._publish()
-        self._frames_per_step = None if environment.game is None else FRAMES_PER_STEP
         self._new_returns: list[float] = []
         self._returns_lock = threading.Lock()
         write_operative_config(self._root)
-        summaries.write_once(self._root, agent, environment, distributed=True)
+        summaries.write_once(self._root, agent)
 
     def work(self) -> None:
         """Trains to the end or until stopped, then writes a checkpoint."""
@@ -211,7 +209,6 @@ class LearnerRole(Role):
             "steps": self._learner.environment_steps,
             "returns": returns,
             "waited": self._waited,
-            "frames_per_step": self._frames_per_step,
             "loss_scales": self._loss_scales,
             "doing": self._doing,
             "note": self._learner.note,

@@ -5,7 +5,7 @@ operative_config.gin   every value that the constructed program uses, defaults i
 command.txt            one line per start: time and command line
 versions.txt           the folder's format, and what the latest start ran on
 lock                   held while a process works in the folder
-processes.txt          of a distributed run: the number of each process on its machine
+processes.txt          of a distributed run: number and machine of each process
 best.npz               weights of the evaluation with the highest mean return (`best`)
 native.log             messages of C++ libraries: what Reverb says of itself, and why it died if it did
 finished.json          written when the run has come to its own end

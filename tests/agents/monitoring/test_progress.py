@@ -29,19 +29,16 @@ def started(total_updates, **options):
 
 
 def test_a_line_shows_everything_that_is_known_and_a_dash_for_the_rest():
-    clock, progress = started(20_000, total_steps=1_000_000, frames_per_step=4)
+    clock, progress = started(20_000, total_steps=1_000_000)
     assert progress.line(clock.now) == (
-        "left -  updates 0/20,000 (0%), -/s  return -  eval -  steps 0/1,000,000 (0 frames), -/s  elapsed 0:00:00"
+        "left -  updates 0/20,000, -/s  return -  eval -  steps 0/1,000,000, -/s"
     )
-    progress.update(
-        1500, 48_000, returns=[9e9, *[24.691356, 0.0] * 50], eval_return=-1400.4, waits=(0.25, 0.5)
-    )
+    progress.update(1500, 48_000, returns=[9e9, *[24.691356, 0.0] * 50], eval_return=-1400.4)
     progress.update(1500, 48_000)
     assert progress.line(clock.now + 250) == (
-        "left 0:51:23  updates 1,500/20,000 (7%), 6/s  return 12.35  eval -1,400  steps 48,000/1,000,000 "
-        "(192,000 frames), 192/s  waiting: learner 25%, collectors 50%  elapsed 0:04:10"
+        "left 0:51:23  updates 1,500/20,000, 6/s  return 12.35  eval -1,400  steps 48,000/1,000,000, 192/s"
     )
-    assert "  steps 0, -/s  " in started(10)[1].line(0.0)
+    assert started(10)[1].line(0.0).endswith("  steps 0, -/s")
 
 
 def test_a_log_gets_a_whole_line_when_the_interval_has_passed_and_one_at_the_end():
@@ -51,13 +48,11 @@ def test_a_log_gets_a_whole_line_when_the_interval_has_passed_and_one_at_the_end
         progress.update(updates=second, steps=32 * second)
     progress.done()
     assert [line.split("  ")[1] for line in progress._stream.getvalue().splitlines()] == [
-        f"updates {done}/100 ({done}%), 1/s" for done in (10, 20, 25)
+        f"updates {done}/100, 1/s" for done in (10, 20, 25)
     ]
 
 
-@pytest.mark.parametrize(
-    "columns, last", [(200, "elapsed 0:00:02"), (80, "steps 3, 2/s"), (30, "left 0:00:48"), (6, "left ")]
-)
+@pytest.mark.parametrize("columns, last", [(80, "steps 3, 2/s"), (30, "left 0:00:48"), (6, "left ")])
 def test_a_terminal_gets_one_line_that_is_refreshed_and_never_wraps_nor_ends_inside_a_field(
     monkeypatch, columns, last
 ):
@@ -81,15 +76,15 @@ def test_what_is_done_once_is_shown_at_once_and_leaves_rates_and_time_left_alone
     progress.update(0, 640)
     progress.update(0, 640, doing=COMPILING)
     said = stream.getvalue()
-    assert said.startswith("\rcompiling the update ...  updates 0/100 (0%)  return -"), said
-    assert "left" not in said and "/s" not in said
+    assert said.startswith("\rcompiling the update ...  updates 0/100, -/s  return -"), said
+    assert "left" not in said
     progress.update(0, 640, doing=COMPILING)
     assert stream.getvalue() == said
     clock.now += 40
     progress.update(1, 640)
     clock.now += 2
     progress.update(11, 800)
-    assert "left 0:00:18  updates 11/100 (11%), 5/s" in progress.line(clock.now)
+    assert "left 0:00:18  updates 11/100, 5/s" in progress.line(clock.now)
     assert "steps 800, 80/s" in progress.line(clock.now)
 
 
@@ -132,25 +127,25 @@ def test_rates_and_time_left_follow_the_last_minute():
     for second in range(1, int(RATE_WINDOW) + 11):
         clock.now += 1
         progress.update(updates=5 * second, steps=640 + 320 * second)
-    assert "left 0:02:10  updates 350/1,000 (35%), 5/s" in progress.line(clock.now)
-    assert ", 320/s  elapsed 0:06:10" in progress.line(clock.now)
+    assert "left 0:02:10  updates 350/1,000, 5/s" in progress.line(clock.now)
+    assert "steps 23,040, 320/s" in progress.line(clock.now)
 
 
 def test_rates_are_counted_from_where_a_learner_goes_on_and_time_to_the_end_which_comes_first():
     clock, progress = started(2000, updates=600, steps=6000)
     clock.now += 10
     progress.update(610, 6100)
-    assert "left 0:23:10  updates 610/2,000 (30%), 1/s" in progress.line(clock.now)
+    assert "left 0:23:10  updates 610/2,000, 1/s" in progress.line(clock.now)
     progress.update(400, 4000)  # it has lost updates
     clock.now += 10
     progress.update(410, 4100)
-    assert "left 0:26:30  updates 410/2,000 (20%), 1/s" in progress.line(clock.now)
-    assert "steps 4,100, 10/s  elapsed 0:00:20" in progress.line(clock.now)
+    assert "left 0:26:30  updates 410/2,000, 1/s" in progress.line(clock.now)
+    assert "steps 4,100, 10/s" in progress.line(clock.now)
     clock, progress = started(10_000_000, total_steps=50_000)
     clock.now += 10
     progress.update(500, 5000)
     assert "left 0:01:30  updates 500/10,000,000, 50/s" in progress.line(clock.now)
-    assert "  steps 5,000/50,000 (10%), 500/s" in progress.line(clock.now), "what ends the run"
+    assert "  steps 5,000/50,000, 500/s" in progress.line(clock.now), "what ends the run"
 
 
 def test_an_evaluation_takes_the_place_of_the_progress_now_and_then():

@@ -7,6 +7,7 @@ process itself. The clock is the stand-in's own: minutes of supervision take mil
 import functools
 import itertools
 import pickle
+import platform
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -63,7 +64,7 @@ class Process:
 
     def _answer(self):
         while self._asked and not self.silent:
-            self._asked.pop().set_result({"pid": self.pid} | self.figures)
+            self._asked.pop().set_result({"pid": self.pid, "host": platform.node()} | self.figures)
 
     def was_told(self, *what):
         return what in self.told
@@ -79,7 +80,7 @@ class Process:
                 next(self._steps)
         except StopIteration:
             self._steps = None
-            self._task.set_result({"pid": self.pid} | self.figures)
+            self._task.set_result({"pid": self.pid, "host": platform.node()} | self.figures)
         except Died as death:
             self.die(death)
         except Exception as error:
@@ -167,7 +168,7 @@ def learner(process, updates=60):
 
 def learner_figures(updates):
     counts = {"updates": updates, "steps": 10 * updates, "returns": [], "waited": 0.0}
-    words = {"frames_per_step": None, "note": "", "doing": "", "memory": "Room here."}
+    words = {"note": "", "doing": "", "memory": "Room here."}
     return counts | words | {"loss_scales": f"scales {updates}"}
 
 
