@@ -136,9 +136,7 @@ def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
     processes = "distributed: N processes collect, others learn, evaluate and hold the replay"
     flag("--collectors", type=count(1), metavar="N", help=processes)
     flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine only")
-    sweeps = (
-        f"many runs, one after the other or on --cluster: {_listed(configs / 'sweeps', 'sweep')}, or a file"
-    )
+    sweeps = f"many runs, one after the other: {_listed(configs / 'sweeps', 'sweep')}, or a file"
     flag("--sweep", type=a_path, metavar="NAME", help=sweeps)
     folder = "the run's folder (runs/CONFIG-ENV-SCALING-seedN)"
     flag("--root_dir", type=a_path, metavar="DIR", help=folder)

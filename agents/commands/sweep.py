@@ -34,8 +34,6 @@ from agents.storage.run_folder import REPOSITORY, finished, is_locked
 
 Check = Callable[[Sequence[Sequence[str]], Sequence[Path]], list[int]]
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
-# One number each: what a run that Ray places takes, and how many run side by side on this machine.
-NUMBERS = {"num_cpus": 1, "num_gpus": 0, "at_a_time": 1}
 
 
 class Sweep(NamedTuple):
@@ -43,7 +41,7 @@ class Sweep(NamedTuple):
 
     axes: dict[str, list]  # of the grid
     bindings: list[str]  # for all runs
-    numbers: dict[str, float]  # see `NUMBERS`
+    at_a_time: int  # how many run side by side
 
     def runs(self, root_dir: Path) -> dict[Path, list[str]]:
         """The arguments of train.py by run folder below `root_dir`.
@@ -74,7 +72,7 @@ def read(file: Path) -> Sweep:
       UsageError: it is no such file, names what there is not, or sets a name twice.
     """
     said: dict[str, Any] = {}
-    known = (*FLAGS, *NUMBERS, "gin_bindings")
+    known = (*FLAGS, "at_a_time", "gin_bindings")
     for line, name, value in _assignments(file):
         if name not in known and "." not in name:
             raise UsageError(f"{file}, line {line}: a sweep has no {name!r}. {nearest(name, known)}")
@@ -82,14 +80,13 @@ def read(file: Path) -> Sweep:
             raise UsageError(
                 f"{file}, line {line}: {name} is set before; write all its values into one list."
             )
-        least = 1 if name == "at_a_time" else 0
-        if name in NUMBERS and (type(value) not in (int, float) or not least <= value <= 1e6):
-            raise UsageError(f"{file}, line {line}: {name} is a number from {least} to 1,000,000.")
+        if name == "at_a_time" and (type(value) is not int or value < 1):
+            raise UsageError(f"{file}, line {line}: at_a_time is a whole number of at least 1.")
         said[name] = value
     said = {"config": "quickstart"} | said
-    numbers = {name: said.pop(name, default) for name, default in NUMBERS.items()}
+    at_a_time = said.pop("at_a_time", 1)
     axes = {name: value if isinstance(value, list) else [value] for name, value in said.items()}
-    return Sweep(axes, axes.pop("gin_bindings", []), numbers)
+    return Sweep(axes, axes.pop("gin_bindings", []), at_a_time)
 
 
 def _assignments(file: Path) -> Iterator[tuple[int, str, Any]]:
@@ -113,7 +110,6 @@ def _assignments(file: Path) -> Iterator[tuple[int, str, Any]]:
 def _argument(name: str, value: Any) -> str:
     if "." in name:
         return f"--gin_bindings={name} = {configuration.as_gin(value)}"
-    # Ray's workers are elsewhere.
     return f"--{name}={os.path.abspath(local_path(value)) if str(value).endswith('.gin') else value}"
 
 
@@ -131,7 +127,6 @@ def _name(settings: dict[str, Any], axes: dict[str, list]) -> str:
 def run(
     file: Path,
     root_dir: str | None,
-    cluster: str | None,
     check: Check,
     train: Sequence[str] = (sys.executable, str(REPOSITORY / "train.py")),
     flags: Sequence[str] = (),
@@ -141,7 +136,6 @@ def run(
     Args:
       file: the sweep's.
       root_dir: parent of the runs' folders; None: runs/ and the file's name.
-      cluster: address of a Ray cluster that runs as many at a time as it has room for; None: one at a time, here.
       check: what looks for mistakes in all commands before anything starts.
       train: the command that trains.
       flags: of every run, beside those of the file.
@@ -165,8 +159,7 @@ def run(
     print(f"{len(runs)} runs in {root}, {done()} of them finished before", flush=True)
     tensorboard = [os.path.relpath(Path(sys.prefix, "bin", "tensorboard")), "--logdir", os.path.relpath(root)]
     print(f"To watch them: {shlex.join(tensorboard)}", flush=True)
-    resources = dict(sweep.numbers)
-    at_a_time, cores = int(resources.pop("at_a_time")), sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0))
 
     def is_due(folder: Path) -> bool:
         """Whether a run is to be started now; another machine with the same sweep may have it, or have finished it."""
@@ -175,21 +168,17 @@ def run(
         return not locked and not finished(folder, updates[folder])
 
     def begin(folder: Path, place: int) -> subprocess.Popen:
-        core = cores[place % len(cores)] if at_a_time > 1 else None
+        core = cores[place % len(cores)] if sweep.at_a_time > 1 else None
         return processes.start([*train, *runs[folder], *flags], core)
 
-    due = filter(is_due, runs)  # each is looked at when its turn comes
-    if cluster:
-        commands = {folder: [*train, *runs[folder], *flags] for folder in due}
-        ended = processes.work_through_on_ray(commands, cluster, resources)
-    else:
-        ended = processes.work_through(due, begin, at_a_time)
+    # Each is looked at when its turn comes.
+    ended = processes.work_through(filter(is_due, runs), begin, sweep.at_a_time)
     failed: dict[str, int] = {}
     with contextlib.closing(ended):
         for folder, code in ended:
             how = f"failed with exit code {code}" if code else "finished"
             print(f"{folder.name} {how}; {done()} of {len(runs)} have finished.", flush=True)
-            if code:
+            if code and not is_locked(folder):  # another machine was quicker
                 failed[folder.name] = code
     print(f"{done()} of {len(runs)} runs have finished, {len(failed)} failed.")
     for name, code in failed.items():

@@ -342,7 +342,7 @@ def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path)
     if options.wandb:
         weights_and_biases.require_wandb()
     flags = {argument.split("=")[0] for argument in argv if argument.startswith("--")}
-    if others := sorted(flags - {"--sweep", "--root_dir", "--cluster", "--verbose", "--wandb"}):
+    if others := sorted(flags - {"--sweep", "--root_dir", "--verbose", "--wandb"}):
         raise UsageError(
             f"{', '.join(others)} cannot be given beside --sweep: write it into the sweep's file."
         )
@@ -353,12 +353,11 @@ def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path)
         raise UsageError(f"There is no sweep {name!r}. {nearest(name, names(folder, 'sweep'))}")
 
     def check(commands: Sequence[Sequence[str]], folders: Sequence[Path]) -> list[int]:
-        cluster = [f"--cluster={options.cluster}"] if options.cluster else []
-        return check_commands([[*command, *cluster] for command in commands], folders, configs)
+        return check_commands(commands, folders, configs)
 
     flags_of_all = ["--wandb"] if options.wandb else []
     root_dir = None if options.root_dir is None else os.fspath(options.root_dir)
-    return sweep.run(file, root_dir, options.cluster, check, flags=flags_of_all)
+    return sweep.run(file, root_dir, check, flags=flags_of_all)
 
 
 def _as_verbose_as(options: TrainOptions) -> contextlib.AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Runs processes side by side, here or on a Ray cluster; an interrupt ends them in order."""
+"""Runs processes side by side; an interrupt ends them in order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agents.errors import UsageError
-from agents.running import ray_connection
 from agents.running.signals import on_first_signal, raise_for
 
 Job = TypeVar("Job")
@@ -70,61 +68,6 @@ def work_through(
                 process.wait()
 
 
-def work_through_on_ray(
-    commands: Mapping[Path, Sequence[str]], cluster: str, resources: dict[str, float]
-) -> Generator[tuple[Path, int], None, None]:
-    """Runs the command of each folder on a Ray cluster, with its output in FOLDER.log; yields as `work_through`.
-
-    Raises:
-      UsageError: the cluster cannot be reached, or is smaller than the `resources` of one command.
-    """
-    signals: list[int] = []
-    # Entered within the connection, as Ray installs a handler of its own, and left after it: see `cluster.started`.
-    with contextlib.closing(contextlib.ExitStack()) as handlers, ray_connection.opened(cluster, 0) as ray:
-        handlers.enter_context(on_first_signal(signals.append))
-        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        cpus, gpus = resources["num_cpus"], resources["num_gpus"]
-        if not any(cpus <= has.get("CPU", 0) and gpus <= has.get("GPU", 0) for has in machines):
-            raise UsageError(f"No machine of the cluster has room for a run with {resources}.")
-        remote = ray.remote(_work).options(max_retries=0, **resources)
-        tasks: dict[Any, Path] = {}
-        try:
-            for folder, command in commands.items():
-                tasks[remote.remote(command, str(_log(folder)))] = folder
-            while tasks:
-                time.sleep(_POLL)
-                if signals:
-                    raise_for(signals[0])
-                for task in _ended(ray, tasks):
-                    try:
-                        code = ray.get(task, timeout=ANSWER)
-                    except ray.exceptions.RayError:  # its machine is gone, for one
-                        code = 1
-                    yield tasks.pop(task), code
-        finally:
-            _stop(ray, tasks)
-
-
-def _ended(ray: Any, tasks: Mapping[Any, Path]) -> list[Any]:
-    return ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[0] if tasks else []
-
-
-def _stop(ray: Any, tasks: Mapping[Any, Path]) -> None:
-    """Interrupts tasks and waits for them; kills them when nothing in their folders has changed for `PATIENCE`."""
-    left, before, changed = dict(tasks), None, time.monotonic()
-    while left and time.monotonic() - changed < PATIENCE:
-        for task in left:  # again and again: an interrupt that comes too early is lost
-            ray.cancel(task)
-        time.sleep(_POLL)
-        for task in _ended(ray, left):
-            del left[task]
-        now = {path: last_change(path) for run in left.values() for path in (run, _log(run))}
-        if now != before:
-            before, changed = now, time.monotonic()
-    for task in left:
-        ray.cancel(task, force=True)
-
-
 def last_change(path: Path) -> float:
     """Last change of a file, or of anything in a folder, in seconds of its disk's clock; 0.0 if there is none."""
     inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in ("", *names))
@@ -133,21 +76,3 @@ def last_change(path: Path) -> float:
         with contextlib.suppress(OSError):  # what is at work in there may have removed it
             latest = max(latest, os.stat(each).st_mtime)
     return latest
-
-
-def _log(folder: Path) -> Path:
-    return Path(f"{folder}.log")
-
-
-def _work(command: Sequence[str], log: str) -> int:
-    """Ray's task: runs a command to its end, or until Ray cancels it by SIGINT, again and again."""
-    Path(log).parent.mkdir(parents=True, exist_ok=True)
-    signals: list[int] = []
-    with open(log, "a") as said, on_first_signal(signals.append, only=True):
-        process = start(command, stdout=said, stderr=subprocess.STDOUT)
-        while process.poll() is None:
-            time.sleep(_POLL)
-            if signals:
-                process.terminate()
-                process.wait()
-        return process.returncode

@@ -22,14 +22,11 @@ TOGETHER = 1.0  # seconds
 
 
 @contextlib.contextmanager
-def on_first_signal(stop: Callable[[int], None], only: bool = False) -> Iterator[None]:
+def on_first_signal(stop: Callable[[int], None]) -> Iterator[None]:
     """Calls `stop` with the first signal; a second one ends the process at once, and says so.
 
     A signal within a second of the first one changes nothing: a terminal, `timeout` and other wrappers may each pass on
     the same one, and a login that ends sends SIGTERM right after SIGHUP. Python handles signals when C++ returns.
-
-    Args:
-      only: all signals after the first one change nothing, for a sender that repeats it, as `ray.cancel` does.
 
     Outside of the main thread, the only one that can handle signals, it does nothing.
     """
@@ -46,7 +43,7 @@ def on_first_signal(stop: Callable[[int], None], only: bool = False) -> Iterator
         if len(heard) == 1:
             say_nothing_to_closed(sys.stdout, sys.stderr)
             stop(number)
-        elif not only and heard[-1] - heard[0] >= TOGETHER:
+        elif heard[-1] - heard[0] >= TOGETHER:
             words = (
                 f"\nA second {signal.Signals(number).name}: the process ends at once, without a checkpoint.\n"
             )

@@ -61,7 +61,7 @@ def test_later_stages_are_the_first_one_with_other_scalings(tmp_path):
         own = {"scaling", "seed"} | ({"env"} if len(other.axes["env"]) == 1 else set())
         assert {name for name in first.axes if other.axes[name] != first.axes[name]} <= own
         assert other.bindings == first.bindings
-        assert other.numbers == first.numbers
+        assert other.at_a_time == first.at_a_time
         variants = {atari57.name_of(folder)[1] for folder in other.runs(tmp_path)}
         assert len(variants) == len(other.axes["scaling"])
 

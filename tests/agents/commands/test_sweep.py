@@ -1,6 +1,5 @@
 """Grids of runs, with a stand-in for train.py where only the order of things matters, and with the real one."""
 
-import contextlib
 import fcntl
 import os
 import signal
@@ -8,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -51,11 +49,11 @@ def started(tmp_path):
     """Runs a sweep of a text with the stand-in; returns the exit code."""
     (tmp_path / "stand_in.py").write_text(STAND_IN)
 
-    def run(text, cluster=None):
+    def run(text):
         (tmp_path / "grid.sweep").write_text(text)
         train = (sys.executable, str(tmp_path / "stand_in.py"))
         file, root = tmp_path / "grid.sweep", str(tmp_path / "root")
-        return sweep.run(file, root, cluster, check_commands, train)
+        return sweep.run(file, root, check_commands, train)
 
     return run
 
@@ -70,7 +68,7 @@ def test_lists_are_axes_and_seeds_change_slowest(tmp_path):
         tmp_path,
         "# a comment\n"
         + 'config = "minatar"\nseed = [0, 1]\nenv = [\n    "pong",  # one\n    "minatar/breakout",\n]\n'
-        + "updates = 7\nRecurrentMultiHeadAgent.learning_rate = [2e-4, 6e-4]\nnum_cpus = 2\n"
+        + "updates = 7\nRecurrentMultiHeadAgent.learning_rate = [2e-4, 6e-4]\nat_a_time = 2\n"
         + 'gin_bindings = ["train.num_envs = 4", "RecurrentQNetwork.torso = @networks.small_torso"]\n',
     )
     runs = asked.runs(tmp_path)
@@ -90,20 +88,7 @@ def test_lists_are_axes_and_seeds_change_slowest(tmp_path):
         "--gin_bindings=RecurrentQNetwork.torso = @networks.small_torso",
         f"--root_dir={list(runs)[-1]}",
     ]
-    assert asked.numbers == {"num_cpus": 2, "num_gpus": 0, "at_a_time": 1}
-
-
-def test_the_replays_of_a_sweep_on_a_cluster_are_not_weighed_here(tmp_path, monkeypatch):
-    weighed = []
-    monkeypatch.setattr(
-        sweep, "run", lambda file, root, cluster, check, flags: check([["--seed=1"]], [tmp_path])
-    )
-    monkeypatch.setattr(
-        "agents.commands.train._check", lambda options, *_: weighed.append(not options.cluster)
-    )
-    for argv, stores in (([], True), (["--cluster=auto"], False)):
-        main(["--sweep=minatar", *argv])
-        assert weighed.pop() is stores
+    assert asked.at_a_time == 2
 
 
 def test_every_sweep_that_comes_along_can_run(tmp_path):
@@ -134,8 +119,7 @@ def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started,
             "seed = 0\nenv = 'pong'\nseed = 1",
             "line 3: seed is set before; write all its values into one list.",
         ),
-        ("at_a_time = 0", "line 1: at_a_time is a number from 1 to 1,000,000."),
-        ("num_cpus = 'all'", "line 1: num_cpus is a number from 0 to 1,000,000."),
+        ("at_a_time = 0", "line 1: at_a_time is a whole number of at least 1."),
         ('scaling = ["none", "retrun"]', "There is no scaling 'retrun'. Did you mean return"),
         ('config = ["quickstart", "qickstart"]', "There is no config 'qickstart'. Did you mean quickstart?"),
         ('env = ["pong", "pnog"]', "did you mean 'pong'"),
@@ -236,108 +220,6 @@ def test_a_killed_sweep_lets_its_run_end_in_order_and_a_second_signal_ends_both_
         while Path(f"/proc/{pid}").exists():
             time.sleep(0.05)
         assert (folder / "checkpoint").exists() == (seed == 9)
-
-
-TASK = """
-import _thread, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a job of a script's inherits it
-signal.signal(signal.SIGUSR1, lambda *_: _thread.interrupt_main())
-from agents.running import processes
-log, *command = sys.argv[1:]
-sys.exit(processes._work(command, log))
-"""
-
-
-class RayOfProcesses:
-    """A stand-in for Ray's module: a task is a process of this machine, and is cancelled as Ray does it."""
-
-    exceptions = SimpleNamespace(RayError=RuntimeError)
-
-    def __init__(self):
-        self.tasks = []
-
-    def nodes(self):
-        gone = {"Alive": False, "Resources": {"CPU": 64.0}}
-        return [gone, *[{"Alive": True, "Resources": {"CPU": 1.0}}] * 3]
-
-    def remote(self, work):
-        assert work is processes._work
-        return SimpleNamespace(options=self._with)
-
-    def _with(self, max_retries, **resources):
-        assert max_retries == 0 and resources.keys() == {"num_cpus", "num_gpus"}
-        return SimpleNamespace(remote=self._begin)
-
-    def _begin(self, command, log):
-        self.tasks.append(
-            subprocess.Popen(
-                [sys.executable, "-c", TASK, log, *command],
-                cwd=REPOSITORY,
-                stderr=subprocess.DEVNULL,
-                preexec_fn=lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),  # too early is lost
-            )
-        )
-        return self.tasks[-1]
-
-    def wait(self, tasks, num_returns, timeout):
-        ended = [task for task in tasks if task.poll() is not None]
-        return ended, [task for task in tasks if task not in ended]
-
-    def get(self, task, *, timeout):
-        return task.returncode
-
-    def cancel(self, task, force=False):
-        task.send_signal(signal.SIGKILL if force else signal.SIGUSR1)
-
-
-@pytest.fixture(params=["stand-in", pytest.param("ray", marks=pytest.mark.slow)])
-def cluster(request, monkeypatch):
-    """Address of a small cluster whose processes have inherited that SIGINT is ignored, as in a job of a script's."""
-    if request.param == "stand-in":
-        ray = RayOfProcesses()
-        monkeypatch.setattr(processes.ray_connection, "opened", lambda *_: contextlib.nullcontext(ray))
-        yield "stand-in"
-        for task in ray.tasks:
-            task.wait()
-        return
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    node = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 80 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
-    signal.signal(signal.SIGINT, before)
-    yield cluster.address
-    cluster.shutdown()
-
-
-def test_on_ray_runs_are_placed_side_by_side(started, tmp_path, capfd, cluster):
-    root = tmp_path / "root"
-    # Seed 9 goes on until it is told to stop, beside all the others.
-    text = 'seed = [9, 0]\nscaling = ["return", "none", "clip"]'
-    told = interrupting(root / "quickstart-return-seed9", signal.SIGTERM)
-    with told, pytest.raises(SystemExit, match="143"):
-        started(text, cluster=cluster)
-    assert (root / "quickstart-return-seed9" / "checkpoint").exists()
-    assert started("seed = [9, 0]\nscaling = 'return'\nnum_cpus = 1", cluster=cluster) == 0
-    out = capfd.readouterr().out
-    assert "2 of 2 runs have finished, 0 failed." in out
-    assert (root / "quickstart-return-seed0.log").exists()
-    assert started("scaling = 'none'", cluster=cluster) == 1
-    assert "quickstart-none: exit code 1" in capfd.readouterr().out
-    with pytest.raises(UsageError, match="has room for"):
-        started("seed = [10, 11]\nnum_cpus = 3", cluster=cluster)
-
-
-def test_on_ray_a_run_that_hangs_when_it_is_told_to_stop_is_killed(started, tmp_path, monkeypatch, cluster):
-    monkeypatch.setattr(processes, "PATIENCE", 2.0)
-    waiting = tmp_path / "root" / "quickstart-seed8" / "waiting"
-    with interrupting(waiting.parent, signal.SIGINT), pytest.raises(KeyboardInterrupt):
-        started("seed = 8", cluster=cluster)
-    while Path(f"/proc/{waiting.read_text()}").exists():
-        time.sleep(0.05)
-    assert not (waiting.parent / "checkpoint").exists()
 
 
 def test_other_flags_belong_into_the_file(capsys):
