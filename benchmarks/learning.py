@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from agents.monitoring.report import runs
+from agents.monitoring.tags import STEPS
 from benchmarks.atari57 import late_returns
 from benchmarks.performance import processor
 
@@ -25,12 +26,14 @@ COLUMNS = ("variant", "seed", "steps", *FIFTHS, "discounted", "greedy", "dead_un
 
 def row(folder: Path, variant: str) -> dict[str, str]:
     """The line of a finished run."""
-    run = runs.over_steps(runs.read(folder))
-    steps, returns = run.returns("training")
-    part = np.clip(np.ceil(5 * steps / run.length) - 1, 0, 4)  # a report is of the time before it
+    run = runs.read(folder)
+    updates, returns = run.returns("training")
+    # Over environment steps, linear between those that were logged.
+    steps, total = (np.interp(at, *run.train[STEPS].T) for at in (updates, run.updates))
+    part = np.clip(np.ceil(5 * steps / total) - 1, 0, 4)  # a report is of the time before it
     fifths = [returns[part == k].mean() if (part == k).any() else np.nan for k in range(5)]
     _, greedy = run.returns("evaluation")
-    late = late_returns(folder, int(run.length)).mean()
+    late = late_returns(folder, int(total)).mean()
     numbers = [*fifths, late, greedy[-1] if len(greedy) else np.nan, run.dead_units]
     values = (variant, run.seed, run.steps, *(f"{number:.4g}" for number in numbers))
     return dict(zip(COLUMNS, map(str, (*values, run.versions["commit"], processor())), strict=True))

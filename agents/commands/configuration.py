@@ -18,23 +18,23 @@ from agents.errors import UsageError
 from rbs_tf.errors import described, shown
 from rbs_tf.settings import CONFIGURABLES
 
-# What --scaling may name -> its name in gin. Importing the classes takes TensorFlow; a test holds the two together.
-SCALINGS = {
-    "clip": "clip",
-    "cross_head": "cross_head",
-    "error": "error_based",
-    "gymnasium": "gymnasium",
-    "hl_gauss": "hl_gauss",
-    "horizon": "horizon",
-    "none": "none",
-    "pop_art": "pop_art",
-    "return": "return_based",
-    "return_out": "return_out",
-    "return_std": "return_std",
-    "reward_std": "reward_std",
-    "signed_hyperbolic": "signed_hyperbolic",
-    "two_hot": "two_hot",
-}
+# Those in gin's module `scalings`: importing the classes takes TensorFlow; a test holds the two together.
+_CLASSES = (
+    *(
+        "clip",
+        "cross_head",
+        "error_based",
+        "gymnasium",
+        "hl_gauss",
+        "horizon",
+        "none",
+        "pop_art",
+        "return_based",
+    ),
+    *("return_out", "return_std", "reward_std", "signed_hyperbolic", "two_hot"),
+)
+# What --scaling may name -> its name in gin.
+SCALINGS = {name.removesuffix("_based"): name for name in _CLASSES}
 _WRITE = "Write NAME.PARAMETER = VALUE, where VALUE is a number, True, None, 'text', @NAME, %MACRO, or a list of these."
 _INCLUDE = re.compile(r"^include\s+(['\"])(.*)\1[ \t]*(?:#.*)?$", re.M)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,49 +38,22 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
 
     final, policy = Path(out_dir), agent.tf_agent.policy
     policy.distribution = no_distribution  # it would need TensorFlow Probability to load
+    logging.disable(logging.WARNING)  # about the missing distribution, and about Keras layers
     try:
-        with tempfile.TemporaryDirectory(dir=final.parent, prefix=".exported.") as unfinished, _no_advice():
+        with tempfile.TemporaryDirectory(dir=final.parent, prefix=".exported.") as unfinished:
             new = Path(unfinished, final.name)
             policy_saver.PolicySaver(policy).save(str(new))
             (new / DESCRIPTION).write_text(json.dumps(_description(agent), indent=2) + "\n")
             new.rename(final)
     finally:
+        logging.disable(logging.NOTSET)
         del policy.distribution
 
 
-@contextlib.contextmanager
-def _no_advice() -> Iterator[None]:
-    """Silences warnings about the missing distribution and about Keras layers."""
-    # Not by their levels, which saving changes.
-    loggers = [logging.getLogger(name) for name in ("absl", "tensorflow")]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
-
-
 def _description(agent: Agent) -> dict[str, Any]:
-    import numpy as np
-    import tensorflow as tf
-
-    from agents.commands import configuration
-
-    heads, spec, make = agent.heads, agent.observation_spec, "environments.make."
-    with agent.configured():
-        bound = list(configuration.bound())
-    settings = {name.removeprefix(make): value for name, value in bound if name.startswith(make)}
-
-    def described(spec: Any) -> dict[str, Any]:
-        return {"shape": list(spec.shape), "dtype": np.dtype(spec.dtype).name}
-
+    heads = agent.heads
     return {
         "environment": agent.name,
-        "environment_settings": settings,
-        "observation": tf.nest.map_structure(described, spec),
         "num_actions": agent.num_actions,
         "first_action": agent.first_action,
         "heads": list(heads.names),

@@ -1,7 +1,7 @@
 """Makes one page about runs: learning curves, and final returns with their intervals.
 
-  python -m agents report runs                          every run below runs/, into report.html
-  python -m agents report runs/a runs/b --x=steps       two of them, over environment steps
+  python -m agents report runs             every run below runs/, into report.html
+  python -m agents report runs/a runs/b    two of them
 
 What a run is comes from the configuration in its folder, not from the folder's name: runs whose settings are equal but
 for seed, environment and length are one group. Runs may still be going on. The page needs no network.
@@ -29,8 +29,6 @@ def main(command_line: Sequence[str]) -> int:
         "folders", nargs="+", type=a_path, metavar="RUN_DIR", help="a run's folder, or one with runs below it"
     )
     add("--output", type=a_path, default="report.html", metavar="FILE", help="the page (%(default)s)")
-    over = "what curves and final numbers are over (%(default)s)"
-    add("--x", choices=("updates", "steps"), default="updates", help=over)
     options = parser.parse_args(command_line)
     try:
         from agents.monitoring.report import page, runs, tables
@@ -44,8 +42,7 @@ def main(command_line: Sequence[str]) -> int:
     found, left_out = [], []
     for folder in runs.find(options.folders):
         try:
-            run = runs.read(folder)
-            found.append(runs.over_steps(run) if options.x == "steps" else run)
+            found.append(runs.read(folder))
         except Exception as error:  # whatever a damaged file leads to: the others are reported on
             why = str(error) if isinstance(error, RunFolderError) else f"{type(error).__name__}: {error}"
             left_out.append((folder, why))
@@ -59,10 +56,11 @@ def main(command_line: Sequence[str]) -> int:
             f"{CONFIG} in it. " + " ".join(f"{folder}: {why}." for folder, why in left_out)
         )
     print(f"Groups: {'; '.join(group.label for group in groups)}\nDrawing ...", flush=True)
-    made = tables.compute(groups, options.x)
+    made = tables.compute(groups)
     csv_dir.mkdir(parents=True, exist_ok=True)
-    output.write_text(page.write(groups, made, left_out, options.x), encoding="utf-8")
+    output.write_text(page.write(groups, made, left_out), encoding="utf-8")
     for name, table in made.items():
-        table.to_csv(csv_dir / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+        if not table.empty:
+            table.to_csv(csv_dir / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
     print(f"Page: {output.resolve()}\nCSV files: {csv_dir.resolve()}")
     return 0

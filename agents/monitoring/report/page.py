@@ -26,7 +26,7 @@ th, td { padding: 0.2rem 0.6rem; border: 0 solid #ccc; border-bottom-width: 1px;
 
 
 def write(
-    groups: Sequence[Group], tables: dict[str, pd.DataFrame], left_out: Sequence[tuple[Path, str]], axis: str
+    groups: Sequence[Group], tables: dict[str, pd.DataFrame], left_out: Sequence[tuple[Path, str]]
 ) -> str:
     """The page as text, of what `tables.compute` has made."""
     names = recorded.differing([group.settings for group in groups])
@@ -36,7 +36,6 @@ def write(
         of_scaling = _OF_SCALING.get(group.settings.get(recorded.SCALING, ""))
         taken = of_scaling is None or of_scaling in colours.values()
         colours[group.label] = _OTHERS[place % len(_OTHERS)] if taken else of_scaling
-    unit = {"updates": "learner updates", "steps": "environment steps"}[axis]
     gone = "".join(f"<li>{html.escape(f'{folder}: {why}')}</li>" for folder, why in left_out)
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Training runs</title><style>{_STYLE}</style></head><body>
@@ -44,10 +43,10 @@ def write(
 <p>A group is all runs whose settings are equal but for seed, environment and length. Intervals are 95% bootstrap
 intervals over seeds; one seed has none, and those of fewer than five are too narrow.</p>
 <h2>Learning curves</h2>
-<p>Mean return per episode in original points, over {unit}, as far as all seeds of a group have come.</p>
-{_image(learning_curves(tables["learning_curves"], colours, axis, unit), "Learning curves")}
+<p>Mean return per episode in original points, over learner updates, as far as all seeds of a group have come.</p>
+{_image(learning_curves(tables["learning_curves"], colours), "Learning curves")}
 <h2>Final returns</h2>
-<p>Mean over the last fifth of the {unit} that all runs in an environment have: runs of different lengths are compared
+<p>Mean over the last fifth of the updates that all runs in an environment have: runs of different lengths are compared
 where the shortest ends. Numbers of seeds are in brackets.</p>
 {_image(final_returns(tables["final_returns"], colours), "Final returns of the groups")}
 {_table(tables["final_returns"])}
@@ -63,7 +62,7 @@ where the shortest ends. Numbers of seeds are in brackets.</p>
 """
 
 
-def learning_curves(table: pd.DataFrame, colours: dict[str, str], axis: str, unit: str) -> Figure:
+def learning_curves(table: pd.DataFrame, colours: dict[str, str]) -> Figure:
     """A row of panels for each environment: training episodes, and greedy evaluations."""
     environments, kinds = table["environment"].unique(), table["returns"].unique()
     drawing, panels = figure.new_figure(len(environments), len(kinds))
@@ -72,9 +71,13 @@ def learning_curves(table: pd.DataFrame, colours: dict[str, str], axis: str, uni
             shown = table[(table["environment"] == environment) & (table["returns"] == kind)]
             for group, curve in shown.groupby("group", sort=False):
                 colour: Any = colours[str(group)]
-                axes.plot(curve[axis], curve["mean"], color=colour, marker=".")
-                axes.fill_between(curve[axis], curve["low"], curve["high"], color=colour, alpha=0.2, lw=0)
-            axes.set(title=f"{environment}: {kind}", xlabel=unit, ylabel="return", xlim=(0, None))
+                axes.plot(curve["updates"], curve["mean"], color=colour, marker=".")
+                axes.fill_between(
+                    curve["updates"], curve["low"], curve["high"], color=colour, alpha=0.2, lw=0
+                )
+            axes.set(
+                title=f"{environment}: {kind}", xlabel="learner updates", ylabel="return", xlim=(0, None)
+            )
     handles = [panels[0, 0].plot([], [], color=colour)[0] for colour in colours.values()]
     drawing.legend(handles, list(colours), loc="outside upper center", ncols=min(len(colours), 3))
     return drawing
@@ -103,8 +106,8 @@ def _image(drawing: Figure, words: str) -> str:
 
 def _table(table: pd.DataFrame) -> str:
     """A table without the columns that say nothing."""
-    known = table.dropna(axis="columns", how="all")
-    if known.empty:
+    if table.empty:
         return "<p>None.</p>"
+    known = table.dropna(axis="columns", how="all")
     with pd.option_context("display.max_colwidth", None):
         return known.to_html(index=False, border=0, na_rep="-", float_format="{:,.4g}".format)

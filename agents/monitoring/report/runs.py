@@ -29,10 +29,9 @@ class Run(NamedTuple):
     planned: int | None  # learner updates that were asked for
     updates: int  # learner updates so far, as far as logged or in a checkpoint
     steps: int | None  # environment steps so far, as far as logged
-    length: float  # updates, or with the axis "steps" the steps at which the last one was made
     state: str  # "finished", "running" (a process holds the folder's lock) or "stopped"
     versions: Mapping[str, str]  # package -> version, and "commit", of the last start
-    train: Scalars  # over the axis, as are evaluations
+    train: Scalars  # over updates, as are evaluations
     evaluation: Scalars
 
     @property
@@ -48,10 +47,10 @@ class Run(NamedTuple):
         )
 
     def returns(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
-        """Places on the axis and mean returns per episode, of "training" or "evaluation": float64 [N] each."""
+        """Updates and mean returns per episode, of "training" or "evaluation": float64 [N] each."""
         logged = self.train if kind == "training" else self.evaluation
-        places, values = logged.get(RETURN, np.empty((0, 2))).T
-        return places, values
+        updates, values = logged.get(RETURN, np.empty((0, 2))).T
+        return updates, values
 
 
 def find(folders: Iterable[str | os.PathLike]) -> list[Path]:
@@ -66,7 +65,7 @@ def find(folders: Iterable[str | os.PathLike]) -> list[Path]:
 
 
 def read(folder: Path) -> Run:
-    """Reads a run folder; the axis of its curves is updates.
+    """Reads a run folder.
 
     Raises:
       RunFolderError: no (whole) operative configuration, or one without an environment.
@@ -95,29 +94,11 @@ def read(folder: Path) -> Run:
         planned=planned,
         updates=updates,
         steps=steps,
-        length=float(updates),
         state="running" if run_folder.is_locked(folder) else "finished" if finished else "stopped",
         versions={"commit": "unknown"} | run_folder.recorded_versions(folder),
         train=train,
         evaluation=evaluation,
     )
-
-
-def over_steps(run: Run) -> Run:
-    """The same run over environment steps in place of updates, linear between those that were logged.
-
-    Raises:
-      RunFolderError: it has not logged any.
-    """
-    if STEPS not in run.train:
-        raise RunFolderError(f"it has not logged {STEPS}, which --x=steps needs")
-    at = run.train[STEPS].T
-
-    def moved(logged: Scalars) -> Scalars:
-        return {tag: np.stack([np.interp(of[:, 0], *at), of[:, 1]], axis=1) for tag, of in logged.items()}
-
-    length = float(np.interp(run.updates, *at))
-    return run._replace(train=moved(run.train), evaluation=moved(run.evaluation), length=length)
 
 
 def scalars(folder: Path) -> Scalars:

@@ -56,20 +56,15 @@ def grouped(found: Sequence[Run]) -> tuple[list[Group], list[tuple[Path, str]]]:
     return sorted(groups, key=place), left_out
 
 
-def compute(groups: Sequence[Group], axis: str) -> dict[str, pd.DataFrame]:
-    """The tables by the names of their CSV files.
-
-    Args:
-      groups: at least one.
-      axis: "updates" or "steps", what the runs' curves are over.
-    """
+def compute(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
+    """The tables of at least one group by the names of their CSV files."""
     environments = sorted({environment for group in groups for environment in group.runs})
     cells = [
         (env, group.label, group.runs[env]) for env in environments for group in groups if env in group.runs
     ]
     # How far every run in an environment has come.
     ends = {
-        env: min(run.length for name, _, of in cells if name == env for run in of) for env in environments
+        env: min(run.updates for name, _, of in cells if name == env for run in of) for env in environments
     }
     evaluated = all(
         (run.returns("evaluation")[0] <= ends[env]).any() for env, _, runs in cells for run in runs
@@ -78,40 +73,36 @@ def compute(groups: Sequence[Group], axis: str) -> dict[str, pd.DataFrame]:
     normalised: dict[tuple[str, str], np.ndarray] = {}
     listed, curves, final = [], [], []
     for env, label, runs in cells:
+        cell = {"environment": env, "group": label}
         for run in runs:
-            progress = (run.updates, run.planned, run.steps, run.state, run.dead_units)
-            listed.append((env, label, run.seed, *progress, run.versions["commit"], run.folder))
+            progress = {
+                "updates": run.updates,
+                "planned_updates": run.planned,
+                "environment_steps": run.steps,
+            }
+            facts = {"dead_units": run.dead_units, "commit": run.versions["commit"], "folder": run.folder}
+            listed.append(cell | {"seed": run.seed} | progress | {"state": run.state} | facts)
         returns = np.array([estimates.final(*run.returns(kind), ends[env]) for run in runs])
         human = np.full(len(runs), np.nan)
         if scores.has_score(env):
             human = normalised[env, label] = np.asarray(scores.human_normalised_score(env, returns))
-        interval = estimates.curve_interval(returns[:, None])[:, 0]
-        final.append((env, label, kind, len(runs), ends[env], *interval, human.mean()))
+        cell["seeds"] = len(runs)
+        mean, low, high = estimates.curve_interval(returns[:, None])[:, 0]
+        numbers = {"mean": mean, "low": low, "high": high, "human_normalised_mean": human.mean()}
+        final.append(cell | {"returns": kind, "updates": ends[env]} | numbers)
         edges = np.linspace(
-            0, max(run.length for name, _, of in cells if name == env for run in of), BINS + 1
+            0, max(run.updates for name, _, of in cells if name == env for run in of), BINS + 1
         )
         for returns_of in ("training", "evaluation"):
             seeds = np.stack([estimates.binned(*run.returns(returns_of), edges) for run in runs])
-            points = zip(edges[1:], estimates.curve_interval(seeds).T, strict=True)
-            curves += [(env, label, returns_of, len(runs), at, *point) for at, point in points]
+            for at, (mean, low, high) in zip(edges[1:], estimates.curve_interval(seeds).T, strict=True):
+                point = {"updates": at, "mean": mean, "low": low, "high": high}
+                curves.append(cell | {"returns": returns_of} | point)
     return {
-        "runs": pd.DataFrame(
-            listed,
-            columns=[
-                *("environment", "group", "seed", "updates", "planned_updates", "environment_steps"),
-                *("state", "dead_units", "commit", "folder"),
-            ],
-        ).astype({"planned_updates": "Int64", "environment_steps": "Int64"}),  # which may be unknown
-        "learning_curves": pd.DataFrame(
-            curves, columns=["environment", "group", "returns", "seeds", axis, "mean", "low", "high"]
-        ).dropna(subset="mean"),
-        "final_returns": pd.DataFrame(
-            final,
-            columns=[
-                *("environment", "group", "returns", "seeds", axis, "mean", "low", "high"),
-                "human_normalised_mean",
-            ],
-        ),
+        # Integers of which some may be unknown.
+        "runs": pd.DataFrame(listed).astype({"planned_updates": "Int64", "environment_steps": "Int64"}),
+        "learning_curves": pd.DataFrame(curves).dropna(subset="mean"),
+        "final_returns": pd.DataFrame(final),
         "aggregates": _aggregates([group.label for group in groups], normalised),
     }
 
@@ -124,7 +115,8 @@ def _aggregates(labels: Sequence[str], normalised: Mapping[tuple[str, str], np.n
         seeds = min(len(normalised[game, label]) for game in games)
         samples = np.stack([normalised[game, label][:seeds] for game in games], axis=1)
         if not np.isnan(samples).any():
-            numbers = estimates.estimate(samples, function=estimates.aggregates).T
-            for name, number in zip(estimates.AGGREGATES, numbers, strict=True):
-                rows.append((label, len(games), name, *number))
-    return pd.DataFrame(rows, columns=["group", "games", "aggregate", "value", "low", "high"])
+            found = estimates.estimate(samples, function=estimates.aggregates).T
+            for name, (value, low, high) in zip(estimates.AGGREGATES, found, strict=True):
+                aggregate = {"group": label, "games": len(games), "aggregate": name}
+                rows.append(aggregate | {"value": value, "low": low, "high": high})
+    return pd.DataFrame(rows)
