@@ -31,11 +31,12 @@ def write(
     """The page as text, of what `tables.compute` has made."""
     names = recorded.differing([group.settings for group in groups])
     settings = {group.label: [group.settings.get(name, "-") for name in names] for group in groups}
-    colours = {}
+    colours: dict[str, str] = {}
     for place, group in enumerate(groups):
-        of_scaling = _OF_SCALING.get(group.settings.get(recorded.SCALING, ""))
-        taken = of_scaling is None or of_scaling in colours.values()
-        colours[group.label] = _OTHERS[place % len(_OTHERS)] if taken else of_scaling
+        colour = _OF_SCALING.get(group.settings.get(recorded.SCALING, ""), "")
+        if not colour or colour in colours.values():
+            colour = _OTHERS[place % len(_OTHERS)]
+        colours[group.label] = colour
     gone = "".join(f"<li>{html.escape(f'{folder}: {why}')}</li>" for folder, why in left_out)
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Training runs</title><style>{_STYLE}</style></head><body>

@@ -86,10 +86,9 @@ def compute(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
         human = np.full(len(runs), np.nan)
         if scores.has_score(env):
             human = normalised[env, label] = np.asarray(scores.human_normalised_score(env, returns))
-        cell["seeds"] = len(runs)
         mean, low, high = estimates.curve_interval(returns[:, None])[:, 0]
         numbers = {"mean": mean, "low": low, "high": high, "human_normalised_mean": human.mean()}
-        final.append(cell | {"returns": kind, "updates": ends[env]} | numbers)
+        final.append(cell | {"seeds": len(runs), "returns": kind, "updates": ends[env]} | numbers)
         edges = np.linspace(
             0, max(run.updates for name, _, of in cells if name == env for run in of), BINS + 1
         )
@@ -97,7 +96,7 @@ def compute(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
             seeds = np.stack([estimates.binned(*run.returns(returns_of), edges) for run in runs])
             for at, (mean, low, high) in zip(edges[1:], estimates.curve_interval(seeds).T, strict=True):
                 point = {"updates": at, "mean": mean, "low": low, "high": high}
-                curves.append(cell | {"returns": returns_of} | point)
+                curves.append(cell | {"seeds": len(runs), "returns": returns_of} | point)
     return {
         # Integers of which some may be unknown.
         "runs": pd.DataFrame(listed).astype({"planned_updates": "Int64", "environment_steps": "Int64"}),
