@@ -55,22 +55,20 @@ def aggregates(samples: np.ndarray) -> np.ndarray:
     return np.array([games.mean(), np.median(games), capped, metrics.aggregate_iqm(samples)])
 
 
-def estimate(*samples: np.ndarray, function: Callable[..., np.ndarray]) -> np.ndarray:
+def estimate(samples: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Point and 95% interval of each of the function's K numbers: [3, K]; NaN for an interval from one seed.
 
     Args:
-      *samples: [seeds] or [seeds, tasks] each; several are resampled independently.
+      samples: [seeds, tasks].
       function: of arrays [seeds, tasks]; returns [K].
     """
-    samples = tuple(sample.reshape(len(sample), -1) for sample in samples)
-    if min(map(len, samples)) < 2:
-        return curve_interval(function(*samples)[None])
+    if len(samples) < 2:
+        return curve_interval(function(samples)[None])
     # rliable 1.2 draws from NumPy's global generator, whatever `random_state` it is given.
     state = np.random.get_state()
     np.random.seed(0)
     try:
-        scores_of = {"": samples if len(samples) > 1 else samples[0]}
-        points, intervals = library.get_interval_estimates(scores_of, function, reps=RESAMPLES)
+        points, intervals = library.get_interval_estimates({"": samples}, function, reps=RESAMPLES)
     finally:
         np.random.set_state(state)
     return np.vstack([points[""], intervals[""]])
