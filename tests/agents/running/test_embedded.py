@@ -111,7 +111,7 @@ def test_a_run_is_quiet_and_says_what_it_does(finished):
     assert result.stderr == ""
     assert "Set, but nothing in this run reads it: MlpTorso.units." in result.stdout
     assert "tensorboard --logdir" in result.stdout and "GB when full" in result.stdout
-    assert "\ncompiling the update ...  updates 0/20, -/s  return" in result.stdout
+    assert "\ncompiling the update ...  updates 0/20, " in result.stdout
     assert "updates 20/20, " in result.stdout
     episodes = (root / "eval/episodes.csv").read_text().splitlines()[1:]
     assert [episode.split(",")[0] for episode in episodes] == ["10", "10", "20", "20"]
