@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,18 +99,6 @@ class EpisodeStatistics:
             own = self._moments_of(steps[..., self._tasks == task], episodes, [task])
             total = ReturnMoments.merge(total, own.of_task(task, num_heads))
         return total
-
-    def open_steps(self) -> list[np.ndarray]:
-        """Rewards and discounts whose returns are not known yet, float64 [2, T] of each environment."""
-        return [self._open[:, env, :length].copy() for env, length in enumerate(self.lengths)]
-
-    def restore(self, open_steps: Iterable[np.ndarray]) -> None:
-        """Goes on from the `open_steps` of other statistics with the same arguments; nothing may wait for `take`."""
-        steps = [*open_steps]
-        self.lengths = np.array([each.shape[1] for each in steps])
-        self._open = np.zeros((2, len(steps), 2 * max(64, *self.lengths)))
-        for env, each in enumerate(steps):
-            self._open[:, env, : each.shape[1]] = each
 
     def _moments_of(
         self, steps: np.ndarray, episodes: list[np.ndarray], columns: slice | list[int]

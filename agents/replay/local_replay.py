@@ -43,13 +43,12 @@ from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
 from agents.sequences import Sequence
 from agents.storage.checkpoint import ReplayFolders
-from agents.storage.state import State, from_bytes, joined, part, to_bytes
 
 _FOLDER = "local"  # under `ReplayFolders.writes_to`
 _STATISTICS = "statistics.npz"
 _COLUMNS = "windows", "priorities", "observations", "lengths", "scalars", "starts", "core_states"
 _FILES = TABLE, _STATISTICS, *(f"{name}.npy" for name in _COLUMNS)
-_FORMAT = 2  # of checkpoints, and of the collector's state beside them
+_FORMAT = 2  # of checkpoints
 _OF_DRAWS = (tf.float32, tf.int64, tf.uint64, tf.float64)  # probability, the table's size, key and priority
 
 
@@ -138,7 +137,8 @@ class LocalReplay(Replay):
         np.save(folder / "priorities.npy", priorities)
         for name, parts in columns_of(list(blocks.values())).items():
             _save(folder / f"{name}.npy", parts)
-        (folder / _STATISTICS).write_bytes(to_bytes(joined({str(key): report for key, report in reports})))
+        queue = {f"{key}/{name}": values for key, report in reports for name, values in report.items()}
+        np.savez(folder / _STATISTICS, **queue)
         (folder / TABLE).write_text(json.dumps(described))
         return str(folder)
 
@@ -155,8 +155,9 @@ class LocalReplay(Replay):
         for place, sequence in zip(places.tolist(), columns["windows"].tolist(), strict=True):
             self._sequences[place] = tuple(blocks[number] for number in sequence)
         self._set_priorities(places, np.array(columns["priorities"]))
-        reports = from_bytes((folder / _STATISTICS).read_bytes())
-        self._queue.extend((key, part(reports, str(key))) for key in described["reports"])
+        with np.load(folder / _STATISTICS) as queue:
+            for key in described["reports"]:
+                self._queue.append((key, {name: queue[f"{key}/{name}"] for name in ("moments", "episodes")}))
 
     def _identity(self) -> dict[str, Any]:
         """Settings that a checkpoint belongs to."""
@@ -248,15 +249,6 @@ class LocalWriter(Writer):
         self._recent.append(self._layout.block(block, starts_sequence))
         if priority is not None:
             self._insert(tuple(self._recent), priority)
-
-    def state(self) -> State:
-        # A sequence to come has one block more than these; nothing refers to blocks before the first that starts one.
-        recent = list(self._recent)[max(len(self._recent) - self._layout.shape.blocks + 1, 0) :]
-        recent = list(itertools.dropwhile(lambda block: block.core_state is None, recent))
-        return {name: np.concatenate(parts) for name, parts in columns_of(recent).items()}
-
-    def restore(self, state: State) -> None:
-        self._recent.extend(blocks_of(state))
 
     def close(self) -> None:
         self._recent.clear()

@@ -21,7 +21,6 @@ from agents.replay.rows import Rows
 from agents.sequences import SequenceShape, unpacked
 from agents.storage.checkpoint import remove_files
 from agents.storage.run_folder import unused
-from agents.storage.state import State
 from rbs_tf import ReturnMoments
 from rbs_tf.settings import Setting, configurable
 
@@ -138,14 +137,6 @@ class Writer(abc.ABC):
           ReplayStopped: the replay was stopped.
           TimeoutError: the rate limiter lets nothing in.
         """
-
-    def state(self) -> State | None:
-        """The blocks that sequences to come may refer to, for `restore`; None: no other writer can go on from here."""
-        return None
-
-    def restore(self, state: State) -> None:
-        """Goes on where another writer was. Inserts nothing."""
-        raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027
         """Drops what is not in the table yet. Never waits."""

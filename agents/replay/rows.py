@@ -15,7 +15,6 @@ import numpy as np
 from tf_agents.trajectories.time_step import StepType
 
 from agents.sequences import SequenceShape
-from agents.storage.state import State, joined, part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +43,6 @@ class Rows:
             for name, column in vars(parts[0]).items()
         }
         return cls(**columns)
-
-    @classmethod
-    def from_state(cls, state: State) -> Rows:
-        return cls(**{field.name: state.get(field.name) for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
-
-    def state(self) -> State:
-        """The columns that are there, by name."""
-        return {name: column for name, column in vars(self).items() if column is not None}
 
     def without_stored(self) -> Rows:
         """The same rows without what is large: observations and core states."""
@@ -94,21 +85,6 @@ class SequenceCutter:
             if start < end:
                 pieces += self._extend(rows[start:end])
         return pieces
-
-    def state(self) -> State:
-        """Returns what `restore` needs in order to go on with the stream."""
-        if self._kept is None:
-            return {}
-        cut, pending, recent = self._kept
-        return joined({"pending": pending.state(), "recent": recent.state()}) | {
-            "cut": np.array(cut, np.int64)
-        }
-
-    def restore(self, state: State) -> None:
-        """Goes on where another cutter of the same shape was."""
-        if state:
-            pending, recent = (Rows.from_state(part(state, name)) for name in ("pending", "recent"))
-            self._kept = int(state["cut"]), pending, recent
 
     def _extend(self, rows: Rows) -> list[Piece]:
         """Takes rows of one episode; the last row may be its end."""

@@ -1,8 +1,6 @@
 """Collecting, learning and evaluating by turns in one process.
 
-A resumed run goes on as if it had never ended, bit for bit. That takes the local replay and environments that can be
-restored (see `GymnasiumVectorEnvironment.state`). With Reverb, or other environments such as ALE's, it starts new
-episodes and says so.
+A resumed run begins new episodes. Weights, replay, statistics and counters are those of its newest checkpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from agents.running.loop import learn
 from agents.running.signals import on_first_signal
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import newest_step, unread_note, write_operative_config
-from agents.storage.state import from_bytes, to_bytes
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
 from agents.workers.collector import Collector
@@ -31,12 +28,7 @@ from agents.workers.learner import Learner
 from agents.workers.training import Evaluated, Result, Settings
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
-# Files in a checkpoint.
-_ENVIRONMENTS, _COLLECTOR, _EVALUATION = "environments.pickle", "collector.npz", "evaluation.pickle"
 Part = TypeVar("Part", GymnasiumVectorEnvironment, Collector, Evaluations)
-_LARGEST = (
-    100_000_000  # bytes of environments that a checkpoint holds; above, a resumed run starts new episodes
-)
 
 
 class EmbeddedRun:
@@ -110,7 +102,7 @@ class EmbeddedRun:
         build.check_buffer(settings, self._backend)
         state_spec = self.agent.network.state_spec
         self._memory_note = build.check_fits(settings, self.eval_environment, state_spec, self._backend)
-        # Where a resumed run starts new episodes, they should not be those that it began with.
+        # A resumed run does not repeat the episodes that the first start began with.
         seed = settings.seeds.collecting(step)
         self.environment = self._closed(build.build_environment(settings, training.num_envs, seed))
 
@@ -127,19 +119,18 @@ class EmbeddedRun:
             folders=checkpointer.replay_folders(),
         )
         self._parts.callback(self.replay.stop)
-        newest = checkpointer.newest()
-        _, extra = newest or (0, {"statistics_log": (0, 0)})
-        self._why_new_episodes = self._restored(checkpointer, self.environment, _ENVIRONMENTS)
-        collector_state = None if self._why_new_episodes else checkpointer.file(_COLLECTOR)
-        self._restored(checkpointer, self.eval_environment, _EVALUATION)
-        if newest is None or collector_state is not None:
-            # The steps after the checkpoint will be collected again, and must not count twice.
-            forget_after(self._root, extra["statistics_log"])
-        of_updates = self._training.batch_size, self._training.summary_interval
-        self.learner = Learner(self._root, self.agent, self.replay, *of_updates, checkpointer)
+        # The networks, the replay and the counters know nothing of the steps after the checkpoint: nor do statistics.
+        _, extra = checkpointer.newest() or (0, {"statistics_log": (0, 0)})
+        forget_after(self._root, extra["statistics_log"])
+        self.learner = Learner(
+            self._root,
+            self.agent,
+            self.replay,
+            self._training.batch_size,
+            self._training.summary_interval,
+            checkpointer,
+        )
         self.collector = self._closed(build.build_collector(self.environment, self.agent, self.replay))
-        if collector_state is not None:
-            self.collector.restore(from_bytes(collector_state))
         self.evaluations = self._closed(Evaluations(self._root, self.eval_environment, self.agent))
         write_operative_config(self._root)
         summaries.write_once(self._root, self.agent)
@@ -147,20 +138,6 @@ class EmbeddedRun:
     def _closed(self, part: Part) -> Part:
         """The part, which `close` closes."""
         return self._parts.enter_context(closing(part))
-
-    @staticmethod
-    def _restored(checkpointer: Checkpointer, environment: GymnasiumVectorEnvironment, file: str) -> str:
-        """Restores environments from the newest checkpoint; returns why it could not, or "" if it could."""
-        state = checkpointer.file(file)
-        if state is None:
-            return f"the checkpoint does not hold the state of {environment.name}"
-        if not checkpointer.is_own(file):
-            return "the environments' state is a pickle, which may run any code, of another user's"
-        try:
-            environment.restore(state)
-        except ValueError as error:
-            return str(error)
-        return ""
 
     def run(self) -> Result:
         """Trains to the end, or until a signal; then evaluates, writes a checkpoint and says how it went."""
@@ -176,8 +153,7 @@ class EmbeddedRun:
         ):
             self._progress.say(note)
         if learner.resumed:
-            new = f" New episodes begin: {self._why_new_episodes}." if self._why_new_episodes else ""
-            self._progress.say(f"Resumed at update {learner.updates:,}.{new}")
+            self._progress.say(f"Resumed at update {learner.updates:,}.")
         with on_first_signal(self._stop):
             try:
                 learn(
@@ -186,16 +162,16 @@ class EmbeddedRun:
                     self._training,
                     self._is_stopped,
                     self._evaluate_if_due,
-                    self._save,
+                    learner.save,
                     self._show,
                 )
                 if not self._is_stopped() and self._training.final_eval_rounds:
                     self._evaluate(self._training.final_eval_rounds, self._training.trial_episodes)
             except EnvironmentFault:
                 if learner.environment_steps:
-                    learner.save()  # without the environments' state, which leads to the same fault again
+                    learner.save()
                 raise
-            self._save()
+            learner.save()
         self._progress.done()
         counts, evaluations = (learner.updates, learner.environment_steps), self.evaluations
         words = evaluations.last_words, evaluations.best_words
@@ -232,16 +208,6 @@ class EmbeddedRun:
             last = training.reached(updates, self.learner.environment_steps) and not self.due()
             if not (last and training.final_eval_rounds):
                 self._evaluate(1)
-
-    def _save(self) -> None:
-        """Writes a checkpoint, with the states of environments and collector if both can be saved."""
-        environments, collector = self.environment.state(), self.collector.state()
-        evaluation, files = self.eval_environment.state(), {}
-        if environments is not None and collector is not None and len(environments) <= _LARGEST:
-            files = {_ENVIRONMENTS: environments, _COLLECTOR: to_bytes(collector)}
-        if evaluation is not None and len(evaluation) <= _LARGEST:
-            files[_EVALUATION] = evaluation
-        self.learner.save(files)
 
     def _evaluate(self, rounds: int, trial_episodes: int = 0) -> None:
         scales = self.learner.loss_scales()

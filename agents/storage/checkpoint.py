@@ -4,7 +4,6 @@
     checkpoints/<step>/extra.json       counters and states of random number generators
     checkpoints/<step>/variables.*      written by `tf.train.Checkpoint`
     checkpoints/<step>/replay/          written by the replay
-    checkpoints/<step>/<other>          files that `save` was given
 
 A checkpoint is built beside its final place, forced to the disk and renamed, so `checkpoints/<step>` is whole
 or absent; the manifest notices files that are lost or cut off afterwards. Only files that a manifest lists are removed:
@@ -88,30 +87,25 @@ class Checkpointer:
         newest = self._newest_whole()
         return ReplayFolders(folder, newest / _REPLAY if newest and (newest / _REPLAY).exists() else None)
 
-    def save(
-        self, step: int, extra: Mapping[str, Any] | None = None, files: Mapping[str, bytes] | None = None
-    ) -> None:
+    def save(self, step: int, extra: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint and removes the oldest.
 
         Args:
           step: its number, at least 0; a checkpoint of the same step is replaced.
           extra: what JSON can hold; tuples come back as lists.
-          files: what else belongs to it, by file name.
 
         Raises:
           RunFolderError: it could not be written (disk full, for one); the earlier ones are untouched.
         """
-        final, files = self._folder / str(step), files or {}
+        final = self._folder / str(step)
         unfinished = unused(_with_suffix(final, _UNFINISHED))
         try:
             with writing(self._folder, *_WRITING):
                 unfinished.mkdir()
-                to_come = _EXTRA, f"{_MANIFEST}.new", f"{_VARIABLES}*", f"{_REPLAY}/*", *files
+                to_come = _EXTRA, f"{_MANIFEST}.new", f"{_VARIABLES}*", f"{_REPLAY}/*"
                 _write_manifest(unfinished, dict.fromkeys(to_come))
                 self._checkpoint.write(str(unfinished / _VARIABLES))
                 (unfinished / _EXTRA).write_text(json.dumps(dict(extra or {})))
-                for name, content in files.items():
-                    (unfinished / name).write_bytes(content)
                 if self._replay_checkpoint is not None:
                     # A rename, not a copy: both are in the run folder.
                     os.rename(self._replay_checkpoint(), unfinished / _REPLAY)
@@ -147,16 +141,6 @@ class Checkpointer:
         if (newest := self._newest_whole()) is None:
             return None
         return int(newest.name), json.loads((newest / _EXTRA).read_text())
-
-    def file(self, name: str) -> bytes | None:
-        """Content of a file in the newest whole checkpoint; None if it has none of that name."""
-        newest = self._newest_whole()
-        return (newest / name).read_bytes() if newest and name in _listed(newest) else None
-
-    def is_own(self, name: str) -> bool:
-        """Whether a file of the newest whole checkpoint belongs to this user: only then is a pickle safe."""
-        newest = self._newest_whole()
-        return newest is not None and (newest / name).stat().st_uid == os.geteuid()
 
     def _newest_whole(self) -> pathlib.Path | None:
         """The newest whole checkpoint; renames damaged ones, which would count among the kept ones.

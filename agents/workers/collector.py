@@ -18,7 +18,6 @@ from agents.policy import PolicyInfo
 from agents.replay.replay import Intake
 from agents.replay.rows import Piece, Rows, SequenceCutter
 from agents.sequences import SequenceShape, Steps, side_by_side
-from agents.storage.state import State, joined, joined_in_order, numbered, part
 from agents.workers.faults import time_step_of
 from agents.workers.step_statistics import Reports
 
@@ -30,8 +29,7 @@ class Collector:
     """Runs a policy in N environments and feeds the replay.
 
     The policy's state is kept between runs. Of an episode that is unfinished when the collector is closed, complete
-    sequences are in the replay and steps in the statistics, but no returns; unless another collector goes on from its
-    `state`.
+    sequences are in the replay and steps in the statistics, but no returns.
 
     Args:
       environment: batched; reset by the first run, not closed here.
@@ -97,40 +95,6 @@ class Collector:
         self._rounds_steps += num_steps
         self.environment_steps += int(np.count_nonzero(rows.step_type != StepType.FIRST))
         self.episodes += len(report["episodes"])
-
-    def state(self) -> State | None:
-        """Returns what `restore` needs, together with the environment's own state.
-
-        None before the first run, and with a replay whose writers cannot go on.
-        """
-        writers = [state for writer in self._writers if (state := writer.state()) is not None]
-        if self._time_step is None or len(writers) < len(self._writers):
-            return None
-        counts = self.environment_steps, self.episodes, self._rounds_steps
-        return joined(
-            {
-                "counts": numbered(np.array(count, np.int64) for count in counts),
-                "time_step": numbered(tf.nest.flatten(self._time_step)),
-                "policy": numbered(tf.nest.flatten(self._policy_state)),
-                "reports": self._reports.state(),
-                "cutters": joined_in_order(cutter.state() for cutter in self._cutters),
-                "writers": joined_in_order(writers),
-            }
-        )
-
-    def restore(self, state: State) -> None:
-        """Goes on where another collector was, before the first run; the environment has been restored already.
-
-        What that one had handed to the replay is not written again: it is in the replay's own checkpoint.
-        """
-        self.environment_steps, self.episodes, self._rounds_steps = map(int, part(state, "counts").values())
-        arrays, tensors = part(state, "time_step").values(), map(tf.constant, part(state, "policy").values())
-        self._time_step = tf.nest.pack_sequence_as(self._environment.time_step_spec(), list(arrays))
-        self._policy_state = tf.nest.pack_sequence_as(self._policy_state, list(tensors))
-        self._reports.restore(part(state, "reports"))
-        for index, (cutter, writer) in enumerate(zip(self._cutters, self._writers, strict=True)):
-            cutter.restore(part(state, f"cutters/{index}"))
-            writer.restore(part(state, f"writers/{index}"))
 
     def close(self) -> None:
         """Closes the writers; never waits. Sequences that are not complete are lost."""

@@ -9,7 +9,7 @@ import math
 import pathlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -190,8 +190,8 @@ class Learner:
         errors = np.array([[error.numpy() for error in pair] for pair in self._errors], np.float64)
         return summaries.LossScales(*counts, *np.sqrt(np.mean(np.square(errors), axis=0)))
 
-    def save(self, files: Mapping[str, bytes] | None = None) -> None:
-        """Writes a checkpoint, with these files beside it, by name; what waits in the statistics queue stays there."""
+    def save(self) -> None:
+        """Writes a checkpoint; what waits in the statistics queue stays there."""
         assert self._checkpointer is not None, "a learner without a checkpointer has nowhere to save"
         with self._events_written():
             self.summary_writer.flush()
@@ -200,7 +200,7 @@ class Learner:
             "episodes": self.episodes,
             "statistics_log": self._log.begin_file(self.updates),
         }
-        self._checkpointer.save(self.updates, counters, files)
+        self._checkpointer.save(self.updates, counters)
         self._log.saved(self._checkpointer.oldest)
 
     @contextlib.contextmanager

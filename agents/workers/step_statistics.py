@@ -8,7 +8,6 @@ from tf_agents.trajectories.time_step import StepType
 from agents.heads import Heads
 from agents.replay.replay import Episode, StatisticsReport
 from agents.replay.rows import Rows
-from agents.storage.state import State, joined_in_order, part
 from rbs_tf.episode_statistics import EpisodeStatistics
 
 # Of an open episode: its raw return, its steps, and those with a reward.
@@ -44,16 +43,3 @@ class Reports:
                     so_far[:] = 0.0
         of_episodes = np.array(episodes, np.float64).reshape(-1, len(Episode._fields))
         return {"moments": self._statistics.take().to_array(), "episodes": of_episodes}
-
-    def state(self) -> State:
-        """Returns what `restore` needs in order to go on with the open episodes."""
-        return joined_in_order(
-            {"rewards": steps[0], "discounts": steps[1], **dict(zip(_SO_FAR, so_far.copy(), strict=True))}
-            for steps, so_far in zip(self._statistics.open_steps(), self._so_far, strict=True)
-        )
-
-    def restore(self, state: State) -> None:
-        """Goes on from the state of another one with the same arguments."""
-        of_envs = [[*part(state, str(index)).values()] for index in range(len(self._so_far))]
-        self._statistics.restore(np.stack(values[:2]) for values in of_envs)
-        self._so_far[:] = [values[2:] for values in of_envs]

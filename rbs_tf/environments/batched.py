@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +11,8 @@ from tf_agents.environments import py_environment
 from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
-from rbs_tf.environments.copies import Copies
 from rbs_tf.environments.wrappers import MOST_STATES, WRAP, in_words
-from rbs_tf.errors import EnvironmentFault, described
+from rbs_tf.errors import EnvironmentFault
 
 
 class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
@@ -103,44 +100,6 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
     def action_spec(self) -> array_spec.BoundedArraySpec:
         return self._action_spec
 
-    def state(self) -> bytes | None:
-        """Everything that the streams to come depend on; None where it cannot be had.
-
-        ALE keeps its state to itself, and `gymnasium.utils.EzPickle` rebuilds an environment instead of restoring it.
-        """
-        if type(self._held) not in (Copies, gymnasium.vector.SyncVectorEnv):
-            return None
-        stream = io.BytesIO()
-        own = self._seeds, self._ended, self._current_time_step
-        try:
-            _Pickler(stream).dump((gymnasium.__version__, self._held, *own))
-        except (Exception, SystemExit):  # of classes of an environment that were not made for this
-            return None
-        return stream.getvalue()
-
-    def restore(self, state: bytes) -> None:
-        """Goes on where an environment of the same kind was when it gave its `state`: a pickle, which can run any code.
-
-        Raises:
-          ValueError: it does not load, or is another environment's; everything is as before.
-        """
-        held = self.vector_env
-        try:
-            version, vector_env, *own = pickle.loads(state)
-            of_both = [
-                (type(env), env.num_envs, env.single_action_space, env.single_observation_space, env.metadata)
-                for env in (vector_env, held)
-            ]
-        except (Exception, SystemExit) as error:  # of a version whose classes were different, for one
-            raise ValueError(f"the state of {self.name} does not load: {described(error)}") from error
-        if version != gymnasium.__version__:
-            raise ValueError(f"the state of {self.name} was written with Gymnasium {version}")
-        if of_both[0] != of_both[1]:
-            raise ValueError(f"{self.name} is no longer the environment whose state was written")
-        held.close()
-        self._held = vector_env
-        self._seeds, self._ended, self._current_time_step = own
-
     def close(self) -> None:
         """Ends the environments and their threads; nothing but `close` may be called afterwards."""
         if self._held is not None:
@@ -205,15 +164,6 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
             given = f"action {action[wrong][0]} for environment {int(wrong.argmax())}"
             raise ValueError(f"{self.name}: {given}; expected {spec.minimum} to {spec.maximum}")
         return action if self._discrete else nearest
-
-
-class _Pickler(pickle.Pickler):
-    """Refuses what would be rebuilt instead of restored, however deep it lies."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, gymnasium.utils.EzPickle):
-            raise pickle.PicklingError(f"{type(obj).__name__} is an EzPickle")
-        return NotImplemented
 
 
 def _checked_spaces(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -176,11 +175,6 @@ class FromDmEnv(gymnasium.Env):
         time_step = self._environment.step(int(action))
         terminated = time_step.last() and time_step.discount == 0
         return (time_step.observation, time_step.reward, terminated, time_step.last() and not terminated, {})
-
-    def __getstate__(self) -> dict[str, Any]:
-        if hasattr(type(self._environment), "__getattr__"):  # bsuite's wrappers of rewards load without end
-            raise pickle.PicklingError(f"{type(self._environment).__name__} does not load again")
-        return self.__dict__
 
 
 def _flat_space(space: spaces.Space) -> spaces.Box:

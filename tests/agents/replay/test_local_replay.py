@@ -9,7 +9,6 @@ from scipy import stats
 
 from agents.replay.backends import LOCAL
 from agents.storage.checkpoint import ReplayFolders
-from agents.storage.state import from_bytes, to_bytes
 from tests.agents.replay.streams import OBSERVATION, SHAPE, Stream, rows_of, whole_table
 
 
@@ -108,22 +107,3 @@ def test_what_is_written_does_not_change_with_its_source(make):
     sequence, _ = whole_table(replay)
     assert not sequence.steps.observation.any() and not sequence.core_state[0].any()
     assert (sequence.steps.step_type == 1).all()
-
-
-def test_a_writer_goes_on_where_another_was_and_inserts_nothing_twice(make):
-    """Windows refer to blocks that the first writer had appended; observations and core states come from there."""
-    tables = []
-    for appended in (None, 0, 1, 8):
-        replay = make(compression=3)
-        stream = Stream(replay)
-        for block in range(12):
-            if block == appended:
-                state = from_bytes(to_bytes(stream.writer.state()))
-                stream.writer.close()
-                stream.writer = replay.writer()
-                stream.writer.restore(state)
-                assert len(state.get("starts", ())) == min(appended, SHAPE.blocks - 1)
-            stream.append(priority=1.0 if block >= SHAPE.blocks - 1 else None)
-        assert replay.size == 9
-        tables.append(tf.nest.flatten(whole_table(replay)[0]))
-        assert_same(tables[0], tables[-1])

@@ -194,7 +194,8 @@ def test_another_seed_gives_another_network_and_other_episodes(tmp_path):
         ):
             weights.append(run.agent.network.trainable_variables[0].numpy())
             run.collector.run(20)
-            seen.append(run.collector.state()["reports/0/rewards"])
+            ((_, report),) = run.replay.statistics()
+            seen.append(report["moments"])
     assert not np.array_equal(*weights) and not np.array_equal(*seen)
 
 
@@ -210,8 +211,7 @@ def test_a_run_takes_the_local_replay_and_goes_on_with_that_of_its_checkpoint(tm
     assert go(tmp_path / "other") == ("LocalReplay", False)
     assert go(tmp_path, "Replay.backend = 'reverb'") == ("ReverbReplay", False)
     assert go(tmp_path) == ("ReverbReplay", True)
-    reason = "New episodes begin: the checkpoint does not hold the state of minatar/space_invaders.\n"
-    assert f"Resumed at update 0. {reason}" in capfd.readouterr().out
+    assert "Resumed at update 0.\n" in capfd.readouterr().out
     with pytest.raises(UsageError, match="leave out --replay"):
         go(tmp_path, "Replay.backend = 'local'")
 

@@ -1,20 +1,16 @@
-"""A run that ended, was interrupted or killed goes on as if nothing had been: same losses, weights, batches."""
+"""A run that was killed or stopped goes on from its checkpoint, in new episodes, and counts every step once."""
 
 import os
 import re
 import shutil
-import signal
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from agents.running import embedded
 from agents.running.embedded import EmbeddedRun
 from agents.workers.learner import Learner
 from agents.workers.training import Seeds
-from rbs_tf.environments.batched import GymnasiumVectorEnvironment
-from tests.agents.running.test_embedded import COMPILED, configured, tensors, values
+from tests.agents.running.test_embedded import configured, tensors, values
 
 # Rounds end within blocks, and earn more than one update each. The network's input has statistics of its own.
 BINDINGS = (
@@ -29,47 +25,46 @@ BINDINGS = (
     "RecurrentQNetwork.normalise_torso = 'centre'",
 )
 UPDATES = 40
-PACED, IMAGES = "train.steps_per_update = 3.5", "train.env = 'minatar/space_invaders'"
 
 
-def go(root, *bindings, interrupt_at=None):
-    """Trains in `root`; everything that the rest of the run would depend on."""
-    with configured(*BINDINGS, *bindings, f"train.updates = {UPDATES}"), EmbeddedRun(root) as run:
-        update = run.learner.update
+def state(run):
+    """What a checkpoint holds of a run in one process, by name."""
+    agent, replay = run.agent, run.replay
+    variables = [*agent.variables, *agent.optimizer.variables]
+    names = [re.sub(r"_\d+", "", variable.name) for variable in variables]
+    return {f"{index} {name}": variables[index].numpy() for index, name in enumerate(names)} | {
+        "moments": agent.scaling.layer.statistics.numpy(),
+        "bandit": agent.bandit.ratings,
+        "head probabilities": agent.collect_policy.head_probabilities.numpy(),
+        "generator": agent.collect_policy._generator.state.numpy(),
+        "steps": run.learner.environment_steps,
+        "episodes": run.learner.episodes,
+        "table": (replay.size, replay.inserted, replay.sampled),
+        "priorities": np.sort(replay._priorities),
+        "draws": str(replay._random.bit_generator.state),
+        "waiting": [key for key, _ in replay._queue],
+    }
 
-        def interrupted():
-            update()
-            if run.learner.updates == interrupt_at:
-                os.kill(os.getpid(), signal.SIGINT)
 
-        run.learner.update = interrupted
-        result = run.run()
-        assert result.updates == (interrupt_at or UPDATES)
-        agent = run.agent
-        names = [re.sub(r"_\d+", "", variable.name) + str(i) for i, variable in enumerate(agent.variables)]
-        # But for generators: a run that is interrupted evaluates more often.
-        named = [pair for pair in zip(names, agent.variables, strict=True) if "StateVar" not in pair[0]]
-        state = {name: variable.numpy() for name, variable in named}
-        state |= {f"optimizer{i}": variable.numpy() for i, variable in enumerate(agent.optimizer.variables)}
-        state |= {
-            "moments": agent.scaling.layer.statistics.numpy(),
-            "bandit": agent.bandit.ratings,
-            "head probabilities": agent.collect_policy.head_probabilities.numpy(),
-            "generator": agent.collect_policy._generator.state.numpy(),
-            "steps": run.learner.environment_steps,
-            "episodes": run.learner.episodes,
-            "sequences": run.replay.size,
-            "inserted": run.replay.inserted,
-            "sampled": run.replay.sampled,
-            "due": run.replay.updates_due(result.updates, 4),
-        }
-        state |= run.collector.state()
-        batch, _ = next(iter(run.replay.dataset(4)))
-        state |= {f"batch {i}": column.numpy() for i, column in enumerate(tf.nest.flatten(batch))}
-        # Nothing of this is in the checkpoint, and it tells what the environments would have done.
-        run.collector.run(60)
-        state |= {f"later {name}": array for name, array in run.collector.state().items()}
-    return state
+def go(root):
+    """Trains in `root`; its states at the checkpoints, how it began, and steps that were collected now."""
+    states = {}
+    with configured(*BINDINGS, f"train.updates = {UPDATES}"), EmbeddedRun(root) as run:
+        begun, save = state(run), run.learner.save
+
+        def saved():
+            states[run.learner.updates] = state(run)
+            save()
+
+        run.learner.save = saved
+        assert run.run().updates == UPDATES
+        return states, begun, run.collector.environment_steps
+
+
+def assert_equal(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(other[name], value, err_msg=name)
 
 
 @pytest.fixture
@@ -88,122 +83,64 @@ def set_torsos(monkeypatch):
     return noted
 
 
-@pytest.mark.parametrize("others", [(), pytest.param((PACED, COMPILED, IMAGES), marks=pytest.mark.slow)])
-def test_a_run_that_was_killed_and_then_interrupted_goes_on_bit_for_bit(
-    tmp_path, capfd, monkeypatch, set_torsos, others
+def test_a_run_repeats_bit_for_bit_and_one_that_was_killed_goes_on_from_its_checkpoint(
+    tmp_path, capfd, monkeypatch, set_torsos
 ):
     begun, collecting = [], Seeds.collecting
     monkeypatch.setattr(
         Seeds, "collecting", lambda seeds, step: begun.append(step) or collecting(seeds, step)
     )
-    whole, root = tmp_path / "whole", tmp_path / "parts"
-    expected = go(whole, *others)
-    assert set_torsos == [(0, True)], "before the first update"
-    assert expected["episodes"] > 3
-    assert any("statistics:0" in name for name in expected), "the input's are compared"
-    # What came after the checkpoint is repeated, and counted once.
-    shutil.copytree(whole, root)
+    root = tmp_path / "killed"
+    whole, _, collected = go(tmp_path / "whole")
+    again, _, _ = go(root)
+    assert list(whole) == [27, UPDATES] and whole[UPDATES]["episodes"] > 3
+    assert whole[UPDATES]["steps"] == collected
+    for update in whole:
+        again[update]["waiting"] = whole[update]["waiting"]  # keys, which are random
+        assert_equal(whole[update], again[update])
+    assert losses(root) == losses(tmp_path / "whole") and len(losses(root)) == UPDATES
+    assert set_torsos == 2 * [(0, True)], "before the first update"
+
+    # Everything behind the checkpoint is forgotten, its statistics in the log too.
     shutil.rmtree(root / "checkpoints" / str(UPDATES))
-    assert os.listdir(root / "checkpoints") == ["27"]
-    stopped = go(root, *others, "train.eval_interval = 5", interrupt_at=34)
-    # It stopped within a round, in the middle of episodes and of blocks.
-    assert stopped["due"] or others
-    assert sum(len(stopped[f"reports/{i}/rewards"]) > 0 for i in range(3)) >= 2
-    assert any(len(stopped[f"cutters/{i}/pending/reward"]) for i in range(3))
-    found = go(root, *others)
-    said = capfd.readouterr().out
-    assert "Resumed at update 27.\n" in said and "Resumed at update 34.\n" in said
-    assert begun == [0, 27, 34], "environments that cannot be restored would begin other episodes"
-    assert len(set_torsos) == 1, "never again"
-    assert losses(root) == losses(whole) and len(losses(whole)) == UPDATES
-    assert (root / "train/episodes.csv").read_text() == (whole / "train/episodes.csv").read_text()
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    end, found, collected = go(root)
+    assert "Resumed at update 27.\n" in capfd.readouterr().out
+    assert begun == [0, 0, 27] and len(set_torsos) == 2
+    assert_equal(found, whole[27])
+    assert end[UPDATES]["steps"] == whole[27]["steps"] + collected == end[UPDATES]["moments"][0, 0]
+
+    # Killed before it had written any checkpoint, it begins again.
+    shutil.rmtree(root / "checkpoints")
+    assert os.listdir(root / "statistics")
+    end, _, collected = go(root)
+    assert end[UPDATES]["steps"] == collected == end[UPDATES]["moments"][0, 0]
 
 
 def losses(root):
-    """Update -> loss, the last one where an update was made twice."""
     events = tensors(root / "train")["loss"]
     return dict(zip([event.step for event in events], values(events).tolist(), strict=True))
 
 
-def start(root, *bindings):
-    """Plays a little and ends; how many steps its collector knew of at the start."""
-    with configured("train.updates = 0", *bindings), EmbeddedRun(root) as run:
-        known = run.collector.environment_steps
-        run.collector.run(3)
-        run.run()
-    return known
-
-
-def test_where_environments_cannot_be_restored_the_run_says_that_new_episodes_begin(
-    tmp_path, capfd, monkeypatch
-):
-    monkeypatch.setattr(GymnasiumVectorEnvironment, "state", lambda self: None)  # as of ALE's
-    assert start(tmp_path) == 0
-    assert sorted(os.listdir(tmp_path / "checkpoints/0")) == [
-        "extra.json",
-        "manifest.json",
-        "replay",
-        "variables.data-00000-of-00001",
-        "variables.index",
-    ]
-    monkeypatch.setattr(GymnasiumVectorEnvironment, "state", lambda self: b"of a former version")
-    assert start(tmp_path) == 0
-    reason = "New episodes begin: the checkpoint does not hold the state of minatar/space_invaders.\n"
-    assert f"Resumed at update 0. {reason}" in capfd.readouterr().out
-    assert start(tmp_path) == 0
-    assert "begin: the state of minatar/space_invaders does not load: " in capfd.readouterr().out
-    uid = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
-    assert start(tmp_path) == 0
-    assert "begin: the environments' state is a pickle" in capfd.readouterr().out
-
-
-def test_with_other_environments_open_episodes_are_cut_and_large_states_are_left_out(
-    tmp_path, capfd, monkeypatch
-):
-    """One and the same answer for every number of environments."""
-    start(tmp_path)
-    another = "is no longer the environment whose state was written"
-    for envs, largest, why in (
-        (1, embedded._LARGEST, another),
-        (3, 1000, another),
-        (3, 1000, "the checkpoint does not hold the state of"),
-    ):
-        monkeypatch.setattr(embedded, "_LARGEST", largest)
-        assert start(tmp_path, f"train.num_envs = {envs}") == 0
-        said = capfd.readouterr().out
-        assert "New episodes begin: " in said and why in said
-    assert not (tmp_path / "checkpoints/0/environments.pickle").exists()
-
-
-def test_evaluations_go_on_where_they_were_and_the_chosen_head_is_kept(tmp_path):
-    """A resumed run plays the episodes that the straight one plays: the same returns, the same best weights."""
+def test_evaluations_go_on_and_the_chosen_head_is_kept(tmp_path):
     bindings = (
         *BINDINGS,
         "train.eval_interval = 10",
         "train.eval_envs = 2",
+        "train.final_eval_rounds = 1",
         "train.trial_episodes = 6",
         "RecurrentMultiHeadAgent.evaluation_epsilon = 0.5",
     )
 
-    def go_on(root, updates, interrupt_at=None):
-        with configured(*bindings, f"train.updates = {updates}"), EmbeddedRun(root) as run:
+    def go_on(updates, interrupt_at=None):
+        with configured(*bindings, f"train.updates = {updates}"), EmbeddedRun(tmp_path) as run:
             update = run.learner.update
             run.learner.update = lambda: update() if run.learner.updates != interrupt_at else run._stop(0)
             return run.run().head, run.agent.policy.best_head
 
-    (name, head), _, resumed = (
-        go_on(tmp_path / "whole", 30),
-        *(go_on(tmp_path / "parts", 30, interrupt_at) for interrupt_at in (14, None)),
-    )
-    assert resumed == (name, head)
-    whole, parts = ((tmp_path / root / "eval/episodes.csv").read_text() for root in ("whole", "parts"))
-    assert whole == parts and f"\n30,{name}," in whole
-    best = [np.load(tmp_path / root / "best.npz") for root in ("whole", "parts")]
-    for array in best[0]:
-        np.testing.assert_array_equal(*(each[array] for each in best))
-    with configured(*bindings, "train.updates = 30"), EmbeddedRun(tmp_path / "whole") as run:
+    go_on(30, interrupt_at=14)
+    name, head = go_on(30)
+    rows = [row.split(",") for row in (tmp_path / "eval/episodes.csv").read_text().splitlines()[1:]]
+    assert list(dict.fromkeys(update for update, *_ in rows)) == ["10", "20", "30"]
+    assert rows[-1][:2] == ["30", name]
+    with configured(*bindings, "train.updates = 30"), EmbeddedRun(tmp_path) as run:
         assert run.agent.policy.best_head == head, "the checkpoint has it"

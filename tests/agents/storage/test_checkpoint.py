@@ -105,17 +105,6 @@ def flip_a_bit(path: pathlib.Path) -> None:
     path.write_bytes(content)
 
 
-def test_files_belong_to_their_checkpoint(tmp_path):
-    checkpointer = Checkpointer(tmp_path, {})
-    assert checkpointer.newest() is None and checkpointer.file("state") is None
-    checkpointer.save(1, {"a": 2}, {"state": b"\x00 one", "other": b""})
-    assert checkpointer.newest() == checkpointer.restore() == (1, {"a": 2})
-    assert (checkpointer.file("state"), checkpointer.file("other")) == (b"\x00 one", b"")
-    checkpointer.save(2)
-    again = Checkpointer(tmp_path, {})
-    assert again.newest()[0] == 2 and again.file("state") is None
-
-
 @pytest.mark.parametrize(
     "damage, file",
     [
@@ -272,4 +261,3 @@ def test_files_of_the_users_stay(tmp_path):
     assert (tmp_path / "replay/g").read_text() == "precious"
     again = Run(tmp_path)
     assert again.checkpointer.restore() == (5, {"step": 5}) and again.numbers == [1, 2, 3, 4, 5]
-    assert again.checkpointer.file("mine") is None

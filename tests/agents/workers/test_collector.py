@@ -141,10 +141,3 @@ def test_what_an_environment_does_wrong_is_named_and_nothing_of_the_round_is_wri
     with pytest.raises(EnvironmentFault, match=message):
         collector.run(9)
     assert (drained(replay), replay.size) == ([], size)
-
-
-def test_a_collector_that_has_not_begun_or_whose_writers_cannot_go_on_has_no_state(start, backend):
-    collector, _ = start(ScriptedEnvironment([[3]]), backend=backend)
-    assert collector.state() is None
-    collector.run(1)
-    assert (collector.state() is None) == (backend == REVERB)

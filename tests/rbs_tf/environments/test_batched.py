@@ -12,7 +12,6 @@ from rbs_tf.environments.copies import Copies
 from rbs_tf.errors import EnvironmentFault
 
 FIRST, MID, LAST = (int(kind) for kind in (ts.StepType.FIRST, ts.StepType.MID, ts.StepType.LAST))
-VERSION = gymnasium.__version__.encode()
 EVERY_FAMILY = ("CartPole-v1", "minatar/space_invaders", "pong")
 
 
@@ -172,7 +171,6 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="Pendulum-v1: expected a Discrete action space"):
         _ = env.num_actions
     env.close()
-    assert env.state() is None
     with pytest.raises(ValueError, match="Pendulum-v1 is closed"):
         env.reset()
 
@@ -224,58 +222,3 @@ def test_what_is_not_finite_is_refused(shown, reward, observation, complaint):
         env.step(np.zeros(2, int))
     with pytest.raises(EnvironmentFault, match="^gives, environment 0: observation nan"):
         giving((NAN,)).reset()
-
-
-@pytest.mark.parametrize("name", ["CartPole-v1", "minatar/seaquest"])
-@pytest.mark.parametrize("reset", [True, False])
-def test_a_restored_environment_goes_on_bit_for_bit(name, reset):
-    """Before the first step, or on a last one."""
-    env, again = (environments.make(name, 3, seed) for seed in (4, 5))
-    if not reset:
-        env.reset()
-        next(action for action in actions(env, 2000) if env.step(action).is_last().any())
-    again.restore(env.state())
-    for first in (reset, False):
-        a, b = stream(env, 200, first), stream(again, 200, first)
-        assert equal(a, b) and (a.step_type == LAST).any()
-
-
-class Remade(Countdown, gymnasium.utils.EzPickle):
-    def __init__(self):
-        gymnasium.utils.EzPickle.__init__(self)
-        super().__init__()
-
-
-class Holder(gymnasium.Wrapper):
-    """Keeps an environment outside of the chain of wrappers."""
-
-    def __init__(self):
-        super().__init__(Countdown())
-        self.other = Remade()
-
-
-def test_what_a_pickle_would_not_restore_has_no_state():
-    assert GymnasiumVectorEnvironment(gymnasium.vector.SyncVectorEnv([Countdown]), "countdown").state()
-    for make in (Remade, lambda: gymnasium.wrappers.TimeLimit(Remade(), 9), Holder):
-        env = GymnasiumVectorEnvironment(gymnasium.vector.SyncVectorEnv([make]), "countdown")
-        env.reset()
-        assert env.state() is None
-    with environments.make("pong", 1, seed=0) as env:
-        env.reset()
-        assert env.state() is None
-
-
-@pytest.mark.parametrize(
-    "spoil, message",
-    [
-        (lambda state: state[:-20], "does not load"),
-        (lambda state: state.replace(VERSION, b"0" * len(VERSION)), "with Gymnasium 0000"),
-        (lambda state: environments.make("Acrobot-v1", 3, 0).state(), "no longer the environment"),
-    ],
-)
-def test_a_state_that_does_not_fit_is_refused_and_nothing_is_changed(spoil, message):
-    env, same = (environments.make("CartPole-v1", 3, seed=4) for _ in range(2))
-    stream(env), stream(same)
-    with pytest.raises(ValueError, match=message):
-        env.restore(spoil(env.state()))
-    assert equal(stream(env, reset=False), stream(same, reset=False))
