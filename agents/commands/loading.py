@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agents.commands.flags import a_path, nearest
 from agents.errors import UsageError, local_path
-from agents.storage.run_folder import BEST, CONFIG, REPOSITORY
+from agents.storage.run_folder import BEST, CONFIG, REPOSITORY, checkpoints
 
 PRETRAINED = REPOSITORY / "pretrained"  # a slim run folder for each name
 CHECKPOINTS = ("best", "latest")
@@ -73,7 +73,7 @@ def _checked(folder: Path, checkpoint: str) -> Path:
         raise UsageError(f"There is no folder {folder}. Write what train.py has called the run folder.")
     if not (folder / CONFIG).is_file():
         raise UsageError(f"{folder} is not the folder of a run: it holds no config.gin.")
-    if any(folder.glob("checkpoints/*/manifest.json")):
+    if checkpoints(folder):
         return folder
     if not (folder / BEST).is_file():
         raise UsageError(

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
       SystemExit: after `--help`, and of a sweep that SIGTERM stops.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    begun: list[bool] = []
+    begun: list[Path] = []
     this_call = contextlib.ExitStack()
     try:
         check_variables()
@@ -78,7 +78,8 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
     if stopped_by is None:
         return 0
     name, code = signal.Signals(stopped_by).name, 128 + stopped_by
-    words = f"Stopped by {name}, exit code {code}. The same command goes on from the last checkpoint."
+    then = f" {run_folder.describe_next_start(begun[0])}." if begun else ""
+    words = f"Stopped by {name}, exit code {code}.{then}"
     print(words, file=sys.stderr)
     return code
 
@@ -88,14 +89,14 @@ def run(
     command: Sequence[str],
     on_evaluation: Callable[..., Any] | None = None,
     configs: Path = CONFIGS,
-    begun: list[bool] | None = None,
+    begun: list[Path] | None = None,
 ) -> Result:
     """Trains one run: configures gin, builds, opens the run's folder, trains.
 
     Args:
       command: what the folder records as its command line.
       on_evaluation: of a run in one process, see `agents.running.embedded.EmbeddedRun`.
-      begun: gets an element when something is about to be written into the folder.
+      begun: gets the run folder when something is about to be written into it.
 
     Raises:
       UsageError, RunFolderError: what is asked for cannot be done; or, once it has begun, what ended the run, as
@@ -112,7 +113,7 @@ def run(
         with _built(options, asked, folder.path, on_evaluation) as training:
             folder.begin(command)
             if begun is not None:
-                begun.append(True)
+                begun.append(folder.path)
             if aside is not None:
                 print(f"What was in {root_dir} is now in {aside}", flush=True)
             _say_where(folder.path)
@@ -225,11 +226,11 @@ def _built(
 
     Raises:
       UsageError: something cannot be built.
-      RunFolderError: all of the folder's checkpoints are damaged.
+      RunFolderError: the folder's newest checkpoint cannot be read.
     """
-    from agents.storage.checkpoint import damaged
+    from agents.storage.checkpoint import check
 
-    damaged(folder)  # before anything of the folder is replaced
+    check(folder)  # before anything in it is replaced
     if options.is_distributed:
         from agents.running import cluster, ray_connection
 
@@ -288,7 +289,7 @@ def _check_name(env: str) -> None:
 
 def _done_before(folder: Path, made: int, asked: int) -> Result:
     """The result of a run that has nothing left to do."""
-    from agents.storage.checkpoint import Checkpointer
+    from agents.storage.checkpoint import Counters, newest
     from agents.storage.episodes import last_return
     from agents.workers.training import Result
 
@@ -300,12 +301,12 @@ def _done_before(folder: Path, made: int, asked: int) -> Result:
     print(
         f"Already done: {os.path.relpath(folder)} has made {made:,} updates{how}; to begin again, add --anew."
     )
-    updates, extra = made, {"environment_steps": 0}
-    with contextlib.suppress(RunFolderError):  # all checkpoints are damaged
-        updates, extra = Checkpointer(folder, {}).newest() or (updates, extra)
+    updates, counters = made, Counters()
+    with contextlib.suppress(RunFolderError):  # the newest checkpoint is damaged
+        updates, counters = newest(folder) or (updates, counters)
     head = run_folder.acting_head(folder) or ""
     return Result(
-        updates, extra["environment_steps"], last_return(folder / EVALUATION), None, str(folder), head
+        updates, counters.environment_steps, last_return(folder / EVALUATION), None, str(folder), head
     )
 
 

@@ -38,16 +38,14 @@ import tensorflow as tf
 
 from agents.replay.backends import TABLE
 from agents.replay.blocks import Block, Layout, blocks_of, columns_of
-from agents.replay.replay import Drawn, Replay, ReplayStopped, StatisticsReport, Writer, check_same, emptied
+from agents.replay.replay import Drawn, Replay, ReplayStopped, StatisticsReport, Writer, check_same
 from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
 from agents.sequences import Sequence
-from agents.storage.checkpoint import ReplayFolders
+from agents.storage.checkpoint import readable
 
-_FOLDER = "local"  # under `ReplayFolders.writes_to`
 _STATISTICS = "statistics.npz"
 _COLUMNS = "windows", "priorities", "observations", "lengths", "scalars", "starts", "core_states"
-_FILES = TABLE, _STATISTICS, *(f"{name}.npy" for name in _COLUMNS)
 _FORMAT = 2  # of checkpoints
 _OF_DRAWS = (tf.float32, tf.int64, tf.uint64, tf.float64)  # probability, the table's size, key and priority
 
@@ -62,12 +60,12 @@ class LocalReplay(Replay):
 
     Args:
       seed: of random draws.
-      folders: where checkpoints go, and which one it starts with; None: it starts empty and writes none.
+      saved: the checkpoint that it begins with; None: it begins empty.
     """
 
     inserted = sampled = 0
 
-    def __init__(self, *parts: Any, seed: int = 0, folders: ReplayFolders | None = None, **settings: Any):
+    def __init__(self, *parts: Any, seed: int = 0, saved: pathlib.Path | None = None, **settings: Any):
         super().__init__(*parts, **settings)
         self._random = np.random.Generator(np.random.PCG64(seed))
         self._lock = threading.Condition()  # batches that are read ahead are drawn in another thread
@@ -77,9 +75,8 @@ class LocalReplay(Replay):
         self._priorities = np.zeros(self._max_size)
         self._weights = SumTree(self._max_size)
         self._queue: collections.deque[tuple[int, StatisticsReport]] = collections.deque()
-        self._folders = folders
-        if folders is not None and folders.begins_with is not None:
-            self._restore(folders.begins_with)
+        if saved is not None:
+            self._restore(saved)
 
     @property
     def size(self) -> int:
@@ -116,9 +113,8 @@ class LocalReplay(Replay):
             yield self._queue[0]
             self._queue.popleft()
 
-    def checkpoint(self) -> str:
-        assert self._folders is not None
-        folder = emptied(self._folders.writes_to / _FOLDER, _FILES)  # of an attempt that failed
+    def checkpoint(self, folder: pathlib.Path) -> None:
+        folder.mkdir(exist_ok=True)
         with self._lock:  # for as long as it takes to know what belongs to it: others write meanwhile
             places = np.arange(self._oldest, self.inserted) % self._max_size
             sequences = [self._sequences[place] for place in places.tolist()]
@@ -140,24 +136,27 @@ class LocalReplay(Replay):
         queue = {f"{key}/{name}": values for key, report in reports for name, values in report.items()}
         np.savez(folder / _STATISTICS, **queue)
         (folder / TABLE).write_text(json.dumps(described))
-        return str(folder)
 
     def _restore(self, folder: pathlib.Path) -> None:
         """Begins with what `checkpoint` has written."""
-        described = json.loads((folder / TABLE).read_text())
-        check_same(described["settings"], self._identity(), "sequences")
-        paths = {name: folder / f"{name}.npy" for name in _COLUMNS}
-        columns = {name: np.load(path, mmap_mode="r") for name, path in paths.items() if path.exists()}
-        counts = described["counts"]
-        self.inserted, self.sampled, self._oldest = (counts[of] for of in ("inserted", "sampled", "oldest"))
-        self._random.bit_generator.state = described["random"]
-        places, blocks = np.arange(self._oldest, self.inserted) % self._max_size, blocks_of(columns)
-        for place, sequence in zip(places.tolist(), columns["windows"].tolist(), strict=True):
-            self._sequences[place] = tuple(blocks[number] for number in sequence)
-        self._set_priorities(places, np.array(columns["priorities"]))
-        with np.load(folder / _STATISTICS) as queue:
-            for key in described["reports"]:
-                self._queue.append((key, {name: queue[f"{key}/{name}"] for name in ("moments", "episodes")}))
+        with readable(folder.parent):
+            described = json.loads((folder / TABLE).read_text())
+            settings, counts = described["settings"], described["counts"]
+        check_same(settings, self._identity(), "sequences")
+        with readable(folder.parent):
+            paths = {name: folder / f"{name}.npy" for name in _COLUMNS}
+            columns = {name: np.load(path, mmap_mode="r") for name, path in paths.items() if path.exists()}
+            self.inserted, self.sampled = counts["inserted"], counts["sampled"]
+            self._oldest = counts["oldest"]
+            self._random.bit_generator.state = described["random"]
+            places, blocks = np.arange(self._oldest, self.inserted) % self._max_size, blocks_of(columns)
+            for place, sequence in zip(places.tolist(), columns["windows"].tolist(), strict=True):
+                self._sequences[place] = tuple(blocks[number] for number in sequence)
+            self._set_priorities(places, np.array(columns["priorities"]))
+            with np.load(folder / _STATISTICS) as queue:
+                for key in described["reports"]:
+                    report = {name: queue[f"{key}/{name}"] for name in ("moments", "episodes")}
+                    self._queue.append((key, report))
 
     def _identity(self) -> dict[str, Any]:
         """Settings that a checkpoint belongs to."""

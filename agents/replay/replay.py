@@ -7,10 +7,9 @@ There are three: one in this process (`local_replay`), and two that other proces
 from __future__ import annotations
 
 import abc
-import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,8 +18,6 @@ import tensorflow as tf
 from agents.replay.blocks import Layout
 from agents.replay.rows import Rows
 from agents.sequences import SequenceShape, unpacked
-from agents.storage.checkpoint import remove_files
-from agents.storage.run_folder import unused
 from rbs_tf import ReturnMoments
 from rbs_tf.settings import Setting, configurable
 
@@ -275,8 +272,8 @@ class Replay(Intake):
         """
 
     @abc.abstractmethod
-    def checkpoint(self) -> str:
-        """Writes a checkpoint; returns its folder. An OSError: the disk does not take it."""
+    def checkpoint(self, folder: pathlib.Path) -> None:
+        """Writes a checkpoint into a new folder. An OSError: the disk does not take it."""
 
     @abc.abstractmethod
     def stop(self) -> None:
@@ -300,15 +297,3 @@ def check_same(then: Mapping[str, Any], now: Mapping[str, Any], table: str) -> N
             f"The replay's checkpoint was made with other settings of its {table} ({listed}). Repeat the settings of "
             "SequenceShape, Replay and the network that it was made with, or start without it"
         )
-
-
-def emptied(folder: pathlib.Path, names: Iterable[str]) -> pathlib.Path:
-    """Makes a folder, without what a killed process has left of these files; returns it, or one with a number behind
-    its name if something else is in it."""
-    if folder.is_dir():
-        remove_files(folder, names)
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-    folder = unused(folder)
-    folder.mkdir()
-    return folder

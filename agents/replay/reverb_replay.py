@@ -6,7 +6,9 @@ costs time.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pathlib
 import socket
 import threading
 import time
@@ -27,19 +29,17 @@ from agents.replay.replay import (
     StatisticsReport,
     Writer,
     check_same,
-    emptied,
     nobody_reads,
 )
 from agents.replay.rows import Rows
 from agents.sequences import Sequence, SequenceShape
-from agents.storage.checkpoint import ReplayFolders
+from agents.storage.checkpoint import readable, remove_files
 
 _SEQUENCES, _STATISTICS, _WEIGHTS = "sequences", "statistics", "weights"  # tables
 _POLL_MS = 200  # between two looks at whether the replay has been stopped
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
 _MOST_REPORTS = 1_000_000
-# Under `ReplayFolders.writes_to`; Reverb writes into a folder in it that is called after the time.
-_FOLDER = "reverb"
+# Reverb writes into a folder that is called after the time.
 _FILES = [f"*/{name}" for name in ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE")]
 _CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 
@@ -55,36 +55,44 @@ class ReverbReplay(Replay):
 
     Args:
       address: "host:port" of a server that is there already, made with the same settings; None starts one.
-      folders: where the server's checkpoints go, and which one it starts with; None: somewhere under /tmp.
+      writes_to: folder where a server writes its checkpoints first, on the disk where they are to go; None: in /tmp.
+      saved: the checkpoint that a server begins with; None: it begins empty.
     """
 
     def __init__(
-        self, *parts: Any, address: str | None = None, folders: ReplayFolders | None = None, **settings: Any
+        self,
+        *parts: Any,
+        address: str | None = None,
+        writes_to: pathlib.Path | None = None,
+        saved: pathlib.Path | None = None,
+        **settings: Any,
     ):
         super().__init__(*parts, **settings)
         self._stopping = threading.Event()
         self._weights_seen = -1
         _reach_directly((address or "localhost").rsplit(":", 1)[0])
-        self._server: Any = None if address else self._started(folders)
+        self._server: Any = None if address else self._started(writes_to, saved)
         self.address = address or f"localhost:{self._server.port}"
         self._client = reverb.Client(self.address)
         self._tf_client = reverb.TFClient(self.address)
         # `reverb.Client.server_info` also decodes the signatures of all tables, which takes far longer than to ask.
         self._counters = reverb.pybind.Client(self.address)
 
-    def _started(self, folders: ReplayFolders | None) -> reverb.Server:
+    def _started(self, writes_to: pathlib.Path | None, saved: pathlib.Path | None) -> reverb.Server:
         """A server; of a checkpoint with other settings a ValueError."""
         port, tables, checkpointer = self._settings.port, self._tables(), None
         wanted = {table.name: _settings(table.info) for table in tables}
         if port is not None:
             check_free(port)
-        if folders is not None:
-            # Reverb prefers what is in this folder to any other checkpoint.
-            own, fallback = emptied(folders.writes_to / _FOLDER, _FILES), folders.begins_with
+        if writes_to is not None:
+            # Left by a server that was killed; Reverb prefers what is in this folder to any other checkpoint.
+            remove_files(writes_to, _FILES)
+            writes_to.mkdir(parents=True, exist_ok=True)
             checkpointer = reverb.checkpointers.DefaultCheckpointer(
-                str(own), fallback_checkpoint_path=fallback and str(fallback)
+                str(writes_to), fallback_checkpoint_path=saved and str(saved)
             )
-        server = reverb.Server(tables, port=port, checkpointer=checkpointer)
+        with readable(saved.parent) if saved else contextlib.nullcontext():
+            server = reverb.Server(tables, port=port, checkpointer=checkpointer)
         # A checkpoint brings its own settings, which Reverb prefers to new ones without a word.
         found = reverb.Client(f"localhost:{server.port}").server_info()
         try:
@@ -175,9 +183,9 @@ class ReverbReplay(Replay):
         step = int(sample.data["step"])
         return (step, sample.data["data"]) if step > newer_than else None
 
-    def checkpoint(self) -> str:
+    def checkpoint(self, folder: pathlib.Path) -> None:
         try:
-            return self._client.checkpoint()
+            os.rename(self._client.checkpoint(), folder)
         except (IndexError, reverb.errors.ReverbError) as error:  # Reverb makes an IndexError of a full disk
             raise OSError(str(error)) from error
 

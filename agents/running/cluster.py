@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import re
 import statistics
 import time
@@ -23,7 +22,7 @@ from agents.monitoring.summaries import figures_note
 from agents.replay.backends import CALLS, RAY, REVERB
 from agents.running import processes, ray_connection, roles
 from agents.running.signals import on_first_signal, raise_for
-from agents.storage.run_folder import PROCESSES, write
+from agents.storage.run_folder import PROCESSES, describe_next_start, write
 from agents.workers import build
 from agents.workers.training import Result, Settings
 
@@ -117,10 +116,8 @@ class ClusterRun:
         self._ray, self._settings, self._training, self._root = ray, settings, settings.train, root_dir
         self._stopped_by: int | None = None
         self._faults, self._processes = 0, ""
-        self._stall = (
-            -1,
-            0.0,
-        )  # the run's updates when a process last waited in vain for others, and when that was
+        # The run's updates when a process last waited in vain for others, and when that was.
+        self._stall = (-1, 0.0)
         self._progress, self._counting = Progress(self._training.updates), False
         self._waits_mark: tuple[float, dict[str, float]] = time.monotonic(), {}
         self._host = ray.util.get_node_ip_address() if cluster else "127.0.0.1"
@@ -195,10 +192,11 @@ class ClusterRun:
                 member.work(self._host)
             elif member.task is None and "memory" in self._holder.status:
                 member.work(self._holder.status.get("address", self._holder.process))
-        lines = "".join(
-            f"{member.name}: {member.status.get('pid', '-')} on {member.status.get('host', '-')}\n"
-            for member in self._members
-        )
+        lines = ""
+        for member in self._members:
+            status = member.status
+            process = f"{status['pid']} since {status['began']}" if "pid" in status else "-"
+            lines += f"{member.name}: {process}\n"
         if lines != self._processes:
             self._processes = lines
             write(os.path.join(self._root, PROCESSES), lines)
@@ -265,7 +263,7 @@ class ClusterRun:
         if self._faults > self._training.max_faults:
             raise RunFolderError(
                 f"{what}\nThat was fault {self._faults} of this start, and train.max_faults is "
-                f"{self._training.max_faults}. The same command goes on from the last checkpoint"
+                f"{self._training.max_faults}. {describe_next_start(self._root)}"
             )
         self._progress.say(f"{what}; it starts again (fault {self._faults} of {self._training.max_faults}).")
 
@@ -332,15 +330,19 @@ class ClusterRun:
             if evaluator.error is None:
                 break
             self._restart(evaluator)
-        updates, steps = (last.get(name, 0) for name in ("updates", "steps"))
-        eval_return, *others = (
-            evaluator.status.get(name) for name in ("eval_return", "evaluated", "best", "game")
-        )
+        updates = last.get("updates", 0)
+        steps = last.get("steps", 0)
+        played = evaluator.status
+        eval_return = played.get("eval_return")
         self._progress.update(updates, steps, eval_return=eval_return)
         self._progress.done()
         final = float("nan") if eval_return is None else eval_return
-        self._progress.say(closing_words(updates, steps, final, *others))
-        return Result(updates, steps, final, self._stopped_by, head=evaluator.status.get("head", ""))
+        self._progress.say(
+            closing_words(
+                updates, steps, final, played.get("evaluated"), played.get("best"), played.get("game")
+            )
+        )
+        return Result(updates, steps, final, self._stopped_by, head=played.get("head", ""))
 
     def _wait_for(self, member: Member) -> None:
         """Waits until a member ends, or for `stop`; kills its process when it has done nothing for `patience` seconds.
@@ -406,20 +408,12 @@ def _wait_for_predecessors(root_dir: str) -> None:
     """
     recorded = Path(root_dir, PROCESSES)
     text = recorded.read_text(errors="replace") if recorded.exists() else ""
-    here = re.escape(platform.node())  # a number of another machine's says nothing about this one's processes
-    numbers = re.findall(rf": (\d+) on {here}$", text, re.MULTILINE)
+    # A number alone may by now be that of another process, or may come from another machine.
+    listed = re.findall(r": (\d+) since (\d+)$", text, re.MULTILINE)
     end = time.monotonic() + _PREDECESSORS
-    while left := [number for number in numbers if _is_role(number)]:
+    while left := [number for number, began in listed if processes.started_at(number) == began]:
         if time.monotonic() > end:
             raise RunFolderError(
                 f"Processes of an earlier start still work in {root_dir}: {', '.join(left)}. Stop them, or wait."
             )
         time.sleep(_POLL)
-
-
-def _is_role(process: str) -> bool:
-    """Whether the process with this number is a role of a distributed run."""
-    try:
-        return re.match(rb"ray::\w+Role\b", Path("/proc", process, "cmdline").read_bytes()) is not None
-    except OSError:
-        return False

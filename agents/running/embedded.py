@@ -18,7 +18,7 @@ from agents.monitoring import summaries
 from agents.monitoring.progress import Progress, closing_words
 from agents.running.loop import learn
 from agents.running.signals import on_first_signal
-from agents.storage.checkpoint import Checkpointer
+from agents.storage.checkpoint import Checkpointer, Counters, newest
 from agents.storage.run_folder import newest_step, unread_note, write_operative_config
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
@@ -108,20 +108,14 @@ class EmbeddedRun:
 
     def _attach(self) -> None:
         """Builds what writes into the folder, and restores what it holds."""
-        checkpointer = Checkpointer(
-            self._root, build.trackables(self.agent), lambda: self.replay.checkpoint()
-        )
         self.replay = build.build_replay(
-            self._settings,
-            self.eval_environment,
-            self.agent,
-            self._backend,
-            folders=checkpointer.replay_folders(),
+            self._settings, self.eval_environment, self.agent, self._backend, self._root
         )
         self._parts.callback(self.replay.stop)
         # The networks, the replay and the counters know nothing of the steps after the checkpoint: nor do statistics.
-        _, extra = checkpointer.newest() or (0, {"statistics_log": (0, 0)})
-        forget_after(self._root, extra["statistics_log"])
+        _, counters = newest(self._root) or (0, Counters())
+        forget_after(self._root, counters.statistics_log)
+        checkpointer = Checkpointer(self._root, build.trackables(self.agent), self.replay.checkpoint)
         self.learner = Learner(
             self._root,
             self.agent,
@@ -141,7 +135,8 @@ class EmbeddedRun:
 
     def run(self) -> Result:
         """Trains to the end, or until a signal; then evaluates, writes a checkpoint and says how it went."""
-        learner, game = self.learner, self.environment.game
+        learner = self.learner
+        game = self.environment.game
         self._progress = Progress(
             self._training.updates,
             total_steps=self._training.environment_steps,
@@ -173,11 +168,24 @@ class EmbeddedRun:
                 raise
             learner.save()
         self._progress.done()
-        counts, evaluations = (learner.updates, learner.environment_steps), self.evaluations
-        words = evaluations.last_words, evaluations.best_words
-        self._progress.say(closing_words(*counts, evaluations.last_return, *words, game))
-        head = self.agent.heads.names[self.agent.policy.best_head]
-        return Result(*counts, evaluations.last_return, self._stopped_by, head=head)
+        evaluations = self.evaluations
+        self._progress.say(
+            closing_words(
+                learner.updates,
+                learner.environment_steps,
+                evaluations.last_return,
+                evaluations.last_words,
+                evaluations.best_words,
+                game,
+            )
+        )
+        return Result(
+            learner.updates,
+            learner.environment_steps,
+            evaluations.last_return,
+            self._stopped_by,
+            head=self.agent.heads.names[self.agent.policy.best_head],
+        )
 
     def due(self) -> bool:
         """Whether another update keeps to the replay ratio, or to `train.steps_per_update`."""

@@ -28,6 +28,7 @@ from agents.monitoring import summaries  # noqa: E402
 from agents.replay.backends import RAY, REVERB  # noqa: E402
 from agents.replay.replay import ReplayStopped  # noqa: E402
 from agents.running.loop import learn  # noqa: E402
+from agents.running.processes import started_at  # noqa: E402
 from agents.running.ray_connection import SAME_VERSIONS  # noqa: E402
 from agents.storage.checkpoint import Checkpointer  # noqa: E402
 from agents.storage.run_folder import newest_step, write_operative_config  # noqa: E402
@@ -105,7 +106,8 @@ class Role(abc.ABC):
 
     def status(self) -> dict[str, Any]:
         """Figures for the driver; only those of the process until the role is built."""
-        process = {"pid": os.getpid(), "host": platform.node(), "cpu_seconds": time.process_time()}
+        pid = os.getpid()
+        process = {"pid": pid, "began": started_at(pid), "cpu_seconds": time.process_time()}
         return process | (self.figures() if self._built else {})
 
     def stop(self) -> None:
@@ -126,9 +128,9 @@ class Role(abc.ABC):
     def figures(self) -> dict[str, Any]:
         """The role's part of the status."""
 
-    def _open_replay(self, agent: RecurrentMultiHeadAgent, *backend: str, **connection: Any) -> None:
+    def _open_replay(self, agent: RecurrentMultiHeadAgent, backend: str, **place: str) -> None:
         self.opened.callback(self.environment.close)
-        self.replay = build.build_replay(self.settings, self.environment, agent, *backend, **connection)
+        self.replay = build.build_replay(self.settings, self.environment, agent, backend, **place)
         self.opened.callback(self.replay.stop)
 
 
@@ -139,7 +141,7 @@ class ReplayRole(Role):
         self.environment = build.build_eval_environment(self.settings)
         agent = build.build_agent(self.settings, self.environment)
         self._memory = build.check_fits(self.settings, self.environment, agent.network.state_spec, REVERB)
-        self._open_replay(agent, REVERB, folders=Checkpointer(self._root, {}).replay_folders())
+        self._open_replay(agent, REVERB, root_dir=self._root)
         self.address = f"{address}:{self.replay.address.rsplit(':', 1)[1]}"
 
     def work(self) -> None:
@@ -158,15 +160,21 @@ class LearnerRole(Role):
         self.environment = environment = build.build_eval_environment(self.settings)
         strategy = build.build_strategy(self.training.strategy)
         agent = build.build_agent(self.settings, environment, strategy=strategy)
-        checkpointer = Checkpointer(self._root, build.trackables(agent), lambda: self.replay.checkpoint())
         self._memory = ""
         if self.settings.replay.backend == RAY:
             self._memory = build.check_fits(self.settings, environment, agent.network.state_spec, RAY)
-            self._open_replay(agent, RAY, folders=checkpointer.replay_folders())
+            self._open_replay(agent, RAY, root_dir=self._root)
         else:
             self._open_replay(agent, REVERB, address=address)
-        of_updates = self.training.batch_size, self.training.summary_interval
-        self._learner = Learner(self._root, agent, self.replay, *of_updates, checkpointer)
+        checkpointer = Checkpointer(self._root, build.trackables(agent), self.replay.checkpoint)
+        self._learner = Learner(
+            self._root,
+            agent,
+            self.replay,
+            self.training.batch_size,
+            self.training.summary_interval,
+            checkpointer,
+        )
         self._publisher = Publisher(agent.acting_variables, self.replay.publish)
         self.opened.callback(self._publisher.close)
         self._doing, self._waited = "", 0.0

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.errors import RunFolderError, writing
-from agents.storage.run_folder import BEST, OF_ANOTHER, replacing, unused
+from agents.storage.run_folder import BEST, OF_ANOTHER, replacing
 from agents.storage.weights import assign, packed
 
 log = logging.getLogger(__name__)
@@ -49,8 +49,7 @@ class Best:
             if (contents := _read(self._path)) is not None:
                 self.found = contents[0]
         except RunFolderError as error:
-            aside = self._path.rename(unused(self._path.with_name(f"{BEST}.damaged")))
-            log.warning(f"{error} It is now {aside.name} and may be deleted; the best of what comes is kept.")
+            log.warning(f"{error} The best of what comes takes its place.")
 
     def offer(self, update: int, returns: np.ndarray, variables: Sequence[tf.Variable]) -> bool:
         """Replaces the file, as a whole, if the mean of `returns` is higher than any before; says whether it was.
@@ -71,8 +70,6 @@ class Best:
         np.savez(content, weights=weights, layout=_layout(variables), **found._asdict())
         with writing(self._path), replacing(self._path) as file:
             file.write(content.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
         self.found = found
         return True
 

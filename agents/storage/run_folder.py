@@ -5,7 +5,7 @@ operative_config.gin   every value that the constructed program uses, defaults i
 command.txt            one line per start: time and command line
 versions.txt           the folder's format, and what the latest start ran on
 lock                   held while a process works in the folder
-processes.txt          of a distributed run: number and machine of each process
+processes.txt          of a distributed run: the number of each process, and when it began on its machine's clock
 best.npz               weights of the evaluation with the highest mean return (`best`)
 native.log             messages of C++ libraries: what Reverb says of itself, and why it died if it did
 finished.json          written when the run has come to its own end
@@ -44,9 +44,12 @@ _FORMAT = "6"  # of what a run goes on with: replay, statistics, checkpoints
 OF_ANOTHER = f"does not fit {CONFIG}, which was edited, or comes from a different version of this program"
 FINISHED = "finished.json"  # of a run that has come to its own end, not to a signal's
 PROCESSES = "processes.txt"
-_VERSIONS, _LOCK, _NEW = "versions.txt", "lock", ".new"
+EXTRA = "extra.json"  # the last file of a checkpoint to be written
+REPLAY = "replay"  # a folder in a checkpoint, and in the run folder for what Reverb's server writes
+NEW = ".new"  # behind the name of what is being written
+_VERSIONS, _LOCK = "versions.txt", "lock"
 # Of a first start that was killed before it had written the configuration.
-_BEFORE_CONFIG = {_LOCK, _VERSIONS, _VERSIONS + _NEW, CONFIG + _NEW}
+_BEFORE_CONFIG = {_LOCK, _VERSIONS, _VERSIONS + NEW, CONFIG + NEW}
 
 
 class RunFolder:
@@ -158,21 +161,29 @@ def unused(path: pathlib.Path) -> pathlib.Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
-def checkpoints(root_dir: str | os.PathLike, suffix: str = "") -> list[pathlib.Path]:
-    """Folders of a run's checkpoints, whole or not, the newest first; `suffix`: of their names."""
-    pattern = re.compile(rf"\d+{re.escape(suffix)}" + (r"(\.\d+)?" if suffix else ""))
-    parts = ("manifest.json", "extra.json", "variables.index")
-    ours = [
-        path
-        for path in pathlib.Path(root_dir, "checkpoints").glob("*")
-        if pattern.fullmatch(path.name) and any((path / part).exists() for part in parts)
-    ]
-    return sorted(ours, key=lambda path: (int(path.name.split(".")[0]), len(path.name)), reverse=True)
+def checkpoints(root_dir: str | os.PathLike) -> list[pathlib.Path]:
+    """Folders of a run's whole checkpoints, the newest first: <step>, or <step>.new until it replaces <step>."""
+    found = [path.parent for path in pathlib.Path(root_dir, "checkpoints").glob(f"*/{EXTRA}")]
+    ours = [folder for folder in found if re.fullmatch(rf"\d+({NEW})?", folder.name)]
+    return sorted(ours, key=lambda folder: (int(folder.stem), folder.suffix), reverse=True)
 
 
 def newest_step(root_dir: str | os.PathLike) -> int:
     """Update of the newest checkpoint, 0 without any."""
-    return max((int(path.name) for path in checkpoints(root_dir)), default=0)
+    return max((int(folder.stem) for folder in checkpoints(root_dir)), default=0)
+
+
+def newest_replay(root_dir: str | os.PathLike) -> pathlib.Path | None:
+    """The replay's folder in the newest checkpoint; None without one."""
+    found = [folder / REPLAY for folder in checkpoints(root_dir)[:1]]
+    return next((folder for folder in found if folder.exists()), None)
+
+
+def describe_next_start(root_dir: str | os.PathLike) -> str:
+    """What the same command does when this start has ended early."""
+    if checkpoints(root_dir):
+        return "The same command goes on from the last checkpoint"
+    return "There is no checkpoint yet: the same command starts from the beginning"
 
 
 def write_operative_config(root_dir: str | os.PathLike) -> None:
@@ -320,12 +331,13 @@ def write(path: str | os.PathLike, text: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
-    """Opens a new file that takes the path's place at the end, or is removed after an error."""
-    new = unused(path.with_name(path.name + _NEW))
+    """Opens a new file that takes the path's place once it is on the disk, or is removed after an error."""
+    new = unused(path.with_name(path.name + NEW))
     with open(new, "xb") as file:
         try:
             yield file
             file.flush()
+            os.fsync(file.fileno())
             new.replace(path)
         except BaseException:
             new.unlink()

@@ -2,9 +2,9 @@
 
     statistics/<step>-<number>.tfrecord    one record per report; every start and every checkpoint begins a file
 
-A process that is killed loses what it has learned since its checkpoint, but no statistics: sigma is all-time. Each
-record carries the key of the queue's item, so that a report counts once, however often the queue yields it: its
-deletion may not have happened, or been undone by a replay server that went back to its own checkpoint.
+A learner that is killed loses what it has learned since its checkpoint, but no statistics: sigma is all-time, and
+collectors may live on. Each record carries the key of the queue's item, so that a report counts once, however often the
+queue yields it: its deletion may not have happened, or been undone by a replay that went back to its own checkpoint.
 
 A checkpoint holds whole files: those whose number is below that of its position. No start appends to the file of an
 earlier one, so a record that a kill has cut off stays the last one there, and its report is still queued. `<step>` is
@@ -95,9 +95,9 @@ class StatisticsLog:
 
 
 def forget_after(root_dir: str | os.PathLike, position: tuple[int, int]) -> None:
-    """Removes what came after a checkpoint from the log of a run that goes on from exactly there.
+    """Removes what came after a checkpoint from the log.
 
-    Such a run collects the same steps again, which must not count twice.
+    For a run in one process: with its networks and its replay, its statistics are those of the checkpoint.
     """
     _, since = position
     for *_, path in _files(pathlib.Path(root_dir) / "statistics", since):

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -22,7 +23,7 @@ from agents.replay.memory import check_memory, estimate_memory
 from agents.replay.replay import Replay
 from agents.scalings import Scaling
 from agents.sequences import stored_spec
-from agents.storage.run_folder import checkpoints
+from agents.storage.run_folder import REPLAY, newest_replay
 from agents.workers.collector import Collector
 from agents.workers.training import Settings
 from networks.recurrent_q_network import RecurrentQNetwork
@@ -151,8 +152,7 @@ def build_network(
 
 def backend_of(settings: Settings, root_dir: str | os.PathLike, distributed: bool = False) -> str:
     """The run's replay: of `chosen_backend`, which says what is raised, by the newest checkpoint; reads only."""
-    newest = [folder / "replay" for folder in checkpoints(root_dir)[:1] if (folder / "replay").exists()]
-    return chosen_backend(settings.replay.backend, next(iter(newest), None), distributed)
+    return chosen_backend(settings.replay.backend, newest_replay(root_dir), distributed)
 
 
 def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distributed: bool = False) -> None:
@@ -203,21 +203,25 @@ def build_replay(
     environment: py_environment.PyEnvironment,
     agent: RecurrentMultiHeadAgent,
     backend: str,
-    **connection: Any,
+    root_dir: str | None = None,
+    address: str | None = None,
 ) -> Replay:
     """The replay for such an environment and agent: with "ray", in the process that has the table.
 
     Args:
-      **connection: `folders`, and for a client of Reverb `address`.
+      root_dir: the run folder, whose newest checkpoint the table begins with.
+      address: of the Reverb server, in place of a table of its own.
     """
     observation, state = stored_observation(environment), agent.network.state_spec
     parts = settings.shape, observation, state, len(settings.heads)
-    options = dataclasses.asdict(settings.replay) | connection
+    options = dataclasses.asdict(settings.replay)
+    if address is None and root_dir is not None:
+        options["saved"] = newest_replay(root_dir)
     del options["backend"]
     if backend == LOCAL:
         return LocalReplay(*parts, seed=settings.seeds.draws, **options)
     if options["read_ahead"] is None:
-        options["read_ahead"] = int(backend == RAY or "address" in connection)
+        options["read_ahead"] = int(backend == RAY or address is not None)
     # Neither of the others needs to be installed.
     if backend == RAY:
         from agents.replay.ray_replay import RayTable
@@ -227,7 +231,9 @@ def build_replay(
 
     if settings.train.steps_per_update is not None:
         options["error_buffer"] = math.inf  # who asks for updates keeps the pace
-    return ReverbReplay(*parts, **options)
+    if address is None and root_dir is not None:
+        options["writes_to"] = pathlib.Path(root_dir).absolute() / REPLAY / REVERB
+    return ReverbReplay(*parts, address=address, **options)
 
 
 def build_ray_client(

@@ -21,7 +21,7 @@ from agents.monitoring import summaries, tags
 from agents.monitoring.diagnostics import LossExtra, torso_activity
 from agents.replay.replay import Replay, StatisticsReport
 from agents.sequences import Sequence, select_rows
-from agents.storage.checkpoint import Checkpointer
+from agents.storage.checkpoint import Checkpointer, Counters
 from agents.storage.episodes import NAME, Episodes
 from agents.storage.statistics_log import StatisticsLog
 from agents.targets import transitions
@@ -103,11 +103,12 @@ class Learner:
         self._compiling = threading.Thread(target=compile_ahead)
         self._compiling.start()
         self.resumed = restored is not None
-        _, extra = restored or (0, {"environment_steps": 0, "episodes": 0, "statistics_log": (0, 0)})
-        self.environment_steps, self.episodes = extra["environment_steps"], extra["episodes"]
+        _, counters = restored or (0, Counters())
+        self.environment_steps = counters.environment_steps
+        self.episodes = counters.episodes
         columns = ("environment_steps", "head", "epsilon", "return", "steps", "rewards")
         self._episodes = Episodes(self._events / NAME, columns, most=self.environment_steps)
-        self._log = StatisticsLog(root_dir, extra["statistics_log"])
+        self._log = StatisticsLog(root_dir, counters.statistics_log)
         self._take_in(self._log.kept())
         self.note: str | None = None
         self._mark = time.monotonic(), self.updates, self.environment_steps
@@ -195,11 +196,7 @@ class Learner:
         assert self._checkpointer is not None, "a learner without a checkpointer has nowhere to save"
         with self._events_written():
             self.summary_writer.flush()
-        counters = {
-            "environment_steps": self.environment_steps,
-            "episodes": self.episodes,
-            "statistics_log": self._log.begin_file(self.updates),
-        }
+        counters = Counters(self.environment_steps, self.episodes, self._log.begin_file(self.updates))
         self._checkpointer.save(self.updates, counters)
         self._log.saved(self._checkpointer.oldest)
 

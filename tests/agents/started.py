@@ -135,7 +135,7 @@ class Started:
         """Number of the process that plays a role, as the run folder says; None while there is none."""
         with contextlib.suppress(FileNotFoundError):
             text = (self.root / "processes.txt").read_text()
-            found = re.search(rf"^{name}: (\d+) on ", text, re.MULTILINE)
+            found = re.search(rf"^{name}: (\d+) since", text, re.MULTILINE)
             return int(found[1]) if found and Path(f"/proc/{found[1]}").exists() else None
 
     def signal(self, number, *names):

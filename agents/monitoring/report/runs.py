@@ -80,8 +80,7 @@ def read(folder: Path) -> Run:
         raise RunFolderError(f"{path.name} cannot be read ({str(error).splitlines()[0]})") from None
     train, evaluation = scalars(folder / TRAIN), scalars(folder / EVALUATION)
     logged = [values[-1, 0] for of in (train, evaluation) for values in of.values()]
-    saved = [int(path.name) for path in run_folder.checkpoints(folder)]
-    updates = int(max([0, *logged, *saved]))
+    updates = int(max([run_folder.newest_step(folder), *logged]))
     steps = int(train[STEPS][-1, 1]) if STEPS in train else None
     planned, limit = configured.get("train.updates"), configured.get("train.environment_steps")
     goals = ((updates, planned), (steps or 0, limit))

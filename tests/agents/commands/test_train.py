@@ -262,17 +262,17 @@ def test_where_the_run_lies_is_said(command, tmp_path):
     )
 
 
-def test_a_signal_shows_in_the_exit_code(command):
-    for stopped_by, words in (
-        (signal.SIGINT, "Stopped by SIGINT, exit code 130. The same command goes on"),
-        (signal.SIGUSR1, "Stopped by SIGUSR1, exit code 138. "),
-    ):
-        command.outcome = Result(5, 0, 0.0, stopped_by)
-        code, _, err = command()
-        assert code == 128 + stopped_by and err.startswith(words)
+def test_a_signal_shows_in_the_exit_code_and_what_the_next_start_does_is_said(command, tmp_path):
+    begins = "There is no checkpoint yet: the same command starts from the beginning.\n"
+    command.outcome = Result(5, 0, 0.0, signal.SIGUSR1)
+    code, _, err = command("--root_dir=run")
+    assert code == 128 + signal.SIGUSR1 and err == f"Stopped by SIGUSR1, exit code 138. {begins}"
     command.outcome = KeyboardInterrupt()
-    code, _, err = command()
-    assert code == 130 and err.startswith("Stopped by SIGINT, ")
+    code, _, err = command("--root_dir=run")
+    assert code == 130 and err == f"Stopped by SIGINT, exit code 130. {begins}"
+    (tmp_path / "elsewhere/run/checkpoints/5").mkdir(parents=True)
+    (tmp_path / "elsewhere/run/checkpoints/5/extra.json").touch()
+    assert command("--root_dir=run")[2].endswith("The same command goes on from the last checkpoint.\n")
 
 
 def test_a_run_that_has_made_what_is_asked_for_is_done(command, tmp_path):
@@ -289,7 +289,7 @@ def test_a_run_that_has_made_what_is_asked_for_is_done(command, tmp_path):
     command.outcome = Result(5, 0, 0.0, None)
     assert command("--root_dir=steps", "--updates=7")[0] == 0
     (tmp_path / "elsewhere/steps/checkpoints/5").mkdir(parents=True)
-    (tmp_path / "elsewhere/steps/checkpoints/5/manifest.json").touch()
+    (tmp_path / "elsewhere/steps/checkpoints/5/extra.json").touch()
     command.outcome = AssertionError("it has begun")
     code, out, _ = command("--root_dir=steps", "--updates=9")
     assert code == 0 and "train.environment_steps" in out and "--updates" not in out
@@ -305,7 +305,7 @@ def test_a_start_that_its_damaged_checkpoints_refuse_leaves_the_folder_as_it_is(
     run = tmp_path / "elsewhere" / "run"
     assert command("--root_dir=run", "--updates=12")[0] == 0
     (run / "checkpoints/12").mkdir(parents=True)
-    (run / "checkpoints/12/manifest.json").write_text("{}")
+    (run / "checkpoints/12/extra.json").write_text("{}")
 
     def contents():
         return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
@@ -315,7 +315,11 @@ def test_a_start_that_its_damaged_checkpoints_refuse_leaves_the_folder_as_it_is(
     monkeypatch.setattr(train, "_built", command.builds)
     for flags in ([], ["--collectors=1"]) if importlib.util.find_spec("ray") else ([],):
         code, out, err = command("--root_dir=run", "--updates=20", *flags)
-        assert code == 2 and out == "" and err.startswith("train.py: All checkpoints in ")
+        assert (
+            code == 2
+            and out == ""
+            and err.startswith(f"train.py: The checkpoint {run}/checkpoints/12 cannot")
+        )
         assert {path: text for path, text in contents().items() if path.name != "lock"} == {
             path: text for path, text in before.items() if path.name != "lock"
         }

@@ -17,7 +17,7 @@ def backend(request) -> str:
 
 
 @pytest.fixture
-def make(backend, monkeypatch):
+def make(backend, monkeypatch, tmp_path_factory):
     """Makes replays and stops them."""
     made = []
     if backend == RAY:
@@ -31,6 +31,8 @@ def make(backend, monkeypatch):
             "patience": 1e6,
             "read_ahead": 0,
         }
+        if backend == REVERB:
+            defaults["writes_to"] = tmp_path_factory.mktemp("server")
         made.append(replay_class(backend)(SHAPE, OBSERVATION, STATE, HEADS, **(defaults | settings)))
         return made[-1]
 

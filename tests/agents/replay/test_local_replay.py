@@ -1,14 +1,11 @@
 """What only the local replay promises: exact and repeatable draws, also across a checkpoint."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import stats
 
 from agents.replay.backends import LOCAL
-from agents.storage.checkpoint import ReplayFolders
 from tests.agents.replay.streams import OBSERVATION, SHAPE, Stream, rows_of, whole_table
 
 
@@ -62,16 +59,13 @@ def assert_same(one, other):
 
 def test_the_same_seed_gives_the_same_draws_and_a_checkpoint_changes_none(make, tmp_path):
     settings = {"priority_exponent": 0.9, "compression": 3, "replay_ratio": 2.5}
-    whole, first, other = (
-        filled(make, seed=seed, folders=ReplayFolders(tmp_path, None), **settings) for seed in (5, 5, 0)
-    )
+    whole, first, other = (filled(make, seed=seed, **settings) for seed in (5, 5, 0))
     begun = use(whole)
     assert_same(begun, use(first))
     assert any(not np.array_equal(a, b) for a, b in zip(begun, use(other), strict=True))
-    saved = pathlib.Path(first.checkpoint())
-    (tmp_path / "next").mkdir()
+    first.checkpoint(tmp_path / "saved")
     # The checkpoint's seed counts.
-    second = make(seed=6, capacity=200, folders=ReplayFolders(tmp_path / "next", saved), **settings)
+    second = make(seed=6, capacity=200, saved=tmp_path / "saved", **settings)
     assert_same(use(whole), use(second))
     counts = [(replay.size, replay.inserted, replay.sampled) for replay in (whole, second)]
     assert counts[0] == counts[1]
@@ -79,18 +73,17 @@ def test_the_same_seed_gives_the_same_draws_and_a_checkpoint_changes_none(make, 
 
 def test_a_checkpoint_holds_each_row_once_and_nothing_that_could_run(make, tmp_path):
     """Windows of 4 blocks, each beginning one block after the one before."""
-    replay = make(folders=ReplayFolders(tmp_path, None))
+    replay, saved = make(), tmp_path / "saved"
     Stream(replay).insert(20)
-    saved = pathlib.Path(replay.checkpoint())
+    replay.checkpoint(saved)
     assert np.load(saved / "observations.npy").shape == (23 * SHAPE.block, *OBSERVATION.shape)
     assert np.load(saved / "windows.npy")[-1].tolist() == [19, 20, 21, 22]
     assert all(path.suffix in (".npy", ".npz", ".json") for path in saved.iterdir())
 
 
 def test_an_empty_table_has_a_checkpoint_too(make, tmp_path):
-    saved = pathlib.Path(make(folders=ReplayFolders(tmp_path, None)).checkpoint())
-    (tmp_path / "next").mkdir()
-    resumed = make(folders=ReplayFolders(tmp_path / "next", saved))
+    make().checkpoint(tmp_path / "saved")
+    resumed = make(saved=tmp_path / "saved")
     assert (resumed.size, resumed.inserted) == (0, 0)
     Stream(resumed).insert(2)
     assert resumed.size == 2

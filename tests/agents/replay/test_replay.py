@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from agents.errors import RunFolderError
 from agents.replay import memory as replay_memory
 from agents.replay.backends import LOCAL, RAY, REVERB
 from agents.replay.replay import ReplaySettings, StatisticsReport
 from agents.sequences import Packed, SequenceShape, unpacked
-from agents.storage.checkpoint import ReplayFolders
+from agents.storage.checkpoint import FILES, remove_files
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, Stream, first_rows
 
@@ -184,56 +185,53 @@ def test_statistics_leave_the_queue_in_order_and_once(make):
 
 
 def test_a_report_leaves_the_queue_when_the_next_is_asked_for_and_keeps_its_key(make, tmp_path):
-    replay = make(folders=ReplayFolders(tmp_path, None))
+    replay = make()
     for value in (1.0, 2.0):
         replay.put_statistics(report_of(value, 1))
     first, _ = next(replay.statistics())  # by a reader that died
     reports = replay.statistics()
     keys = [next(reports)[0] for _ in range(2)]
     assert keys[0] == first and len(set(keys)) == 2
-    saved = pathlib.Path(replay.checkpoint())
+    replay.checkpoint(tmp_path / "saved")
     replay.stop()
-    resumed = make(folders=ReplayFolders(emptied(tmp_path / "next"), saved))
+    resumed = make(saved=tmp_path / "saved")
     assert [key for key, _ in resumed.statistics()] == keys[1:]
-
-
-def emptied(folder: pathlib.Path) -> pathlib.Path:
-    folder.mkdir()
-    return folder
 
 
 def test_a_checkpoint_brings_everything_back(make, tmp_path):
     settings = {"replay_ratio": 2.0, "compression": 3}
-    replay = make(folders=ReplayFolders(tmp_path, None), **settings)
+    replay = make(**settings)
     stream = Stream(replay)
     stream.insert(5, priority=0.0)
     stream.insert(1, priority=7.0)
     next(iter(replay.dataset(4)))
     replay.put_statistics(report_of(1.0, 1))
-    saved = pathlib.Path(replay.checkpoint())
+    (tmp_path / "5").mkdir()
+    replay.checkpoint(tmp_path / "5/replay")
     replay.stop()
 
-    resumed = make(folders=ReplayFolders(emptied(tmp_path / "next"), saved), **settings)
+    resumed = make(saved=tmp_path / "5/replay", **settings)
     assert (resumed.size, resumed.inserted, resumed.sampled) == (6, 6, 4)
     assert len(drained(resumed)) == 1
     sequence, info = next(iter(resumed.dataset(4)))
     assert first_rows(sequence) == [10] * 4 and info.priority.numpy().tolist() == [7.0] * 4
     np.testing.assert_array_equal(sequence.steps.previous_action, np.tile(np.arange(9, 17), (4, 1)))
     np.testing.assert_array_equal(sequence.core_state[1], np.full((4, 2), -10.0))
+    remove_files(tmp_path / "5", FILES)
+    assert not (tmp_path / "5").exists(), "a checkpoint knows all files of its replay"
 
 
-def test_what_a_killed_process_has_left_is_removed_and_nothing_else(make, tmp_path):
-    folders, left = ReplayFolders(tmp_path, None), []
+@pytest.mark.parametrize("backend", [REVERB], indirect=True)
+def test_what_a_killed_server_has_left_is_removed_and_nothing_else(make, tmp_path):
     for _ in range(2):  # the first is killed before it is a run's checkpoint
-        replay = make(folders=folders)
+        replay = make(writes_to=tmp_path)
         assert replay.size == 0
-        left.append(pathlib.Path(replay.checkpoint()))
+        (left,) = [pathlib.Path(replay._client.checkpoint())]
         replay.stop()
-    assert [path for path in tmp_path.rglob("*") if path.is_file() and left[-1] not in path.parents] == []
-    (left[-1] / "mine.txt").write_text("precious")
-    replay = make(folders=folders)
-    assert pathlib.Path(replay.checkpoint()).is_dir()
-    assert [path.name for path in left[-1].iterdir()] == ["mine.txt"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and left not in path.parents] == []
+    (left / "mine.txt").write_text("precious")
+    make(writes_to=tmp_path)
+    assert [path.name for path in left.iterdir()] == ["mine.txt"]
 
 
 def test_a_checkpoint_of_other_settings_is_refused(make, backend, tmp_path):
@@ -245,12 +243,32 @@ def test_a_checkpoint_of_other_settings_is_refused(make, backend, tmp_path):
     ]
     if backend == REVERB:
         cases.append(({"error_buffer": 60.0}, "error_buffer"))
-    replay = make(folders=ReplayFolders(tmp_path, None))
-    saved = pathlib.Path(replay.checkpoint())
+    replay = make()
+    replay.checkpoint(tmp_path / "saved")
     replay.stop()
-    for number, (settings, words) in enumerate(cases):
+    for settings, words in cases:
         with pytest.raises(ValueError, match=words):
-            make(folders=ReplayFolders(emptied(tmp_path / str(number)), saved), **settings)
+            make(saved=tmp_path / "saved", **settings)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_refused(make, tmp_path):
+    """In a sentence that names the run's checkpoint, not the replay's part of it."""
+    replay = make()
+    Stream(replay).insert(5)
+    saved = tmp_path / "checkpoints/20/replay"
+    saved.parent.mkdir(parents=True)
+    replay.checkpoint(saved)
+    replay.stop()
+    for path in saved.iterdir():
+        whole = path.read_bytes()
+        if path.suffix in (".npy", ".json", ".npz", ".tfrecord"):
+            path.write_bytes(whole[: len(whole) // 2])
+            with pytest.raises(
+                RunFolderError, match=rf"{tmp_path}/checkpoints/20 cannot be read .*--root_dir"
+            ):
+                make(saved=saved)
+            path.write_bytes(whole)
+    assert make(saved=saved).size == 5
 
 
 @pytest.mark.parametrize("backend", [LOCAL], indirect=True)

@@ -7,7 +7,6 @@ process itself. The clock is the stand-in's own: minutes of supervision take mil
 import functools
 import itertools
 import pickle
-import platform
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -64,7 +63,7 @@ class Process:
 
     def _answer(self):
         while self._asked and not self.silent:
-            self._asked.pop().set_result({"pid": self.pid, "host": platform.node()} | self.figures)
+            self._asked.pop().set_result({"pid": self.pid, "began": "7"} | self.figures)
 
     def was_told(self, *what):
         return what in self.told
@@ -80,7 +79,7 @@ class Process:
                 next(self._steps)
         except StopIteration:
             self._steps = None
-            self._task.set_result({"pid": self.pid, "host": platform.node()} | self.figures)
+            self._task.set_result({"pid": self.pid, "began": "7"} | self.figures)
         except Died as death:
             self.die(death)
         except Exception as error:

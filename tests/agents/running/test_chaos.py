@@ -21,7 +21,8 @@ import pytest
 import tensorflow as tf
 
 from agents.replay.backends import RAY, REVERB
-from agents.storage.checkpoint import Checkpointer
+from agents.storage.checkpoint import newest
+from agents.storage.run_folder import checkpoints
 from rbs_tf import ReturnMoments
 from tests.agents.running.test_embedded import scalars
 from tests.agents.started import DISTRIBUTED, Started
@@ -42,13 +43,11 @@ RATIO = ("Replay.replay_ratio = 1.0", "Replay.error_buffer = 16.0")
 
 def counted_steps(root):
     """Steps in the newest checkpoint: the learner's counter, and those behind the rewards' moments."""
-    _, extra = Checkpointer(root, {}).restore()
-    newest = max(
-        (p for p in (root / "checkpoints").iterdir() if p.name.isdecimal()), key=lambda p: int(p.name)
-    )
-    variables = tf.train.load_checkpoint(str(newest / "variables"))
+    _, counters = newest(root)
+    folder, *_ = checkpoints(root)
+    variables = tf.train.load_checkpoint(str(folder / "variables"))
     moments = variables.get_tensor("agent/scaling/layer/statistics/.ATTRIBUTES/VARIABLE_VALUE")
-    return extra["environment_steps"], ReturnMoments.from_array(moments).count
+    return counters.environment_steps, ReturnMoments.from_array(moments).count
 
 
 def strike(run, role, replay, draws):
@@ -66,7 +65,7 @@ def strike(run, role, replay, draws):
                 os.kill(stopped, signal.SIGCONT)
         case _ if role == CHECKPOINT:
             end = time.monotonic() + 120
-            while not any(run.root.glob("checkpoints/*.tmp")) and time.monotonic() < end:
+            while not any(run.root.glob("checkpoints/*.new")) and time.monotonic() < end:
                 time.sleep(0.01)
             run.signal(
                 signal.SIGKILL, draws.choice(["learner", "replay"] if replay == REVERB else ["learner"])

@@ -12,7 +12,7 @@ import pytest
 from agents.replay.backends import RAY, REVERB
 from agents.replay.replay import ReplayStopped
 from agents.running import roles
-from agents.storage.checkpoint import Checkpointer
+from agents.storage.checkpoint import newest
 from tests.agents.running.stand_in_ray import Calls
 from tests.agents.running.test_embedded import configured
 from tests.agents.started import DISTRIBUTED, patience
@@ -110,7 +110,7 @@ def test_a_run_of_all_roles(cast, monkeypatch):
 
     assert published == [5, 10, 15, 20, 25, 30, 30] and saved == [20, 30]
     assert result["steps"] > 0, "statistics come before the updates that they cause"
-    assert result["updates"] == UPDATES and Checkpointer(cast.root, {}).newest()[0] == UPDATES
+    assert result["updates"] == UPDATES and newest(cast.root)[0] == UPDATES
     assert any(not np.array_equal(now, then) for now, then in zip(weights(learner), first, strict=True))
     # Without newer weights than the first the collector cannot have collected for so many updates.
     assert collector.figures()["weights"] in range(5, UPDATES + 1)

@@ -8,7 +8,6 @@ import os
 import platform
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -85,9 +84,7 @@ def test_a_run_to_its_end(train, tmp_path, backend):
     assert "Room" in said and "Resumed" not in said and "fault" not in said
     assert "60 updates from 600 environment steps.\nLast evaluation: 7 per episode, 4 episodes" in said
     names = [*["replay"] * len(server), "learner", "evaluator", "collector 0", "collector 1"]
-    listed = [
-        f"{name}: {each.pid} on {platform.node()}" for name, each in zip(names, ray.processes, strict=True)
-    ]
+    listed = [f"{name}: {each.pid} since 7" for name, each in zip(names, ray.processes, strict=True)]
     assert (tmp_path / "processes.txt").read_text().splitlines() == listed
 
 
@@ -400,28 +397,29 @@ def test_shares_of_waiting_reach_the_learner(train):
 
 
 def test_the_processes_of_a_killed_driver_are_waited_for(train, tmp_path, monkeypatch):
-    (tmp_path / "processes.txt").write_text(
-        f"replay: 12345 on {platform.node()}\nevaluator: 23456 on elsewhere\nlearner: - on -\n"
-    )
+    listed = tmp_path / "processes.txt"
+    listed.write_text("replay: 12345 since 99\nlearner: -\ncollector 0: 678 since 11\n")
     ray = Ray()
-    monkeypatch.setattr(cluster, "_is_role", lambda number: number == "23456" or ray.now < 10.0)
+    monkeypatch.setattr(processes, "started_at", lambda number: "99" if ray.now < 10.0 else "7")
     assert train(ray)[0] == DONE and ray.now > 10.0
-    monkeypatch.setattr(cluster, "_is_role", lambda number: True)
+    monkeypatch.setattr(processes, "started_at", lambda number: "100")
+    listed.write_text("replay: 12345 since 100\nlearner: 678 since 100\nevaluator: 9 since 7\n")
     with pytest.raises(
-        RunFolderError, match=r"Processes of an earlier start still work in .*: (\d+, ){3}\d+\. "
+        RunFolderError, match=r"Processes of an earlier start still work in .*: 12345, 678\. "
     ):
         train(ray := Ray())
     assert ray.processes == []
 
 
-def test_only_a_process_of_a_run_is_a_predecessor():
-    for name, expected in (("ray::LearnerRole.run", True), ("sleep", False)):
-        with subprocess.Popen([name, "60"], executable="/bin/sleep") as process:
-            while not Path(f"/proc/{process.pid}/cmdline").read_bytes():  # it is being executed
-                pass
-            assert cluster._is_role(str(process.pid)) == expected
-            process.kill()
-    assert not cluster._is_role(str(process.pid))
+def test_a_process_is_known_by_its_number_and_its_start():
+    assert processes.started_at(os.getpid()) == processes.started_at("self") != ""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        began = processes.started_at(process.pid)
+        assert int(began) > int(processes.started_at(os.getpid()))
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert processes.started_at(process.pid) == "", "it is a zombie"
+    assert processes.started_at(process.pid) == ""
 
 
 @pytest.mark.parametrize(
@@ -449,7 +447,7 @@ def constructed(monkeypatch):
 
 def test_only_the_learners_process_sees_a_gpu_and_all_answer_before_they_are_built(constructed):
     for role, visible in ((roles.LearnerRole, "0"), (roles.CollectorRole, "-1")):
-        assert set(constructed(role, "").status()) == {"pid", "host", "cpu_seconds"}
+        assert set(constructed(role, "").status()) == {"pid", "began", "cpu_seconds"}
         assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
 

@@ -1,3 +1,5 @@
+import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -12,23 +14,24 @@ import pytest
 import tensorflow as tf
 
 from agents.errors import RunFolderError
-from agents.storage.checkpoint import Checkpointer, read_newest
+from agents.storage import checkpoint
+from agents.storage.checkpoint import Checkpointer, Counters, read_newest
+from agents.storage.run_folder import checkpoints, newest_replay
 
 
 class Run:
     """What a checkpoint is made of: a variable, and a replay of numbers."""
 
     def __init__(self, root_dir: pathlib.Path):
+        saved = newest_replay(root_dir)
+        self.numbers = json.loads((saved / "table.json").read_text()) if saved else []
         self.variable = tf.Variable(0.0)
         self.checkpointer = Checkpointer(root_dir, {"variable": self.variable}, self.write_replay)
-        self.writes_to, saved = self.checkpointer.replay_folders()
-        self.numbers = json.loads((saved / "numbers").read_text()) if saved else []
 
-    def write_replay(self) -> str:
-        folder = self.writes_to / "replay"
+    def write_replay(self, folder: pathlib.Path) -> None:
         folder.mkdir()
-        (folder / "numbers").write_text(json.dumps(self.numbers))
-        return str(folder)
+        (folder / "table.json").write_text(json.dumps(self.numbers))
+        np.save(folder / "scalars.npy", self.numbers)
 
     def go_to(self, step: int) -> None:
         """One number into the replay and one checkpoint for every step from here to `step`."""
@@ -38,7 +41,7 @@ class Run:
             self.save()
 
     def save(self) -> None:
-        self.checkpointer.save(int(self.variable), {"step": int(self.variable)})
+        self.checkpointer.save(int(self.variable), Counters(10 * int(self.variable), len(self.numbers)))
 
 
 def saved(root_dir: pathlib.Path) -> list[str]:
@@ -52,42 +55,43 @@ def test_save_and_restore(tmp_path):
         run.go_to(end)
         # The last two are kept, each with its replay.
         assert saved(tmp_path) == [str(end - 1), str(end)]
-        assert all((tmp_path / "checkpoints" / step / "replay/numbers").exists() for step in saved(tmp_path))
-        assert list(run.writes_to.iterdir()) == []
+        assert all((tmp_path / "checkpoints" / step / "replay").exists() for step in saved(tmp_path))
         run = Run(tmp_path)
-        assert run.checkpointer.restore() == (end, {"step": end})
+        assert run.checkpointer.restore() == checkpoint.newest(tmp_path) == (end, (10 * end, end, [0, 0]))
         assert run.variable.numpy() == end
     assert run.numbers == [1, 2, 3, 4]
 
 
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    run, synced, fsync = Run(tmp_path), [], os.fsync
+    run, done, fsync, rename = Run(tmp_path), [], os.fsync, pathlib.Path.rename
 
     def seen(descriptor):
-        synced.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        done.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")))
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", seen)
+    monkeypatch.setattr(pathlib.Path, "rename", lambda path, to: done.append("named") or rename(path, to))
     run.go_to(1)
-    checkpoints = tmp_path / "checkpoints"
-    parts = [path.relative_to(checkpoints / "1") for path in (checkpoints / "1").rglob("*")]
-    assert len(parts) >= 6
-    assert set(synced[:-1]) == {checkpoints / "1.tmp" / part for part in (*parts, "")}
-    assert synced[-1] == checkpoints  # which has the name
+    new, final = tmp_path / "checkpoints/1.new", tmp_path / "checkpoints/1"
+    parts = {path.relative_to(final) for path in final.rglob("*")} - {pathlib.Path("extra.json")}
+    assert len(parts) >= 5 and set(done[: len(parts) + 1]) == {new / part for part in (*parts, "")}
+    # The mark of a whole one comes last.
+    assert done[len(parts) + 1 :] == [new / "extra.json.new", new, "named", final.parent]
 
 
 def test_steps_are_numbers(tmp_path):
     checkpointer = Checkpointer(tmp_path, {})
     for step in (9, 10, 100):
-        checkpointer.save(step)
-    assert saved(tmp_path) == ["10", "100"]
+        checkpointer.save(step, Counters())
+    assert saved(tmp_path) == ["10", "100"] and checkpointer.oldest == 10
     assert Checkpointer(tmp_path, {}).restore()[0] == 100
 
 
 @pytest.mark.parametrize("name", ["a[b]", "a\\b", "a*?"])
 def test_paths_are_no_patterns(tmp_path, name):
     root, part = tmp_path / name, tf.train.Checkpoint(variable=tf.Variable(3.0))
-    Checkpointer(root, {"part": part}).save(7)
+    Checkpointer(root, {"part": part}).save(7, Counters())
+    checkpoint.check(root)
     for read in (lambda parts: Checkpointer(root, parts).restore(), lambda parts: read_newest(root, parts)):
         part = tf.train.Checkpoint()
         read({"part": part})
@@ -99,58 +103,82 @@ def truncate(path: pathlib.Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def flip_a_bit(path: pathlib.Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize(
-    "damage, file",
+    "file",
     [
-        (truncate, "extra.json"),
-        (pathlib.Path.unlink, "variables.index"),
-        (flip_a_bit, "replay/numbers"),
-        (flip_a_bit, "extra.json"),
-        (flip_a_bit, "variables.data-00000-of-00001"),
-        (lambda path: path.write_text('{"extra.json": {"bytes": 1}}'), "manifest.json"),
-        (lambda path: path.write_text("[]"), "manifest.json"),
+        *("extra.json", "variables.index", "variables.data-00000-of-00001"),
+        *("replay/table.json", "replay/scalars.npy"),
     ],
 )
-def test_a_damaged_checkpoint_is_skipped(tmp_path, caplog, damage, file):
+def test_a_checkpoint_that_cannot_be_read_is_refused_until_it_is_removed(tmp_path, file):
+    """In a sentence that says so, and nothing on disk is changed."""
     Run(tmp_path).go_to(3)
-    damage(tmp_path / "checkpoints" / "3" / file)
-    run = Run(tmp_path)
-    assert run.checkpointer.restore() == (2, {"step": 2})
-    assert run.variable.numpy() == 2.0
-    assert run.numbers == [1, 2]
-    assert "3 is damaged" in caplog.text
-    assert saved(tmp_path) == ["2", "3.damaged"]
-    run.go_to(3)
-    assert saved(tmp_path) == ["2", "3", "3.damaged"]
-    assert Run(tmp_path).checkpointer.restore()[0] == 3
+    newest, before = tmp_path / "checkpoints/3", tmp_path / "checkpoints/2"
+    truncate(newest / file)
+    for then in ("goes on from checkpoint 2", "starts from the beginning"):
+        words = rf"^The checkpoint {newest} cannot be read \(.*\)\. Remove that folder, then .* {then}; or .*--anew"
+        left = saved(tmp_path)
+        with pytest.raises(RunFolderError, match=words):
+            checkpoint.check(tmp_path)
+        if not file.startswith("replay"):
+            with pytest.raises(RunFolderError, match=words):
+                Checkpointer(tmp_path, {"variable": tf.Variable(0.0)}).restore()
+        assert saved(tmp_path) == left
+        shutil.rmtree(before, ignore_errors=True)
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        checkpoint.check(tmp_path)
+    shutil.rmtree(newest)
+    checkpoint.check(tmp_path)
+    assert Run(tmp_path).checkpointer.restore() is None
 
 
-def test_all_damaged_is_refused(tmp_path):
-    Run(tmp_path).go_to(3)
-    for step in (2, 3):
-        truncate(tmp_path / "checkpoints" / f"{step}" / "extra.json")
-    for _ in range(2):
-        with pytest.raises(RunFolderError, match=r"^All checkpoints in .* are damaged \(3: .*; 2: .*--anew"):
-            Run(tmp_path)
-        assert saved(tmp_path) == ["2", "3"]
+class Killed(BaseException):
+    pass
 
 
-def test_killed_while_a_checkpoint_is_replaced(tmp_path):
-    checkpoints, others = tmp_path / "checkpoints", ["5.damaged", "mine.tmp", "notes", "old.replaced"]
-    Checkpointer(tmp_path, {}).save(7, {"kept": True})
-    (checkpoints / "7").rename(checkpoints / "7.replaced")
-    for name in others:
-        (checkpoints / name).mkdir()
-    shutil.copytree(checkpoints / "7.replaced", checkpoints / "7.tmp")
-    (checkpoints / "7.tmp" / "manifest.json").write_text('{"extra.json": null, "variables.*": null}')
-    assert Checkpointer(tmp_path, {}).restore() == (7, {"kept": True})
-    assert saved(tmp_path) == sorted(["7", *others])
+STEPS = (
+    *((pathlib.Path, name) for name in ("mkdir", "unlink", "rename", "replace")),
+    *((os, name) for name in ("fsync", "rmdir")),
+)
+
+
+def dying(real, done, moment):
+    """The same function for as long as fewer than so many have been `done`."""
+
+    def until_killed(*args, **options):
+        if len(done) >= moment:
+            raise Killed
+        done.append(args)
+        return real(*args, **options)
+
+    return until_killed
+
+
+def test_a_kill_at_any_moment_leaves_the_old_checkpoint_or_the_new_one(tmp_path, monkeypatch):
+    """Where one is written again: each step on the disk is the first that is not done any more."""
+    seen = []
+    for moment in itertools.count():
+        root, done = tmp_path / str(moment), []
+        run = Run(root)
+        run.go_to(2)
+        run.numbers.append(7)
+        with monkeypatch.context() as context:
+            for where, name in STEPS:
+                context.setattr(where, name, dying(getattr(where, name), done, moment))
+            with contextlib.suppress(Killed):
+                run.save()
+        if len(done) < moment:
+            break
+        for folder in checkpoints(root):  # what says that it is whole is whole
+            assert (folder / "variables.index").exists() and (folder / "replay/scalars.npy").exists()
+        again = Run(root)
+        step, counters = again.checkpointer.restore()
+        assert (step, counters.episodes) == (2, len(again.numbers)), "all of it is of one checkpoint"
+        seen.append(list(again.numbers))
+        again.go_to(3)
+        assert saved(root) == ["2", "3"]
+    old, new = seen.count([1, 2]), seen.count([1, 2, 7])
+    assert old > 5 and new > 5 and seen == old * [[1, 2]] + new * [[1, 2, 7]]
 
 
 @contextmanager
@@ -164,19 +192,19 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("limit", [100, 3000, 100_000])
+@pytest.mark.parametrize("limit", [10, 3000, 100_000])
 def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, limit):
     weights = tf.Variable(tf.zeros(100_000))
     checkpointer = Checkpointer(tmp_path, {"weights": weights})
-    checkpointer.save(1, {"good": 1})
+    checkpointer.save(1, Counters(1))
     weights.assign(tf.ones(100_000))
     refused = pytest.raises(RunFolderError, match=rf"Cannot write to {tmp_path}/checkpoints")
     with file_size_limit(limit), refused:
-        checkpointer.save(2, {"large": list(range(1000))})
+        checkpointer.save(2, Counters())
     assert saved(tmp_path) == ["1"]
-    assert checkpointer.restore() == (1, {"good": 1})
+    assert checkpointer.restore()[1].environment_steps == 1
     assert not weights.numpy().any()
-    checkpointer.save(2)
+    checkpointer.save(2, Counters())
 
 
 def test_a_replay_that_cannot_be_written_leaves_the_old_checkpoint(tmp_path):
@@ -185,47 +213,48 @@ def test_a_replay_that_cannot_be_written_leaves_the_old_checkpoint(tmp_path):
         Checkpointer(tmp_path / "file", {})
     run = Run(tmp_path)
     run.go_to(1)
-    shutil.rmtree(tmp_path / "replay")
-    (tmp_path / "replay").write_text("in the way")
+    (tmp_path / "checkpoints/2.new").mkdir()
+    (tmp_path / "checkpoints/2.new/replay").write_text("in the way")
     with pytest.raises(RunFolderError, match="Cannot write"):
         run.go_to(2)
-    (tmp_path / "replay").unlink()
     assert Run(tmp_path).checkpointer.restore()[0] == 1
 
 
 def test_another_program_is_refused(tmp_path):
-    Checkpointer(tmp_path, {"weights": tf.Variable(1.0)}).save(1)
+    Checkpointer(tmp_path, {"weights": tf.Variable(1.0)}).save(1, Counters())
     with pytest.raises(RunFolderError, match="different version of this program"):
         Checkpointer(tmp_path, {"weights": tf.Variable(1.0), "bandit": tf.Variable(1.0)}).restore()
 
 
 def test_read_newest(tmp_path):
-    with pytest.raises(RunFolderError, match="no whole checkpoint"):
+    with pytest.raises(RunFolderError, match="There is no checkpoint in"):
         read_newest(tmp_path, {})
     assert list(tmp_path.iterdir()) == []
     variable = tf.Variable(0.0)
     checkpointer = Checkpointer(tmp_path, {"variable": variable})
     for step in (1, 2, 3):
         variable.assign(step)
-        checkpointer.save(step)
-    truncate(tmp_path / "checkpoints" / "3" / "variables.data-00000-of-00001")
-    (tmp_path / "checkpoints" / "4.tmp").mkdir()  # one that is being written
+        checkpointer.save(step, Counters())
+    (tmp_path / "checkpoints" / "4.new").mkdir()  # one that is being written
     read = tf.Variable(0.0)
-    assert read_newest(tmp_path, {"variable": read}) == 2
-    assert read == 2.0
-    assert saved(tmp_path) == ["2", "3", "4.tmp"]
+    assert read_newest(tmp_path, {"variable": read}) == 3
+    assert read == 3.0
+    assert saved(tmp_path) == ["2", "3", "4.new"]
+    truncate(tmp_path / "checkpoints" / "3" / "variables.data-00000-of-00001")
+    with pytest.raises(RunFolderError, match="checkpoints/3 cannot be read"):
+        read_newest(tmp_path, {"variable": read})
 
 
 def test_read_while_the_run_saves(tmp_path):
     written, read = tf.Variable([0] * 1000), tf.Variable([0] * 1000)
     checkpointer = Checkpointer(tmp_path, {"variable": written})
-    checkpointer.save(0)
+    checkpointer.save(0, Counters())
     done = threading.Event()
 
     def go_on():
         while not done.is_set():
             written.assign_add([1] * 1000)
-            checkpointer.save(int(written[0]))
+            checkpointer.save(int(written[0]), Counters())
 
     run = threading.Thread(target=go_on)
     run.start()
@@ -243,21 +272,21 @@ def test_read_while_the_run_saves(tmp_path):
 def test_files_of_the_users_stay(tmp_path):
     run = Run(tmp_path)
     run.go_to(2)
-    checkpoints, aside = tmp_path / "checkpoints", {"2/c": "2.replaced/c", "3/d": "3.replaced/d"}
-    mine = ["1/a", "1/replay/b", *aside, "3.tmp/e", "4.tmp/extra", "5.replaced/f"]
+    checkpoints, aside = tmp_path / "checkpoints", {"2/c": "2.1/c", "4.new/extra": "4/extra"}
+    mine = ["1/a", "1/replay/b", *aside, "3.new/e", "5.tmp/f", "notes/g", "2.damaged/extra.json"]
     for name in mine:
         (checkpoints / name).parent.mkdir(exist_ok=True)
         (checkpoints / name).write_text("precious")
-    (tmp_path / "replay/g").write_text("precious")
+    (checkpoints / "5.tmp/manifest.json").write_text("of a former version")
     run = Run(tmp_path)
-    assert run.checkpointer.restore() == (2, {"step": 2})
+    assert run.checkpointer.restore()[0] == 2 and not (checkpoints / "5.tmp/manifest.json").exists()
     run.variable.assign(2)
     run.save()  # again, in place of the one that holds something else
+    aside["3.new/e"] = "3/e"
     run.go_to(5)
     found = {str(path.relative_to(checkpoints)) for path in checkpoints.rglob("*") if path.is_file()}
-    ours = {name for name in found if name.partition("/")[0] in ("4", "5")}
-    assert found - ours == {aside.get(name, name) for name in mine}
-    assert all((checkpoints / name).read_text() == "precious" for name in found - ours)
-    assert (tmp_path / "replay/g").read_text() == "precious"
+    precious = {name for name in found if (checkpoints / name).read_text(errors="replace") == "precious"}
+    assert precious == {aside.get(name, name) for name in mine}
+    assert {name.partition("/")[0] for name in found - precious} == {"4", "5"}
     again = Run(tmp_path)
-    assert again.checkpointer.restore() == (5, {"step": 5}) and again.numbers == [1, 2, 3, 4, 5]
+    assert again.checkpointer.restore()[0] == 5 and again.numbers == [1, 2, 3, 4, 5]

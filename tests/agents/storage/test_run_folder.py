@@ -168,7 +168,7 @@ def test_what_a_run_has_finished_is_known_until_it_begins_again(tmp_path):
     assert run_folder.made(tmp_path, 12) is None and run_folder.acting_head(tmp_path) is None
     (tmp_path / "checkpoints/20").mkdir(parents=True)
     assert run_folder.made(tmp_path, 12) is None, "nobody's checkpoint"
-    (tmp_path / "checkpoints/20/manifest.json").touch()
+    (tmp_path / "checkpoints/20/extra.json").touch()
     assert run_folder.made(tmp_path, 12) == 20 and run_folder.made(tmp_path, 20) is None
 
 

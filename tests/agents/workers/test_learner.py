@@ -10,6 +10,7 @@ from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Episode
 from agents.sequences import Packed, Steps
 from agents.storage.checkpoint import Checkpointer
+from agents.storage.run_folder import newest_replay
 from agents.storage.statistics_log import StatisticsLog
 from agents.workers.learner import Learner
 from rbs_tf import ReturnMoments
@@ -64,11 +65,10 @@ def start(tmp_path):
 
     def start(replay=None):
         agent = make_agent()
-        checkpointer = Checkpointer(
-            tmp_path, {"agent": agent, "step": agent.train_step_counter}, lambda: replay.checkpoint()
-        )
         if replay is None:
-            replay = replay_for(agent, folders=checkpointer.replay_folders())
+            replay = replay_for(agent, saved=newest_replay(tmp_path))
+        trackables = {"agent": agent, "step": agent.train_step_counter}
+        checkpointer = Checkpointer(tmp_path, trackables, replay.checkpoint)
         learner = Learner(str(tmp_path), agent, replay, 1, 0, checkpointer)
         return learner, replay, agent.scaling.layer.statistics
 
