@@ -7,32 +7,34 @@
 
 Rules, written before the first run that counts:
 
-* PPO with GAE in the form that people copy: one torso of two layers of 64 tanh units for actor and critic, orthogonal
-  weights, Adam (epsilon 1e-5, its rate annealed to 0), advantages normalised per minibatch, ratio clipped at 0.2,
-  entropy 0.01, value loss 0.5 * 0.5 * error^2, gradients clipped to a norm of 0.5, discount 0.99, lambda 0.95, 4 epochs
-  of 4 minibatches, 128 steps a rollout. Values are not clipped: a bound in the rewards' units would only hurt `plain`.
-  A time-out ends an episode as a death does, as in most copies.
+* docs/examples/torch_ppo.py: PPO with GAE in the form that people copy. One torso of two layers of 64 tanh units for
+  actor and critic, orthogonal weights, Adam (epsilon 1e-5, its rate annealed to 0), advantages normalised per
+  minibatch, ratio clipped at 0.2, entropy 0.01, value loss 0.5 * 0.5 * error^2, gradients clipped to a norm of 0.5,
+  discount 0.99, lambda 0.95, 4 epochs of 4 minibatches, 128 steps a rollout. Values are not clipped: a bound in the
+  rewards' units would only hurt `plain`. A time-out is no end: the value of what would have followed counts.
 * CartPole-v1: 8 environments, 102,400 steps. LunarLander-v3: 16 environments, 409,600 steps. The rate is the one of
   2.5e-4, 1e-3, 2.5e-3 and 5e-3 at which `plain` earns most with rewards times 1, three runs of other seeds (100 to
   102): the rival's best. `--rates` shows these runs. Every arm and every size of rewards takes it.
-* Arms: `plain`; `sigma`, value errors divided by `rbs_tf.Scale(floor_in_units=True)`; `sigma_unit`, the same with
-  values in units of the return (`rbs_tf.rescaling`); `unit`, values in that unit and errors divided by it, too, since
-  errors of lambda-returns are larger than those of one step, which sigma is of; `normalised`, Stable-Baselines3's
-  reward normalisation: rewards over the running standard deviation of discounted sums, clipped at 10.
+* Arms: `plain`; `sigma`, value errors divided by sigma, whose floor is a part of the unit; `sigma_unit`, the same with
+  values in units of the return (the example's --scaling=units); `normalised`, Stable-Baselines3's reward normalisation:
+  rewards over the running standard deviation of discounted sums, clipped at 10.
 * Seeds 0 to 4. Score: mean return of the last 50 episodes in training, in the environment's own units.
 * Intervals are 95%, Student's t: of a mean over five seeds, and Welch's of a difference of two means.
-* `sigma`, `sigma_unit` or `unit` helps in a cell (environment, size of rewards) if the interval of its difference to
-  `plain` is above 0, and harms if it is below. It is recommended for PPO if it helps at times 1000 in both environments
-  and harms in none of the six cells. The same difference to `normalised` is shown and decides nothing.
+* `sigma` or `sigma_unit` helps in a cell (environment, size of rewards) if the interval of its difference to `plain` is
+  above 0, and harms if it is below. It is recommended for PPO if it helps at times 1000 in both environments and harms
+  in none of the six cells. The same difference to `normalised` is shown and decides nothing.
 
-One row a run in docs/results/ppo_scales.csv, beside the score the median norm of gradients before clipping, and the
-median share of it that is the value loss's. Runs that are in the table are skipped.
+One row a run in docs/results/ppo.csv, beside the score the median norm of gradients before clipping, and the median
+share of it that is the value loss's, both of the last minibatch of each rollout. Runs that are in the table are
+skipped. docs/results/ppo_scales.csv has runs of an earlier form, which took time-outs for deaths and had the arm
+`unit`, value errors divided by the unit instead of sigma.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import importlib.util
 import itertools
 import time
 from pathlib import Path
@@ -42,117 +44,61 @@ import gymnasium
 import numpy as np
 import torch
 from scipy import stats
-from torch import nn
 
-import rbs_tf
 from benchmarks.performance import ROOT, put_between
 
-TABLE = ROOT / "docs/results/ppo_scales.csv"
-RATES_TABLE = ROOT / "docs/results/ppo_scales_rates.csv"
+TABLE = ROOT / "docs/results/ppo.csv"
+RATES_TABLE = ROOT / "docs/results/ppo_rates.csv"
 PAGE = ROOT / "docs/actor_critics.md"
 BEGIN, END = "<!-- table: written by benchmarks/ppo_scales.py -->", "<!-- end of table -->"
 ENVIRONMENTS = {"CartPole-v1": (8, 102_400), "LunarLander-v3": (16, 409_600)}  # how many, steps in all
 RATES_TRIED, RATE_SEEDS = (2.5e-4, 1e-3, 2.5e-3, 5e-3), (100, 101, 102)
-ARMS = ("plain", "sigma", "sigma_unit", "unit", "normalised")
-OURS, IN_UNITS = ARMS[1:4], ARMS[2:4]
+# Arm -> the example's scaling.
+ARMS = {"plain": "off", "sigma": "sigma", "sigma_unit": "units", "normalised": "off"}
+OURS = ("sigma", "sigma_unit")
 TIMES = (0.001, 1.0, 1000.0)
 SEEDS = range(5)
-GAMMA, LAMBDA, ROLLOUT, EPOCHS, MINIBATCHES, LAST = 0.99, 0.95, 128, 4, 4, 50
-COLUMNS = (
-    *("environment", "arm", "times", "seed", "rate", "score"),
-    *("gradient_norm", "value_share", "sigma", "unit", "seconds"),
-)
+LAST = 50
+COLUMNS = ("environment", "arm", "times", "seed", "rate", "score", "gradient_norm", "value_share", "seconds")
 
 
-def layer(inputs: int, outputs: int, gain: float) -> nn.Linear:
-    """A linear layer with orthogonal weights and biases of 0."""
-    linear = nn.Linear(inputs, outputs)
-    nn.init.orthogonal_(linear.weight, gain)
-    nn.init.zeros_(linear.bias)
-    return linear
+def example() -> Any:
+    """A new copy of the module docs/examples/torch_ppo.py."""
+    spec = importlib.util.spec_from_file_location("torch_ppo", ROOT / "docs/examples/torch_ppo.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-class Agent(nn.Module):
-    """Actor and critic on one torso; the critic puts out values in units of `unit`."""
-
-    def __init__(self, inputs: int, actions: int):
-        super().__init__()
-        gain = float(np.sqrt(2))
-        self.torso = nn.Sequential(layer(inputs, 64, gain), nn.Tanh(), layer(64, 64, gain), nn.Tanh())
-        self.actor, self.critic = layer(64, actions, 0.01), layer(64, 1, 1.0)
-        self.unit = 1.0  # 0 before the first one: all values are 0
-
-    def forward(self, observations: torch.Tensor) -> tuple[torch.distributions.Categorical, torch.Tensor]:
-        features = self.torso(observations)
-        policy = torch.distributions.Categorical(logits=self.actor(features), validate_args=False)
-        return policy, self.unit * self.critic(features)[..., 0]
-
-    @torch.no_grad()
-    def to_unit(self, unit: np.ndarray) -> None:
-        """Goes to another unit without a change of any value; the first, from 0, is taken as it is."""
-        ratio, reached = rbs_tf.rescaling([self.unit], unit)
-        self.critic.weight.mul_(float(ratio[0]))
-        self.critic.bias.mul_(float(ratio[0]))
-        self.unit = float(reached[0])
-
-
-class NormalisedRewards:
+class NormalisedRewards(gymnasium.vector.VectorWrapper):
     """Stable-Baselines3's `VecNormalize(norm_obs=False)`, its formula and its running statistics."""
 
-    def __init__(self, num_envs: int):
+    def __init__(self, envs: gymnasium.vector.VectorEnv, gamma: float):
         from stable_baselines3.common.running_mean_std import RunningMeanStd
 
-        self.statistics, self.sums = RunningMeanStd(shape=()), np.zeros(num_envs)
+        super().__init__(envs)
+        self._gamma, self._statistics, self._sums = gamma, RunningMeanStd(shape=()), np.zeros(envs.num_envs)
 
-    def __call__(self, rewards: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        self.sums = self.sums * GAMMA + rewards
-        self.statistics.update(self.sums)
-        self.sums[ends] = 0.0
-        return np.clip(rewards / np.sqrt(self.statistics.var + 1e-8), -10.0, 10.0)
-
-
-def advantages_of(
-    rewards: torch.Tensor, ends: torch.Tensor, values: torch.Tensor, last_value: torch.Tensor
-) -> torch.Tensor:
-    """Generalised advantages [T, N]; `ends[t]`: the episode ended with step t."""
-    found = torch.zeros_like(rewards)
-    following, after = torch.zeros_like(last_value), last_value
-    for t in reversed(range(len(rewards))):
-        goes_on = 1.0 - ends[t]
-        error = rewards[t] + GAMMA * goes_on * after - values[t]
-        following = found[t] = error + GAMMA * LAMBDA * goes_on * following
-        after = values[t]
-    return found
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """As the environments', with other rewards."""
+        observations, rewards, terminated, truncated, info = self.env.step(actions)
+        self._sums = self._sums * self._gamma + rewards
+        self._statistics.update(self._sums)
+        self._sums[terminated | truncated] = 0.0
+        rewards = np.clip(rewards / np.sqrt(self._statistics.var + 1e-8), -10.0, 10.0)
+        return observations, rewards, terminated, truncated, info
 
 
-def losses_of(
-    agent: Agent,
-    observations: torch.Tensor,
-    actions: torch.Tensor,
-    log_probs: torch.Tensor,
-    advantages: torch.Tensor,
-    targets: torch.Tensor,
-    divisor: float,  # of value errors
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The actor's loss with its entropy term, and the critic's with its coefficient, of a minibatch [B]."""
-    policy, values = agent(observations)
-    ratio = (policy.log_prob(actions) - log_probs).exp()
-    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    actor = -torch.min(advantages * ratio, advantages * ratio.clamp(0.8, 1.2)).mean()
-    value = 0.5 * torch.square((targets - values) / divisor).mean()
-    return actor - 0.01 * policy.entropy().mean(), 0.5 * value
+def gradients_of(agent: Any, losses: tuple[torch.Tensor, torch.Tensor]) -> tuple[float, float]:
+    """The norm of the gradient of both losses, and the value loss's part of the torso's two squared gradients."""
 
+    def squared(loss: Any, module: torch.nn.Module) -> float:
+        found = torch.autograd.grad(loss, [*module.parameters()], retain_graph=True)
+        return sum(float(gradient.square().sum()) for gradient in found)
 
-def value_share(agent: Agent, losses: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """The value loss's part of the torso's two squared gradients, in [0, 1]."""
-    torso = [*agent.torso.parameters()]
-    squares = [
-        sum(
-            float(gradient.square().sum()) for gradient in torch.autograd.grad(loss, torso, retain_graph=True)
-        )
-        for loss in losses
-    ]
-    return squares[1] / max(sum(squares), 1e-30)
+    of_actor, of_value = (squared(loss, agent.torso) for loss in losses)
+    return squared(sum(losses), agent) ** 0.5, of_value / max(of_actor + of_value, 1e-30)
 
 
 def train(
@@ -160,57 +106,23 @@ def train(
 ) -> dict[str, Any]:
     """One run; returns its row of the table."""
     started = time.perf_counter()
-    torch.manual_seed(seed)
-    num_envs, planned = ENVIRONMENTS[name]
-    same_step = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
-    envs = gymnasium.make_vec(name, num_envs, vectorization_mode="sync", vector_kwargs=same_step)
-    scale = rbs_tf.Scale(floor_in_units=True)
-    envs = gymnasium.wrappers.vector.TransformReward(envs, lambda rewards: rewards * times)
-    envs = rbs_tf.CollectReturns(envs, scale, GAMMA)
-    normalised = NormalisedRewards(num_envs) if arm == "normalised" else None
-    agent = Agent(envs.single_observation_space.shape[0], int(envs.single_action_space.n))
-    if arm in IN_UNITS:
-        agent.unit = 0.0
-    optimizer = torch.optim.Adam(agent.parameters(), rate, eps=1e-5)
-    shape = (ROLLOUT, num_envs)
-    observations = torch.zeros(*shape, *envs.single_observation_space.shape)
-    actions = torch.zeros(shape, dtype=torch.int64)
-    log_probs, rewards, ends, values = torch.zeros(4, *shape)
-    returns, sums, norms, shares = [], np.zeros(num_envs), [], []
-    rollouts = (steps or planned) // (ROLLOUT * num_envs)
+    ppo, seen, calls = example(), [], itertools.count(1)
+    losses = ppo.losses
 
-    following = torch.as_tensor(envs.reset(seed=seed)[0])
-    for rollout in range(rollouts):
-        optimizer.param_groups[0]["lr"] = rate * (1.0 - rollout / rollouts)
-        for t in range(ROLLOUT):
-            observations[t] = following
-            with torch.no_grad():
-                policy, values[t] = agent(following)
-                actions[t] = policy.sample()
-                log_probs[t] = policy.log_prob(actions[t])
-            following, reward, terminated, truncated, _ = envs.step(actions[t].numpy())
-            following, over = torch.as_tensor(following), terminated | truncated
-            sums += reward / times
-            returns += sums[over].tolist()
-            sums[over] = 0.0
-            rewards[t] = torch.as_tensor(reward if normalised is None else normalised(reward, over))
-            ends[t] = torch.as_tensor(over)
-        if arm in IN_UNITS:
-            agent.to_unit(scale.unit)
-        with torch.no_grad():
-            advantages = advantages_of(rewards, ends, values, agent(following)[1])
-        targets = advantages + values
-        divisor = {"sigma": scale()[0], "sigma_unit": scale()[0], "unit": agent.unit}.get(arm, 1.0)
-        batch = [part.flatten(0, 1) for part in (observations, actions, log_probs, advantages, targets)]
-        for _ in range(EPOCHS):
-            for rows in torch.randperm(len(batch[0])).chunk(MINIBATCHES):
-                losses = losses_of(agent, *(part[rows] for part in batch), float(divisor))
-                optimizer.zero_grad()
-                sum(losses).backward()
-                norms.append(nn.utils.clip_grad_norm_(agent.parameters(), 0.5).item())
-                optimizer.step()
-        shares.append(value_share(agent, losses_of(agent, *(part[rows] for part in batch), float(divisor))))
+    def watched(agent: Any, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        found = losses(agent, *others)
+        if next(calls) % (ppo.EPOCHS * ppo.MINIBATCHES) == 0:
+            seen.append(gradients_of(agent, found))
+        return found
+
+    ppo.losses = watched
+    num_envs, planned = ENVIRONMENTS[name]
+    envs = ppo.make(name, num_envs, times)
+    if arm == "normalised":
+        envs = NormalisedRewards(envs, ppo.GAMMA)
+    returns = ppo.train(envs, ARMS[arm], seed, steps or planned, rate)
     envs.close()
+    norm, share = np.median(seen, axis=0)
     return {
         "environment": name,
         "arm": arm,
@@ -218,10 +130,8 @@ def train(
         "seed": seed,
         "rate": f"{rate:g}",
         "score": f"{np.mean(returns[-LAST:]):.2f}",
-        "gradient_norm": f"{np.median(norms):.3g}",
-        "value_share": f"{np.median(shares):.3g}",
-        "sigma": f"{scale.sigma[0]:.4g}",
-        "unit": f"{scale.unit[0]:.4g}",
+        "gradient_norm": f"{norm:.3g}",
+        "value_share": f"{share:.3g}",
         "seconds": f"{time.perf_counter() - started:.0f}",
     }
 
@@ -361,6 +271,8 @@ def main() -> None:
     parser.add_argument("--rates", action="store_true", help="make the runs that chose the rates instead")
     options = parser.parse_args()
     if options.table:
+        if not read(TABLE):
+            raise SystemExit(f"{TABLE} has no runs: the page keeps its table until there are some")
         put_between(PAGE, BEGIN, END, "\n".join(table(read(TABLE))))
         return
     torch.set_num_threads(1)

@@ -1,13 +1,15 @@
-"""The programs of docs/examples, and the study that one of them is for."""
+"""The programs of docs/examples that need no TensorFlow, and the study that one of them is for."""
 
 import importlib.util
 import subprocess
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 
 from benchmarks import sac_scales
+from tests.rbs_tf.test_collect_returns import Script
 from tests.test_adopting import ROOT
 
 torch = pytest.importorskip("torch", reason="make test-adopting runs this in .venv-rivals")
@@ -20,13 +22,93 @@ def example(name):
     return module
 
 
-@pytest.mark.parametrize("scaling", ["off", "sigma", "units"])
-def test_sac_runs_as_a_program_and_prints_returns(scaling):
-    command = [sys.executable, "docs/examples/torch_sac.py", f"--scaling={scaling}", "--steps=1030"]
-    environ = {"PYTHONPATH": str(ROOT)}
+@pytest.mark.parametrize(
+    ("name", "scaling", "steps", "printed"),
+    [
+        ("torch_sac", "off", 1030, "step 1,000  return of the last 10 episodes -"),
+        ("torch_sac", "sigma", 1030, "step 1,000  return of the last 10 episodes -"),
+        ("torch_sac", "units", 1030, "step 1,000  return of the last 10 episodes -"),
+        ("torch_ppo", "sigma", 4096, "step 4,096  return of the last 20 episodes "),
+        ("torch_ppo", "units", 4096, "step 4,096  return of the last 20 episodes "),
+        ("jax_ppo", "units", 4096, "step 4,096  return of the last 20 episodes "),
+        ("sb3_ppo", "off", 4096, "Eval num_timesteps=4096, episode_reward="),
+        ("sb3_ppo", "units", 4096, "Eval num_timesteps=4096, episode_reward="),
+    ],
+)
+def test_it_runs_as_a_program_and_prints_returns(name, scaling, steps, printed):
+    pytest.importorskip({"jax_ppo": "jax", "sb3_ppo": "stable_baselines3"}.get(name, "torch"))
+    options = [f"--scaling={scaling}", f"--steps={steps}", "--reward-scale=1000"]
+    command = [sys.executable, f"docs/examples/{name}.py", *options]
+    environ = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "step 1,000  return of the last 10 episodes -" in done.stdout
+    assert printed in done.stdout
+    if printed.endswith(" "):  # CartPole's returns, without the rewards' factor
+        assert 15.0 < float(done.stdout.split(printed)[1].split()[0]) < 200.0
+
+
+def test_ppo_in_units_does_the_same_for_rewards_times_a_power_of_two():
+    torch.set_num_threads(1)
+    ppo, returns = example("torch_ppo"), {}
+    for scaling in ("units", "off"):
+        for times in (1.0, 1024.0):
+            envs = ppo.make("CartPole-v1", 8, times)
+            returns[scaling, times] = ppo.train(envs, scaling, steps=4096)
+    assert len(returns["units", 1.0]) > 100
+    assert returns["units", 1024.0] == returns["units", 1.0]
+    assert returns["off", 1024.0] != returns["off", 1.0]
+
+
+def test_ppo_counts_what_would_have_followed_a_time_out(monkeypatch):
+    """Episodes of one step of reward 1: cut, terminal, or both, which is terminal."""
+
+    class Ends(Script):
+        def __init__(self, *ends):
+            self._ends = ends
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            return np.ones(1, np.float32), 1.0, *self._ends, {}
+
+    def env(*ends):
+        return lambda: gymnasium.wrappers.RecordEpisodeStatistics(Ends(*ends))
+
+    ppo, seen = example("torch_ppo"), []
+    losses = ppo.losses
+
+    def spied(agent, divide, batch):
+        value = agent(torch.ones(1, 1))[1].item()
+        seen.append((value, batch[-1].unique().tolist()))
+        return losses(agent, divide, batch)
+
+    monkeypatch.setattr(ppo, "losses", spied)
+    envs = gymnasium.vector.SyncVectorEnv(
+        [env(False, True), env(True, False), env(True, True)],
+        autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP,
+    )
+    assert ppo.train(envs, steps=2 * 128 * 3, rate=1e-2) == [1.0] * (2 * 128 * 3)
+    assert seen[0][1] == [1.0]  # there was no unit yet
+    value, targets = seen[ppo.EPOCHS * ppo.MINIBATCHES]  # the first of the second rollout, before its update
+    assert abs(value) > 0.1
+    np.testing.assert_allclose(sorted(targets), sorted([1.0, 1.0 + 0.99 * value]), rtol=1e-5)
+
+
+def test_jax_ppo_in_units_does_the_same_for_rewards_times_a_power_of_two(monkeypatch):
+    pytest.importorskip("jax")
+    ppo = example("jax_ppo")
+    returns = {times: ppo.train(times, steps=2048) for times in (1.0, 1024.0)}
+    assert len(returns[1.0]) > 50 and returns[1024.0] == returns[1.0]
+    monkeypatch.setattr(ppo, "LONGEST", 5)  # no pole falls within five steps
+    assert {*ppo.train(1024.0, "sigma", steps=1024)} == {5.0}
+
+
+def test_stable_baselines_ppo_records_returns_without_the_rewards_factor():
+    pytest.importorskip("stable_baselines3")
+    sb3 = example("sb3_ppo")
+    returns = {times: sb3.train(reward_scale=times, steps=2048) for times in (1.0, 1024.0)}
+    assert len(returns[1.0]) > 50 and returns[1024.0] == returns[1.0]
 
 
 def test_sac_in_units_does_the_same_for_rewards_times_a_power_of_two():
