@@ -95,8 +95,7 @@ def train(
                 # --- return-based scaling: values in units of the return, the temperature in units of the rewards ---
                 for critic in [*critics, *targets]:
                     critic[-1].to_unit_(scaled.unit)
-                rewards_seen = scaled.moments
-                size = (rewards_seen.reward_variance + rewards_seen.reward_mean**2).sqrt()
+                size = (scaled.moments.reward_variance + scaled.moments.reward_mean**2).sqrt()
                 alpha = alpha * size.float()
                 # ---
             with torch.no_grad():
