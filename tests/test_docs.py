@@ -208,7 +208,7 @@ MODULES = ("agents", "networks", "environments", "scalings")  # that gin's names
 def test_every_parameter_that_is_named_exists():
     known = {name: inspect.signature(each).parameters for name, each in configuration.ours()}
     assert len(known) > 25
-    for words in code("\n\n".join(page.read_text() for page in PAGES)):
+    for words in code("\n\n".join(page.read_text() for page in PAGES if page.name != "api.md")):
         for name in re.findall(r"(?<![\w./])[\w.]+\.\w+\b", words):
             *modules, configurable, parameter = name.split(".")
             # Other packages have names like these: `gymnasium.make`, `tf.train.Checkpoint`.
