@@ -1,7 +1,8 @@
 """The paper's agent: a recurrent DQN with many heads, its replay, and all that trains, watches and plays it.
 
 For Python programs: `train` trains, `Agent` acts as a run has learned to, and both raise `UsageError` for what cannot
-be. TensorFlow is imported with the first of the two.
+be. `RecurrentMultiHeadAgent`, `Heads` and `SequenceShape` are for TF-Agents pipelines of your own. TensorFlow is
+imported with the first name that needs it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,24 @@ from agents.errors import UsageError
 from agents.running.startup import quiet
 
 if TYPE_CHECKING:
+    from agents.agent import RecurrentMultiHeadAgent
     from agents.api import Agent, train
+    from agents.heads import Heads
+    from agents.sequences import SequenceShape
 
-__all__ = ["Agent", "UsageError", "train"]
+_MODULES = {
+    "Agent": "agents.api",
+    "Heads": "agents.heads",
+    "RecurrentMultiHeadAgent": "agents.agent",
+    "SequenceShape": "agents.sequences",
+    "train": "agents.api",
+}
+
+__all__ = ["Agent", "Heads", "RecurrentMultiHeadAgent", "SequenceShape", "UsageError", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     quiet()  # before TensorFlow is imported
-    return getattr(importlib.import_module("agents.api"), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -43,7 +43,8 @@ SECTIONS: dict[str, list[str | tuple[str, list[str] | None]]] = {
     ],
     "Environments": [("rbs_tf.environments.factory.make", None)],
     "The paper's agent": [
-        "In a clone: `from agents import Agent, train`; [how](playing.md#in-python).",
+        "In a clone: `from agents import Agent, train`, [as here](playing.md#in-python), or "
+        "`from agents import RecurrentMultiHeadAgent, Heads, SequenceShape`, [as here](tf_agents.md).",
         ("agents.api.train", None),
         ("agents.api.Agent", ["load", "make_environment", "let_act", "reset", "act", "reward_values"]),
         ("agents.errors.UsageError", None),
@@ -83,8 +84,11 @@ PUBLIC = {
     "rbs_tf.environments.factory": "rbs_tf.environments",
     "agents.api": "agents",
     "agents.errors": "agents",
+    "agents.agent": "agents",
+    "agents.heads": "agents",
+    "agents.sequences": "agents",
 }
-KEEP_MODULE = ("rbs_tf.torch", "rbs_tf.jax", "rbs_tf.sb3", "agents.agent", "agents.heads", "agents.sequences")
+KEEP_MODULE = ("rbs_tf.torch", "rbs_tf.jax", "rbs_tf.sb3")
 
 
 def page() -> str:

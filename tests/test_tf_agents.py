@@ -10,11 +10,10 @@ from tests.test_adopting import ROOT, passes_with_keras_2, sections
 
 PAGE = ROOT / "docs" / "tf_agents.md"
 PROGRAMS = sections(PAGE)
-SHORTEST, PRIORITISED, STOCK = PROGRAMS
+SHORTEST, PRIORITISED = PROGRAMS
 SHORTER = {
     SHORTEST: ("range(600)", "range(23)"),
     PRIORITISED: ("2000", "20"),
-    STOCK: ("range(400)", "range(23)"),
 }
 
 

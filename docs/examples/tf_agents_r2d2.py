@@ -20,8 +20,7 @@ from tf_agents.train.actor import Actor
 from tf_agents.train.learner import Learner
 from tf_agents.train.utils import train_utils
 
-from agents.agent import RecurrentMultiHeadAgent
-from agents.sequences import SequenceShape
+from agents import RecurrentMultiHeadAgent, SequenceShape
 from networks import RecurrentQNetwork
 from rbs_tf import environments
 
