@@ -109,11 +109,11 @@ format: $(INSTALLED) ## Rewrite the sources in the project's format
 	$(PY) -m ruff format
 
 # All extras but those of PyTorch and JAX, which bring the others.
-LOCKED := agent bsuite cluster dev minatar plots tensorflow video wandb
+LOCKED := atari bsuite minatar tensorflow tf-agents
 # requirements.lock is for the systems and versions of Python that `tool.uv` in pyproject.toml names, the other for all.
 lock: $(INSTALLED) ## Resolve both lock files again; ARGS=--upgrade moves every pin
 	$(PY) -m pip install -q uv
-	@$(PY) -m uv pip compile -q pyproject.toml $(addprefix --extra ,$(LOCKED)) --universal --python-version 3.10 \
+	@$(PY) -m uv pip compile -q pyproject.toml requirements.in $(addprefix --extra ,$(LOCKED)) --universal --python-version 3.10 \
 	  --no-header --no-annotate $(ARGS) -o requirements.lock
 	@printf '%s\n' 'typing-extensions>=4.6' 'pygame; python_version < "3"' 'tensorflow-probability>=0.25' gym==0.23.0 > $(VENV)/overrides
 	@$(PY) -m uv pip compile -q requirements-newest.in --override $(VENV)/overrides --universal --python-version 3.11 \

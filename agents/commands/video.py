@@ -34,7 +34,7 @@ def check_file(path: str | os.PathLike) -> None:
     if path.suffix not in (".mp4", ".gif"):
         raise UsageError(f"--video={path}: expected a name that ends in .mp4 or .gif.")
     if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        needed = 'MP4 needs imageio-ffmpeg: pip install ".[video]"'
+        needed = "MP4 needs imageio-ffmpeg: pip install imageio-ffmpeg"
         raise UsageError(f"--video={path}: {needed}. Or write --video={path.with_suffix('.gif')}.")
     if not path.parent.is_dir():
         raise UsageError(f"--video={path} cannot be written: give a file in a folder that exists.")

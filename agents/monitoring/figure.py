@@ -47,5 +47,5 @@ def figure_class() -> type[Figure]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('figures are drawn with matplotlib: pip install ".[plots]"') from error
+        raise ImportError("figures are drawn with matplotlib: pip install matplotlib") from error
     return Figure

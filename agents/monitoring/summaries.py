@@ -158,7 +158,7 @@ def figures_note() -> str:
     """Why there are no figures; empty if there are."""
     if importlib.util.find_spec("matplotlib") is not None:
         return ""
-    return 'TensorBoard gets no figures: they need matplotlib. Install it with: pip install ".[plots]"'
+    return "TensorBoard gets no figures: they need matplotlib. Install it with: pip install matplotlib"
 
 
 def loss_scales_figure(names: Sequence[str], scales: LossScales) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from agents.storage import run_folder
 def require_wandb() -> None:
     """Raises UsageError if wandb is not installed."""
     if importlib.util.find_spec("wandb") is None:
-        raise UsageError("--wandb needs Weights & Biases. Install it with: pip install '.[wandb]'")
+        raise UsageError("--wandb needs Weights & Biases. Install it with: pip install wandb")
 
 
 def run_id(folder: str | os.PathLike) -> str:

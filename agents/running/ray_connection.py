@@ -43,7 +43,7 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 def require_ray() -> None:
     """Raises UsageError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError("--collectors and --cluster need Ray. Install it with: pip install '.[cluster]'")
+        raise UsageError("--collectors and --cluster need Ray. Install it with: pip install ray")
 
 
 def check(cluster: str | None) -> None:

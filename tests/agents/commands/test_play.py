@@ -147,7 +147,7 @@ def test_what_cannot_be_played_is_refused_in_one_line(run, tmp_path, capsys, mon
         (["--heads", "--video=out.gif"], "Leave out one of the two"),
         (["--video=out.avi"], "ends in .mp4 or .gif"),
         ([f"--video={tmp_path}/none/out.gif"], "cannot be written"),
-        ([f"--video={tmp_path}/out.mp4"], 'pip install ".[video]"'),
+        ([f"--video={tmp_path}/out.mp4"], "pip install imageio-ffmpeg"),
     ):
         assert answer in refusal(capsys, run.root, *flags), flags
 

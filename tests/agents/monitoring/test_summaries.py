@@ -155,7 +155,7 @@ def test_without_matplotlib_there_is_no_figure_and_one_line_says_why(run, monkey
     assert summaries.figures_note() == ""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert summaries.loss_scales_figure(HEADS, run.scales) is None
-    assert 'pip install ".[plots]"' in summaries.figures_note()
+    assert "pip install matplotlib" in summaries.figures_note()
     monkeypatch.undo()
     without_errors = summaries.LossScales(1, 10, np.zeros(2), np.array([1.0, 0.0]))
     assert summaries.loss_scales_figure(HEADS, without_errors).std() > 0

@@ -22,7 +22,7 @@ def test_without_wandb_one_sentence_says_what_to_type_before_anything_starts(tmp
     assert main(["--wandb", f"--root_dir={tmp_path / 'run'}"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and not any(tmp_path.iterdir())
-    assert said.err == ("train.py: --wandb needs Weights & Biases. Install it with: pip install '.[wandb]'\n")
+    assert said.err == ("train.py: --wandb needs Weights & Biases. Install it with: pip install wandb\n")
 
 
 def test_a_run_is_the_same_in_every_start_and_wherever_it_lies_but_not_anew(tmp_path):
@@ -81,7 +81,7 @@ def synced(folder):
 
 @pytest.mark.slow
 def test_everything_arrives_once_and_a_resumed_run_goes_on_as_the_same(tmp_path):
-    pytest.importorskip("wandb", reason="pip install '.[wandb]'")
+    pytest.importorskip("wandb", reason="pip install wandb")
     folder, home = tmp_path / "cart", str(tmp_path / "home")
     own = dict.fromkeys(("HOME", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"), home)
     environment = os.environ | own | {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false"}
