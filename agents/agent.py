@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +17,7 @@ from agents.experience import read_sequences, read_weights
 from agents.heads import Heads, PairsOfHeads
 from agents.monitoring.diagnostics import describe, write_summaries
 from agents.observers import StatisticsObserver, check_observed
-from agents.policy import MultiHeadPolicy, num_actions
+from agents.policy import PAPER_EPSILONS, MultiHeadPolicy, num_actions
 from agents.scalings import ReturnBasedScaling, Scaling
 from agents.scalings.making import Choice
 from agents.scalings.making import make as make_scaling
@@ -27,10 +26,8 @@ from agents.update import LossOptions, TDLoss, first_priorities, td_loss
 from networks.any_network import build_networks
 from networks.loss_behind_torsos import Inputs, LossBehindTorsos, choose_compiled, compile_function
 from rbs_tf import ReturnMoments
-from rbs_tf.settings import Setting, configurable
 
 
-@configurable(module="agents")
 class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     """R2D2 with many value heads whose TD errors pass through one exchangeable scaling.
 
@@ -86,17 +83,17 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         heads: Heads | PairsOfHeads | None = None,
         scaling: Choice = ReturnBasedScaling,
         shape: SequenceShape | None = None,
-        epsilon_greedy: float | tuple[float, ...] | None = None,
-        bandit_window: int | None = None,
+        epsilon_greedy: float | tuple[float, ...] = PAPER_EPSILONS,
+        bandit_window: int = 200,
         seed: int = 0,
-        learning_rate: Annotated[float, Setting(least=0, most=100, paper="2e-4")] = 2e-4,
-        adam_epsilon: Annotated[float, Setting(above=0, paper="1e-6")] = 1e-6,
-        target_update_period: Annotated[int, Setting("updates", least=1, paper="400")] = 400,
-        double_q: Annotated[bool, Setting(paper="no")] = False,
-        priority_eta: Annotated[float, Setting(least=0, most=1, paper="R2D2: 0.9")] = 0.9,
-        importance_exponent: Annotated[float, Setting(least=0, paper="0.6")] = 0.6,
-        evaluation_epsilon: Annotated[float, Setting(least=0, most=1)] = 0.0,
-        jit_compile: Annotated[bool | None, Setting(example=True)] = None,
+        learning_rate: float = 2e-4,
+        adam_epsilon: float = 1e-6,
+        target_update_period: int = 400,
+        double_q: bool = False,
+        priority_eta: float = 0.9,
+        importance_exponent: float = 0.6,
+        evaluation_epsilon: float = 0.0,
+        jit_compile: bool | None = None,
         strategy: tf.distribute.Strategy | None = None,
         debug_summaries: bool = False,
         train_step_counter: tf.Variable | None = None,
@@ -151,18 +148,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
 
         # What acts, outside of the scope: in it, random generators would work in `strategy.run` only.
-        self.bandit = HeadBandit(len(self.heads))
-        if bandit_window is not None:
-            self.bandit = HeadBandit(len(self.heads), bandit_window)
+        self.bandit = HeadBandit(len(self.heads), bandit_window)
         acts = functools.partial(
             MultiHeadPolicy, time_step_spec, action_spec, self.network, len(self.heads), self.scaling.decode
         )
-        epsilons = {} if epsilon_greedy is None else {"epsilons": np.atleast_1d(epsilon_greedy).tolist()}
         super().__init__(
             time_step_spec,
             action_spec,
             acts(seed=seed + 1, epsilons=(evaluation_epsilon,)),
-            acts(seed=seed, **epsilons),
+            acts(seed=seed, epsilons=np.atleast_1d(epsilon_greedy).tolist()),
             train_sequence_length=self.shape.rows,
             debug_summaries=debug_summaries,
             train_step_counter=train_step_counter,

@@ -13,17 +13,18 @@ import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration, loading, parameters
+from agents.commands import configuration, loading
 from agents.commands.flags import nearest
 from agents.commands.options import TrainOptions
 from agents.commands.train import run
 from agents.errors import RunFolderError, UsageError, without_gin_trail
 from agents.running.signals import raise_for
+from agents.settings import Settings
 from agents.storage import best
 from agents.storage.checkpoint import read_newest
 from agents.storage.run_folder import CONFIG, acting_head
 from agents.workers import build
-from agents.workers.training import Evaluated, Result, Settings
+from agents.workers.results import Evaluated, Result
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 
@@ -42,6 +43,7 @@ class Agent:
       num_actions: A.
       first_action: number of the first one in the environment's own space, 0 nearly everywhere. Where it is another, a
         loop over the environment itself adds it to what `act` returns.
+      settings: of the run, `agents.settings.Settings`.
       tf_agent: TF-Agents' side of it: network, policy, scaling.
       heads: what each of the H heads learns, `heads.names` for one.
       head: index of the head that acts.
@@ -68,15 +70,16 @@ class Agent:
         _require_keras_2()
         self._folder = loading.find(run, checkpoint)
         self._config = (self._folder / CONFIG).read_text(errors="replace")
-        with self.configured():
-            parameters.check(recorded=True)
-        with self.configured() as settings:
+        with self._configured() as settings:
             environment = build.build_eval_environment(settings)
-        with contextlib.closing(environment), self.configured() as settings:
-            self.name, self.num_actions = settings.train.env, environment.num_actions
-            self.first_action = int(environment.vector_env.single_action_space.start)  # type: ignore[attr-defined]
-            self.observation_spec = environment.observation_spec()
-            self.tf_agent = build.build_agent(settings, environment)
+            with contextlib.closing(environment):
+                self.first_action = int(environment.vector_env.single_action_space.start)  # type: ignore[attr-defined]
+                self.num_actions, self.observation_spec = (
+                    environment.num_actions,
+                    environment.observation_spec(),
+                )
+                self.tf_agent = build.build_agent(settings, environment)
+        self.settings, self.name = settings, settings.train.env
         self.heads = self.tf_agent.heads
         self.update, self.weights = self._read(checkpoint)
         self.head = self.tf_agent.policy.best_head
@@ -102,7 +105,7 @@ class Agent:
         return update, f"{none}Newest checkpoint: update {update:,}."
 
     @contextlib.contextmanager
-    def configured(self) -> Iterator[Settings]:
+    def _configured(self) -> Iterator[Settings]:
         """Configures gin as in the run; restores gin's configuration afterwards.
 
         Raises:
@@ -131,7 +134,7 @@ class Agent:
         Raises:
           UsageError: it cannot be made.
         """
-        with self.configured() as settings:
+        with self._configured() as settings:
             return build.build_eval_environment(settings, num_envs, seed, **options)
 
     def let_act(self, head: str | int) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.settings import Setting, configurable
-
 _QUANTILE = 1.959964  # of the standard normal, two-sided 95%
 
 
-@configurable(module="agents")
 class HeadBandit(tf.Module):
     """Prefers the heads whose episodes do at least as well as the recent average.
 
@@ -31,11 +28,7 @@ class HeadBandit(tf.Module):
       window: how many finished episodes count.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        window: Annotated[int, Setting("episodes", least=1, most=1_000_000, paper="open")] = 200,
-    ):
+    def __init__(self, num_heads: int, window: int = 200):
         super().__init__(name="head_bandit")
         self.num_heads = num_heads
         self._window_heads = tf.Variable(np.full(window, -1), dtype=tf.int64, trainable=False)

@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.settings import Setting, configurable
+from agents.checks import Checked, Kind, number, setting
 
 PAPER_DISCOUNTS = (0.0, 0.9, 0.99, 0.999, 1.0)
 PairsOfHeads: TypeAlias = Sequence[tuple[float, bool]]
 TEN_HEADS = tuple((discount, clip) for clip in (True, False) for discount in PAPER_DISCOUNTS)
 
-
-def _are_pairs(value: Any) -> bool:
-    return isinstance(value, tuple | list) and 0 < len(value) <= 1000 and all(map(_is_pair, value))
+_DISCOUNT = number(least=0, most=1)
 
 
 def _is_pair(value: Any) -> bool:
-    if not (isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[1], bool)):
-        return False
-    is_number = isinstance(value[0], int | float) and not isinstance(value[0], bool)
-    return is_number and 0.0 <= value[0] <= 1.0
+    is_pair = isinstance(value, tuple | list) and len(value) == 2
+    return is_pair and _DISCOUNT.fits(value[0]) and isinstance(value[1], bool)
 
 
-_PAIRS = Setting(
-    kind="a tuple of heads, each (its discount from 0 to 1, whether it sees clipped rewards)",
-    fits=_are_pairs,
-    example=((0.997, False),),
-    paper="(0.997, False); or ten",
+_PAIRS = Kind(
+    "a tuple of heads, each (its discount from 0 to 1, whether it sees clipped rewards)",
+    lambda value: isinstance(value, tuple | list) and 0 < len(value) <= 1000 and all(map(_is_pair, value)),
 )
 
 
-@configurable(module="agents")
-class Heads:
+@dataclasses.dataclass(frozen=True)
+class Heads(Checked):
     """The value functions that one network learns from the same experience.
 
     Args:
@@ -44,20 +40,24 @@ class Heads:
         rewards, each with discounts 0, 0.9, 0.99, 0.999 and 1.
       reward_multiplier: what heads learn from is the environment's reward times this, multiplied before it is
         clipped. Returns, scores and the network's input stay in the environment's own points.
+
+    Raises:
+      ValueError: a value that does not fit.
     """
 
-    def __init__(
-        self,
-        pairs: Annotated[PairsOfHeads, _PAIRS] = TEN_HEADS,
-        reward_multiplier: Annotated[float, Setting(least=1e-12, most=1e12)] = 1.0,
-    ):
-        self.reward_multiplier = float(reward_multiplier)
-        self.pairs = tuple((float(discount), bool(clip)) for discount, clip in pairs)
-        self._discounts = np.array([discount for discount, _ in self.pairs])
-        self._clips = np.array([clip for _, clip in self.pairs])
+    known_as = "Heads"
+
+    pairs: PairsOfHeads = setting(
+        TEN_HEADS, _PAIRS, example=((0.997, False),), paper="(0.997, False); or ten"
+    )
+    reward_multiplier: float = setting(1.0, number(least=1e-12, most=1e12))
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """A label for each head."""
         labels = [f"{'clipped' if clip else 'unclipped'}_{discount:g}" for discount, clip in self.pairs]
         # Equal heads are legitimate (a control experiment); their labels must still differ.
-        self.names = tuple(
+        return tuple(
             label if labels.count(label) == 1 else f"{label}_{index}" for index, label in enumerate(labels)
         )
 
@@ -75,6 +75,14 @@ class Heads:
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    @functools.cached_property
+    def _discounts(self) -> np.ndarray:
+        return np.array([discount for discount, _ in self.pairs], np.float64)
+
+    @functools.cached_property
+    def _clips(self) -> np.ndarray:
+        return np.array([clip for _, clip in self.pairs])
 
     def rewards(self, rewards: Any) -> Any:
         """Rewards as each head sees them: [...] -> [..., H]; NumPy in float64, tensors in their own dtype."""

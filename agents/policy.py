@@ -1,7 +1,7 @@
 """Epsilon-greedy acting with one of many heads, everything per episode decided on its first step."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +12,9 @@ from tf_agents.specs import tensor_spec
 from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
 
-from rbs_tf.settings import Setting, configurable
+from agents.checks import check, number, several
 
+EPSILONS = several("probabilities", number(least=0, most=1))
 PAPER_EPSILONS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.4)
 
 
@@ -39,7 +40,6 @@ class PolicyInfo(NamedTuple):
     greedy_values: tf.Tensor  # float32 [N, H], network units: the best action of each head
 
 
-@configurable(module="agents")
 class MultiHeadPolicy(tf_policy.TFPolicy):
     """Acts epsilon-greedily with respect to one head of a recurrent multi-head Q-network.
 
@@ -65,10 +65,9 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         num_heads: int,
         decode: Callable[[tf.Tensor], tf.Tensor] | None = None,
         seed: int = 0,
-        epsilons: Annotated[
-            Sequence[float], Setting("probabilities", least=0, most=1, paper="7 values")
-        ] = PAPER_EPSILONS,
+        epsilons: Sequence[float] = PAPER_EPSILONS,
     ):
+        check("MultiHeadPolicy.epsilons", epsilons, EPSILONS, example=PAPER_EPSILONS)
         self._network, self._decode = network, decode
         self.epsilons = tf.constant(epsilons, tf.float32)
         self.head_probabilities = tf.Variable(

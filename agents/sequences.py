@@ -13,14 +13,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from rbs_tf.settings import Setting, configurable
+from agents.checks import Checked, setting, whole
 
 _LONG, _HALVES = 20_000, 4096  # bytes, see `_padded`
+_MOST = 1_000_000  # rows, more than anybody has memory for
 
 
 class Steps(NamedTuple):
@@ -52,9 +53,8 @@ class Sequence(NamedTuple):
     table_size: Any  # int64 [B], sequences in the table at the draw
 
 
-@configurable(module="agents")
 @dataclasses.dataclass(frozen=True)
-class SequenceShape:
+class SequenceShape(Checked):
     """The layout of sequences, in rows (environment steps).
 
     Args:
@@ -64,15 +64,18 @@ class SequenceShape:
       n_step: rows after the training region, for n-step targets.
 
     Raises:
-      ValueError: sequences so far apart that transitions would be lost between them.
+      ValueError: a value that does not fit; sequences so far apart that transitions would be lost between them.
     """
 
-    burn_in: Annotated[int, Setting("environment steps", most=1_000_000, least=0, paper="20")] = 20
-    length: Annotated[int, Setting("environment steps", most=1_000_000, least=1, paper="80")] = 80
-    period: Annotated[int, Setting("environment steps", most=1_000_000, least=1, paper="40")] = 40
-    n_step: Annotated[int, Setting("environment steps", most=1_000_000, least=1, paper="5")] = 5
+    known_as = "SequenceShape"
+
+    burn_in: int = setting(20, whole("environment steps", most=_MOST), paper="20")
+    length: int = setting(80, whole("environment steps", least=1, most=_MOST), paper="80")
+    period: int = setting(40, whole("environment steps", least=1, most=_MOST), paper="40")
+    n_step: int = setting(5, whole("environment steps", least=1, most=_MOST), paper="5")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.period > self.length:
             raise ValueError(
                 f"SequenceShape.period is {self.period} and length {self.length}: transitions between sequences "

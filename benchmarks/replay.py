@@ -34,20 +34,21 @@ from agents.replay.replay import Replay  # noqa: E402
 from agents.replay.reverb_replay import ReverbReplay  # noqa: E402
 from agents.running import ray_connection  # noqa: E402
 from agents.sequences import SequenceShape  # noqa: E402
+from agents.settings import ReplaySettings  # noqa: E402
 from agents.workers.collector import Collector  # noqa: E402
 from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
 from rbs_tf import environments  # noqa: E402
 
 NUM_ENVS, KEPT_ROWS, BATCH = 16, 2_000, 32
-FREE = {"capacity": 40_000, "error_buffer": 1e9, "min_sequences": 1}  # nobody waits for anybody
+FREE = ReplaySettings(capacity=40_000, error_buffer=1e9, min_sequences=1)  # nobody waits for anybody
 
 
 class Learner:
     """Stands for the process that has Ray's table."""
 
     def __init__(self, *parts: Any):
-        self._table = RayTable(*parts, **FREE)
+        self._table = RayTable(*parts, FREE)
 
     def write(self, *args: Any) -> tuple[int, int, int]:
         return self._table.write(*args)
@@ -113,7 +114,7 @@ def measure(ray: Any, name: str, work: Work, shape: SequenceShape, steps: int, c
       calls: of a collector in one measurement.
     """
     parts = shape, work.observation_spec, workloads.network(work).state_spec, 10
-    local, reverb, table = (backend(*parts, **FREE) for backend in (LocalReplay, ReverbReplay, RayTable))
+    local, reverb, table = (backend(*parts, FREE) for backend in (LocalReplay, ReverbReplay, RayTable))
     learner = ray.remote(concurrency_groups={CALLS: 4})(Learner).remote(*parts)
     through_ray = RayClient(table._layout, learner, 0, patience=60.0)
     counts = NoReplay(KEPT_ROWS // shape.block)

@@ -148,9 +148,15 @@ def signature(node: ast.ClassDef | ast.FunctionDef, name: str) -> list[str]:
         if constructor:
             node = constructor[0]
         elif fields:
-            return block(
-                name, [parameter(each.target.id, each.annotation, each.value) for each in fields], ""
-            )
+            # The default is the first argument of `agents.checks.setting`.
+            values = [
+                each.value.args[0] if isinstance(each.value, ast.Call) else each.value for each in fields
+            ]
+            parts = [
+                parameter(each.target.id, each.annotation, value)
+                for each, value in zip(fields, values, strict=True)
+            ]
+            return block(name, parts, "")
         else:
             return []
     decorators = {each.id for each in node.decorator_list if isinstance(each, ast.Name)}
@@ -191,14 +197,7 @@ def parameter(name: str, annotation: ast.expr | None, default: ast.expr | None) 
 
 
 def plain(annotation: ast.expr | None) -> str:
-    """A type, without what else `Annotated` holds."""
-    if annotation is None:
-        return ""
-    text = ast.unparse(annotation)
-    if text.startswith("Annotated["):
-        inner = ast.parse(text, mode="eval").body.slice.elts[0]  # type: ignore[attr-defined]
-        return ast.unparse(inner)
-    return text.strip("'\"")
+    return "" if annotation is None else ast.unparse(annotation).strip("'\"")
 
 
 def block(name: str, parts: list[str], end: str) -> list[str]:

@@ -6,50 +6,66 @@ from pathlib import Path
 import tensorflow as tf
 
 import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration, parameters
+from agents.commands import configuration
 from agents.heads import TEN_HEADS
+from agents.settings import Settings, declared
 from networks.torsos import torso_for
-from rbs_tf.settings import in_force
 
 ROOT = Path(__file__).parents[1]
 PAGE, BEGIN, END = ROOT / "docs/agent.md", "<!-- hyper-parameters -->\n", "<!-- end -->\n"
 CONFIGS = {"atari": 160, "atari_small": 84, "quickstart": 10}  # and the sides of the images that they are for
-OWNERS = (
-    *("ConvTorso", "RecurrentQNetwork", "Heads", "HeadBandit", "MultiHeadPolicy"),
-    *("SequenceShape", "Replay", "RecurrentMultiHeadAgent", "train"),
-)
+OWNERS = {  # and the part of `Settings` that each is
+    "RecurrentQNetwork": "network",
+    "Heads": "heads",
+    "HeadBandit": "bandit",
+    "MultiHeadPolicy": "policy",
+    "SequenceShape": "shape",
+    "Replay": "replay",
+    "RecurrentMultiHeadAgent": "agent",
+    "train": "train",
+}
+# Of `ConvTorso`: what it is, the paper's value.
+TORSO = {
+    "channels": ("of each convolution", "32, 64, 128, 128"),
+    "kernel_sizes": ("of each convolution", "7, 5, 5, 3"),
+    "strides": ("of each convolution", "4, 2, 2, 1"),
+    "units": ("of the linear layer: D", "512"),
+}
 
 
 def table() -> str:
     """A line for each setting that the paper has a value for."""
-    declared = {name: setting for name, setting in parameters.declared().items() if setting.setting.paper}
-    names = sorted(declared, key=lambda name: OWNERS.index(name.split(".")[0]))
-    values = {config: settings_of(config, names) for config in CONFIGS}
-    meanings = parameters.meanings()
+    columns = [values(config) for config in CONFIGS]
     lines = [
         "| parameter | is | paper | " + " | ".join(f"`{config}`" for config in CONFIGS) + " |",
         "|---" * (3 + len(CONFIGS)) + "|",
     ]
-    for name in names:
-        meaning = re.split(r"[.;] ", f"{meanings[name]} ")[0]
-        cells = [f"`{name}`", meaning, declared[name].setting.paper]
-        lines.append(f"| {' | '.join(cells + [values[config][name] for config in CONFIGS])} |")
+    about = {f"ConvTorso.{name}": of for name, of in TORSO.items()}
+    for owner in OWNERS:
+        for name, field, meaning in declared():
+            if name.startswith(f"{owner}.") and field.metadata["paper"]:
+                about[name] = re.split(r"[.;] ", f"{meaning} ")[0], field.metadata["paper"]
+    for name, (meaning, paper) in about.items():
+        cells = [f"`{name}`", meaning, paper, *(column[name] for column in columns)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def settings_of(config: str, names: list[str]) -> dict[str, str]:
-    """What the settings are under a config."""
+def values(config: str) -> dict[str, str]:
+    """What the settings are under a config, by their names."""
     configuration.parse([ROOT / f"configs/{config}.gin"], [], ROOT)
+    settings = Settings.configured()
     torso = torso_for(tf.TensorSpec((CONFIGS[config], CONFIGS[config], 1)))()
     *convolutions, _, linear = torso._stages
-    of_torso = {
+    found = {
         "ConvTorso.channels": tuple(layer.filters for layer in convolutions),
         "ConvTorso.kernel_sizes": tuple(layer.kernel_size[0] for layer in convolutions),
         "ConvTorso.strides": tuple(layer.strides[0] for layer in convolutions),
         "ConvTorso.units": linear.units,
     }
-    values = {name: of_torso.get(name) or in_force(name) for name in names}
-    return {name: "ten" if value == TEN_HEADS else f"`{value}`" for name, value in values.items()}
+    for owner, part in OWNERS.items():
+        found |= {f"{owner}.{name}": value for name, value in vars(getattr(settings, part)).items()}
+    return {name: "ten" if value == TEN_HEADS else f"`{value}`" for name, value in found.items()}
 
 
 def with_table(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,14 +16,9 @@ from networks.dueling_heads import DuelingHeads
 from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
-from networks.torsos import Normalisation, PartsTorso, Torso, torso_for
-from rbs_tf.settings import Setting, configurable, makes
-
-_MAKES_A_LAYER = makes(tf.keras.layers.Layer)
-_TORSO = Setting(kind="a network for observations", fits=_MAKES_A_LAYER, example="@networks.small_torso")
+from networks.torsos import PartsTorso, Torso, torso_for
 
 
-@configurable(module="networks")
 class RecurrentQNetwork(network.Network):
     """Q-values of H heads and A actions from observations, previous actions and previous rewards.
 
@@ -67,13 +62,13 @@ class RecurrentQNetwork(network.Network):
         input_tensor_spec: tuple,
         num_actions: int,
         num_heads: int,
-        torso: Annotated[Callable[..., tf.keras.layers.Layer] | None, _TORSO] = None,
-        normalise_torso: Annotated[Normalisation, Setting()] = "none",
-        lstm_units: Annotated[int, Setting("units", least=1, most=2**20, paper="512")] = 512,
-        post_lstm_units: Annotated[int, Setting("units", least=1, most=2**20, paper="256")] = 256,
-        head_hidden: Annotated[int, Setting("units", least=1, most=2**20, paper="256")] = 256,
-        scale_gradient: Annotated[bool, Setting(paper="yes")] = True,
-        reward_input: Annotated[Literal["clip", "rms"], Setting()] = "clip",
+        torso: Callable[..., tf.keras.layers.Layer] | None = None,
+        normalise_torso: str = "none",
+        lstm_units: int = 512,
+        post_lstm_units: int = 256,
+        head_hidden: int = 256,
+        scale_gradient: bool = True,
+        reward_input: str = "clip",
         seed: int | None = None,
         outputs_per_action: int = 1,
         name: str = "RecurrentQNetwork",
@@ -83,6 +78,10 @@ class RecurrentQNetwork(network.Network):
                 "input_tensor_spec must be a tuple of specs (observation, previous action, previous reward), got "
                 f"{input_tensor_spec}"
             )
+        if normalise_torso not in ("none", "centre"):
+            raise ValueError(f"normalise_torso = {normalise_torso!r}: expected 'none' or 'centre'")
+        if reward_input not in ("clip", "rms"):
+            raise ValueError(f"reward_input = {reward_input!r}: expected 'clip' or 'rms'")
         if isinstance(torso, tf.keras.layers.Layer):
             raise TypeError(
                 f"torso must be a factory of a layer, got the layer {torso.name!r}, which the target network would "

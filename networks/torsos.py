@@ -7,20 +7,16 @@ own: in gin `RecurrentQNetwork.torso = @networks.atari_torso`, in Python `torso=
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
+import gin
 import tensorflow as tf
 
 from networks.initialisers import fan_in_normal, split_seed
-from rbs_tf.settings import Setting, configurable
 
 # A torso in a mixed policy computes in the narrow type and keeps its variables in float32.
 _POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 _KINDS = {tf.keras.layers.Conv2D: "conv", tf.keras.layers.Dense: "linear"}
-Normalisation = Literal["none", "centre"]
-_CHANNELS = Setting("channels", least=1, most=2**20, example=(16, 32), paper="32, 64, 128, 128")
-_KERNELS = Setting("pixels", least=1, most=4096, example=(8, 4), paper="7, 5, 5, 3")
-_STRIDES = Setting("pixels", least=1, most=4096, example=(4, 2), paper="4, 2, 2, 1")
 
 
 class Centre(tf.keras.layers.Layer):
@@ -45,6 +41,8 @@ class Torso(tf.keras.layers.Layer):
     """
 
     def __init__(self, compute_dtype: str = "float32", name: str | None = None):
+        if compute_dtype not in _POLICIES:
+            raise ValueError(f"compute_dtype = {compute_dtype!r}: expected 'float32' or 'bfloat16'")
         super().__init__(dtype=_POLICIES[compute_dtype], name=name)
         self._stages: list[tf.keras.layers.Layer] = []
         self._centres: list[Centre] = []  # one for each of `layer_names`, or none
@@ -95,6 +93,17 @@ class Torso(tf.keras.layers.Layer):
         return outputs
 
 
+def _check_sizes(name: str, sizes: Any, example: Any) -> None:
+    """Raises ValueError for what is no size of layers, or no tuple of them where the example is one."""
+    given = sizes if isinstance(example, tuple) else (sizes,)
+    is_tuple = isinstance(given, tuple | list) and len(given) > 0
+    if not (is_tuple and all(type(size) is int and size > 0 for size in given)):
+        what = "a tuple of whole numbers" if isinstance(example, tuple) else "a whole number"
+        raise ValueError(
+            f"{name} = {sizes!r}: expected {what} of at least 1. Write for example: {name} = {example}"
+        )
+
+
 def _of_pixels(layer: tf.keras.layers.Layer, pixels: tf.Tensor) -> tf.Tensor:
     """The layer's sums of pixels divided by 255.
 
@@ -134,7 +143,7 @@ class PartsTorso(Torso):
         ]
 
 
-@configurable(module="networks")
+@gin.configurable(module="networks")
 class ConvTorso(Torso):
     """For images [height, width, channels]: convolutions, a linear layer, relu after each.
 
@@ -149,21 +158,26 @@ class ConvTorso(Torso):
       name: of the layer.
 
     Raises:
-      ValueError: lengths that differ; when built, observations that are no images, or images too small for "valid".
+      ValueError: sizes that are no whole numbers of at least 1, or lengths that differ; when built, observations that
+        are no images, or images too small for "valid".
     """
 
     def __init__(
         self,
-        channels: Annotated[Sequence[int], _CHANNELS],
-        kernel_sizes: Annotated[Sequence[int], _KERNELS],
-        strides: Annotated[Sequence[int], _STRIDES],
-        units: Annotated[int, Setting("units", least=1, most=2**20, example=256, paper="512")],
-        padding: Annotated[Literal["same", "valid"], Setting(gin=False)] = "same",
-        compute_dtype: Annotated[Literal["float32", "bfloat16"], Setting()] = "float32",
+        channels: Sequence[int],
+        kernel_sizes: Sequence[int],
+        strides: Sequence[int],
+        units: int,
+        padding: str = "same",
+        compute_dtype: str = "float32",
         seed: int | None = None,
         name: str = "conv_torso",
     ):
         super().__init__(compute_dtype, name)
+        _check_sizes("ConvTorso.channels", channels, example=(16, 32))
+        _check_sizes("ConvTorso.kernel_sizes", kernel_sizes, example=(8, 4))
+        _check_sizes("ConvTorso.strides", strides, example=(4, 2))
+        _check_sizes("ConvTorso.units", units, example=256)
         if not len(channels) == len(kernel_sizes) == len(strides):
             words = "channels, kernel_sizes and strides need one number per convolution each"
             raise ValueError(f"{words}, got {channels}, {kernel_sizes} and {strides}")
@@ -192,7 +206,7 @@ class ConvTorso(Torso):
         super().build(input_shape)
 
 
-@configurable(module="networks")
+@gin.configurable(module="networks")
 class MlpTorso(Torso):
     """Linear layers with relu after each, for observations of any shape; they are flattened first.
 
@@ -200,35 +214,39 @@ class MlpTorso(Torso):
       units: one number per layer; the last is D.
       compute_dtype: "float32" or "bfloat16", see `Torso`.
       seed: of the initial weights; None for a random one.
+
+    Raises:
+      ValueError: no tuple of whole numbers of at least 1.
     """
 
     def __init__(
         self,
-        units: Annotated[Sequence[int], Setting("units of layers", least=1, most=2**20)] = (128, 128),
-        compute_dtype: Annotated[Literal["float32", "bfloat16"], Setting(gin=False)] = "float32",
+        units: Sequence[int] = (128, 128),
+        compute_dtype: str = "float32",
         seed: int | None = None,
     ):
         super().__init__(compute_dtype, "mlp_torso")
+        _check_sizes("MlpTorso.units", units, example=(128, 128))
         self._stages.append(tf.keras.layers.Flatten(dtype=self.dtype_policy))
         for size, layer_seed in zip(units, split_seed(seed, len(units)), strict=True):
             self._append(tf.keras.layers.Dense, size, kernel_initializer=fan_in_normal(layer_seed))
 
 
-@configurable(module="networks")
+@gin.configurable(module="networks")
 def atari_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """The paper's torso (Table 1), for raw frames uint8 [210, 160, 3]; other sizes: `ConvTorso`."""
     convolutions = (32, 64, 128, 128), (7, 5, 5, 3), (4, 2, 2, 1)  # channels, kernel sizes, strides
     return ConvTorso(*convolutions, units=512, seed=seed, name="atari_torso", **options)
 
 
-@configurable(module="networks")
+@gin.configurable(module="networks")
 def dqn_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """The convolutions of the first DQN (Mnih et al. 2013), for frames resized to about uint8 [84, 84, stack]."""
     convolutions = (16, 32), (8, 4), (4, 2)
     return ConvTorso(*convolutions, units=256, padding="valid", seed=seed, name="dqn_torso", **options)
 
 
-@configurable(module="networks")
+@gin.configurable(module="networks")
 def small_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     """One convolution and 128 units, for images as small as MinAtar's bool [10, 10, C]."""
     return ConvTorso((16,), (3,), (1,), units=128, seed=seed, name="small_torso", **options)

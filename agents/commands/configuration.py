@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import re
 import threading
 import tokenize
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import gin
 from agents.commands.flags import nearest
 from agents.errors import UsageError
 from rbs_tf.errors import described, shown
-from rbs_tf.settings import CONFIGURABLES
 
 # Those in gin's module `scalings`: importing the classes takes TensorFlow; a test holds the two together.
 _CLASSES = (
@@ -92,8 +90,20 @@ def explained(error: BaseException, where: str = "") -> str:
     where = f"{shown(where, 300)}: " if where else ""
     if isinstance(error, SyntaxError | tokenize.TokenError):
         return f"This is not gin: {where}{shown(' '.join(str(error).split()), 200)}\n{_WRITE}"
+    if macro := re.search(r"call to configurable 'macro' .* in scope '(\S+)'", str(error)):
+        return f"The macro %{macro[1]} has no value. Add --gin_bindings='{macro[1]} = ...'"
     speaks = isinstance(error, ValueError | TypeError | ImportError | OSError | LookupError | NameError)
-    return where + (str(error) if speaks and " " in str(error) else described(error))
+    message = str(error) if speaks and " " in str(error) else described(error)
+    unknown = (
+        r"Configurable '([\w.]+)' doesn't have a parameter named '(\w+)'|No configurable matching '([\w.]+)'"
+    )
+    if found := re.search(unknown, message):
+        from agents.settings import declared  # with it comes TensorFlow
+
+        known = [name for name, *_ in declared()]
+        classes = {name.rpartition(".")[0] for name in known}
+        message += f"\n{nearest(found[3], classes) if found[3] else nearest(f'{found[1]}.{found[2]}', known)}"
+    return where + message
 
 
 _turn = threading.RLock()  # gin has one configuration for all threads
@@ -157,32 +167,3 @@ def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
     if short not in known:
         raise UsageError(f"There is no scaling {name!r}. {nearest(name, known)}")
     return short, known[short]
-
-
-def bound() -> Iterator[tuple[str, Any]]:
-    """Yields name and value of every bound parameter of this program, macros evaluated.
-
-    A reference whose call fails is yielded unevaluated.
-
-    Raises:
-      UsageError: a macro without a value.
-    """
-    for name, configurable in ours():
-        for parameter, value in sorted(gin.get_bindings(configurable, resolve_references=False).items()):
-            try:
-                value = copy.deepcopy(value)
-            except (Exception, SystemExit) as error:  # of a constructor that a reference with () calls
-                if "configurable 'macro'" in str(error):
-                    raise UsageError(
-                        f"{name}.{parameter} = {value!r}: a macro in it has no value. Add --gin_bindings='NAME = ...'"
-                    ) from error
-            yield f"{name}.{parameter}", value
-
-
-def ours() -> list[tuple[str, Callable]]:
-    """The configurables of this program that are imported, by the names that people write."""
-    packages = ("agents", "networks", "rbs_tf")
-    return sorted(
-        (item for item in CONFIGURABLES.items() if item[1].__module__.partition(".")[0] in packages),
-        key=lambda item: item[0],
-    )

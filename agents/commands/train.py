@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import gin
 
-from agents.commands import configuration, parameters
+from agents.commands import configuration
 from agents.commands.flags import nearest
 from agents.commands.options import CONFIGS, TrainOptions, config_file, names, parsed
 from agents.errors import (
@@ -33,10 +34,10 @@ from agents.monitoring.tags import EVALUATION
 from agents.running.startup import VERBOSE, check_variables, in_environment, native_messages_in, verbose
 from agents.storage import run_folder
 from rbs_tf.errors import described, shown
-from rbs_tf.settings import in_force
 
 if TYPE_CHECKING:
-    from agents.workers.training import Result, Settings
+    from agents.settings import Settings
+    from agents.workers.results import Result
 
 
 def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
@@ -118,7 +119,7 @@ def run(
                 print(f"What was in {root_dir} is now in {aside}", flush=True)
             _say_where(folder.path)
             native = native_messages_in(folder.path / run_folder.NATIVE)
-            with native, _synced(options, folder.path), training as training_run:
+            with native, _synced(options, asked, folder.path), training as training_run:
                 result = training_run.run()
         if result.stopped_by is None:  # environment steps end a run for good
             folder.finish(updates if result.updates >= updates else sys.maxsize, result.head)
@@ -142,13 +143,10 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
     if options.env:
         _check_name(options.env)
     _import(options)
-    from agents.workers.training import Settings
+    from agents.settings import Settings, refuse_constants
 
     configuration.parse([file], bindings, configs.parent)
-    parameters.check()
-    for name in ("env", "updates"):
-        if in_force(f"train.{name}") is gin.REQUIRED:
-            raise UsageError(f"The configuration does not say train.{name}. Add --{name}=... to the command.")
+    refuse_constants()
     try:
         configured = Settings.configured()
     except (Exception, SystemExit) as error:
@@ -185,9 +183,10 @@ def check_commands(
     updates, checked = [], set()
     for option, folder in zip(options, folders, strict=True):
         asked = configure(option, configs)
-        alike = [each for each in configuration.bound() if each[0] not in ("train.seed", "train.updates")]
-        if repr(alike) not in checked:
-            checked.add(repr(alike))
+        lines = gin.config_str().splitlines()
+        alike = "\n".join(line for line in lines if not line.startswith(("train.seed =", "train.updates =")))
+        if alike not in checked:
+            checked.add(alike)
             _check(option, asked, folder)
         try:
             run_folder.check_goes_on(folder)
@@ -267,7 +266,9 @@ def _refusing(env: str) -> Iterator[None]:
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:
-        bound = [f"{each} = {value!r}" for each, value in configuration.bound() if ".make." in each]
+        bound = [
+            f"environments.make.{name} = {of!r}" for name, of in gin.get_bindings("environments.make").items()
+        ]
         if type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's, which need not be imported here
             raise UsageError("There is not enough memory for the network: lower its sizes.") from error
         why = described(error).split(" In call to configurable")[0]
@@ -291,7 +292,7 @@ def _done_before(folder: Path, made: int, asked: int) -> Result:
     """The result of a run that has nothing left to do."""
     from agents.storage.checkpoint import Counters, newest
     from agents.storage.episodes import last_return
-    from agents.workers.training import Result
+    from agents.workers.results import Result
 
     how = (
         " in all its train.environment_steps. For more, give another --root_dir"
@@ -365,14 +366,35 @@ def _as_verbose_as(options: TrainOptions) -> contextlib.AbstractContextManager[N
     return in_environment({VERBOSE: "1"} if options.verbose else {})
 
 
-def _synced(options: TrainOptions, folder: Path) -> contextlib.AbstractContextManager[None]:
-    return weights_and_biases.synced(folder) if options.wandb else contextlib.nullcontext()
+def _synced(options: TrainOptions, asked: Settings, folder: Path) -> contextlib.AbstractContextManager[None]:
+    return weights_and_biases.synced(folder, asked) if options.wandb else contextlib.nullcontext()
 
 
 def _list_settings(options: TrainOptions) -> int:
     _import(options)
-    print(parameters.listed(), flush=True)
+    from agents.scalings.making import known
+    from agents.settings import declared
+    from networks.torsos import ConvTorso, MlpTorso
+
+    for name, field, meaning in declared():
+        kind, default = field.metadata["kind"], getattr(field.default, "__name__", repr(field.default))
+        print(f"{name} = {default}" if kind.fits(field.default) else name)
+        print(textwrap.fill(f"    {kind.words}. {meaning}", 100, subsequent_indent="    "))
+    print("Scalings and torsos, whose arguments docs/scaling.md and networks/torsos.py explain:")
+    for scaling in known().values():
+        print(f"@scalings.{scaling.known_as}{_signature(scaling)}")
+    for torso in (ConvTorso, MlpTorso):
+        print(f"@networks.{torso.__name__}{_signature(torso)}")
+    sys.stdout.flush()
     return 0
+
+
+def _signature(factory: type) -> str:
+    """The arguments that a configuration may set, with their defaults."""
+    parameters = inspect.signature(factory).parameters.items()
+    given = ("num_heads", "layer", "seed", "name")  # by the program
+    shown = (str(of.replace(annotation=of.empty)) for name, of in parameters if name not in given)
+    return f"({', '.join(shown)})"
 
 
 def _list_environments() -> int:
@@ -389,9 +411,9 @@ def _root_dir(options: TrainOptions, asked: Settings) -> str:
     """As given, or a name made of the run's main settings, so that the same command finds the folder again."""
     if options.root_dir is not None:
         return os.fspath(options.root_dir)
-    chosen: Any = asked.train.scaling
-    # Of the class itself: one that a user derives inherits its base's name.
-    scaling = vars(chosen).get("known_as", chosen.__name__)
+    from agents.scalings.making import scaling_name
+
+    scaling = scaling_name(asked.train.scaling)
     if options.scaling and not any("train.scaling" in binding for binding in options.gin_bindings):
         scaling = Path(options.scaling).stem  # maybe of a file, with settings of its scaling
     parts = (

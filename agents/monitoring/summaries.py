@@ -22,28 +22,12 @@ from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from agents.agent import RecurrentMultiHeadAgent
-from agents.heads import Heads
 from agents.monitoring import tags
-from rbs_tf.settings import in_force, reference
+from agents.scalings.making import scaling_name
+from agents.settings import Settings
 
 FIGURE = "loss_scales"
 
-# What they are called in the table -> where gin has them.
-_SETTINGS = {
-    "env": "train.env",
-    "seed": "train.seed",
-    "reward_multiplier": "Heads.reward_multiplier",
-    "learning_rate": "RecurrentMultiHeadAgent.learning_rate",
-    "target_update_period": "RecurrentMultiHeadAgent.target_update_period",
-    "double_q": "RecurrentMultiHeadAgent.double_q",
-    "batch_size": "train.batch_size",
-    "num_envs": "train.num_envs",
-    "replay_ratio": "Replay.replay_ratio",
-    "burn_in": "SequenceShape.burn_in",
-    "length": "SequenceShape.length",
-    "n_step": "SequenceShape.n_step",
-    "lstm_units": "RecurrentQNetwork.lstm_units",
-}
 _METRICS = (  # folder, tag, title
     (tags.EVALUATION, tags.RETURN, "greedy return"),
     (tags.EVALUATION, f"{tags.VALUE_ERROR}/mean", "value error"),
@@ -60,12 +44,12 @@ class LossScales(NamedTuple):
     after: np.ndarray | None = None  # float64 [H], after it
 
 
-def write_once(root_dir: str | os.PathLike, agent: RecurrentMultiHeadAgent) -> None:
+def write_once(root_dir: str | os.PathLike, agent: RecurrentMultiHeadAgent, settings: Settings) -> None:
     """Writes what does not change in a run, unless an earlier start has. To be called once all has been constructed."""
     folder = pathlib.Path(root_dir).absolute()
     if any(folder.glob("*.tfevents.*")):
         return
-    chosen = settings(agent.heads)
+    chosen = columns(settings)
     metrics = [hparams.Metric(tag, group, title) for group, tag, title in _METRICS]
     writer = tf.summary.create_file_writer(str(folder))
     with writer.as_default(step=0):
@@ -111,16 +95,30 @@ def layout(agent: RecurrentMultiHeadAgent) -> layout_pb2.Layout:
     return page
 
 
-def settings(heads: Heads) -> dict[str, bool | int | float | str]:
-    """Settings that tell one run from another: gin's, or the defaults of those that it does not set.
+def columns(settings: Settings) -> dict[str, bool | int | float | str]:
+    """Settings that tell one run from another, by the names of the table's columns.
 
     The scaling is its name in gin with the options that are bound, as in `return_based half_life=100000`.
     """
-    scaling = (reference("train.scaling") or "scalings.return_based").strip("@()")
+    scaling = settings.train.scaling
     options = [f" {name}={value}" for name, value in gin.get_bindings(scaling).items()]
-    values = {name: in_force(parameter) for name, parameter in _SETTINGS.items()}
-    plain = {name: of if isinstance(of, bool | int | float) else str(of) for name, of in values.items()}
-    return {"scaling": scaling.removeprefix("scalings.") + "".join(options), "heads": len(heads), **plain}
+    return {
+        "scaling": scaling_name(scaling) + "".join(options),
+        "heads": len(settings.heads),
+        "env": settings.train.env,
+        "seed": settings.train.seed,
+        "reward_multiplier": settings.heads.reward_multiplier,
+        "learning_rate": settings.agent.learning_rate,
+        "target_update_period": settings.agent.target_update_period,
+        "double_q": settings.agent.double_q,
+        "batch_size": settings.train.batch_size,
+        "num_envs": settings.train.num_envs,
+        "replay_ratio": settings.replay.replay_ratio,
+        "burn_in": settings.shape.burn_in,
+        "length": settings.shape.length,
+        "n_step": settings.shape.n_step,
+        "lstm_units": settings.network.lstm_units,
+    }
 
 
 def update_summary(

@@ -9,10 +9,14 @@ import importlib.util
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from agents.errors import UsageError
 from agents.monitoring.tags import EVALUATION, TRAIN
 from agents.storage import run_folder
+
+if TYPE_CHECKING:
+    from agents.settings import Settings
 
 
 def require_wandb() -> None:
@@ -27,13 +31,14 @@ def run_id(folder: str | os.PathLike) -> str:
 
 
 @contextlib.contextmanager
-def synced(folder: str | os.PathLike) -> Iterator[None]:
+def synced(folder: str | os.PathLike, settings: Settings) -> Iterator[None]:
     """Sends the scalars and histograms that are written for TensorBoard meanwhile to the folder's run at W&B.
 
     There they are called `train/...` and `eval/...`; W&B's table of runs has the columns of TensorBoard's hparams.
 
     Args:
       folder: an opened run folder; gin's configuration has been parsed.
+      settings: of the run.
 
     Raises:
       UsageError: wandb is not installed, or W&B refuses the run, as it does without a login.
@@ -43,7 +48,6 @@ def synced(folder: str | os.PathLike) -> Iterator[None]:
     import gin
     import tensorflow as tf
 
-    from agents.heads import Heads
     from agents.monitoring import summaries
 
     folder = pathlib.Path(folder).absolute()
@@ -53,7 +57,7 @@ def synced(folder: str | os.PathLike) -> Iterator[None]:
             id=run_id(folder),
             name=folder.name,
             project=os.environ.get("WANDB_PROJECT", "rbs_tf"),
-            config=summaries.settings(Heads()) | {"gin": gin.config_str()},
+            config=summaries.columns(settings) | {"gin": gin.config_str()},
             resume="allow",
             # Neither our line in the terminal, which is rewritten all the time, nor a last table of a hundred tags.
             settings=wandb.Settings(console="off", quiet=True),

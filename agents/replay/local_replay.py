@@ -65,8 +65,8 @@ class LocalReplay(Replay):
 
     inserted = sampled = 0
 
-    def __init__(self, *parts: Any, seed: int = 0, saved: pathlib.Path | None = None, **settings: Any):
-        super().__init__(*parts, **settings)
+    def __init__(self, *parts: Any, seed: int = 0, saved: pathlib.Path | None = None):
+        super().__init__(*parts)
         self._random = np.random.Generator(np.random.PCG64(seed))
         self._lock = threading.Condition()  # batches that are read ahead are drawn in another thread
         self._closed = False

@@ -7,10 +7,9 @@ There are three: one in this process (`local_replay`), and two that other proces
 from __future__ import annotations
 
 import abc
-import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,8 +17,8 @@ import tensorflow as tf
 from agents.replay.blocks import Layout
 from agents.replay.rows import Rows
 from agents.sequences import SequenceShape, unpacked
+from agents.settings import ReplaySettings
 from rbs_tf import ReturnMoments
-from rbs_tf.settings import Setting, configurable
 
 
 class Episode(NamedTuple):
@@ -50,65 +49,6 @@ class ReplayStopped(RuntimeError):
 
     def __init__(self) -> None:
         super().__init__("The replay was stopped; what was being written is lost")
-
-
-@configurable("Replay", module="agents")
-@dataclasses.dataclass(frozen=True)
-class ReplaySettings:
-    """Settings of a replay; gin knows them as `Replay`.
-
-    Args:
-      backend: "local", in this process, whose draws are seeded; of a distributed run "ray", the same table in the
-        learner's process, or "reverb", a server. None: that of the run's checkpoint; without one local, and of a
-        distributed run Reverb, or Ray's where Reverb cannot be imported.
-      capacity: observations; the table holds capacity / period sequences, then the oldest leaves.
-      min_sequences: sequences that must be there before the first is sampled.
-      replay_ratio: how often a sequence is sampled per sequence inserted, on average. Does not count under
-        `train.steps_per_update`.
-      error_buffer: of Ray's and Reverb's, in samples: neither side may run ahead of the other by more. In one process
-        it must exceed what a round of collecting inserts times `replay_ratio`. Does not count under
-        `train.steps_per_update`.
-      priority_exponent: of the prioritised draw; 0 draws uniformly.
-      read_ahead: batches drawn before they are asked for, so that drawing and decompression overlap the update. Drawn
-        early, they miss the newest priorities. None: one for a client, whose process does nothing else meanwhile; none
-        where collecting and learning take turns and draws shall be reproducible.
-      compression: zlib's level for observations, from 1 to 9, of which the pieces that differ are kept; 0 leaves them
-        to Reverb, which takes 2 to 16 times the memory for Atari frames, or as they are in the local replay. None: 3
-        for uint8 observations of 20 kB and more, 0 for others.
-      patience: of Ray's and Reverb's, seconds that a write waits for readers before it fails.
-      port: of the Reverb server; a free one by default.
-    """
-
-    backend: Annotated[Literal["local", "ray", "reverb"] | None, Setting(example="local")] = None
-    capacity: Annotated[int, Setting("observations", least=1, paper="4e6")] = 4_000_000
-    min_sequences: Annotated[int, Setting("sequences", least=1, paper="open")] = 1_000
-    replay_ratio: Annotated[float, Setting("samples per sequence", above=0, paper="1")] = 1.0
-    error_buffer: Annotated[float, Setting("samples", least=1, finite=False)] = 10_000
-    priority_exponent: Annotated[float, Setting(least=0, paper="0.9")] = 0.9
-    read_ahead: Annotated[int | None, Setting("batches", least=0, most=1000, gin=False)] = None
-    compression: Annotated[int | None, Setting("zlib's level", least=0, most=9, example=3, gin=False)] = None
-    patience: Annotated[float, Setting("seconds", least=0, gin=False)] = 300.0
-    port: Annotated[int | None, Setting(least=1, most=65_535, example=8000)] = None
-
-    def check_buffer(self, read_ahead: int, batch_size: int) -> None:
-        """Raises ValueError for an `error_buffer` with which one side would wait forever."""
-        needed = max(1.0, self.replay_ratio, (read_ahead + 1) * batch_size)
-        if self.error_buffer < needed:
-            raise ValueError(
-                f"Replay.error_buffer = {self.error_buffer} is too small for Replay.replay_ratio = {self.replay_ratio} "
-                f"and {read_ahead + 1} batches of {batch_size} sequences, one in use and {read_ahead} read ahead; "
-                f"write Replay.error_buffer = {needed} or more"
-            )
-
-    def sequences(self, period: int) -> int:
-        """How many sequences of this period there is room for; a ValueError if `min_sequences` are not among them."""
-        size = self.capacity // period
-        if not 1 <= self.min_sequences <= size:
-            raise ValueError(
-                f"Replay.min_sequences is {self.min_sequences}, but Replay.capacity = {self.capacity} observations "
-                f"makes room for {size} sequences of period {period}; write a number from 1 to {size}"
-            )
-        return size
 
 
 class Writer(abc.ABC):
@@ -165,7 +105,7 @@ class Replay(Intake):
       observation_spec: `tf.TensorSpec` of one observation.
       state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
       num_heads: H, of the statistics.
-      **settings: of `ReplaySettings`, in place of gin's.
+      settings: of the run.
 
     Attributes:
       replay_ratio, min_sequences: of its settings.
@@ -180,9 +120,9 @@ class Replay(Intake):
         observation_spec: tf.TensorSpec,
         state_spec: Any,
         num_heads: int,
-        **settings: Any,
+        settings: ReplaySettings,
     ):
-        self._settings = ReplaySettings(**settings)
+        self._settings = settings
         self.min_sequences, self.replay_ratio = self._settings.min_sequences, self._settings.replay_ratio
         self._shape, self._moments_shape = shape, ReturnMoments.empty(num_heads).to_array().shape
         self._max_size = self._settings.sequences(shape.period)

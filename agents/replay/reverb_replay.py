@@ -65,9 +65,8 @@ class ReverbReplay(Replay):
         address: str | None = None,
         writes_to: pathlib.Path | None = None,
         saved: pathlib.Path | None = None,
-        **settings: Any,
     ):
-        super().__init__(*parts, **settings)
+        super().__init__(*parts)
         self._stopping = threading.Event()
         self._weights_seen = -1
         _reach_directly((address or "localhost").rsplit(":", 1)[0])

@@ -22,9 +22,10 @@ from agents.monitoring.summaries import figures_note
 from agents.replay.backends import CALLS, RAY, REVERB
 from agents.running import processes, ray_connection, roles
 from agents.running.signals import on_first_signal, raise_for
+from agents.settings import Settings
 from agents.storage.run_folder import PROCESSES, describe_next_start, write
 from agents.workers import build
-from agents.workers.training import Result, Settings
+from agents.workers.results import Result
 
 DEFAULT_COLLECTORS = 4
 # The role that holds the replay. When it dies all restart, as they refer to its table; any other restarts by itself.

@@ -18,6 +18,7 @@ from agents.monitoring import summaries
 from agents.monitoring.progress import Progress, closing_words
 from agents.running.loop import learn
 from agents.running.signals import on_first_signal
+from agents.settings import Settings
 from agents.storage.checkpoint import Checkpointer, Counters, newest
 from agents.storage.run_folder import newest_step, unread_note, write_operative_config
 from agents.storage.statistics_log import forget_after
@@ -25,7 +26,7 @@ from agents.workers import build
 from agents.workers.collector import Collector
 from agents.workers.evaluator import Evaluations
 from agents.workers.learner import Learner
-from agents.workers.training import Evaluated, Result, Settings
+from agents.workers.results import Evaluated, Result
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
 Part = TypeVar("Part", GymnasiumVectorEnvironment, Collector, Evaluations)
@@ -127,7 +128,7 @@ class EmbeddedRun:
         self.collector = self._closed(build.build_collector(self.environment, self.agent, self.replay))
         self.evaluations = self._closed(Evaluations(self._root, self.eval_environment, self.agent))
         write_operative_config(self._root)
-        summaries.write_once(self._root, self.agent)
+        summaries.write_once(self._root, self.agent, self._settings)
 
     def _closed(self, part: Part) -> Part:
         """The part, which `close` closes."""

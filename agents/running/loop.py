@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from agents.monitoring.progress import COMPILING
+from agents.settings import TrainSettings
 from agents.workers.learner import Learner
-from agents.workers.training import Training
 
 
 class Source(Protocol):
@@ -23,7 +23,7 @@ class Source(Protocol):
 def learn(
     learner: Learner,
     source: Source,
-    training: Training,
+    training: TrainSettings,
     stopped: Callable[[], bool],
     after_update: Callable[[int], None],
     save: Callable[[], None],

@@ -30,13 +30,13 @@ from agents.replay.replay import ReplayStopped  # noqa: E402
 from agents.running.loop import learn  # noqa: E402
 from agents.running.processes import started_at  # noqa: E402
 from agents.running.ray_connection import SAME_VERSIONS  # noqa: E402
+from agents.settings import Settings  # noqa: E402
 from agents.storage.checkpoint import Checkpointer  # noqa: E402
 from agents.storage.run_folder import newest_step, write_operative_config  # noqa: E402
 from agents.storage.weights import Publisher, assign  # noqa: E402
 from agents.workers import build  # noqa: E402
 from agents.workers.evaluator import Evaluations  # noqa: E402
 from agents.workers.learner import Learner  # noqa: E402
-from agents.workers.training import Settings  # noqa: E402
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment  # noqa: E402
 
 _PUBLISH_EVERY = 100  # updates; evaluations wait for it, so no more than their interval
@@ -182,7 +182,7 @@ class LearnerRole(Role):
         self._new_returns: list[float] = []
         self._returns_lock = threading.Lock()
         write_operative_config(self._root)
-        summaries.write_once(self._root, agent)
+        summaries.write_once(self._root, agent, self.settings)
 
     def work(self) -> None:
         """Trains to the end or until stopped, then writes a checkpoint."""

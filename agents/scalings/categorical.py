@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 import tensorflow as tf
 
-from agents.scalings.scaling import ErrorContext, Scaling
-from rbs_tf.settings import Setting, configurable
+from agents.checks import Kind, check, number, whole
+from agents.scalings.scaling import ErrorContext, Scaling, named
 
-_ODD = Setting(
-    kind="an odd number from 3 to 4095 (bins)", fits=lambda bins: bins in range(3, 4096, 2), gin=False
-)
+_ODD = Kind("an odd number from 3 to 4095 (bins)", lambda bins: bins in range(3, 4096, 2))
 
 
 class CategoricalScaling(Scaling):
@@ -68,7 +64,7 @@ class CategoricalScaling(Scaling):
         return losses * context.error_mask[..., None]
 
 
-@configurable("two_hot", module="scalings")
+@named("two_hot")
 class TwoHot(CategoricalScaling):
     """Distributions over +-symexp(linspace(-limit, 0)), symexp(x) = sign(x) (exp(abs(x)) - 1), in reward units.
 
@@ -79,14 +75,19 @@ class TwoHot(CategoricalScaling):
       num_heads: H.
       bins: K, an odd number.
       limit: of symlog(value); 20 is 4.9e8 in reward units.
+
+    Raises:
+      ValueError: an argument that does not fit.
     """
 
     def __init__(
         self,
         num_heads: int,
-        bins: Annotated[int, _ODD] = 255,
-        limit: Annotated[float, Setting("of symlog(value)", above=0, most=80, gin=False)] = 20.0,
+        bins: int = 255,
+        limit: float = 20.0,
     ):
+        check("scalings.two_hot.bins", bins, _ODD, example=255)
+        check("scalings.two_hot.limit", limit, number("of symlog(value)", above=0, most=80), example=20.0)
         below = -np.expm1(np.linspace(limit, 0.0, bins // 2 + 1))
         super().__init__(num_heads, np.concatenate([below, -below[-2::-1]]))
 
@@ -94,7 +95,7 @@ class TwoHot(CategoricalScaling):
         return _symlog(targets) - _symlog(outputs)
 
 
-@configurable("hl_gauss", module="scalings")
+@named("hl_gauss")
 class HLGauss(CategoricalScaling):
     """Distributions over even bins between fixed bounds, in reward units; each target becomes a normal.
 
@@ -108,17 +109,24 @@ class HLGauss(CategoricalScaling):
       v_max: its upper edge.
       bins: K.
       deviation: of the normal, in widths of a bin.
+
+    Raises:
+      ValueError: an argument that does not fit.
     """
 
     def __init__(
         self,
         num_heads: int,
-        v_min: Annotated[float | None, Setting("reward units", gin=False, example=-10.0)] = None,
-        v_max: Annotated[float, Setting("reward units")] = 10.0,
-        bins: Annotated[int, Setting("bins", least=3, most=4096, gin=False)] = 51,
-        deviation: Annotated[float, Setting("widths of a bin", above=0, gin=False)] = 0.75,
+        v_min: float | None = None,
+        v_max: float = 10.0,
+        bins: int = 51,
+        deviation: float = 0.75,
     ):
+        check("scalings.hl_gauss.v_max", v_max, number("reward units"), example=10.0)
+        check("scalings.hl_gauss.bins", bins, whole("bins", least=3, most=4096), example=51)
+        check("scalings.hl_gauss.deviation", deviation, number("widths of a bin", above=0), example=0.75)
         v_min = -v_max if v_min is None else v_min
+        check("scalings.hl_gauss.v_min", v_min, number("reward units"), example=-10.0)
         if not v_min < v_max:
             raise ValueError(f"v_min must be less than v_max; got {v_min} and {v_max}. Write -10.0 and 10.0")
         edges = np.linspace(v_min, v_max, bins + 1)

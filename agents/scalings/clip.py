@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from agents.scalings.scaling import Scaling
-from rbs_tf.settings import configurable
+from agents.scalings.scaling import Scaling, named
 
 
-@configurable("clip", module="scalings")
+@named("clip")
 class ClippedRewards(Scaling):
     """Rewards clipped to [-1, 1] for learning; errors and values are left as they are.
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import tensorflow as tf
 
 from agents.scalings.error import ErrorBasedScaling, batch_moments, deviation
-from agents.scalings.scaling import ErrorContext
-from rbs_tf.settings import Setting, configurable
+from agents.scalings.scaling import ErrorContext, named
 
 
-@configurable("cross_head", module="scalings")
+@named("cross_head")
 class CrossHeadScaling(ErrorBasedScaling):
     """TD errors of each head divided by max(running deviation, deviation in the batch, 0.01).
 
@@ -24,13 +21,16 @@ class CrossHeadScaling(ErrorBasedScaling):
       num_heads: H.
       step: of that average, in (0, 1]; the first batch sets it.
       min_scale: lower bound of the scale, reward units.
+
+    Raises:
+      ValueError: an argument that does not fit.
     """
 
     def __init__(
         self,
         num_heads: int,
-        step: Annotated[float, Setting(above=0, most=1, gin=False)] = 1e-3,
-        min_scale: Annotated[float, Setting("reward units", above=0, gin=False)] = 1e-2,
+        step: float = 1e-3,
+        min_scale: float = 1e-2,
     ):
         super().__init__(num_heads, step=step, min_scale=min_scale)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import tensorflow as tf
 
-from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling
-from rbs_tf.settings import Setting, configurable
+from agents.checks import check, number
+from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling, named
 from rbs_tf.tensor_moments import summed_over_replicas
 
 
-@configurable("error_based", module="scalings")
+@named("error_based")
 class ErrorBasedScaling(Scaling):
     """TD errors divided by their own running standard deviation, per head.
 
@@ -27,6 +25,9 @@ class ErrorBasedScaling(Scaling):
       min_scale: lower bound of the scale, reward units. The default is well below the noise of values at
         initialisation (1e-3 to 1e-2), so that amplification shows.
 
+    Raises:
+      ValueError: an argument that does not fit.
+
     Attributes:
       average: float64 [3, H] variable: weight, mean and variance of the errors so far.
     """
@@ -34,10 +35,12 @@ class ErrorBasedScaling(Scaling):
     def __init__(
         self,
         num_heads: int,
-        step: Annotated[float, Setting(above=0, most=1, gin=False)] = 1e-3,
-        min_scale: Annotated[float, Setting("reward units", above=0, gin=False)] = 1e-4,
+        step: float = 1e-3,
+        min_scale: float = 1e-4,
     ):
         super().__init__(num_heads)
+        check(f"scalings.{self.known_as}.step", step, number(above=0, most=1), example=1e-3)
+        check(f"scalings.{self.known_as}.min_scale", min_scale, number("reward units", above=0), example=1e-4)
         self._step, self._min_scale = step, min_scale
         self.average = tf.Variable(tf.zeros([3, num_heads], tf.float64), trainable=False, name="average")
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from agents.scalings.scaling import ErrorContext, Scaling
+from agents.scalings.scaling import ErrorContext, Scaling, named
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
-from rbs_tf.settings import configurable
 
 # Rounding of merged moments stays orders of magnitude below this, and no useful discount lies so close to 1.
 _UNDISCOUNTED = 1.0 - 1e-9
@@ -51,7 +50,7 @@ class FalseFriend(Scaling):
         return tf.maximum(self.scale_of(self.layer.moments), self.layer.sigma_v)
 
 
-@configurable("reward_std", module="scalings")
+@named("reward_std")
 class RewardStd(FalseFriend):
     """TD errors divided by max(std(R), sigma_v), per head.
 
@@ -64,7 +63,7 @@ class RewardStd(FalseFriend):
         return tf.sqrt(moments.reward_variance)
 
 
-@configurable("return_std", module="scalings")
+@named("return_std")
 class ReturnStd(FalseFriend):
     """TD errors divided by max(std(G), sigma_v), per head.
 
@@ -78,7 +77,7 @@ class ReturnStd(FalseFriend):
         return tf.sqrt(return_variance(moments))
 
 
-@configurable("horizon", module="scalings")
+@named("horizon")
 class Horizon(FalseFriend):
     """TD errors divided by the effective horizon 1 / (1 - gamma), per head.
 

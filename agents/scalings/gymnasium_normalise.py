@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import tensorflow as tf
 
+from agents.checks import check, number
 from agents.scalings.false_friends import return_variance
-from agents.scalings.scaling import Scaling
+from agents.scalings.scaling import Scaling, named
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
-from rbs_tf.settings import Setting, configurable
 
 # Gymnasium's running variance starts with this many samples of mean 0 and variance 1.
 _PRIOR_COUNT = 1e-4
 
 
-@configurable("gymnasium", module="scalings")
+@named("gymnasium")
 class GymnasiumNormalise(Scaling):
     """Rewards divided by sqrt(V[G] + epsilon) for learning, per head; their mean is not subtracted.
 
@@ -31,10 +29,14 @@ class GymnasiumNormalise(Scaling):
 
     Args:
       num_heads: H.
-      epsilon: added to the variance, squared reward units.
+      epsilon: added to the variance, squared reward units; above 0.
+
+    Raises:
+      ValueError: an epsilon that does not fit.
     """
 
-    def __init__(self, num_heads: int, epsilon: Annotated[float, Setting(above=0, gin=False)] = 1e-8):
+    def __init__(self, num_heads: int, epsilon: float = 1e-8):
+        check("scalings.gymnasium.epsilon", epsilon, number(above=0), example=1e-8)
         super().__init__(num_heads)
         self._epsilon = epsilon
         self.layer = ReturnScaling(num_heads=num_heads)

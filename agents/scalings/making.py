@@ -48,3 +48,8 @@ def known() -> dict[str, type[Scaling]]:
     kinds = (getattr(scalings, name) for name in scalings.__all__)
     named = {vars(kind).get("known_as"): kind for kind in kinds}
     return {name.removesuffix("_based"): kind for name, kind in named.items() if name}
+
+
+def scaling_name(factory: Callable[[int], Scaling]) -> str:
+    """What gin and people call a scaling; of a class that a user derives its own name, not its base's."""
+    return vars(factory).get("known_as", getattr(factory, "__name__", "scaling"))

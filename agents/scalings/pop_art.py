@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 import tensorflow as tf
 
-from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling
-from rbs_tf.settings import Setting, configurable
+from agents.checks import FLAG, check, number
+from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling, named
 from rbs_tf.tensor_moments import summed_over_replicas
 from rbs_tf.unit_dense import rescaled_in_graph
 from rbs_tf.units import SMALLEST_CHANGE
@@ -64,7 +62,7 @@ class OutputUnits(tf.Module):
         self.shift.assign(other.shift)
 
 
-@configurable("pop_art", module="scalings")
+@named("pop_art")
 class PopArt(Scaling):
     """Targets normalised by running moments of recent targets, outputs preserved whenever these change.
 
@@ -88,6 +86,9 @@ class PopArt(Scaling):
       max_scale: upper bound of the scale, at least 1; may be infinite. Not used with `start_at_first_targets`.
       start_at_first_targets: the first units are the first targets', in the place of 1.
 
+    Raises:
+      ValueError: an argument that does not fit.
+
     Attributes:
       first: float64 [H], the unit of min_scale: 1, or the first targets' root mean square, 0 before it.
     """
@@ -97,12 +98,18 @@ class PopArt(Scaling):
     def __init__(
         self,
         num_heads: int,
-        step_size: Annotated[float, Setting(above=0, most=1, gin=False)] = 1e-3,
-        min_scale: Annotated[float, Setting("reward units", above=0, most=1, gin=False)] = 1e-3,
-        max_scale: Annotated[float, Setting("reward units", least=1, finite=False, gin=False)] = 1e3,
-        start_at_first_targets: Annotated[bool, Setting()] = False,
+        step_size: float = 1e-3,
+        min_scale: float = 1e-3,
+        max_scale: float = 1e3,
+        start_at_first_targets: bool = False,
     ):
         super().__init__(num_heads)
+        step, lower = number(above=0, most=1), number("reward units", above=0, most=1)
+        upper = number("reward units", least=1, finite=False)
+        check("scalings.pop_art.step_size", step_size, step, example=1e-3)
+        check("scalings.pop_art.min_scale", min_scale, lower, example=1e-3)
+        check("scalings.pop_art.max_scale", max_scale, upper, example=1e3)
+        check("scalings.pop_art.start_at_first_targets", start_at_first_targets, FLAG, example=True)
         self._step_size, self._min_scale = step_size, min_scale
         self._start_at_first_targets = start_at_first_targets
         self._max_scale = np.inf if start_at_first_targets else max_scale

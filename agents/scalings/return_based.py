@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated
 
 import numpy as np
 import tensorflow as tf
 
+from agents.checks import FLAG, check, number, optional
 from agents.scalings.error import batch_moments, deviation
-from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling
+from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling, named
 from rbs_tf.advice import PAPERS_FLOOR
 from rbs_tf.moments import ReturnMoments
 from rbs_tf.return_scaling import ReturnScaling
-from rbs_tf.settings import Setting, configurable
 from rbs_tf.tensor_moments import batch_sigma
 
 
-@configurable("return_based", module="scalings")
+@named("return_based")
 class ReturnBasedScaling(Scaling):
     """TD errors divided by max(sigma, sigma_v, sigma_batch), sigma^2 = V[R] + V[gamma] E[G^2], per head.
 
@@ -41,19 +40,23 @@ class ReturnBasedScaling(Scaling):
         and stays; a default one is replaced by what is measured.
 
     Raises:
-      ValueError: a layer of another number of heads.
+      ValueError: an argument that does not fit; a layer of another number of heads.
     """
 
     def __init__(
         self,
         num_heads: int,
         sigma_v: float = 1e-2,
-        target_network_term: Annotated[bool, Setting()] = False,
-        value_bias: Annotated[bool, Setting()] = False,
-        half_life: Annotated[float | None, Setting("environment steps", least=1, example=1e6)] = None,
+        target_network_term: bool = False,
+        value_bias: bool = False,
+        half_life: float | None = None,
         layer: ReturnScaling | None = None,
     ):
         super().__init__(num_heads)
+        steps = optional(number("environment steps", least=1))
+        check("scalings.return_based.target_network_term", target_network_term, FLAG, example=True)
+        check("scalings.return_based.value_bias", value_bias, FLAG, example=True)
+        check("scalings.return_based.half_life", half_life, steps, example=1e6)
         if layer is not None and layer.num_heads != num_heads:
             raise ValueError(
                 f"the ReturnScaling layer has {layer.num_heads} heads and the agent {num_heads}: write "

@@ -7,12 +7,11 @@ import tensorflow as tf
 from agents.scalings.error import root_mean_square
 from agents.scalings.pop_art import OutputUnits
 from agents.scalings.return_based import ReturnBasedScaling
-from agents.scalings.scaling import ErrorContext, HeadLayer
-from rbs_tf.settings import configurable
+from agents.scalings.scaling import ErrorContext, HeadLayer, named
 from rbs_tf.tensor_moments import batch_sigma
 
 
-@configurable("return_out", module="scalings")
+@named("return_out")
 class ReturnOut(ReturnBasedScaling):
     """Return-based scaling whose networks put out values in units of s = sqrt(max(E[G^2], E[R^2])), per head.
 

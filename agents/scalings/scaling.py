@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
 
+import gin
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.settings import configurable
 
 
 class ErrorContext(NamedTuple):
@@ -36,7 +37,23 @@ class HeadLayer(Protocol):
         """Rewrites the weights so that every output Q becomes ratio Q + shift; float [H] each. In graph."""
 
 
-@configurable("none", module="scalings")
+Kind = TypeVar("Kind", bound=type)
+
+
+def named(name: str) -> Callable[[Kind], Kind]:
+    """Lets a configuration choose a class as `@scalings.NAME` and set its arguments, as `scalings.NAME.ARGUMENT`.
+
+    The class remembers the name as `known_as`.
+    """
+
+    def decorate(kind: Kind) -> Kind:
+        kind.known_as = name  # type: ignore[attr-defined]
+        return gin.configurable(name, module="scalings", denylist=["num_heads"])(kind)
+
+    return decorate
+
+
+@named("none")
 class Scaling(tf.Module):
     """No scaling, and the hooks that a scaling may override.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from agents.scalings.scaling import ErrorContext, Scaling
-from rbs_tf.settings import configurable
+from agents.scalings.scaling import ErrorContext, Scaling, named
 
 
 def squash(x: tf.Tensor) -> tf.Tensor:
@@ -18,7 +17,7 @@ def unsquash(y: tf.Tensor) -> tf.Tensor:
     return y * (tf.abs(y) + 2.0)
 
 
-@configurable("signed_hyperbolic", module="scalings")
+@named("signed_hyperbolic")
 class SignedHyperbolic(Scaling):
     """Errors f(target) - output for outputs in f-space; rewards are added up and discounted in reward units.
 

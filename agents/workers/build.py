@@ -23,9 +23,9 @@ from agents.replay.memory import check_memory, estimate_memory
 from agents.replay.replay import Replay
 from agents.scalings import Scaling
 from agents.sequences import stored_spec
+from agents.settings import Settings
 from agents.storage.run_folder import REPLAY, newest_replay
 from agents.workers.collector import Collector
-from agents.workers.training import Settings
 from networks.recurrent_q_network import RecurrentQNetwork
 from rbs_tf import environments
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment
@@ -38,27 +38,42 @@ _RANDOM_STEPS = 5  # of MinAtar's evaluations: its games start alike
 
 
 def build_environment(
-    settings: Settings, num_envs: int, seed: int, **options: Any
+    settings: Settings, num_envs: int, seed: int, random_steps: int = 0, **options: Any
 ) -> GymnasiumVectorEnvironment:
     """A batch of the run's environments.
 
     Args:
-      **options: of `environments.make`, in place of gin's.
+      random_steps: of `environments.make`.
+      **options: in place of those in `settings.environment`.
 
     Raises:
-      ValueError: what `environments.make` raises.
+      ValueError: what `environments.make` raises, and for an option of another kind.
       EnvironmentFault: a copy cannot be made.
     """
-    training = settings.train
+    training, environment = settings.train, dataclasses.replace(settings.environment, **options)
     try:
-        return environments.make(training.env, num_envs=num_envs, seed=seed, **options)
+        return environments.make(
+            training.env,
+            num_envs=num_envs,
+            seed=seed,
+            full_action_set=environment.full_action_set,
+            max_episode_steps=environment.max_episode_steps,
+            repeat_action_probability=environment.repeat_action_probability,
+            img_height=environment.img_height,
+            img_width=environment.img_width,
+            grayscale=environment.grayscale,
+            stack_num=environment.stack_num,
+            fire_on_new_life=environment.fire_on_new_life,
+            terminal_on_life_loss=environment.terminal_on_life_loss,
+            env_kwargs=environment.env_kwargs,
+            random_steps=random_steps,
+        )
     except EnvironmentFault as error:
-        what, *_ = str(error).splitlines()  # without gin's trail
-        if num_envs == 1 or "cannot be made" not in what:
+        if num_envs == 1 or "cannot be made" not in str(error):
             raise
         raise EnvironmentFault(
-            f"{what}. At once there are train.num_envs = {training.num_envs} copies for training and train.eval_envs = "
-            f"{training.eval_envs} for evaluation: lower both if there cannot be so many"
+            f"{error}. At once there are train.num_envs = {training.num_envs} copies for training and "
+            f"train.eval_envs = {training.eval_envs} for evaluation: lower both if there cannot be so many"
         ) from error
 
 
@@ -71,8 +86,7 @@ def build_eval_environment(
     sticky, random_steps = training.eval_repeat_action_probability, training.eval_random_steps
     if random_steps is None and training.env in MINATAR_GAMES:
         random_steps = _RANDOM_STEPS
-    if random_steps:
-        options = {"random_steps": random_steps} | options
+    options = {"random_steps": random_steps or 0} | options
     if sticky is None:
         return build_environment(settings, num_envs, seed, **options)
     try:
@@ -130,6 +144,16 @@ def build_agent(
         heads=settings.heads,
         scaling=scaling,
         shape=settings.shape,
+        epsilon_greedy=tuple(settings.policy.epsilons),
+        bandit_window=settings.bandit.window,
+        learning_rate=settings.agent.learning_rate,
+        adam_epsilon=settings.agent.adam_epsilon,
+        target_update_period=settings.agent.target_update_period,
+        double_q=settings.agent.double_q,
+        priority_eta=settings.agent.priority_eta,
+        importance_exponent=settings.agent.importance_exponent,
+        evaluation_epsilon=settings.agent.evaluation_epsilon,
+        jit_compile=settings.agent.jit_compile,
         train_step_counter=train_step,
         seed=settings.train.seed if seed is None else seed,
         strategy=strategy,
@@ -145,6 +169,13 @@ def build_network(
         (time_step_spec.observation, tf.TensorSpec((), tf.int32), time_step_spec.reward),
         num_actions=environment.num_actions,
         num_heads=len(settings.heads),
+        torso=settings.network.torso,
+        normalise_torso=settings.network.normalise_torso,
+        lstm_units=settings.network.lstm_units,
+        post_lstm_units=settings.network.post_lstm_units,
+        head_hidden=settings.network.head_hidden,
+        scale_gradient=settings.network.scale_gradient,
+        reward_input=settings.network.reward_input,
         seed=settings.train.seed,
         outputs_per_action=scaling.outputs_per_action,
     )
@@ -213,27 +244,25 @@ def build_replay(
       address: of the Reverb server, in place of a table of its own.
     """
     observation, state = stored_observation(environment), agent.network.state_spec
-    parts = settings.shape, observation, state, len(settings.heads)
-    options = dataclasses.asdict(settings.replay)
-    if address is None and root_dir is not None:
-        options["saved"] = newest_replay(root_dir)
-    del options["backend"]
+    replay = settings.replay
+    if replay.read_ahead is None:
+        replay = dataclasses.replace(replay, read_ahead=int(backend == RAY or address is not None))
+    if settings.train.steps_per_update is not None:
+        replay = dataclasses.replace(replay, error_buffer=math.inf)  # who asks for updates keeps the pace
+    parts = settings.shape, observation, state, len(settings.heads), replay
+    folder = root_dir if address is None else None  # of a table of its own
+    saved = None if folder is None else newest_replay(folder)
     if backend == LOCAL:
-        return LocalReplay(*parts, seed=settings.seeds.draws, **options)
-    if options["read_ahead"] is None:
-        options["read_ahead"] = int(backend == RAY or address is not None)
+        return LocalReplay(*parts, seed=settings.seeds.draws, saved=saved)
     # Neither of the others needs to be installed.
     if backend == RAY:
         from agents.replay.ray_replay import RayTable
 
-        return RayTable(*parts, seed=settings.seeds.draws, **options)
+        return RayTable(*parts, seed=settings.seeds.draws, saved=saved)
     from agents.replay.reverb_replay import ReverbReplay
 
-    if settings.train.steps_per_update is not None:
-        options["error_buffer"] = math.inf  # who asks for updates keeps the pace
-    if address is None and root_dir is not None:
-        options["writes_to"] = pathlib.Path(root_dir).absolute() / REPLAY / REVERB
-    return ReverbReplay(*parts, address=address, **options)
+    writes_to = None if folder is None else pathlib.Path(folder).absolute() / REPLAY / REVERB
+    return ReverbReplay(*parts, address=address, writes_to=writes_to, saved=saved)
 
 
 def build_ray_client(

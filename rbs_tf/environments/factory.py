@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -26,7 +26,6 @@ from rbs_tf.environments.wrappers import (
 )
 from rbs_tf.errors import EnvironmentFault, described
 from rbs_tf.extras import needed_by
-from rbs_tf.settings import Setting, configurable
 
 if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
@@ -34,30 +33,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PIXELS = Setting("pixels", least=1, most=4096, example=84)
-_ARGUMENTS = Setting(
-    kind="a dictionary of arguments by their names",
-    fits=lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
-    example={"is_slippery": False},
-)
 
-
-@configurable(module="environments")
 def make(
     name: str,
-    num_envs: Annotated[int, Setting("environments", least=1, gin=False)] = 1,
+    num_envs: int = 1,
     seed: int | None = None,
-    full_action_set: Annotated[bool, Setting()] = True,
-    max_episode_steps: Annotated[int | None, Setting("environment steps", least=1, example=27_000)] = None,
-    repeat_action_probability: Annotated[float | None, Setting(least=0, most=1, example=0.25)] = None,
-    img_height: Annotated[int | None, _PIXELS] = None,
-    img_width: Annotated[int | None, _PIXELS] = None,
-    grayscale: Annotated[bool | None, Setting(example=True)] = None,
-    stack_num: Annotated[int | None, Setting("frames", least=1, most=256, example=4)] = None,
-    fire_on_new_life: Annotated[bool | None, Setting(example=True)] = None,
-    terminal_on_life_loss: Annotated[bool | None, Setting(example=True)] = None,
-    env_kwargs: Annotated[Mapping[str, Any] | None, _ARGUMENTS] = None,
-    random_steps: Annotated[int, Setting("environment steps", least=0, gin=False)] = 0,
+    full_action_set: bool = True,
+    max_episode_steps: int | None = None,
+    repeat_action_probability: float | None = None,
+    img_height: int | None = None,
+    img_width: int | None = None,
+    grayscale: bool | None = None,
+    stack_num: int | None = None,
+    fire_on_new_life: bool | None = None,
+    terminal_on_life_loss: bool | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    random_steps: int = 0,
 ) -> GymnasiumVectorEnvironment:
     """Makes `num_envs` copies of an environment that step together.
 
@@ -96,6 +87,16 @@ def make(
       EnvironmentFault: the environment raises something else when it is made.
     """
     check_name(name)
+    sizes = {
+        "num_envs": num_envs,
+        "max_episode_steps": max_episode_steps,
+        "img_height": img_height,
+        "img_width": img_width,
+        "stack_num": stack_num,
+    }
+    for option, size in sizes.items():
+        if size is not None and size < 1:
+            raise ValueError(f"{option} is {size}: write a whole number of at least 1")
     name = names.ATARI_IDS.get(name, name)
     is_atari = name in names.ATARI_GAMES
     game = names.atari_game(name.rpartition(":")[2])

@@ -17,7 +17,7 @@ from agents.replay.backends import LOCAL
 from agents.sequences import SequenceShape
 from agents.workers.collector import Collector
 from rbs_tf import ReturnMoments
-from tests.agents.replay.streams import replay_class
+from tests.agents.replay.streams import make_replay
 
 PAPER = SequenceShape()
 SMALL = SequenceShape(burn_in=2, length=4, period=2, n_step=2)
@@ -133,7 +133,7 @@ def collecting():
         ):  # fmt: skip
             defaults = {"capacity": 100_000, "min_sequences": 1}
             observation = tensor_spec.from_spec(environment.observation_spec())
-            replay = replay_class(backend)(shape, observation, state, len(heads), **(defaults | settings))
+            replay = make_replay(backend, shape, observation, state, len(heads), **(defaults | settings))
             closing.callback(replay.stop)
             policy = policy or ScriptedPolicy()
             collector = Collector(environment, policy, heads, replay, shape, priorities)

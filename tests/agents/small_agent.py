@@ -24,7 +24,15 @@ PAIRS = ((0.0, True), (0.9, False), (1.0, False))
 ACTIONS, FEATURES = 3, 4
 
 
-def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, train_step=None, **options):
+def make_agent(
+    pairs=PAIRS,
+    scaling=ReturnBasedScaling,
+    shape=SHAPE,
+    seed=1,
+    train_step=None,
+    reward_input="clip",
+    **options,
+):
     if hasattr(tf.keras, "ops"):
         pytest.skip("TF-Agents' networks need Keras 2")
     time_step_spec = ts.time_step_spec(tf.TensorSpec((FEATURES,), tf.float32))
@@ -37,6 +45,7 @@ def make_agent(pairs=PAIRS, scaling=ReturnBasedScaling, shape=SHAPE, seed=1, tra
         lstm_units=4,
         post_lstm_units=4,
         head_hidden=3,
+        reward_input=reward_input,
         seed=seed,
         outputs_per_action=make_scaling(scaling, len(pairs)).outputs_per_action,
     )

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 
-import gin
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -82,14 +81,9 @@ def test_loss_priorities_and_gradients_equal_numpy_in_float64(double_q, burn_in)
             )
 
 
-@pytest.fixture
-def rms_input():
-    gin.parse_config("RecurrentQNetwork.reward_input = 'rms'")
-
-
-def test_an_input_relative_to_all_rewards_so_far_equals_numpy_where_it_acts_and_where_it_learns(rms_input):
+def test_an_input_relative_to_all_rewards_so_far_equals_numpy_where_it_acts_and_where_it_learns():
     """E[R^2] of an unclipped head, in the environment's units; both networks see the same."""
-    agent, windows, sequence = shaken()
+    agent, windows, sequence = shaken(reward_input="rms")
     agent.observe(some_moments(seed=8))
     rewards = [np.random.default_rng(seed).normal(size=(30, len(PAIRS)))[:, 1] for seed in (3, 8)]
     rms = {"reward_rms": np.sqrt(np.mean(np.square(rewards)))}
@@ -111,9 +105,9 @@ def test_an_input_relative_to_all_rewards_so_far_equals_numpy_where_it_acts_and_
     np.testing.assert_allclose(acted.greedy_values[0], values[0].max(axis=-1), rtol=1e-5)
 
 
-def test_the_inputs_statistics_are_in_the_environments_units_and_reach_whoever_acts(rms_input):
+def test_the_inputs_statistics_are_in_the_environments_units_and_reach_whoever_acts():
     heads, rewards = Heads(PAIRS, reward_multiplier=1000.0), np.array([0.0, 0.5, -2.0, 0.0])
-    agent, other = make_agent(), make_agent(seed=2)
+    agent, other = (make_agent(seed=seed, reward_input="rms") for seed in (1, 2))
     agent.heads = heads
     agent.observe(ReturnMoments.from_steps(heads.rewards(rewards), heads.discounts(np.ones(4))))
     statistics = agent.network.reward_input.statistics
@@ -121,7 +115,7 @@ def test_the_inputs_statistics_are_in_the_environments_units_and_reach_whoever_a
     assign(other.acting_variables, packed(agent.acting_variables))
     np.testing.assert_array_equal(other.network.reward_input.statistics, statistics)
     with pytest.raises(ValueError, match="Heads.pairs has none"):
-        make_agent(pairs=((0.9, True), (0.0, True)))
+        make_agent(pairs=((0.9, True), (0.0, True)), reward_input="rms")
 
 
 def test_averages_of_weights_do_not_go_with_units():

@@ -21,8 +21,7 @@ from agents.sequences import Steps
 from agents.workers import build
 from agents.workers.build import build_strategy
 from agents.workers.learner import Learner
-from agents.workers.training import Training
-from tests.agents.replay.streams import replay_class, rows_of
+from tests.agents.replay.streams import make_replay, rows_of
 from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import (
     PAIRS,
@@ -91,8 +90,8 @@ def shared_out(strategy, windows):
 
 def check_updates(name):
     with configured(CHOICES[name], *SCALINGS[name]):
-        one, strategy = make_agent(scaling=Training().scaling, target_update_period=2), mirrored()
-        two = agent_under(strategy, Training().scaling, target_update_period=2)
+        one, strategy = make_agent(scaling=ReturnBasedScaling, target_update_period=2), mirrored()
+        two = agent_under(strategy, ReturnBasedScaling, target_update_period=2)
     assert {variable.dtype for variable in two.scaling.variables} <= {tf.float64, tf.bool}
 
     for update in range(UPDATES):
@@ -174,7 +173,8 @@ def test_two_replicas_train_on_trajectories_as_one_device(process):
 def check_learner(root_dir, backend):
     strategy = mirrored()
     agent = agent_under(strategy, Scaling)
-    replay = replay_class(backend)(
+    replay = make_replay(
+        backend,
         SHAPE,
         agent.time_step_spec.observation,
         agent.network.state_spec,

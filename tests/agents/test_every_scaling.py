@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from agents.commands import configuration
 from agents.running.embedded import EmbeddedRun
-from agents.workers.training import Training
+from agents.settings import Settings
 from tests.agents.running.test_embedded import REPOSITORY, configured, scalars
 from tests.agents.small_agent import as_sequence, make_agent, observe_rewards, random_windows
 
@@ -70,7 +70,9 @@ def test_it_trains_and_goes_on_from_its_checkpoint(name, tmp_path):
 def test_all_others_make_an_agent_learn_whose_checkpoint_holds_everything(tmp_path):
     for name in SCALINGS.keys() - {*QUICK, *SLOW}:
         with configured(SCALINGS[name]):
-            agent, restored = (make_agent(scaling=Training().scaling, seed=seed) for seed in (1, 2))
+            agent, restored = (
+                make_agent(scaling=Settings.configured().train.scaling, seed=seed) for seed in (1, 2)
+            )
         before = values_of(agent)["weights"]
         observe_rewards(agent, random_windows())
         info = agent.train(as_sequence(random_windows()))

@@ -111,11 +111,8 @@ def test_a_checkpoint_goes_on_with_the_statistics_and_cuts_what_was_open(tmp_pat
 def test_statistics_in_a_graph_are_those_of_a_half_life_and_of_a_rewards_root_mean_square_input():
     import functools
 
-    import gin
-
-    gin.parse_config("RecurrentQNetwork.reward_input = 'rms'")
     agent, (environments, batch) = (
-        make_agent(scaling=functools.partial(ReturnBasedScaling, half_life=1e9)),
+        make_agent(scaling=functools.partial(ReturnBasedScaling, half_life=1e9), reward_input="rms"),
         batch_of(2),
     )
     environment = in_tensorflow(batch)

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from agents.commands import configuration
 from agents.scalings import PopArt, Scaling
-from agents.workers.training import Training
-from rbs_tf.settings import CONFIGURABLES
+from agents.scalings.making import known
+from agents.settings import Settings
 from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import SHAPE, as_sequence, make_agent, outputs_of, random_windows
 
@@ -60,6 +60,5 @@ def test_every_scaling_of_the_code_can_be_named_and_every_name_is_that_of_a_scal
     chosen = set()
     for statement in configuration.scalings(REPOSITORY / "configs").values():
         with configured(statement):
-            chosen.add(type(Training().scaling(2)).__name__)
-    kinds = [each for each in CONFIGURABLES.values() if each.__module__.startswith("agents.scalings")]
-    assert chosen == {kind.__name__ for kind in kinds}
+            chosen.add(type(Settings.configured().train.scaling(2)).__name__)
+    assert chosen == {kind.__name__ for kind in known().values()}

@@ -230,14 +230,11 @@ def test_the_spec_tells_flags_from_pixels(maximum, divisor):
     np.testing.assert_allclose(q_values, expected, atol=1e-6)
 
 
-def test_vectors_get_linear_layers_unless_a_torso_is_bound():
+def test_vectors_get_linear_layers_unless_a_torso_is_given():
     vector = tf.TensorSpec((4,), tf.float32), ACTION, REWARD
-    gin.parse_config_files_and_bindings(
-        ["configs/atari.gin"], ["MlpTorso.units = (3,)"], False, skip_unknown=True
-    )
+    gin.parse_config("MlpTorso.units = (3,)")
     network = RecurrentQNetwork(vector, A, H, lstm_units=2)
-    gin.bind_parameter("RecurrentQNetwork.torso", atari_torso)
-    refused = RecurrentQNetwork(vector, A, H)
+    refused = RecurrentQNetwork(vector, A, H, torso=atari_torso)
     network.create_variables()
     assert network.torso_variables[0].shape == (4, 3)
     with pytest.raises(ValueError, match=r"atari_torso takes images.*shape \(4,\).*RecurrentQNetwork.torso"):

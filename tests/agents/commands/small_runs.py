@@ -5,9 +5,9 @@ import numpy as np
 
 from agents.__main__ import main
 from agents.commands.train import main as train
+from agents.settings import Settings
 from agents.storage.best import Best
 from agents.workers import build
-from agents.workers.training import Settings
 from tests.agents.running.test_embedded import TINY, configured
 
 # Outputs in units of their own, rewards times a quarter (the network clips what it is told of them at 1), a clipped

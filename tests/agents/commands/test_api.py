@@ -26,8 +26,7 @@ from agents.commands.export import save
 from agents.errors import RunFolderError
 from agents.running.embedded import EmbeddedRun
 from agents.storage.run_folder import REPOSITORY
-from agents.workers.training import Evaluated, Result
-from rbs_tf.settings import in_force
+from agents.workers.results import Evaluated, Result
 from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, write_slim_run
 from tests.agents.replay import test_parts  # noqa: F401  registers Counts-v0
 from tests.agents.running.test_embedded import TINY
@@ -211,7 +210,8 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
     outcome, stops = [], []
 
     def run(on_evaluation):
-        configured.update({name: in_force(name) for name in asked})
+        if not configured:
+            configured.update({name: gin.query_parameter(name) for name in asked})
         if outcome:
             raise outcome[0]
         stops.append(on_evaluation is not None and on_evaluation(evaluated) is False)
@@ -272,10 +272,10 @@ def test_one_thread_trains_at_a_time_and_the_others_are_told_so(folder, tmp_path
     begun, refused = threading.Event(), []
 
     def run(on_evaluation):
-        asked = in_force("train.env")
+        asked = gin.query_parameter("train.env")
         begun.set()
         other.join(timeout=60)
-        assert in_force("train.env") == asked
+        assert gin.query_parameter("train.env") == asked
         assert Agent.load(folder).name == "CartPole-v1"  # a callback may
         return Result(3, 100, 1.5, None)
 
@@ -362,7 +362,7 @@ def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
     asked = []
 
     def run(on_evaluation):
-        asked.extend(map(in_force, ("train.updates", "train.eval_interval")))
+        asked.extend(map(gin.query_parameter, ("train.updates", "train.eval_interval")))
         return Result(20, 200, 9.0, None, head="unclipped_0.997")
 
     instead_of_a_training(monkeypatch, run)

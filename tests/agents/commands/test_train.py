@@ -19,7 +19,7 @@ from agents.commands.train import main
 from agents.errors import EnvironmentFault, RunFolderError
 from agents.scalings import ReturnBasedScaling, Scaling
 from agents.storage.run_folder import REPOSITORY
-from agents.workers.training import Result
+from agents.workers.results import Result
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_what_there_is_not_is_refused_with_what_there_is(refusal):
         ("--scaling=Retrun", "There is no scaling 'Retrun'. Did you mean return"),
         ("--env=pnog", "did you mean 'pong'"),
         ("--env=Pendulum-v1", "expected a Discrete action space"),
-        ("--config=base", "Add --env=..."),
+        ("--config=base", "expected the name of an environment. Write for example: train.env = 'pong'"),
         (
             "--gin_bindings=train.eval_repeat_action_probability = 0.25",
             "train.eval_repeat_action_probability: for Atari and MinAtar, not for 'CartPole-v1'; take one",
@@ -179,7 +179,10 @@ def test_what_there_is_not_is_refused_with_what_there_is(refusal):
         ("--gin_bindings=train.baatch_size = 1", "train' doesn't have a parameter named 'baatch_size'"),
         ("--gin_bindings=trian.seed = 1", "No configurable matching 'trian'"),
         ("--gin_bindings=train.seed = @trian", "No configurable matching reference '@trian'"),
-        ("--gin_bindings=train.seed = %SEED", "train.seed = %SEED: a macro in it has no value."),
+        (
+            "--gin_bindings=train.seed = %SEED",
+            "The macro %SEED has no value. Add --gin_bindings='SEED = ...'",
+        ),
         ("--gin_bindings=train.seed =", "This is not gin: train.seed ="),
         ("--gin_bindings=train.seed = abc", "This is not gin: train.seed = abc"),
         ("--gin_bindings=train.seed = [1,", "EOF in multi-line statement"),

@@ -12,10 +12,9 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
 from agents.commands import configuration
-from agents.heads import Heads
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
-from agents.workers.training import Training
+from agents.settings import Settings
 from tests.agents.running.test_embedded import REPOSITORY, configured, tensors, values
 
 TABLE = REPOSITORY / "docs/tensorboard.md"
@@ -77,7 +76,7 @@ def test_what_other_scalings_write_stands_in_the_table_and_the_other_way_round(t
     shown = set()
     for statement in configuration.scalings(REPOSITORY / "configs").values():
         with configured(statement):
-            shown |= {f"scaling/{name}/<head>" for name in Training().scaling(2).summaries()}
+            shown |= {f"scaling/{name}/<head>" for name in Settings.configured().train.scaling(2).summaries()}
     rest = {"waits/learner", "waits/collectors", "episode/human_normalised_score"}
     rows = {tag for (_, tag), written in table.items() if written != "always" or tag.startswith("scaling/")}
     assert rows == shown | rest
@@ -172,6 +171,6 @@ def test_settings_tell_runs_apart():
         (("rate = 0.5", "RecurrentMultiHeadAgent.learning_rate = %rate"), "return_based"),
     ):
         with configured(*bindings):
-            settings = summaries.settings(Heads(((0.5, True),)))
-        assert settings["scaling"] == expected and settings["heads"] == 1, bindings
+            settings = summaries.columns(Settings.configured())
+        assert settings["scaling"] == expected and settings["heads"] == 2, bindings
         assert settings["learning_rate"] == (0.5 if "rate = 0.5" in bindings else 1e-3), bindings

@@ -14,7 +14,7 @@ from agents.commands import train
 from agents.commands.train import main
 from agents.monitoring.weights_and_biases import run_id
 from agents.storage import run_folder
-from agents.workers.training import Result
+from agents.workers.results import Result
 
 
 def test_without_wandb_one_sentence_says_what_to_type_before_anything_starts(tmp_path, monkeypatch, capsys):

@@ -4,7 +4,7 @@ import pytest
 
 from agents.replay.backends import LOCAL, RAY, REVERB
 from agents.replay.replay import Replay
-from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, replay_class
+from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, make_replay
 from tests.agents.running.stand_in_ray import Calls
 
 
@@ -33,7 +33,7 @@ def make(backend, monkeypatch, tmp_path_factory):
         }
         if backend == REVERB:
             defaults["writes_to"] = tmp_path_factory.mktemp("server")
-        made.append(replay_class(backend)(SHAPE, OBSERVATION, STATE, HEADS, **(defaults | settings)))
+        made.append(make_replay(backend, SHAPE, OBSERVATION, STATE, HEADS, **(defaults | settings)))
         return made[-1]
 
     yield make

@@ -1,6 +1,8 @@
 """Replays of small windows, and what is written into them."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +12,7 @@ from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Replay
 from agents.replay.rows import Rows
 from agents.sequences import SequenceShape
+from agents.settings import ReplaySettings
 
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=2)  # 8 rows, blocks of 2
 OBSERVATION = tf.TensorSpec((3,), tf.uint8)
@@ -17,17 +20,16 @@ STATE = (tf.TensorSpec((2,), tf.float32), tf.TensorSpec((2,), tf.float32))
 HEADS = 3
 
 
-def replay_class(backend: str) -> Callable[..., Replay]:
-    """The class of a backend."""
-    if backend == LOCAL:
-        return LocalReplay
+def make_replay(backend: str, *parts: Any, **options: Any) -> Replay:
+    """A replay of a backend; options are settings, or arguments of its class."""
+    names = {field.name for field in dataclasses.fields(ReplaySettings)}
+    arguments = {name: options.pop(name) for name in options.keys() - names}
+    kind: Callable[..., Replay] = LocalReplay
     if backend == RAY:
-        from tests.agents.replay.through_ray import ThroughRay
-
-        return ThroughRay
-    from agents.replay.reverb_replay import ReverbReplay
-
-    return ReverbReplay
+        from tests.agents.replay.through_ray import ThroughRay as kind
+    elif backend != LOCAL:
+        from agents.replay.reverb_replay import ReverbReplay as kind
+    return kind(*parts, ReplaySettings(**options), **arguments)
 
 
 def rows_of(observation, step_type, previous_action, reward, discount, core_state) -> Rows:

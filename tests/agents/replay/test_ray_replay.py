@@ -12,6 +12,7 @@ pytest.importorskip("ray")
 from agents.replay.backends import RAY  # noqa: E402
 from agents.replay.local_replay import LocalReplay  # noqa: E402
 from agents.replay.replay import ReplayStopped  # noqa: E402
+from agents.settings import ReplaySettings
 from tests.agents.queue import drained  # noqa: E402
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, whole_table  # noqa: E402
 from tests.agents.replay.test_replay import report_of  # noqa: E402
@@ -44,9 +45,8 @@ def assert_same_tables(one, other):
 @pytest.mark.parametrize("compression", [0, 3])
 def test_rounds_of_several_environments_make_the_table_that_one_process_makes(make, compression):
     table = make(compression=compression)
-    local = LocalReplay(
-        SHAPE, OBSERVATION, STATE, HEADS, capacity=200, min_sequences=1, compression=compression
-    )
+    settings = ReplaySettings(capacity=200, min_sequences=1, compression=compression)
+    local = LocalReplay(SHAPE, OBSERVATION, STATE, HEADS, settings)
     client = table.another_client(0)
     ours, theirs = ([Stream(replay) for _ in range(2)] for replay in (client, local))
     for counts in ((3, 1), (0, 2), (0, 0), (2, 2)):

@@ -10,8 +10,9 @@ import tensorflow as tf
 from agents.errors import RunFolderError
 from agents.replay import memory as replay_memory
 from agents.replay.backends import LOCAL, RAY, REVERB
-from agents.replay.replay import ReplaySettings, StatisticsReport
+from agents.replay.replay import StatisticsReport
 from agents.sequences import Packed, SequenceShape, unpacked
+from agents.settings import ReplaySettings
 from agents.storage.checkpoint import FILES, remove_files
 from tests.agents.queue import drained
 from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, Stream, first_rows

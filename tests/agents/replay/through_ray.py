@@ -7,8 +7,8 @@ from tests.agents.running.stand_in_ray import Calls
 class ThroughRay(RayTable):
     """A table, and clients of it; a round ends with each flush and each report."""
 
-    def __init__(self, *args, losses=(), **settings):
-        super().__init__(*args, **settings)
+    def __init__(self, *args, losses=(), **options):
+        super().__init__(*args, **options)
         self.calls = Calls(self, losses)
         self.client = self.another_client(0)
 

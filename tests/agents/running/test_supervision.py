@@ -15,7 +15,8 @@ import rbs_tf
 from agents.errors import EnvironmentFault, RunFolderError, UsageError
 from agents.replay.backends import RAY, REVERB
 from agents.running import cluster, processes, roles
-from agents.workers.training import Result, Settings
+from agents.settings import Settings
+from agents.workers.results import Result
 from tests.agents.running import stand_in_ray
 from tests.agents.running.stand_in_ray import CAST, Died, Ray, collector_figures, learner_figures
 from tests.agents.running.test_embedded import configured

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from agents.replay.replay import Episode
 from agents.running.embedded import EmbeddedRun
+from agents.settings import Settings
 from agents.workers import build
-from agents.workers.training import Settings
 from rbs_tf import ReturnMoments, environments
 from tests.agents.running.test_embedded import configured, scalars
 

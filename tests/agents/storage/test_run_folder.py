@@ -7,7 +7,7 @@ import threading
 import gin
 import pytest
 
-import agents.workers.training  # noqa: F401  registers train
+import agents.settings  # noqa: F401  registers train
 from agents.errors import RunFolderError, UsageError
 from agents.storage import run_folder
 from agents.storage.run_folder import opened

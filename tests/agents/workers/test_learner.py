@@ -9,6 +9,7 @@ import tensorflow as tf
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Episode
 from agents.sequences import Packed, Steps
+from agents.settings import ReplaySettings
 from agents.storage.checkpoint import Checkpointer
 from agents.storage.run_folder import newest_replay
 from agents.storage.statistics_log import StatisticsLog
@@ -20,9 +21,10 @@ from tests.agents.small_agent import PAIRS, SHAPE, make_agent, random_windows
 H = len(PAIRS)
 
 
-def replay_for(agent, **settings):
+def replay_for(agent, compression=None, **options):
     observation, state = agent.time_step_spec.observation, agent.network.state_spec
-    return LocalReplay(SHAPE, observation, state, H, capacity=100, min_sequences=1, **settings)
+    settings = ReplaySettings(capacity=100, min_sequences=1, compression=compression)
+    return LocalReplay(SHAPE, observation, state, H, settings, **options)
 
 
 def write_windows(replay):

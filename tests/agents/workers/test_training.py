@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from agents.replay.backends import LOCAL, RAY
+from agents.seeds import Seeds
+from agents.settings import Settings
 from agents.workers import build
-from agents.workers.training import Seeds, Settings
 from tests.agents.running.test_embedded import configured
 
 
@@ -36,10 +37,12 @@ def test_parts_are_built_with_their_seeds_and_settings(monkeypatch):
         agent = build.build_agent(settings, environment)
     built = build.build_replay(settings, environment, agent, LOCAL)  # what gin says now plays no part
     environment.close()
-    assert asked == [{"num_envs": 2, "seed": settings.seeds.evaluating(0), "random_steps": 5}]
+    (options,) = asked
+    given = {"num_envs": 2, "seed": settings.seeds.evaluating(0), "random_steps": 5}
+    assert options == vars(settings.environment) | given
     assert made[0]["seed"] == settings.seeds.draws
-    assert built.min_sequences == 3 and made[0]["capacity"] == 500
-    assert built._settings.read_ahead is None
+    assert built.min_sequences == 3 and built._settings.capacity == 500
+    assert built._settings.read_ahead == 0
     pytest.importorskip("ray")
     beside_collectors = build.build_replay(settings, environment, agent, RAY)
     assert beside_collectors._settings.read_ahead == 1

@@ -1,0 +1,33 @@
+"""The seeds of a run's parts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Seeds:
+    """A seed of its own for every part of a run, all from `train.seed`: no two parts see the same random numbers.
+
+    Attributes:
+      of_run: the weights', and of the agent that learns.
+      draws: of the replay.
+    """
+
+    def __init__(self, seed: int):
+        self.of_run = seed
+        self.draws = self._derived(1, 1)
+
+    def evaluating(self, step: int) -> int:
+        """Of the evaluations of a run that goes on at update `step`."""
+        return self._derived(1, 0, step)
+
+    def collecting(self, step: int) -> int:
+        """Of the environments of a run in one process that goes on at update `step`."""
+        return self._derived(0, step)
+
+    def collector(self, index: int, start: int, seconds: int) -> int:
+        """Of the run's collector of this index: how often it was started before, and when this run was."""
+        return self._derived(2 + index, start, seconds)
+
+    def _derived(self, *purpose: int) -> int:
+        return int(np.random.SeedSequence([self.of_run, *purpose]).generate_state(1)[0] >> 1)

@@ -1,0 +1,228 @@
+"""Every setting that can be bound, with values of every wrong kind: refused in a few lines, before a folder exists."""
+
+import dataclasses
+import inspect
+import math
+import re
+
+import gin
+import numpy as np
+import pytest
+
+from agents.agent import RecurrentMultiHeadAgent
+from agents.bandit import HeadBandit
+from agents.checks import FLAG, Checked, Kind, number, one_of, optional, setting, several, whole
+from agents.commands import configuration, loading
+from agents.commands.train import main
+from agents.errors import UsageError
+from agents.policy import MultiHeadPolicy
+from agents.settings import (
+    AgentSettings,
+    BanditSettings,
+    EnvironmentSettings,
+    NetworkSettings,
+    PolicySettings,
+    Settings,
+    declared,
+    refuse_constants,
+)
+from networks.recurrent_q_network import RecurrentQNetwork
+from rbs_tf import environments
+
+ASKED = "train.env = 'CartPole-v1'\ntrain.updates = 5\n"
+# A value of each kind, and the words of the kinds that it may fit.
+VALUES = {
+    "'many'": ("name of an environment",),
+    "''": (),
+    "None": ("or None",),
+    "True": ("True or False",),
+    "2.5": ("a number",),
+    "-5": (),
+    "0": ("a whole number", "a number"),
+    "1e400": ("a number of at least 1 (samples)",),
+    "-1e400": (),
+    "(1, 'x')": (),
+    "()": (),
+    "{'a': 1}": ("a dictionary",),
+    "@Replay": (),
+    "%NOTHING": (),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Some(Checked):
+    known_as = "some"
+
+    count: int = setting(3, whole("steps", least=1, most=2000))
+    rate: float | None = setting(None, optional(number(above=0)), example=0.5)
+    share: float = setting(0.25, number(least=0, most=1))
+    bound: float = setting(1.0, number(least=1, finite=False))
+    flag: bool = setting(False, FLAG)
+    kind: str = setting("near", one_of("near", "far"))
+    sizes: tuple[int, ...] = setting((8, 4), several("pixels", whole(least=1)))
+    even: int = setting(2, Kind("an even number", lambda n: n % 2 == 0))
+
+
+def test_what_fits():
+    for name, values in (
+        ("count", (1, 2000, np.int64(7))),
+        ("rate", (None, 1e-9, 3, np.float32(0.5))),
+        ("share", (0, 1, 0.5)),
+        ("bound", (1, math.inf)),
+        ("flag", (True, False)),
+        ("kind", ("near", "far")),
+        ("sizes", ((1,), [3, 2])),
+        ("even", (0, 4)),
+    ):
+        for value in values:
+            assert getattr(Some(**{name: value}), name) == value
+
+
+def test_a_refusal_says_what_is_expected_and_what_to_write():
+    for name, values, expected, example in (
+        ("count", (0, 2001, 1.0, True, None, math.nan), "a whole number from 1 to 2,000 (steps)", "3"),
+        ("rate", (0, math.inf, "x"), "a number above 0, or None", "0.5"),
+        ("rate", (1e39, 1e-38), "a number above 0, or None, of a size that float32 and int64 hold", "0.5"),
+        ("share", (-0.1, 1.1, None), "a number from 0 to 1", "0.25"),
+        ("bound", (0.5, math.nan), "a number of at least 1", "1.0"),
+        ("flag", (1, None), "True or False", "False"),
+        ("kind", ("here", 1), "one of 'near', 'far'", "'near'"),
+        ("sizes", ((), (0,), 3), "a tuple of pixels, each a whole number of at least 1", "(8, 4)"),
+        ("even", (3,), "an even number", "2"),
+    ):
+        for value in values:
+            with pytest.raises(ValueError) as raised:
+                Some(**{name: value})
+            said = f"some.{name} = {value!r}: expected {expected}. Write for example: some.{name} = {example}"
+            assert str(raised.value) == said
+
+
+def test_every_default_and_every_example_fits():
+    for name, field, _ in declared():
+        fits = field.metadata["kind"].fits
+        assert fits(field.default) or name in ("train.env", "train.updates"), name
+        example = field.metadata["example"]
+        with configuration.borrowed():
+            gin.parse_config(f"{ASKED}{name} = {configuration.as_gin(example)}")
+            if name not in ("Replay.backend", "Replay.capacity"):
+                Settings.configured()  # its message would name the setting
+
+
+def test_defaults_of_the_page_are_those_of_what_is_built():
+    for settings, built in (
+        (AgentSettings, RecurrentMultiHeadAgent),
+        (NetworkSettings, RecurrentQNetwork),
+        (PolicySettings, MultiHeadPolicy),
+        (BanditSettings, HeadBandit),
+        (EnvironmentSettings, environments.make),
+    ):
+        parameters = inspect.signature(built).parameters
+        for field in dataclasses.fields(settings):
+            assert parameters[field.name].default == field.default, field.name
+
+
+def test_the_list_has_the_default_the_range_and_the_meaning_of_every_setting(capsys):
+    assert main(["--list_settings"]) == 0
+    said = capsys.readouterr().out
+    entries = dict(re.findall(r"^([\w.]+)(?: = .*)?\n((?:    .*\n)+)", said, re.M))
+    assert entries.keys() == {name for name, *_ in declared()}
+    assert all(meaning for *_, meaning in declared())
+    assert (
+        "SequenceShape.burn_in = 20\n    a whole number from 0 to 1,000,000 (environment steps). rows bef"
+        in said
+    )
+    assert "@scalings.return_based(sigma_v=0.01, target_network_term=False, value_bias=False" in said
+    assert "@networks.ConvTorso(channels, kernel_sizes, strides, units" in said
+
+
+def test_configurations_of_runs_that_were_trained_before_go_on_working():
+    configs = sorted(loading.PRETRAINED.glob("*/config.gin"))
+    assert configs
+    for config in configs:
+        with configuration.borrowed():
+            gin.parse_config(config.read_text())
+            assert Settings.configured().replay.compression == 0
+
+
+def test_what_is_for_python_only_cannot_be_bound():
+    with configuration.borrowed():
+        gin.parse_config("Replay.patience = 5.0")
+        with pytest.raises(UsageError, match="Replay.patience is not for a configuration to set"):
+            refuse_constants()
+
+
+def test_a_value_of_the_wrong_kind_is_refused_by_name():
+    for name, field, _ in declared():
+        words = field.metadata["kind"].words
+        for value, kinds in VALUES.items():
+            if any(kind in words for kind in kinds):
+                continue
+            with configuration.borrowed():
+                gin.parse_config(f"{ASKED}{name} = {value}")
+                with pytest.raises(
+                    (ValueError, TypeError), match="NOTHING" if "%" in value else f"^{name} = "
+                ):
+                    Settings.configured()
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def refused(*argv):
+        code = main(argv)
+        out, err = capsys.readouterr()
+        assert (code, out, list(tmp_path.iterdir())) == (2, "", []), argv
+        assert err.startswith("train.py: ") and "Traceback" not in err
+        assert 1 <= len(err.splitlines()) <= 4, err
+        return err
+
+    return refused
+
+
+def test_messages_say_what_is_expected_and_what_to_type(refused):
+    for binding, answer in (
+        (
+            "train.num_envs = 0",
+            "train.num_envs = 0: expected a whole number from 1 to 100,000 (environments)",
+        ),
+        ("RecurrentMultiHeadAgent.learning_rate = -1", "expected a number from 0 to 100"),
+        ("environments.make.stack_num = 0", "expected a whole number from 1 to 256 (frames), or None"),
+        ("Replay.backend = 'ring'", "expected one of 'local', 'ray', 'reverb', or None"),
+        ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),
+        ("Heads.pairs = ((0.9, True), (1.1, True))", "each (its discount from 0 to 1"),
+        ("train.scaling = @networks.MlpTorso", "Write for example: train.scaling = @scalings.return_based"),
+        ("RecurrentQNetwork.torso = @Heads", "expected a network for observations"),
+        ("train.env = None", "Write for example: train.env = 'pong'"),
+        ("train.seed = %NOTHING", "The macro %NOTHING has no value. Add --gin_bindings='NOTHING = ...'"),
+        ("train.num_env = 3", "Did you mean train.num_envs"),
+        ("Replays.capacity = 3", "Did you mean Replay?"),
+        ("Replay.read_ahead = 3", "Replay.read_ahead is not for a configuration to set"),
+        ("RecurrentQNetwork.seed = 3", "doesn't have a parameter named 'seed'"),
+        (
+            "scalings.return_based.half_life = 0",
+            "expected a number of at least 1 (environment steps), or None",
+        ),
+        ("scalings.return_based.num_heads = 3", "num_heads"),
+        ("MlpTorso.units = 64", "MlpTorso.units = 64: expected a tuple of whole numbers of at least 1"),
+    ):
+        assert answer in refused("--env=CartPole-v1", f"--gin_bindings={binding}"), binding
+
+
+def test_flags_without_a_value_or_a_name_are_refused(refused):
+    for argv, answer in (
+        (["--scaling="], "scaling is empty"),
+        (["--config="], "config is empty"),
+        (["quickstart"], "Did you mean --config=quickstart?"),
+        (["--env=CartPole-v9"], "CartPole-v9"),
+        (["--env=FrozenLake-v1", "--env_kwargs=map_name=8x8"], "8x8. Write for example: --env_kwargs="),
+        (["--env_kwargs=1, 2"], "expected NAME=VALUE"),
+        (["--env=FrozenLake-v1", "--env_kwargs=slippery=True"], "argument 'slippery'; it takes"),
+        (["--replay=ring"], "expected one of 'local', 'ray', 'reverb', or None"),
+        (["--strategy=tpus"], "expected one of 'default', 'mirrored', 'tpu'"),
+        (["--replay=local", "--collectors=2"], "is of one process:"),
+        (["--replay=ray"], "is of several processes"),
+        (["--gin_bindings=Replay.backend = 'local'", "--cluster=here:1"], "is of one process:"),
+        (["--gin_bindings=train.steps_per_update = 4", "--collectors=2"], "paces a run in one process"),
+    ):
+        assert answer in refused(*argv), argv
