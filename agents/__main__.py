@@ -7,8 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from agents.commands.flags import nearest
-from agents.errors import KNOWN, UsageError, brief
+from agents.errors import KNOWN, UsageError, brief, nearest
 from agents.monitoring.progress import nobody_reads
 from agents.running.startup import check_variables, quiet
 

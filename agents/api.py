@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
-import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration, loading
-from agents.commands.flags import nearest
-from agents.commands.options import TrainOptions
-from agents.commands.train import run
-from agents.errors import RunFolderError, UsageError, without_gin_trail
+import agents.settings  # noqa: F401  registers everything that a configuration may name
+from agents import configuration
+from agents.commands import loading
+from agents.errors import RunFolderError, UsageError, nearest, without_gin_trail
+from agents.options import TrainOptions
+from agents.run import run
 from agents.running.signals import raise_for
 from agents.settings import Settings
 from agents.storage import best
@@ -255,7 +255,7 @@ def train(
       settings: gin parameters by the names that `--list_settings` prints; a string "@NAME" is a reference.
       on_evaluation: called after each evaluation, in one process. When it returns False, or raises, the run writes a
         checkpoint and ends; `stopped_by` is 0, and what was raised is raised here.
-      **flags: env, scaling, updates, seed, root_dir and so on, see `agents.commands.options.TrainOptions`.
+      **flags: env, scaling, updates, seed, root_dir and so on, see `agents.options.TrainOptions`.
 
     Returns:
       how the run ended; `root_dir` is its folder.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rbs_tf.errors import EnvironmentFault as EnvironmentFault
 from rbs_tf.errors import shown
@@ -95,3 +96,12 @@ def without_gin_trail(error: BaseException) -> str:
     )
     message = by_keras[1] if by_keras else message
     return message.strip().splitlines()[-1].strip() if message.startswith("in user code:") else message
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The `names` that look like `name`, or all of them, as a sentence."""
+    by_folded = {known.lower(): known for known in names}
+    close = difflib.get_close_matches(name.lower(), by_folded, n=3)
+    if close:
+        return f"Did you mean {' or '.join(by_folded[folded] for folded in close)}?"
+    return f"There is: {', '.join(sorted(by_folded.values())) or 'none'}."

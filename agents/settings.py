@@ -17,6 +17,7 @@ from typing import Any
 import gin
 import tensorflow as tf
 
+import networks  # noqa: F401  registers torsos
 from agents.checks import FLAG, Checked, Kind, factory, number, one_of, optional, setting, whole
 from agents.errors import UsageError
 from agents.heads import Heads

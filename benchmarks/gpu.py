@@ -39,7 +39,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from agents import train  # noqa: E402
-from agents.commands.configuration import parse  # noqa: E402
+from agents.configuration import parse  # noqa: E402
 from agents.replay.compression import compress, decompress_batch  # noqa: E402
 from agents.running.embedded import EmbeddedRun  # noqa: E402
 from agents.sequences import Sequence, SequenceShape  # noqa: E402

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
-from agents.commands import configuration
+import agents.settings  # noqa: F401  registers everything that a configuration may name
+from agents import configuration
 from agents.heads import TEN_HEADS
 from agents.settings import Settings, declared
 from networks.torsos import torso_for

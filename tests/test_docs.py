@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import agents.running.embedded  # noqa: F401  registers everything that a configuration may name
+import agents.settings  # noqa: F401  registers everything that a configuration may name
 import rbs_tf
-from agents.commands import configuration, sweep
-from agents.commands import options as command_line
+from agents import configuration
+from agents.commands import sweep
+from agents.commands import train as command_line
 from agents.scalings import making
 from agents.settings import declared
 from docs import api_page, hyper_parameters

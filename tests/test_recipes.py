@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from agents.commands import options as command_line
+from agents.commands import train as command_line
 from tests.source_tree import ROOT
 
 SBATCH, RAYCLUSTER = ROOT / "docs/recipes/train.sbatch", ROOT / "docs/recipes/raycluster.yaml"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agents.errors import UsageError, local_path
+from agents.errors import UsageError, local_path, nearest
 from rbs_tf.errors import shown
 
 LARGEST = 2**63 - 1  # of whole numbers: what TensorFlow and NumPy count with
@@ -80,12 +79,3 @@ def check_output(flag: str, path: str | os.PathLike) -> None:
         raise UsageError(f"{flag} {shown(str(path))!r} is no file: give the name of one, or a new one.")
     if not os.access(path if path.exists() else folder, os.W_OK) or not folder.is_dir():
         raise UsageError(f"{flag} {shown(str(path))!r} cannot be written. Give another one.")
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The `names` that look like `name`, or all of them, as a sentence."""
-    by_folded = {known.lower(): known for known in names}
-    close = difflib.get_close_matches(name.lower(), by_folded, n=3)
-    if close:
-        return f"Did you mean {' or '.join(by_folded[folded] for folded in close)}?"
-    return f"There is: {', '.join(sorted(by_folded.values())) or 'none'}."

@@ -6,8 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from agents.commands.flags import a_path, nearest
-from agents.errors import UsageError, local_path
+from agents.commands.flags import a_path
+from agents.errors import UsageError, local_path, nearest
 from agents.storage.run_folder import BEST, CONFIG, REPOSITORY, checkpoints
 
 PRETRAINED = REPOSITORY / "pretrained"  # a slim run folder for each name

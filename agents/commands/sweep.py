@@ -26,9 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agents.commands import configuration
-from agents.commands.flags import nearest
-from agents.errors import UsageError, local_path
+from agents import configuration
+from agents.errors import UsageError, local_path, nearest
 from agents.running import processes
 from agents.storage.run_folder import REPOSITORY, finished, is_locked
 

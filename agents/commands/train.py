@@ -1,43 +1,49 @@
-"""train.py: configures a run, builds it, opens its folder, trains."""
+"""What train.py takes and prints: flags, lists, messages, exit codes."""
 
 from __future__ import annotations
 
+import argparse
+import ast
 import contextlib
 import inspect
 import os
-import re
-import shlex
 import signal
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gin
 
-from agents.commands import configuration
-from agents.commands.flags import nearest
-from agents.commands.options import CONFIGS, TrainOptions, config_file, names, parsed
-from agents.errors import (
-    KNOWN,
-    EnvironmentFault,
-    RunFolderError,
-    UsageError,
-    brief,
-    without_gin_trail,
-)
+from agents import configuration
+from agents.commands.flags import Parser, a_path, count
+from agents.errors import KNOWN, RunFolderError, UsageError, brief, nearest, without_gin_trail
 from agents.monitoring import weights_and_biases
 from agents.monitoring.progress import nobody_reads
-from agents.monitoring.tags import EVALUATION
-from agents.running.startup import VERBOSE, check_variables, in_environment, native_messages_in, verbose
+from agents.options import CONFIGS, TrainOptions, names
+from agents.run import check_built, check_environment, configure, run
+from agents.running.startup import VERBOSE, check_variables, in_environment, verbose
 from agents.storage import run_folder
-from rbs_tf.errors import described, shown
+from rbs_tf.errors import shown
 
-if TYPE_CHECKING:
-    from agents.settings import Settings
-    from agents.workers.results import Result
+EXAMPLES = """\
+examples:
+  python train.py
+      learn MinAtar's Space Invaders, within minutes
+  python train.py --config=atari_ten_heads --env=pong --updates=20
+      the paper's ten-head network on real frames
+  python train.py --config=atari --env=breakout --scaling=none --seed=1
+      the paper's one-head setup, unscaled
+  python train.py --collectors=4
+      the same with four collecting processes beside learner, evaluator and replay
+  python train.py --env=minatar/breakout --gin_bindings='train.num_envs = 8'
+      another environment (any of gymnasium's, too), any gin parameter
+
+The same command goes on where it was stopped. operative_config.gin in the run's folder has the values of all gin
+parameters that it used.
+"""
 
 
 def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
@@ -61,11 +67,11 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
         check_variables()
         flags = parsed(argv, configs)
         options = TrainOptions.of_flags(flags)
-        this_call.enter_context(_as_verbose_as(options))
+        this_call.enter_context(in_environment({VERBOSE: "1"} if options.verbose else {}))
         if flags.list_envs:
             return _list_environments()
         if flags.list_settings:
-            return _list_settings(options)
+            return _list_settings()
         if flags.sweep:
             return _sweep(flags.sweep, options, argv, configs)
         command = ["python", "train.py", *argv]
@@ -85,84 +91,73 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
     return code
 
 
-def run(
-    options: TrainOptions,
-    command: Sequence[str],
-    on_evaluation: Callable[..., Any] | None = None,
-    configs: Path = CONFIGS,
-    begun: list[Path] | None = None,
-) -> Result:
-    """Trains one run: configures gin, builds, opens the run's folder, trains.
+def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
+    """The flags of train.py: those of `TrainOptions`, and `sweep`, `list_envs`, `list_settings`.
 
     Args:
-      command: what the folder records as its command line.
-      on_evaluation: of a run in one process, see `agents.running.embedded.EmbeddedRun`.
-      begun: gets the run folder when something is about to be written into it.
+      configs: folder of the gin files, which `--help` lists.
 
     Raises:
-      UsageError, RunFolderError: what is asked for cannot be done; or, once it has begun, what ended the run, as
-        EnvironmentFault and FloatingPointError do.
+      UsageError: they are wrong.
     """
-    if options.wandb:
-        weights_and_biases.require_wandb()
-    asked = configure(options, configs)
-    updates, root_dir = asked.train.updates, _root_dir(options, asked)
-    moved = _moved_aside(root_dir) if options.anew else contextlib.nullcontext()
-    with moved as aside, run_folder.opened(root_dir) as folder, _as_verbose_as(options):
-        if made := run_folder.made(root_dir, updates):
-            return _done_before(folder.path, made, updates)
-        with _built(options, asked, folder.path, on_evaluation) as training:
-            folder.begin(command)
-            if begun is not None:
-                begun.append(folder.path)
-            if aside is not None:
-                print(f"What was in {root_dir} is now in {aside}", flush=True)
-            _say_where(folder.path)
-            native = native_messages_in(folder.path / run_folder.NATIVE)
-            with native, _synced(options, asked, folder.path), training as training_run:
-                result = training_run.run()
-        if result.stopped_by is None:  # environment steps end a run for good
-            folder.finish(updates if result.updates >= updates else sys.maxsize, result.head)
-    return result._replace(root_dir=str(folder.path))
+    what, stray = "Trains a multi-head recurrent DQN with return-based scaling.", "Did you mean --config={}?"
+    parser = Parser(prog="python train.py", description=what, epilog=EXAMPLES, stray=stray)
+    flag = parser.add_argument
+    configs_known = f"{_listed(configs)}, or a .gin file (%(default)s)"
+    flag("--config", type=a_path, default="quickstart", metavar="NAME", help=configs_known)
+    flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
+    arguments = (
+        "arguments of a Gymnasium environment, as is_slippery=False (sets environments.make.env_kwargs)"
+    )
+    flag("--env_kwargs", type=_arguments, metavar="'NAME=VALUE, ...'", help=arguments)
+    scalings = f"{' | '.join(configuration.scalings(configs))}, or a .gin file (the config's own)"
+    flag("--scaling", type=a_path, metavar="NAME", help=scalings)
+    flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
+    flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
+    where = (
+        "where updates are computed: default (one device), mirrored (all GPUs) or tpu (sets train.strategy)"
+    )
+    flag("--strategy", metavar="NAME", help=where)
+    replay = (
+        "local (in this process, with seeded draws); of --collectors: ray (in the learner's) or reverb (a server) "
+        "(local, or what can be imported; sets Replay.backend)"
+    )
+    flag("--replay", metavar="NAME", help=replay)
+    processes = "distributed: N processes collect, others learn, evaluate and hold the replay"
+    flag("--collectors", type=count(1), metavar="N", help=processes)
+    flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine only")
+    sweeps = f"many runs, one after the other: {_listed(configs / 'sweeps', 'sweep')}, or a file"
+    flag("--sweep", type=a_path, metavar="NAME", help=sweeps)
+    folder = "the run's folder (runs/CONFIG-ENV-SCALING-seedN)"
+    flag("--root_dir", type=a_path, metavar="DIR", help=folder)
+    binding, wins = "'NAME.PARAMETER = VALUE'", "any gin binding; may be repeated, wins over everything else"
+    flag("--gin_bindings", action="append", default=[], metavar=binding, help=wins)
+    for name, meaning in (
+        ("anew", "start again: what is in the run's folder gets another name, and nothing is deleted"),
+        ("verbose", f"tracebacks and all messages of libraries (sets {VERBOSE}=1)"),
+        ("wandb", "send what TensorBoard gets to Weights & Biases, too"),
+        ("list_envs", "print the names of the environments and stop"),
+        ("list_settings", "print every gin parameter: default, range, meaning; and stop"),
+    ):
+        flag(f"--{name}", action="store_true", help=meaning)
+    return parser.parse_args(argv)
 
 
-def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
-    """Parses gin: the config, then the scaling, the named options and `gin_bindings`, where later ones win.
+def _listed(folder: Path, suffix: str = "gin") -> str:
+    return " | ".join(names(folder, suffix)).replace("%", "%%")
 
-    Args:
-      configs: included files are relative to its parent.
 
-    Raises:
-      UsageError: a name that there is not, or a value that does not fit.
-    """
-    # The quickest first: misspelt names are answered before TensorFlow is there.
-    file, bindings = config_file(options.config, configs), options.bindings()
-    if options.scaling:
-        _, statement = configuration.scaling(options.scaling, configuration.scalings(configs))
-        bindings = [statement, *bindings]
-    if options.env:
-        _check_name(options.env)
-    _import(options)
-    from agents.settings import Settings, refuse_constants
-
-    configuration.parse([file], bindings, configs.parent)
-    refuse_constants()
+def _arguments(text: str) -> dict[str, Any]:
+    """is_slippery=False, map_name="8x8" -> a dictionary."""
     try:
-        configured = Settings.configured()
-    except (Exception, SystemExit) as error:
-        raise UsageError(without_gin_trail(UsageError(configuration.explained(error)))) from error
-    _check_name(configured.train.env)
-    if options.is_distributed and configured.replay.backend == "local":
-        raise UsageError(
-            "The local replay is of one process: leave out --replay=local (Replay.backend = 'local'), or "
-            "--collectors and --cluster"
-        )
-    if options.is_distributed and configured.train.steps_per_update is not None:
-        raise UsageError(
-            "train.steps_per_update paces a run in one process, --collectors and --cluster go by Replay.replay_ratio: "
-            "leave out one of the two"
-        )
-    return configured
+        call = ast.parse(f"dict({text})", mode="eval").body
+        assert isinstance(call, ast.Call) and not call.args
+        return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError) as error:
+        raise argparse.ArgumentTypeError(
+            f"expected NAME=VALUE, ... with values as Python writes them, got {shown(text)}. Write for example: "
+            "--env_kwargs='is_slippery=False, map_name=\"8x8\"'"
+        ) from error
 
 
 def check_commands(
@@ -179,7 +174,7 @@ def check_commands(
     """
     options = [TrainOptions.of_flags(parsed(command, configs)) for command in commands]
     for name in {option.env for option in options if option.env}:  # misspelt names before TensorFlow is there
-        _check_name(name)
+        check_environment(name)
     updates, checked = [], set()
     for option, folder in zip(options, folders, strict=True):
         asked = configure(option, configs)
@@ -187,137 +182,13 @@ def check_commands(
         alike = "\n".join(line for line in lines if not line.startswith(("train.seed =", "train.updates =")))
         if alike not in checked:
             checked.add(alike)
-            _check(option, asked, folder)
+            check_built(option, asked, folder)
         try:
             run_folder.check_goes_on(folder)
         except RunFolderError as error:
             raise UsageError(str(error)) from error
         updates.append(asked.train.updates)
     return updates
-
-
-def _import(options: TrainOptions) -> None:
-    """Imports everything that has settings."""
-    import agents.running.embedded  # noqa: F401
-
-    if options.is_distributed:
-        from agents.running import ray_connection
-
-        ray_connection.require_ray()
-
-
-@contextlib.contextmanager
-def _moved_aside(root_dir: str | os.PathLike) -> Iterator[Path | None]:
-    """Gives a run's folder another name, and its own again if no new run takes its place."""
-    aside = run_folder.set_aside(root_dir)
-    try:
-        yield aside
-    finally:
-        if aside is not None and not os.path.lexists(root_dir):
-            aside.rename(Path(root_dir))
-
-
-@contextlib.contextmanager
-def _built(
-    options: TrainOptions, asked: Settings, folder: Path, on_evaluation: Callable[..., Any] | None
-) -> Iterator[contextlib.AbstractContextManager[Any]]:
-    """Builds what needs no folder; yields what to enter once there is one, for something to `run`.
-
-    Raises:
-      UsageError: something cannot be built.
-      RunFolderError: the folder's newest checkpoint cannot be read.
-    """
-    from agents.storage.checkpoint import check
-
-    check(folder)  # before anything in it is replaced
-    if options.is_distributed:
-        from agents.running import cluster, ray_connection
-
-        ray_connection.check(options.cluster)
-        _check(options, asked, folder)
-        collectors = options.collectors or cluster.DEFAULT_COLLECTORS
-        yield cluster.started(asked, str(folder), collectors, options.cluster)
-        return
-    from agents.running.embedded import EmbeddedRun
-
-    with _refusing(asked.train.env):
-        embedded = EmbeddedRun(folder, asked, on_evaluation)
-    with contextlib.closing(embedded):
-        yield embedded
-
-
-def _check(options: TrainOptions, asked: Settings, folder: Path) -> None:
-    """Raises UsageError for settings that the run's processes could not build."""
-    from agents.workers import build
-
-    with _refusing(asked.train.env):
-        build.check(asked, folder, stores=not options.cluster, distributed=options.is_distributed)
-
-
-@contextlib.contextmanager
-def _refusing(env: str) -> Iterator[None]:
-    """Turns errors of building, those of other people's code too, into a UsageError."""
-    try:
-        yield
-    except (UsageError, RunFolderError):
-        raise
-    except (ValueError, ImportError, EnvironmentFault) as error:
-        raise UsageError(without_gin_trail(error)) from error
-    except MemoryError:
-        raise
-    except (Exception, SystemExit) as error:
-        bound = [
-            f"environments.make.{name} = {of!r}" for name, of in gin.get_bindings("environments.make").items()
-        ]
-        if type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's, which need not be imported here
-            raise UsageError("There is not enough memory for the network: lower its sizes.") from error
-        why = described(error).split(" In call to configurable")[0]
-        asked_for = f"\nWith {', '.join(bound)}" if bound else ""
-        raise UsageError(f"The run in {shown(env)} cannot be built: {why}{asked_for}") from error
-
-
-def _check_name(env: str) -> None:
-    """Raises UsageError for an environment that there is not, or whose package is missing."""
-    import gymnasium
-
-    from rbs_tf.environments.factory import check_name
-
-    try:
-        check_name(env)
-    except (ValueError, ImportError, EnvironmentFault, gymnasium.error.Error) as error:
-        raise UsageError(str(error)) from error
-
-
-def _done_before(folder: Path, made: int, asked: int) -> Result:
-    """The result of a run that has nothing left to do."""
-    from agents.storage.checkpoint import Counters, newest
-    from agents.storage.episodes import last_return
-    from agents.workers.results import Result
-
-    how = (
-        " in all its train.environment_steps. For more, give another --root_dir"
-        if made < asked
-        else f", and {asked:,} are asked for. To go on, raise --updates"
-    )
-    print(
-        f"Already done: {os.path.relpath(folder)} has made {made:,} updates{how}; to begin again, add --anew."
-    )
-    updates, counters = made, Counters()
-    with contextlib.suppress(RunFolderError):  # the newest checkpoint is damaged
-        updates, counters = newest(folder) or (updates, counters)
-    head = run_folder.acting_head(folder) or ""
-    return Result(
-        updates, counters.environment_steps, last_return(folder / EVALUATION), None, str(folder), head
-    )
-
-
-def _say_where(folder: Path) -> None:
-    tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
-    print(
-        f"Run folder: {folder}\nTo watch it: {shlex.join([tensorboard, '--logdir', str(folder)])}"
-        "\nThen open:   http://localhost:6006/#custom_scalars",
-        flush=True,
-    )
 
 
 def _failed(error: Exception, begun: bool) -> int:
@@ -362,16 +233,7 @@ def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path)
     return sweep.run(file, root_dir, check, flags=flags_of_all)
 
 
-def _as_verbose_as(options: TrainOptions) -> contextlib.AbstractContextManager[None]:
-    return in_environment({VERBOSE: "1"} if options.verbose else {})
-
-
-def _synced(options: TrainOptions, asked: Settings, folder: Path) -> contextlib.AbstractContextManager[None]:
-    return weights_and_biases.synced(folder, asked) if options.wandb else contextlib.nullcontext()
-
-
-def _list_settings(options: TrainOptions) -> int:
-    _import(options)
+def _list_settings() -> int:
     from agents.scalings.making import known
     from agents.settings import declared
     from networks.torsos import ConvTorso, MlpTorso
@@ -405,21 +267,3 @@ def _list_environments() -> int:
         print(textwrap.fill(", ".join(known), 100, initial_indent="  ", subsequent_indent="  "))
     sys.stdout.flush()
     return 0
-
-
-def _root_dir(options: TrainOptions, asked: Settings) -> str:
-    """As given, or a name made of the run's main settings, so that the same command finds the folder again."""
-    if options.root_dir is not None:
-        return os.fspath(options.root_dir)
-    from agents.scalings.making import scaling_name
-
-    scaling = scaling_name(asked.train.scaling)
-    if options.scaling and not any("train.scaling" in binding for binding in options.gin_bindings):
-        scaling = Path(options.scaling).stem  # maybe of a file, with settings of its scaling
-    parts = (
-        Path(options.config).stem,
-        asked.train.env,
-        scaling.removesuffix("_based"),
-        f"seed{asked.train.seed}",
-    )
-    return "runs/" + "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from agents.commands import configuration
+from agents import configuration
 from agents.sequences import Packed, Sequence, SequenceShape
 from agents.storage.run_folder import REPOSITORY
 from benchmarks import workloads

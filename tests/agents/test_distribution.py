@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from tf_agents.drivers import dynamic_step_driver
 
-from agents.commands import configuration
+from agents import configuration
 from agents.replay.backends import LOCAL, REVERB
 from agents.running.embedded import EmbeddedRun
 from agents.scalings import ReturnBasedScaling, Scaling

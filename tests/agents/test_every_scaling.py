@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.commands import configuration
+from agents import configuration
 from agents.running.embedded import EmbeddedRun
 from agents.settings import Settings
 from tests.agents.running.test_embedded import REPOSITORY, configured, scalars

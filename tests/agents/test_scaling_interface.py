@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from agents.commands import configuration
+from agents import configuration
 from agents.scalings import PopArt, Scaling
 from agents.scalings.making import known
 from agents.settings import Settings

@@ -9,10 +9,11 @@ import gin
 import numpy as np
 import pytest
 
+from agents import configuration
 from agents.agent import RecurrentMultiHeadAgent
 from agents.bandit import HeadBandit
 from agents.checks import FLAG, Checked, Kind, number, one_of, optional, setting, several, whole
-from agents.commands import configuration, loading
+from agents.commands import loading
 from agents.commands.train import main
 from agents.errors import UsageError
 from agents.policy import MultiHeadPolicy

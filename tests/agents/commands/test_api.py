@@ -19,9 +19,8 @@ import tensorflow as tf
 from tf_agents.trajectories import time_step as ts
 
 import agents.api
-from agents import Agent, UsageError, train
+from agents import Agent, UsageError, configuration, train
 from agents.__main__ import main
-from agents.commands import configuration
 from agents.commands.export import save
 from agents.errors import RunFolderError
 from agents.running.embedded import EmbeddedRun
@@ -46,8 +45,8 @@ def instead_of_a_training(monkeypatch, run):
     def built(options, asked, folder, on_evaluation):
         yield contextlib.nullcontext(SimpleNamespace(run=lambda: run(on_evaluation)))
 
-    monkeypatch.setattr("agents.commands.train._built", built)
-    monkeypatch.setattr("agents.commands.train._check", lambda *_: None)
+    monkeypatch.setattr("agents.run._built", built)
+    monkeypatch.setattr("agents.run.check_built", lambda *_: None)
 
 
 def test_keras_3_is_refused(folder, monkeypatch):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agents.commands import sweep
-from agents.commands.options import CONFIGS, TrainOptions, parsed
-from agents.commands.train import check_commands, configure, main
+from agents.commands.train import check_commands, configure, main, parsed
 from agents.errors import UsageError
+from agents.options import CONFIGS, TrainOptions
 from agents.running import processes
 from agents.storage.run_folder import REPOSITORY, finished, versions
 

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import gin
 import pytest
 
-from agents.commands import train
-from agents.commands.options import TrainOptions, parsed
-from agents.commands.train import main
+from agents import run as program
+from agents.commands.train import main, parsed
 from agents.errors import EnvironmentFault, RunFolderError
+from agents.options import TrainOptions
 from agents.scalings import ReturnBasedScaling, Scaling
 from agents.storage.run_folder import REPOSITORY
 from agents.workers.results import Result
@@ -49,8 +49,8 @@ def configured(configs):
 
     def configured(*argv):
         options = TrainOptions.of_flags(parsed(argv, configs))
-        asked = train.configure(options, configs)
-        return asked.train, train._root_dir(options, asked).removeprefix("runs/")
+        asked = program.configure(options, configs)
+        return asked.train, program._root_dir(options, asked).removeprefix("runs/")
 
     return configured
 
@@ -88,8 +88,8 @@ def command(configs, monkeypatch, capsys):
 
         yield contextlib.nullcontext(SimpleNamespace(run=run))
 
-    command.builds = train._built
-    monkeypatch.setattr(train, "_built", built)
+    command.builds = program._built
+    monkeypatch.setattr(program, "_built", built)
     command.outcome = Result(10**9, 0, 0.0, None)
     return command
 
@@ -233,7 +233,7 @@ def test_what_cannot_be_built_leaves_no_folder_and_anew_the_old_one(command, tmp
     run = tmp_path / "elsewhere" / "run"
     assert command("--root_dir=run")[0] == 0
     with monkeypatch.context() as context, socket.socket() as taken:
-        context.setattr(train, "_built", command.builds)
+        context.setattr(program, "_built", command.builds)
         taken.bind(("", 0))
         port = f"--gin_bindings=Replay.port = {taken.getsockname()[1]}"
         for why, *flags in (
@@ -315,7 +315,7 @@ def test_a_start_that_its_damaged_checkpoints_refuse_leaves_the_folder_as_it_is(
 
     before = contents()
     assert run / "finished.json" in before
-    monkeypatch.setattr(train, "_built", command.builds)
+    monkeypatch.setattr(program, "_built", command.builds)
     for flags in ([], ["--collectors=1"]) if importlib.util.find_spec("ray") else ([],):
         code, out, err = command("--root_dir=run", "--updates=20", *flags)
         assert (
@@ -330,9 +330,11 @@ def test_a_start_that_its_damaged_checkpoints_refuse_leaves_the_folder_as_it_is(
 
 def test_a_run_is_synced_where_it_is_asked_for(command, tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(train.weights_and_biases, "require_wandb", lambda: None)
+    monkeypatch.setattr(program.weights_and_biases, "require_wandb", lambda: None)
     monkeypatch.setattr(
-        train.weights_and_biases, "synced", lambda folder: contextlib.nullcontext(synced.append(folder))
+        program.weights_and_biases,
+        "synced",
+        lambda folder, settings: contextlib.nullcontext(synced.append(folder)),
     )
     assert command("--root_dir=plain")[0] == command("--root_dir=shown", "--wandb")[0] == 0
     assert synced == [tmp_path / "elsewhere" / "shown"]

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 
-from agents.commands import configuration
+from agents import configuration
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
 from agents.settings import Settings

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from agents.commands import train
+from agents import run as program
 from agents.commands.train import main
 from agents.monitoring.weights_and_biases import run_id
 from agents.storage import run_folder
@@ -54,7 +54,7 @@ def main_that_writes(argv, steps):
     def built(options, asked, folder, on_evaluation):
         yield contextlib.nullcontext(SimpleNamespace(run=lambda: run(folder)))
 
-    train._built = built
+    program._built = built
     return main(argv)
 
 

@@ -15,8 +15,8 @@ import tensorflow as tf
 from packaging.version import Version
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from agents.commands.configuration import parse
 from agents.commands.train import main
+from agents.configuration import parse
 from agents.errors import UsageError
 from agents.replay import backends
 from agents.running.embedded import EmbeddedRun

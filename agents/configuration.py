@@ -12,8 +12,7 @@ from typing import Any
 
 import gin
 
-from agents.commands.flags import nearest
-from agents.errors import UsageError
+from agents.errors import UsageError, nearest
 from rbs_tf.errors import described, shown
 
 # Those in gin's module `scalings`: importing the classes takes TensorFlow; a test holds the two together.
