@@ -36,6 +36,8 @@ _ARGUMENTS = Kind(
 _CHANCE = number(least=0, most=1)
 _LAYER = whole("units", least=1, most=2**20)
 _PIXELS = whole("pixels", least=1, most=4096)
+_STEPS = whole("environment steps", least=1)
+_PACE = number("environment steps", least=1e-3)
 _ROUND = whole("steps of each environment", least=1, most=100_000)
 _STRATEGY = one_of("default", "mirrored", "tpu")
 _BACKEND = one_of("local", "ray", "reverb")
@@ -80,20 +82,14 @@ class TrainSettings(Checked):
 
     env: str = setting(None, _NAME, example="pong")
     updates: int = setting(None, whole("updates in total"), example=10_000, paper="200,000")
-    environment_steps: int | None = setting(
-        None, optional(whole("environment steps", least=1)), example=1_000_000
-    )
+    environment_steps: int | None = setting(None, optional(_STEPS), example=1_000_000)
     seed: int = setting(0, whole())
     strategy: str = setting("default", _STRATEGY)
-    scaling: Callable[[int], Scaling] = setting(
-        ReturnBasedScaling, _SCALING, example="@scalings.return_based"
-    )
+    scaling: Callable = setting(ReturnBasedScaling, _SCALING, example="@scalings.return_based")
     num_envs: int = setting(32, whole("environments", least=1, most=100_000), paper="192")
     batch_size: int = setting(32, whole("sequences", least=1, most=100_000), paper="32")
     steps_per_round: int = setting(10, _ROUND)
-    steps_per_update: float | None = setting(
-        None, optional(number("environment steps", least=1e-3)), example=4
-    )
+    steps_per_update: float | None = setting(None, optional(_PACE), example=4)
     eval_interval: int = setting(1000, whole("updates; 0: at the end only"))
     eval_envs: int = setting(8, whole("episodes side by side", least=1, most=100_000))
     eval_repeat_action_probability: float | None = setting(None, optional(_CHANCE), example=0.25)
@@ -246,9 +242,7 @@ class NetworkSettings(Checked):
 
     known_as = "RecurrentQNetwork"
 
-    torso: Callable[..., tf.keras.layers.Layer] | None = setting(
-        None, optional(_TORSO), example="@networks.small_torso"
-    )
+    torso: Callable | None = setting(None, optional(_TORSO), example="@networks.small_torso")
     normalise_torso: str = setting("none", one_of("none", "centre"))
     lstm_units: int = setting(512, _LAYER, paper="512")
     post_lstm_units: int = setting(256, _LAYER, paper="256")
@@ -281,9 +275,7 @@ class EnvironmentSettings(Checked):
     known_as = "environments.make"
 
     full_action_set: bool = setting(True, FLAG)
-    max_episode_steps: int | None = setting(
-        None, optional(whole("environment steps", least=1)), example=27_000
-    )
+    max_episode_steps: int | None = setting(None, optional(_STEPS), example=27_000)
     repeat_action_probability: float | None = setting(None, optional(_CHANCE), example=0.25)
     img_height: int | None = setting(None, optional(_PIXELS), example=84)
     img_width: int | None = setting(None, optional(_PIXELS), example=84)
