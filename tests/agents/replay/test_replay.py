@@ -263,7 +263,7 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(make, tmp_path):
     for path in saved.iterdir():
         whole = path.read_bytes()
         if path.suffix in (".npy", ".json", ".npz", ".tfrecord"):
-            path.write_bytes(whole[: len(whole) // 2])
+            path.write_bytes(bytes(len(whole)))  # Reverb takes a file that is cut off for a short one
             with pytest.raises(
                 RunFolderError, match=rf"{tmp_path}/checkpoints/20 cannot be read .*--root_dir"
             ):
