@@ -70,7 +70,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     Raises:
       TypeError: a q_network or scaling of another type.
       ValueError: built inside a strategy's scope; jit_compile under a strategy that mirrors CPUs; actions that do not
-        count from 0; parts that do not fit each other, as the message says.
+        count from 0; parts of another agent, or that do not fit each other, as the message says.
     """
 
     def __init__(
@@ -104,6 +104,13 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
                 "build RecurrentMultiHeadAgent outside of strategy.scope(), and hand it strategy=strategy: it makes "
                 "what trains in the scope, and what acts outside of it"
             )
+        kinds = tf.Module | tf.keras.optimizers.Optimizer
+        given = [part for part in (q_network, scaling, optimizer) if isinstance(part, kinds)]
+        for part in given:
+            if getattr(part, "in_agent", False):
+                raise ValueError(
+                    f"this {type(part).__name__} is in another agent, and two would undo each other's work"
+                )
         time_step_spec, action_spec = map(tensor_spec.from_spec, (time_step_spec, action_spec))
         self.strategy = strategy or tf.distribute.get_strategy()
         if heads is None:
@@ -163,6 +170,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
         self._observer: StatisticsObserver | None = None
         self.replace_target()
+        for part in given:
+            part.in_agent = True
 
     def _check_parts(self) -> None:
         """Raises ValueError for a network or optimizer that does not go with heads or scaling."""

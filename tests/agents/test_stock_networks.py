@@ -163,6 +163,18 @@ def test_a_torso_of_ones_own_is_told_when_it_trains():
     assert sorted(told) == [False, False, True], "the online network does, behind the burn-in"
 
 
+def test_parts_serve_one_agent():
+    network, layer, adam = rnn(), ReturnScaling(), tf.keras.optimizers.Adam(1e-3)
+    built(network, scaling=layer, optimizer=adam)
+    for words, other, own in (
+        ("this QRnnNetwork is in another agent", network, {}),
+        ("this ReturnScaling is in another agent", rnn(), {"scaling": layer}),
+        ("this Adam is in another agent", rnn(), {"optimizer": adam}),
+    ):
+        with pytest.raises(ValueError, match=words):
+            built(other, **own)
+
+
 def test_networks_that_do_not_fit_are_refused():
     def refused(words, q_network, kind=ValueError, **options):
         with pytest.raises(kind, match=words):
