@@ -104,9 +104,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
                 "build RecurrentMultiHeadAgent outside of strategy.scope(), and hand it strategy=strategy: it makes "
                 "what trains in the scope, and what acts outside of it"
             )
-        kinds = tf.Module | tf.keras.optimizers.Optimizer
-        given = [part for part in (q_network, scaling, optimizer) if isinstance(part, kinds)]
-        for part in given:
+        for part in (q_network, scaling, optimizer):
             if getattr(part, "in_agent", False):
                 raise ValueError(
                     f"this {type(part).__name__} is in another agent, and two would undo each other's work"
@@ -145,13 +143,13 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
         online_rows = self.shape.rows if double_q else self.shape.burn_in + self.shape.length
         compiled = choose_compiled(self.network, jit_compile, self.strategy)
-        part = compiled == "behind_torso"
+        behind_torso = compiled == "behind_torso"
         self._td_loss = LossBehindTorsos(
-            self.network, self.target_network, loss, self.shape.burn_in, online_rows, compiled=part
+            self.network, self.target_network, loss, self.shape.burn_in, online_rows, compiled=behind_torso
         )
         self._compiled_update = compile_function(self._update, compiled == "update")
         self._compiled_adam = compile_function(
-            optimizer.apply_gradients, part and hasattr(optimizer, "build")
+            optimizer.apply_gradients, behind_torso and hasattr(optimizer, "build")
         )
 
         # What acts, outside of the scope: in it, random generators would work in `strategy.run` only.
@@ -170,8 +168,9 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         )
         self._observer: StatisticsObserver | None = None
         self.replace_target()
-        for part in given:
-            part.in_agent = True
+        for part in (q_network, scaling, optimizer):
+            if isinstance(part, tf.Module | tf.keras.optimizers.Optimizer):
+                part.in_agent = True
 
     def _check_parts(self) -> None:
         """Raises ValueError for a network or optimizer that does not go with heads or scaling."""
