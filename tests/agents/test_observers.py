@@ -29,7 +29,7 @@ def check(agent, environments):
     for policy in (agent.policy, agent.collect_policy):
         assert float(tf.reduce_sum(policy.head_probabilities)) == pytest.approx(1.0)
     np.testing.assert_allclose(agent.collect_policy.head_probabilities, agent.bandit.probabilities, rtol=1e-6)
-    assert int(tf.argmax(agent.policy.head_probabilities)) == agent.bandit.best_head
+    assert int(tf.argmax(agent.policy.head_probabilities)) == int(tf.argmax(agent.bandit.lower_ends))
 
 
 @pytest.mark.parametrize("num_envs, traced", [(1, True), (3, True), (3, False)])
