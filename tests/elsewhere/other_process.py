@@ -3,8 +3,6 @@
 import copy
 import logging
 
-import torch
-
 
 def change(scaled, state):
     """Changes that reach the buffers of the other process, which must be refused. Returns the refusals."""
@@ -32,6 +30,8 @@ def feed(scaled, last, moments, told, newer):
     newer.wait(100)
     said = []
     logging.getLogger("rbs_tf.advice").addFilter(lambda record: said.append(record.getMessage()))
+    import torch  # pytest looks at this file without it, too
+
     scaled(torch.ones(2))
     refusals = change(scaled, state)
     try:

@@ -53,9 +53,8 @@ def test_a_new_process_loads_models(model, layer, tmp_path):
     file = str(tmp_path / "model.h5")
     model.save(file)
     program = (
-        "import sys; sys.modules['gin'] = None\n"  # which scalings do without, too
+        "import sys; sys.modules['gin'] = None\n"  # which the library does without
         "import rbs_tf, tensorflow as tf, numpy as np\n"
-        "from agents.scalings import PopArt; PopArt(2)\n"
         "print(np.array2string(tf.keras.models.load_model(sys.argv[1]).layers[-1].sigma.numpy(), precision=17))"
     )
     done = subprocess.run([sys.executable, "-c", program, file], cwd=ROOT, capture_output=True, text=True)

@@ -203,5 +203,5 @@ def test_arguments_of_gymnasiums_environments():
             make(name, **arguments)
     with pytest.raises(EnvironmentFault, match="FrozenLake-v1, copy 1 of 2 cannot be made: KeyError: '9x9'"):
         make(map_name="9x9")
-    with pytest.raises(ValueError, match="env_kwargs.*a dictionary of arguments"):
+    with pytest.raises(ValueError, match="env_kwargs.*keywords must be strings"):
         environments.make("FrozenLake-v1", env_kwargs={1: 2})
