@@ -15,7 +15,7 @@ from tf_agents.trajectories import time_step as ts
 import agents.settings  # noqa: F401  registers everything that a configuration may name
 from agents import configuration
 from agents.commands import loading
-from agents.errors import RunFolderError, UsageError, nearest, without_gin_trail
+from agents.errors import RunFolderError, UsageError, nearest, strip_gin_trail
 from agents.options import TrainOptions
 from agents.run import run
 from agents.running.signals import raise_for
@@ -116,7 +116,7 @@ class Agent:
                 gin.parse_config(self._config)
                 yield Settings.configured()
             except (Exception, SystemExit) as error:
-                why = without_gin_trail(UsageError(configuration.explained(error)))
+                why = strip_gin_trail(UsageError(configuration.explained(error)))
                 raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def make_environment(

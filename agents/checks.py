@@ -37,7 +37,7 @@ def whole(unit: str = "", least: int = 0, most: int = _LARGEST_INT) -> Kind:
         is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         return is_whole and least <= int(value) <= most
 
-    return Kind(f"a whole number {limits}{_in_brackets(unit)}", fits)
+    return Kind(f"a whole number {limits}{_bracket(unit)}", fits)
 
 
 def number(
@@ -63,7 +63,7 @@ def number(
         is_above = size >= least if above is None else size > above
         return is_held and is_above and size <= most
 
-    return Kind(f"a number{limits}{_in_brackets(unit)}", fits)
+    return Kind(f"a number{limits}{_bracket(unit)}", fits)
 
 
 def one_of(*names: str) -> Kind:
@@ -140,7 +140,7 @@ class Checked:
             check(name, getattr(self, field.name), about["kind"], about["example"])
 
 
-def _in_brackets(unit: str) -> str:
+def _bracket(unit: str) -> str:
     return f" ({unit})" if unit else ""
 
 

@@ -88,7 +88,7 @@ def is_pattern(path: str | os.PathLike) -> bool:
     return re.search(r"\\|\[.*\]", os.fspath(path), re.S) is not None
 
 
-def without_gin_trail(error: BaseException) -> str:
+def strip_gin_trail(error: BaseException) -> str:
     """Drops what gin and Keras put around the message: which configurables and layers an exception passed through."""
     message = re.split(r"\n\s+In call to configurable", str(error))[0]
     by_keras = re.match(

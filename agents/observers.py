@@ -12,7 +12,7 @@ from agents.heads import Heads
 from agents.policy import PolicyInfo
 from agents.scalings import Scaling
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.open_episodes import OpenEpisodes, of_environments
+from rbs_tf.open_episodes import OpenEpisodes, resize_for
 
 _ONE_STREAM = (
     "agent.observers: a step does not follow the one before it in its environment. Give agent.observers to one driver, "
@@ -94,7 +94,7 @@ class StatisticsObserver(tf.Module):
     @tf.function(reduce_retracing=True, autograph=False)
     def _take_in(self, columns: tf.Tensor) -> None:
         step_type, next_step_type, reward, discount, head, previous_action, action = tf.unstack(columns)
-        before, _ = of_environments(self._open, tf.shape(reward)[0])
+        before, _ = resize_for(self._open, tf.shape(reward)[0])
         steps, episode_return, last_action = tf.unstack(before)
         first, real = step_type == StepType.FIRST, step_type != StepType.LAST
         follows = first | (steps == 0.0) | (previous_action == last_action)

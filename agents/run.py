@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gin
 
 from agents import configuration
-from agents.errors import EnvironmentFault, RunFolderError, UsageError, without_gin_trail
+from agents.errors import EnvironmentFault, RunFolderError, UsageError, strip_gin_trail
 from agents.monitoring import weights_and_biases
 from agents.monitoring.tags import EVALUATION
 from agents.options import CONFIGS, TrainOptions, config_file
@@ -99,7 +99,7 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
     try:
         configured = Settings.configured()
     except (Exception, SystemExit) as error:
-        raise UsageError(without_gin_trail(UsageError(configuration.explained(error)))) from error
+        raise UsageError(strip_gin_trail(UsageError(configuration.explained(error)))) from error
     check_environment(configured.train.env)
     if options.is_distributed and configured.replay.backend == "local":
         raise UsageError(
@@ -170,7 +170,7 @@ def _refusing(env: str) -> Iterator[None]:
     except (UsageError, RunFolderError):
         raise
     except (ValueError, ImportError, EnvironmentFault) as error:
-        raise UsageError(without_gin_trail(error)) from error
+        raise UsageError(strip_gin_trail(error)) from error
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:

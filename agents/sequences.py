@@ -115,7 +115,7 @@ def unpacked(sequence: Sequence, spec: Any) -> Sequence:
             observation = tf.bitcast(observation, stored.dtype)
         observation = tf.reshape(observation, (-1, packed.numbers.shape[1], *stored.shape))
     if isinstance(spec, Mapping) and not isinstance(observation, Mapping):
-        observation = _by_name(observation, spec)
+        observation = _unpack_parts(observation, spec)
     return sequence._replace(steps=sequence.steps._replace(observation=observation))
 
 
@@ -145,7 +145,7 @@ def side_by_side(observation: Any) -> np.ndarray:
     return np.concatenate([*rows, np.zeros((len(parts[0]), _padded(size) - size), np.uint8)], axis=1)
 
 
-def _by_name(stored: tf.Tensor, spec: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor]:
+def _unpack_parts(stored: tf.Tensor, spec: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor]:
     """The inverse of `side_by_side`, for [..., bytes], of which one outer dimension may be unknown."""
     outer = [-1 if size is None else size for size in stored.shape[:-1]]
     found, start = {}, 0

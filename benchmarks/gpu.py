@@ -192,7 +192,7 @@ def training_rows() -> Iterator[Row]:
 
     length, config, env = (120, "atari_small", "pong") if on_gpu() else (60, "quickstart", None)
     threading.Timer(length, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    patches = [timed(Collector, name) for name in ("run", "_collect", "_from_environment")]
+    patches = [timed(Collector, name) for name in ("run", "_collect", "_step_environment")]
     with contextlib.ExitStack() as stack:
         for patch in (timed(Learner, "update"), *patches):
             stack.enter_context(patch)
@@ -207,7 +207,7 @@ def training_rows() -> Iterator[Row]:
     if done.updates < 2:
         return
     yield "an update in them", f"{1e3 * spent['update'] / (done.updates - 1):.1f} ms", "the first left out"
-    collecting, stepping, games = (spent[name] for name in ("run", "_collect", "_from_environment"))
+    collecting, stepping, games = (spent[name] for name in ("run", "_collect", "_step_environment"))
     parts = stepping - games, games, collecting - stepping
     each = 1e6 / (done.environment_steps - begun[0])
     figures = ", ".join(f"{each * part:.0f}" for part in parts)

@@ -87,7 +87,7 @@ class Torso(tf.keras.layers.Layer):
                 if setting:
                     centre.mean.assign(tf.reduce_mean(tf.cast(features, tf.float32), axis=0))
                 features = centre(features)
-            features = tf.nn.relu(_of_pixels(stage, features) if divide else stage(features))
+            features = tf.nn.relu(_apply_to_pixels(stage, features) if divide else stage(features))
             divide = False
             outputs.append(features)
         return outputs
@@ -104,7 +104,7 @@ def _check_sizes(name: str, sizes: Any, example: Any) -> None:
         )
 
 
-def _of_pixels(layer: tf.keras.layers.Layer, pixels: tf.Tensor) -> tf.Tensor:
+def _apply_to_pixels(layer: tf.keras.layers.Layer, pixels: tf.Tensor) -> tf.Tensor:
     """The layer's sums of pixels divided by 255.
 
     Its kernel is divided in their place: it is smaller, and numbers from 0 to 255 are exact in bfloat16.

@@ -25,7 +25,7 @@ from rbs_tf.advice import PAPERS_FLOOR
 from rbs_tf.moments import ReturnMoments, moments_of_batch, wrong_columns
 from rbs_tf.pair import FIELDS, Pair
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
-from rbs_tf.units import EXPONENT, HALF, by_powers_of_two, rescaled
+from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, rescaled
 
 # The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
 _OF_PAIRS, _OF_FLOAT64 = (1e10, 1e33), (LARGEST, 1e300)
@@ -244,7 +244,7 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
             f"{old.size} heads; got shapes {[x.shape for x in leaves]} with outputs on axis {axis}. Weights "
             "[out, in] take axis=0"
         )
-    powers = any([by_powers_of_two(x.dtype.name) for x in (old, *leaves)])
+    powers = any([needs_powers_of_two(x.dtype.name) for x in (old, *leaves)])
     single = _power_of_two if powers else jnp.float32
     new = _power_of_two(new).astype(old.dtype) if powers else new
     ratio, after = rescaled(old, new, jnp.where, single, lambda x: x.astype(old.dtype))

@@ -152,7 +152,7 @@ class ReturnMoments:
         if a.num_heads != b.num_heads:
             raise ValueError(f"only moments of equally many heads merge; got {a.num_heads} and {b.num_heads}")
         count, return_count = a.count + b.count, a.return_count + b.return_count
-        steps, returns = b.count / _at_least_one(count), b.return_count / _at_least_one(return_count)
+        steps, returns = b.count / _clip_below_one(count), b.return_count / _clip_below_one(return_count)
         between = a.count * steps
         reward_shift, discount_shift = b.reward_mean - a.reward_mean, b.discount_mean - a.discount_mean
         return ReturnMoments(
@@ -188,12 +188,12 @@ class ReturnMoments:
     @property
     def reward_variance(self) -> Array:
         """V[R], float64 [H]; 0 before the first step."""
-        return self.reward_m2 / _at_least_one(self.count)
+        return self.reward_m2 / _clip_below_one(self.count)
 
     @property
     def discount_variance(self) -> Array:
         """V[gamma], float64 [H]: what the ends of episodes contribute; 0 before the first step."""
-        return self.discount_m2 / _at_least_one(self.count)
+        return self.discount_m2 / _clip_below_one(self.count)
 
     @property
     def sigma_squared(self) -> Array:
@@ -261,7 +261,7 @@ def wrong_columns(name: str, shape: Any, num_heads: int) -> ValueError:
     )
 
 
-def _at_least_one(count: Array) -> Array:
+def _clip_below_one(count: Array) -> Array:
     """max(count, 1), in operators that arrays and tensors share; exact for whole numbers up to 2^52."""
     return _larger(count, 1.0)
 

@@ -93,7 +93,7 @@ class OpenEpisodes(tf.Module):
         with tf.control_dependencies(checks):
             steps = [tf.identity(field) for field in steps]
             # Episodes from a checkpoint of another number of environments are cut.
-            before, cut = of_environments(self._open, tf.shape(rewards)[0])
+            before, cut = resize_for(self._open, tf.shape(rewards)[0])
         fresh = tf.zeros_like(before)
         left = (step_type == _FIRST)[:, None] & (before[0] > 0.0)
         after = tf.stack(extended(tf.unstack(tf.where(left, fresh, before)), rewards, discounts))
@@ -109,7 +109,7 @@ class OpenEpisodes(tf.Module):
         return ReturnMoments(*[*steps, *returns])
 
 
-def of_environments(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def resize_for(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """What is kept of each of B = `num_envs` environments, or zeros after a change of their number.
 
     From float64 [R, N, ...], of which none of row 0 is negative: float64 [R, B, ...], and what does not fit,

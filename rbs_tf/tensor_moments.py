@@ -100,7 +100,7 @@ def check_steps(who: str, columns: dict[str, tf.Tensor], mask: tf.Tensor) -> lis
     """
     steps = {name: values.shape[:-1] for name, values in columns.items()} | {"mask": mask.shape}
     agree = f"{' and '.join(steps)} must agree in all axes before the heads'; got"
-    known = [*map(_without_trailing_ones, steps.values())]
+    known = [*map(_strip_trailing_ones, steps.values())]
     if not all(a.is_compatible_with(b) for a, b in itertools.pairwise(known)):
         raise ValueError(f"{agree} {', '.join(f'{name} {shape}' for name, shape in steps.items())}")
     if all(shape.is_fully_defined() for shape in steps.values()):
@@ -111,7 +111,7 @@ def check_steps(who: str, columns: dict[str, tf.Tensor], mask: tf.Tensor) -> lis
     return [tf.debugging.Assert(tf.reduce_all(padded == padded[0]), [f"{who}: {agree}", *shapes])]
 
 
-def _without_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
+def _strip_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
     """A shape of steps without what may be the axis of a single head."""
     while shape.rank and shape[-1] == 1:
         shape = shape[:-1]

@@ -18,7 +18,7 @@ from torch import nn
 from rbs_tf.advice import PAPERS_FLOOR, Advice
 from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch, wrong_columns
 from rbs_tf.scale import Scale
-from rbs_tf.units import EXPONENT, HALF, by_powers_of_two, check_outputs, rescaled
+from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, check_outputs, rescaled
 
 
 class _Float64Buffers(nn.Module):
@@ -99,7 +99,7 @@ class ScaledErrors(_Float64Buffers):
                 self._scale()  # warns once
             if head is not None and _can_be_seen(torch.as_tensor(head)):
                 checked_heads(np.asarray(head), self.num_heads)
-        errors = _at_least_single(errors)
+        errors = _to_single(errors)
         divisor = _like(errors, self._floored)
         if batch_sigma is not None:
             divisor = torch.fmax(divisor, _like(errors, batch_sigma.detach()).reshape(self.num_heads))
@@ -230,7 +230,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[..., in] -> values [..., out], float64 in a layer of float64 and float32 in all others."""
-        outputs = _at_least_single(super().forward(input))
+        outputs = _to_single(super().forward(input))
         return outputs * _like(outputs, self.unit).repeat_interleave(self.out_features // self.heads)
 
     @torch.no_grad()
@@ -253,7 +253,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
         if _can_be_seen(new) and not (torch.isfinite(new) & (new >= 0.0)).all():
             raise ValueError(f"unit must be finite numbers of at least 0; got {new.tolist()}")
         single = torch.Tensor.float
-        if by_powers_of_two(str(self.weight.dtype)):
+        if needs_powers_of_two(str(self.weight.dtype)):
             single, new = _power_of_two, _power_of_two(new).double()
         ratio, after = rescaled(self.unit, new, torch.where, single, torch.Tensor.double)
         rows = ratio.repeat_interleave(self.out_features // self.heads).to(self.weight.device)
@@ -316,7 +316,7 @@ def _can_be_seen(values: torch.Tensor) -> bool:
     return not torch._C._functorch.is_functorch_wrapped_tensor(values)
 
 
-def _at_least_single(values: torch.Tensor) -> torch.Tensor:
+def _to_single(values: torch.Tensor) -> torch.Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 

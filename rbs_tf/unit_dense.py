@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rbs_tf.return_scaling import float64_weight
 from rbs_tf.tensor_moments import real_float64
-from rbs_tf.units import EXPONENT, HALF, by_powers_of_two, check_outputs, rescaled
+from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, check_outputs, rescaled
 
 _WRONG_UNIT = "UnitDense: unit must be finite numbers of at least 0; got"
 
@@ -72,7 +72,7 @@ class UnitDense(tf.keras.layers.Dense):
         fits = tf.reduce_all((wanted >= 0.0) & (wanted < np.inf))
         with tf.control_dependencies([tf.debugging.Assert(fits, [_WRONG_UNIT, wanted])]):
             wanted = tf.reshape(wanted, [self.heads])
-        powers = by_powers_of_two(tf.as_dtype(self.kernel.dtype).name)
+        powers = needs_powers_of_two(tf.as_dtype(self.kernel.dtype).name)
         wanted = tf.cast(_power_of_two(wanted), tf.float64) if powers else wanted
         ratio, after = rescaled_in_graph(self.unit, wanted, powers)
         for weight in (self.kernel, self.bias) if self.use_bias else (self.kernel,):

@@ -52,7 +52,7 @@ def rescaled(
 ) -> tuple[Any, Any]:
     """`rescaling` of arrays [H] of any library, unchecked: its `where`, and what makes its float32 and its float64.
 
-    Where `by_powers_of_two`, `single` also rounds to the nearest power of two. A new unit that is NaN or infinite is
+    Where `needs_powers_of_two`, `single` also rounds to the nearest power of two. A new unit that is NaN or infinite is
     left out.
     """
     known, fits = old > 0.0, (new > 0.0) & (new < np.inf)
@@ -67,7 +67,7 @@ def rescaled(
 HALF, EXPONENT = 0x00400000, 0x7F800000
 
 
-def by_powers_of_two(dtype: str) -> bool:
+def needs_powers_of_two(dtype: str) -> bool:
     """Whether weights of this dtype are multiplied by powers of two only, as bfloat16 rounds all other products.
 
     Raises ValueError for float16 and smaller ones, in which such products of small weights are not exact either.

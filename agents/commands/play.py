@@ -158,7 +158,7 @@ def _play(agent: Agent, environment: Environment, options: Any) -> None:
 
 def _summary(ended: Sequence[Moment], game: str | None) -> str:
     """What episodes came to, by their last moments."""
-    from agents.workers.evaluator import in_words
+    from agents.workers.evaluator import describe_returns
     from rbs_tf import scores
 
     returns = [end.episode_return for end in ended]
@@ -166,7 +166,7 @@ def _summary(ended: Sequence[Moment], game: str | None) -> str:
     words = f"mean return {mean:.6g}"
     if len(returns) > 1:
         low, high = interval(returns)
-        episodes = in_words(np.array(returns), np.array([end.step for end in ended]))
+        episodes = describe_returns(np.array(returns), np.array([end.step for end in ended]))
         words += f", 95% interval [{low:.6g}, {high:.6g}], {episodes}"
     if scores.has_score(game) and not any(end.cut for end in ended):
         words += f"; human-normalised {scores.human_normalised_score(game, mean):.3g}"

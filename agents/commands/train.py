@@ -19,7 +19,7 @@ import gin
 
 from agents import configuration
 from agents.commands.flags import Parser, a_path, count
-from agents.errors import KNOWN, RunFolderError, UsageError, brief, nearest, without_gin_trail
+from agents.errors import KNOWN, RunFolderError, UsageError, brief, nearest, strip_gin_trail
 from agents.monitoring import weights_and_biases
 from agents.monitoring.progress import nobody_reads
 from agents.options import CONFIGS, TrainOptions, names
@@ -198,7 +198,7 @@ def _failed(error: Exception, begun: bool) -> int:
     known = isinstance(error, KNOWN)
     if not known or verbose():
         traceback.print_exception(error)
-    words = brief(error) if isinstance(error, OSError | MemoryError) else brief(without_gin_trail(error))
+    words = brief(error) if isinstance(error, OSError | MemoryError) else brief(strip_gin_trail(error))
     if not known:
         words = (
             f"{type(error).__name__}: {words}\nUnless it is in code that you brought, this is a bug of rbs_tf: please "

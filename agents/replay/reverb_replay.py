@@ -202,7 +202,7 @@ class ReverbReplay(Replay):
             self._server = None
 
     def _tables(self) -> list[reverb.Table]:
-        def in_order(name: str, max_size: int, **signature: tf.TensorSpec) -> reverb.Table:
+        def make_queue(name: str, max_size: int, **signature: tf.TensorSpec) -> reverb.Table:
             fifo, limiter = reverb.selectors.Fifo, reverb.rate_limiters.MinSize(1)
             return reverb.Table(name, fifo(), fifo(), max_size, limiter, signature=signature)
 
@@ -219,9 +219,9 @@ class ReverbReplay(Replay):
         # Not `Table.queue`: reading must not remove what the reader may not live to use.
         moments = tf.TensorSpec(self._moments_shape, tf.float64)
         episodes = tf.TensorSpec((None, len(Episode._fields)), tf.float64)
-        statistics = in_order(_STATISTICS, _MOST_REPORTS, moments=moments, episodes=episodes)
+        statistics = make_queue(_STATISTICS, _MOST_REPORTS, moments=moments, episodes=episodes)
         step, data = tf.TensorSpec((), tf.int64), tf.TensorSpec((None,), tf.uint8)
-        return [sequences, statistics, in_order(_WEIGHTS, 1, step=step, data=data)]
+        return [sequences, statistics, make_queue(_WEIGHTS, 1, step=step, data=data)]
 
     def _oldest(self, table: str) -> reverb.ReplaySample:
         (sample,) = self._client.sample(table, 1, emit_timesteps=False, unpack_as_table_signature=True)

@@ -79,7 +79,7 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
     """
     require_ray()
     check(cluster)
-    settings = _SETTINGS if cluster else _SETTINGS | _ONE_MACHINE | _of_one_machine()
+    settings = _SETTINGS if cluster else _SETTINGS | _ONE_MACHINE | _single_machine_variables()
     with in_environment({name: value for name, value in settings.items() if name not in os.environ}):
         import ray
 
@@ -146,7 +146,7 @@ def _object_store() -> int:
     return max(80 * 2**20, min(2**30, shared.f_bavail * shared.f_frsize // 2))
 
 
-def _of_one_machine() -> dict[str, str]:
+def _single_machine_variables() -> dict[str, str]:
     """A token that only this run's processes have: without one, any user of the machine could run code through Ray.
 
     Ray reads it once, when it is imported. Where the caller has done that, the caller's settings stay.

@@ -104,7 +104,7 @@ class Collector:
     def _collect(self, num_steps: int) -> Rows:
         rows, time_step = self._rows, self._time_step
         if time_step is None:
-            time_step = self._from_environment(0)
+            time_step = self._step_environment(0)
         for index in range(num_steps):
             action = self._act(tf.nest.map_structure(tf.constant, time_step), self._policy_state)
             info: PolicyInfo = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
@@ -119,11 +119,11 @@ class Collector:
             for name, values in row.items():
                 getattr(rows, name)[index] = values
             self._policy_state = action.state
-            self._time_step = time_step = self._from_environment(index + 1, action.action.numpy())
+            self._time_step = time_step = self._step_environment(index + 1, action.action.numpy())
         assert rows is not None, "a round has at least one step"
         return rows
 
-    def _from_environment(self, row: int, actions: np.ndarray | None = None) -> ts.TimeStep:
+    def _step_environment(self, row: int, actions: np.ndarray | None = None) -> ts.TimeStep:
         self.activity = "environment", time.monotonic()
         time_step = time_step_of(self._environment, self._name, self._rounds_steps + row, actions)
         self.activity = "acting", time.monotonic()

@@ -123,7 +123,7 @@ class Evaluator:
     def _play(self, acting: Sequence[Sequence[int]], stopped: Callable[[], bool]) -> list[list[Played]]:
         """Plays an episode for each entry of `acting`: by environment, the heads that act in its episodes, in order."""
         environment, steps = self._environment, 0
-        time_step = self._from_environment(steps)
+        time_step = self._step_environment(steps)
         policy_state = self._policy.get_initial_state(environment.batch_size)
         to_play = [list(heads) for heads in acting]  # the first of each is the one in progress
         played: list[list[Played]] = [[] for _ in acting]
@@ -141,7 +141,7 @@ class Evaluator:
             policy_state = result.state
             steps += 1
             self.steps += 1
-            time_step = self._from_environment(steps, result.action.numpy())
+            time_step = self._step_environment(steps, result.action.numpy())
             values = result.info.taken_values.numpy()
             for index in np.flatnonzero(~time_step.is_first()):
                 if not to_play[index]:
@@ -157,7 +157,7 @@ class Evaluator:
                     to_play[index] = [] if cut else to_play[index][1:]
         return played
 
-    def _from_environment(self, step: int, actions: np.ndarray | None = None) -> ts.TimeStep:
+    def _step_environment(self, step: int, actions: np.ndarray | None = None) -> ts.TimeStep:
         self.activity = "environment", time.monotonic()
         time_step = time_step_of(self._environment, "evaluation", step, actions)
         self.activity = "acting", time.monotonic()
@@ -171,7 +171,7 @@ class Evaluator:
         return np.sum(terms, axis=1)
 
 
-def in_words(returns: np.ndarray, lengths: np.ndarray) -> str:
+def describe_returns(returns: np.ndarray, lengths: np.ndarray) -> str:
     """How many episodes these are, and how many of them differ: with fixed starts a greedy game may repeat itself."""
     different = len(set(zip(returns.tolist(), lengths.tolist(), strict=True)))
     return f"{len(returns)} episodes" + ("" if different == len(returns) else f", {different} different")
@@ -252,7 +252,7 @@ class Evaluations:
             ended = zip(each.returns.tolist(), each.lengths.tolist(), strict=True)
             self._episodes.append((update, name, points, steps) for points, steps in ended)
         self.last_return = float(np.mean(evaluation.returns))
-        words = in_words(evaluation.returns, evaluation.lengths)
+        words = describe_returns(evaluation.returns, evaluation.lengths)
         self.last_words = f"{words}, greedy, head {head_name} ({why})"
         return evaluation
 

@@ -11,7 +11,7 @@ from tf_agents.environments import py_environment
 from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
 
-from rbs_tf.environments.wrappers import MOST_STATES, WRAP, in_words
+from rbs_tf.environments.wrappers import MOST_STATES, WRAP, describe_space
 from rbs_tf.errors import EnvironmentFault
 
 
@@ -176,12 +176,12 @@ def _checked_spaces(
     )
     if not isinstance(actions, gymnasium.spaces.Discrete | gymnasium.spaces.Box):
         fits = "a Discrete action space, or a Box for agents that take continuous actions"
-        raise ValueError(f"{name}: expected {fits}; got {in_words(actions)}")
+        raise ValueError(f"{name}: expected {fits}; got {describe_space(actions)}")
     if isinstance(actions, gymnasium.spaces.Discrete) and actions.n.item() > MOST_STATES:
-        raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {in_words(actions)}")
+        raise ValueError(f"{name}: expected at most {MOST_STATES:,} actions, got {describe_space(actions)}")
     if not all(isinstance(part, gymnasium.spaces.Box) and 0 not in part.shape for part in parts):
         raise ValueError(
-            f"{name}: expected an array (Box) as observation, got {in_words(observations)}; {WRAP}"
+            f"{name}: expected an array (Box) as observation, got {describe_space(observations)}; {WRAP}"
         )
     mode = vector_env.metadata.get("autoreset_mode")
     if mode != gymnasium.vector.AutoresetMode.NEXT_STEP:

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rbs_tf.environments.wrappers import in_words, part_of
+from rbs_tf.environments.wrappers import describe_space, find_part
 from rbs_tf.errors import EnvironmentFault, Unsuitable, described
 
 _TODAYS_API = (
@@ -60,10 +60,10 @@ class Copies(gymnasium.vector.VectorEnv):
         seen, acts = first.observation_space, first.action_space
         for index, env in enumerate(self.envs):
             if (env.observation_space, env.action_space) != (seen, acts):
-                other = f"{in_words(env.observation_space)} and {in_words(env.action_space)}"
+                other = f"{describe_space(env.observation_space)} and {describe_space(env.action_space)}"
                 raise Unsuitable(
-                    f"copies must have the same spaces of observations and actions: copy 1 has {in_words(seen)} and "
-                    f"{in_words(acts)}, copy {index + 1} {other}"
+                    f"copies must have the same spaces of observations and actions: copy 1 has {describe_space(seen)} and "
+                    f"{describe_space(acts)}, copy {index + 1} {other}"
                 )
         self.metadata = dict(first.metadata, autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP)
         self.single_observation_space, self.single_action_space = seen, acts
@@ -146,7 +146,7 @@ def _put(observations: Any, index: int, observation: Any, of: str = "") -> None:
     """Copies the observation of a copy to its place; NumPy would stretch one of another shape."""
     if isinstance(observations, dict):
         for name, room in observations.items():
-            _put(room, index, part_of(observation, name), f" {name!r}")
+            _put(room, index, find_part(observation, name), f" {name!r}")
         return
     array, room = np.asarray(observation), observations[index]
     if array.shape != room.shape or not np.can_cast(array.dtype, room.dtype, "same_kind"):

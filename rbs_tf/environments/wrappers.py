@@ -83,7 +83,7 @@ class PartsObservation(gymnasium.ObservationWrapper):
     def observation(self, observation: Any) -> dict[str, Any]:
         parts = self._parts.items()
         return {
-            name: convert(functools.reduce(part_of, path, observation)) for name, (path, convert) in parts
+            name: convert(functools.reduce(find_part, path, observation)) for name, (path, convert) in parts
         }
 
 
@@ -96,17 +96,17 @@ def _flattened(space: spaces.Space, observation: Any) -> Any:
 def _check_states(space: spaces.Space, value: Any) -> None:
     if isinstance(space, spaces.Dict):
         for name, part in space.spaces.items():
-            _check_states(part, part_of(value, name))
+            _check_states(part, find_part(value, name))
     elif isinstance(space, spaces.Tuple):
         for part, each in zip(space.spaces, value, strict=True):
             _check_states(part, each)
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and not space.contains(value):
         raise ValueError(
-            f"an observation is {described(value, typed=True)}, and its space says {in_words(space)}"
+            f"an observation is {described(value, typed=True)}, and its space says {describe_space(space)}"
         )
 
 
-def part_of(observation: Any, name: str) -> Any:
+def find_part(observation: Any, name: str) -> Any:
     """What stands in an observation under a name."""
     if not isinstance(observation, Mapping) or name not in observation:
         raise ValueError(
@@ -130,7 +130,7 @@ def holds_images(space: spaces.Space) -> bool:
     return isinstance(space, spaces.Dict) and any(len(part.shape or ()) == 3 for _, part in _named(space))
 
 
-def in_words(space: spaces.Space) -> str:
+def describe_space(space: spaces.Space) -> str:
     """A space in one line."""
     return " ".join(str(space).split())
 
@@ -180,7 +180,9 @@ class FromDmEnv(gymnasium.Env):
 def _flat_space(space: spaces.Space) -> spaces.Box:
     for part in _parts(space):
         if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-            raise Unsuitable(f"expected observations of arrays and numbers, got {in_words(part)}; {WRAP}")
+            raise Unsuitable(
+                f"expected observations of arrays and numbers, got {describe_space(part)}; {WRAP}"
+            )
         states = {spaces.Discrete: "n", spaces.MultiDiscrete: "nvec"}.get(type(part))
         if states and np.max(getattr(part, states)) > MOST_STATES:
             expected = f"expected at most {MOST_STATES:,} for a one-hot vector"
