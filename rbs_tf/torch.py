@@ -18,7 +18,7 @@ from torch import nn
 from rbs_tf.advice import PAPERS_FLOOR, Advice
 from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch, wrong_columns
 from rbs_tf.scale import Scale
-from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, check_outputs, rescaled
+from rbs_tf.units import EXPONENT, HALF, check_outputs, needs_powers_of_two, rescaled
 
 
 class _Float64Buffers(nn.Module):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rbs_tf.return_scaling import float64_weight
 from rbs_tf.tensor_moments import real_float64
-from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, check_outputs, rescaled
+from rbs_tf.units import EXPONENT, HALF, check_outputs, needs_powers_of_two, rescaled
 
 _WRONG_UNIT = "UnitDense: unit must be finite numbers of at least 0; got"
 

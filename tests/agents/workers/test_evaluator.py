@@ -7,7 +7,7 @@ import tensorflow as tf
 from agents.errors import EnvironmentFault
 from agents.heads import Heads
 from agents.scalings import Scaling
-from agents.workers.evaluator import Evaluator, Stopped, in_words
+from agents.workers.evaluator import Evaluator, Stopped, describe_returns
 from tests.agents.scripted import ScriptedEnvironment, ScriptedPolicy, reward_of
 
 PAIRS = ((0.9, True), (1.0, False))
@@ -100,8 +100,8 @@ def test_an_evaluation_without_end_says_how_far_it_is_until_it_is_cut():
 
 def test_equal_episodes_are_counted_once():
     alike, other = np.array([3.0, 3.0, 3.0]), np.array([7, 7, 8])
-    assert in_words(alike, other) == "3 episodes, 2 different"
-    assert in_words(alike + np.arange(3), other) == "3 episodes"
+    assert describe_returns(alike, other) == "3 episodes, 2 different"
+    assert describe_returns(alike + np.arange(3), other) == "3 episodes"
 
 
 def test_what_an_environment_does_wrong_ends_an_evaluation_with_its_place():
