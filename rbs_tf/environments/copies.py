@@ -62,8 +62,8 @@ class Copies(gymnasium.vector.VectorEnv):
             if (env.observation_space, env.action_space) != (seen, acts):
                 other = f"{describe_space(env.observation_space)} and {describe_space(env.action_space)}"
                 raise Unsuitable(
-                    f"copies must have the same spaces of observations and actions: copy 1 has {describe_space(seen)} and "
-                    f"{describe_space(acts)}, copy {index + 1} {other}"
+                    "copies must have the same spaces of observations and actions: copy 1 has "
+                    f"{describe_space(seen)} and {describe_space(acts)}, copy {index + 1} {other}"
                 )
         self.metadata = dict(first.metadata, autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP)
         self.single_observation_space, self.single_action_space = seen, acts
