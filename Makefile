@@ -109,7 +109,7 @@ format: $(INSTALLED) ## Rewrite the sources in the project's format
 	$(PY) -m ruff format
 
 # All extras but those of PyTorch and JAX, which bring the others.
-LOCKED := atari bsuite minatar tensorflow tf-agents
+LOCKED := atari minatar tensorflow tf-agents
 # requirements.lock is for the systems and versions of Python that `tool.uv` in pyproject.toml names, the other for all.
 lock: $(INSTALLED) ## Resolve both lock files again; ARGS=--upgrade moves every pin
 	$(PY) -m pip install -q uv

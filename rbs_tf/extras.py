@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-_PACKAGES = "tensorflow", "torch", "gymnasium", "tf_agents", "ale_py", "minatar", "bsuite", "jax"
+_PACKAGES = "tensorflow", "torch", "gymnasium", "tf_agents", "ale_py", "minatar", "jax"
 _EXTRAS = {"ale_py": "atari", "tf_agents": "tf-agents"}  # all others are called as their package
 
 

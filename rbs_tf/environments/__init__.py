@@ -1,4 +1,4 @@
-"""Environments: Atari, MinAtar, bsuite and Gymnasium behind one batched TF-Agents `PyEnvironment`.
+"""Environments: Atari, MinAtar and Gymnasium behind one batched TF-Agents `PyEnvironment`.
 
     environment = rbs_tf.environments.make("pong", num_envs=8, seed=0)
     time_step = environment.reset()                      # leaves [8, ...]

@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
-import numpy as np
 
 from rbs_tf import scores
 from rbs_tf.environments import names
 from rbs_tf.environments.copies import Copies
 from rbs_tf.environments.wrappers import (
     FlatObservation,
-    FromDmEnv,
     PartsObservation,
     RandomStart,
     channels_last,
@@ -54,8 +52,7 @@ def make(
 
     Args:
       name: a plain Atari name ("pong") or its id ("ALE/Pong-v5", which means the same here); a MinAtar name
-        ("minatar/space_invaders"); one of bsuite's ("bsuite/catch/0"), where the seed is of the chances in it and
-        leaves its task as it is; or any id that Gymnasium knows, POPGym's and "module:Id-v0" included. Atari
+        ("minatar/space_invaders"); or any id that Gymnasium knows, or that a module registers ("module:Id-v0"). Atari
         observations are uint8 [height, width, channels], each frame the maximum of the last two of four; MinAtar's are
         uint8 [10, 10, C], zeros and ones; other arrays keep their shape and dtype, but for images whose first axis is
         the shortest: their channels become the last. Numbers (Discrete, MultiDiscrete) become one-hot, Dict and Tuple
@@ -109,11 +106,10 @@ def make(
         "terminal_on_life_loss": terminal_on_life_loss,
     }
     of_atari = {option: value for option, value in of_atari.items() if value is not None}
-    of_ids = not is_atari and not name.startswith("bsuite/")
     sticky = repeat_action_probability or 0.0
     for given, option, whose, fits in (
         (of_atari, ", ".join(of_atari), "Atari's plain names (pong)", is_atari),
-        (env_kwargs, "env_kwargs", "Gymnasium's ids", of_ids),
+        (env_kwargs, "env_kwargs", "Gymnasium's ids", not is_atari),
         (random_steps, "random_steps", "environments that do not begin behind no-ops", not is_atari),
         (sticky, "repeat_action_probability", "Atari and MinAtar", is_atari or name in names.MINATAR_GAMES),
     ):
@@ -137,9 +133,7 @@ def make(
         life_lost = (lambda: frames.life_lost) if tells else None
     else:
         arguments = dict(env_kwargs or {})
-        if name.startswith("bsuite/"):
-            make_one = functools.partial(_bsuite, name, max_episode_steps)
-        elif name in names.MINATAR_GAMES:
+        if name in names.MINATAR_GAMES:
             arguments = {"use_minimal_action_set": not full_action_set} | arguments
             if repeat_action_probability is not None:
                 arguments.setdefault("sticky_action_prob", repeat_action_probability)
@@ -180,11 +174,6 @@ def check_name(name: str) -> None:
             importlib.import_module("ale_py")
     if name in names.MINATAR_GAMES:
         _register_minatar()
-    elif name.startswith("bsuite/"):
-        with needed_by("bsuite/..."):
-            importlib.import_module("bsuite")
-        if name not in names.bsuite_names():
-            raise _unknown(name)
     elif names.ATARI_IDS.get(name, name) not in names.ATARI_GAMES:
         _register(name)
 
@@ -223,23 +212,6 @@ def _as_array(make_one: Callable[[], gymnasium.Env], random_steps: int) -> gymna
     return PartsObservation(env) if holds_images(env.observation_space) else FlatObservation(env)
 
 
-def _bsuite(name: str, max_episode_steps: int | None) -> gymnasium.Env:
-    env = FromDmEnv(functools.partial(_load_bsuite, name.removeprefix("bsuite/")))
-    return gymnasium.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
-
-
-def _load_bsuite(bsuite_id: str, seed: int | None) -> Any:
-    """One setting of bsuite's sweep, a `dm_env.Environment`; the sweep leaves most seeds to the operating system."""
-    settings = dict(importlib.import_module("bsuite.sweep").SETTINGS[bsuite_id])
-    loaders = importlib.import_module("bsuite.bsuite").EXPERIMENT_NAME_TO_ENVIRONMENT
-    load = loaders[bsuite_id.split("/")[0]]
-    if "seed" in inspect.signature(load).parameters:
-        return load(**settings | {"seed": seed})
-    environment = load(**settings)
-    environment._rng = np.random.RandomState(seed)  # deep_sea_stochastic's: its chances have no other way in
-    return environment
-
-
 def _register(name: str) -> None:
     """Imports the module that registers an id; raises ValueError if there is no such id."""
     module, _, env_id = name.rpartition(":")
@@ -252,10 +224,6 @@ def _register(name: str) -> None:
             raise EnvironmentFault(f"{name}: importing {module}: {described(error)}") from error
     elif name.startswith("MinAtar/"):
         _register_minatar()
-    elif name.startswith("popgym-"):
-        if importlib.util.find_spec("popgym") is None:
-            raise ImportError("POPGym is not installed; it is a package of its own: pip install popgym")
-        importlib.import_module("popgym")
     if env_id not in gymnasium.registry:
         raise _unknown(name)
 
@@ -267,7 +235,7 @@ def _unknown(name: str) -> ValueError:
     return ValueError(
         f"unknown environment {name!r}"
         + (f"; did you mean {' or '.join(map(repr, nearest))}?" if nearest else "")
-        + "\nExpected an Atari game (pong), a MinAtar game (minatar/breakout), one of bsuite's (bsuite/catch/0) or a"
+        + "\nExpected an Atari game (pong), a MinAtar game (minatar/breakout) or a"
         " Gymnasium id (CartPole-v1); `python train.py --list_envs` lists them."
     )
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import difflib
-import importlib
-import importlib.util
 
 import gymnasium
 
@@ -42,23 +39,11 @@ def minatar_id(name: str) -> str:
     return f"MinAtar/{name.removeprefix('minatar/').title().replace('_', '')}-v1"
 
 
-def bsuite_names() -> tuple[str, ...]:
-    """bsuite's sweep, ("bsuite/bandit/0", ...); empty where it is not installed."""
-    if importlib.util.find_spec("bsuite") is None:
-        return ()
-    sweep = importlib.import_module("bsuite.sweep").SWEEP
-    return tuple(f"bsuite/{bsuite_id}" for bsuite_id in sweep)
-
-
 def list_environments() -> dict[str, tuple[str, ...]]:
     """The names that `make` takes, by family, for showing to people."""
-    settings = collections.Counter(name.rpartition("/")[0] for name in bsuite_names())
-    bsuite = tuple(f"{experiment}/0..{count - 1}" for experiment, count in settings.items())
     return {
         "Atari (57 games)": scores.GAMES,
         'MinAtar (pip install ".[minatar]")': MINATAR_GAMES,
-        'bsuite (pip install ".[bsuite]")': bsuite or ("bsuite/catch/0 and the rest of its sweep",),
-        "POPGym (pip install popgym)": ("any id with a discrete action space: popgym-RepeatPreviousEasy-v0",),
         "Gymnasium": ("any id with a discrete action space, such as CartPole-v1",),
     }
 
@@ -71,6 +56,5 @@ def nearest(name: str) -> list[str]:
 
     # Gymnasium has every game under several older ids with other rules as well: do not suggest those.
     others = [i for i, spec in gymnasium.registry.items() if not str(spec.entry_point).startswith("ale_py")]
-    bsuite = bsuite_names() if "/" in name else ()  # half a second
-    known = {letters(known): known for known in [*others, *MINATAR_GAMES, *bsuite, *scores.GAMES]}
+    known = {letters(known): known for known in [*others, *MINATAR_GAMES, *scores.GAMES]}
     return [known[match] for match in difflib.get_close_matches(letters(name), known, n=3, cutoff=0.55)]

@@ -146,37 +146,6 @@ def _transposed(space: spaces.Box) -> spaces.Box | None:
     return spaces.Box(low, high, dtype=space.dtype)  # type: ignore[arg-type]  # it takes what NumPy takes
 
 
-class FromDmEnv(gymnasium.Env):
-    """A dm_env environment of one array and one number of actions; a last step with discount 0 is terminal.
-
-    `load` makes the `dm_env.Environment` from a seed, None for any; every `reset` with a seed calls it.
-    """
-
-    def __init__(self, load: Callable[[int | None], Any]):
-        self.metadata = {"render_modes": []}  # its own: vector environments write into it
-        self._load, self._environment = load, load(None)
-        seen = self._environment.observation_spec()
-        low, high = (
-            np.full(seen.shape, getattr(seen, name, limit), seen.dtype)
-            for name, limit in (("minimum", -np.inf), ("maximum", np.inf))
-        )
-        self.observation_space = spaces.Box(low, high, dtype=seen.dtype)
-        self.action_space = spaces.Discrete(self._environment.action_spec().num_values)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self._environment = self._load(seed)
-        return self._environment.reset().observation, {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        time_step = self._environment.step(int(action))
-        terminated = time_step.last() and time_step.discount == 0
-        return (time_step.observation, time_step.reward, terminated, time_step.last() and not terminated, {})
-
-
 def _flat_space(space: spaces.Space) -> spaces.Box:
     for part in _parts(space):
         if not isinstance(part, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):

@@ -1,13 +1,11 @@
-"""Observations of other kinds as one array, and dm_env's environments as Gymnasium's."""
+"""Observations of other kinds as one array."""
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rbs_tf import environments
-from rbs_tf.environments.wrappers import FlatObservation, FromDmEnv
-from tests.rbs_tf.environments.test_batched import equal, stream
+from rbs_tf.environments.wrappers import FlatObservation
 
 
 class Shows(gymnasium.Env):
@@ -60,59 +58,3 @@ def test_flat_observations_are_float32_within_their_space_or_refused():
     ):
         with pytest.raises(ValueError, match=words):
             FlatObservation(Shows(space))
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "actions"),
-    [
-        ("bsuite/catch/0", (10, 5), 3),
-        ("bsuite/deep_sea_stochastic/2", (14, 14), 2),
-        ("bsuite/mountain_car_scale/7", (1, 3), 3),
-    ],
-)
-def test_bsuites_environments_follow_their_seeds(name, shape, actions):
-    pytest.importorskip("bsuite")
-    env = environments.make(name, 2, seed=1)
-    first, same, other = stream(env, 200), *(stream(environments.make(name, 2, seed), 200) for seed in (1, 2))
-    assert (env.name, env.game, env.num_actions) == (name, None, actions)
-    assert env.observation_spec().shape == shape and first.observation.dtype == np.float32
-    assert equal(first, same) and not equal(first, other)
-
-
-def test_a_bsuite_episode_is_that_of_bsuite():
-    bsuite = pytest.importorskip("bsuite")
-    env = environments.make("bsuite/catch_scale/17", seed=3)  # rewards times 1000
-    (seed,) = env._seeds
-    theirs = bsuite.load("catch_scale", {"reward_scale": 1000.0, "seed": seed})
-    ours, expected = env.reset(), theirs.reset()
-    for action in np.random.default_rng(1).integers(3, size=60):
-        np.testing.assert_array_equal(ours.observation[0], expected.observation)
-        assert (ours.step_type[0] == 2) == expected.last()
-        if not expected.first():
-            assert (ours.reward[0], ours.discount[0]) == (expected.reward, expected.discount)
-        ours, expected = env.step(np.array([action])), theirs.step(action)
-
-
-def test_a_last_step_with_a_discount_is_cut_and_not_over():
-    dm_env = pytest.importorskip("dm_env")
-
-    class Chain(dm_env.Environment):
-        def observation_spec(self):
-            return dm_env.specs.BoundedArray((2,), np.float64, minimum=-1, maximum=[1, 2])
-
-        def action_spec(self):
-            return dm_env.specs.DiscreteArray(4)
-
-        def reset(self):
-            return dm_env.restart(np.zeros(2))
-
-        def step(self, action):
-            ends = {2: dm_env.termination, 3: dm_env.truncation}
-            return ends.get(action, dm_env.transition)(1.0, np.zeros(2))
-
-    env = FromDmEnv(lambda seed: Chain())
-    assert env.action_space == spaces.Discrete(4)
-    assert env.observation_space == spaces.Box(np.array([-1.0, -1]), np.array([1.0, 2]), dtype=np.float64)
-    for action, *ends in ((0, False, False), (2, True, False), (3, False, True)):
-        env.reset(seed=1)
-        assert env.step(action)[1:4] == (1.0, *ends)
