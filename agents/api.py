@@ -90,7 +90,7 @@ class Agent:
         self.reset()
 
     def _read(self, checkpoint: str) -> tuple[int, str]:
-        """Reads the weights; returns their update, and in words which they are."""
+        """Reads the weights; returns their update and a description of them."""
         try:
             found = best.load(self._folder, self.tf_agent.acting_variables) if checkpoint == "best" else None
             if found is not None:

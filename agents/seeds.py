@@ -8,6 +8,8 @@ import numpy as np
 class Seeds:
     """A seed of its own for every part of a run, all from `train.seed`: no two parts see the same random numbers.
 
+    Those of a run's separate collectors also depend on when it was started.
+
     Attributes:
       of_run: the weights', and of the agent that learns.
       draws: of the replay.

@@ -1,7 +1,8 @@
 """The update on one page: from a batch of sequences to what Adam, the replay and the scaling get back.
 
 Time-major: T training steps, R rows that targets reach (T and n - 1 more), B sequences, H heads, A actions; K outputs
-per action for categorical scalings. Everything is float32 and pure; `agents.targets` has the formulas.
+per action for categorical scalings. Everything is float32, and only `scaling.initialise` changes state.
+`agents.targets` has the formulas.
 """
 
 from __future__ import annotations

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-_PACKAGES = "tensorflow", "torch", "gymnasium", "tf_agents", "ale_py", "minatar", "jax"
-_EXTRAS = {"ale_py": "atari", "tf_agents": "tf-agents"}  # all others are called as their package
+_PACKAGES = "tensorflow", "torch", "gymnasium", "tf_agents", "ale_py", "minatar", "jax", "stable_baselines3"
+_EXTRAS = {
+    "ale_py": "atari",
+    "stable_baselines3": "sb3",
+    "tf_agents": "tf-agents",
+}  # all others are called as their package
 
 
 @contextlib.contextmanager

@@ -180,8 +180,8 @@ class Scale:
 class Home:
     """The process that statistics belong to, and the lock that its threads hold while they change them.
 
-    A copy has a new lock. A copy that multiprocessing hands to a new process belongs to neither process; a copy of that
-    copy, made there, belongs to the new one.
+    A copy has a new lock. A copy that multiprocessing hands to a new process refuses changes there, until it is copied
+    once more in that process.
     """
 
     def __init__(self) -> None:

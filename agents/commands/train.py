@@ -242,7 +242,7 @@ def _list_settings() -> int:
         kind, default = field.metadata["kind"], getattr(field.default, "__name__", repr(field.default))
         print(f"{name} = {default}" if kind.fits(field.default) else name)
         print(textwrap.fill(f"    {kind.words}. {meaning}", 100, subsequent_indent="    "))
-    print("Scalings and torsos, whose arguments docs/scaling.md and networks/torsos.py explain:")
+    print("Scalings and torsos, whose arguments docs/api.md and networks/torsos.py explain:")
     for scaling in known().values():
         print(f"@scalings.{scaling.known_as}{_signature(scaling)}")
     for torso in (ConvTorso, MlpTorso):

@@ -98,8 +98,8 @@ class Scaling(tf.Module):
         return None
 
     def initialise(self, values: tf.Tensor, mask: tf.Tensor, first: bool | tf.Tensor = True) -> None:
-        """Sees each batch's values, float32 [T, B, H], with their mask [T, B]; remembers those at initialisation, which
-        they are where `first` is true."""
+        """Sees the values of each batch, float32 [T, B, H], with their mask [T, B]. Measures what it needs in the first
+        batch, where `first` is true, and ignores later ones."""
         return None
 
     def rewards(self, rewards: tf.Tensor) -> tf.Tensor:

@@ -2,9 +2,10 @@
 
     statistics/<step>-<number>.tfrecord    one record per report; every start and every checkpoint begins a file
 
-A learner that is killed loses what it has learned since its checkpoint, but no statistics: sigma is all-time, and
-collectors may live on. Each record carries the key of the queue's item, so that a report counts once, however often the
-queue yields it: its deletion may not have happened, or been undone by a replay that went back to its own checkpoint.
+A learner that is killed beside collectors that live on loses what it has learned since its checkpoint, but no
+statistics, as sigma is all-time. A run in one process goes back to its checkpoint, statistics included. Each record
+carries the key of the queue's item, so that a report counts once, however often the queue yields it: its deletion may
+not have happened, or been undone by a replay that went back to its own checkpoint.
 
 A checkpoint holds whole files: those whose number is below that of its position. No start appends to the file of an
 earlier one, so a record that a kill has cut off stays the last one there, and its report is still queued. `<step>` is

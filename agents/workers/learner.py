@@ -34,7 +34,7 @@ _FRAMES = 1024  # that the torso is set from
 class Learner:
     """One update at a time, each after every statistic that has arrived; owns the counters of the run.
 
-    The newest checkpoint is restored on construction, and with it every statistic that was taken in after it.
+    The newest checkpoint is restored on construction, and with it every statistic that the log has from after it.
 
     Args:
       root_dir: TensorBoard files go into its `train` folder, drained statistics into `statistics`.
@@ -123,8 +123,8 @@ class Learner:
     def drain_statistics(self) -> list[float]:
         """Takes all that waits in the statistics queue into scaling and bandit; returns finished episodes' raw returns.
 
-        Each report is on disk before it is used and leaves the queue after that: it counts once, wherever this process
-        is killed, as long as its run folder survives.
+        Each report is on disk before it is used and leaves the queue after that: it counts at most once,
+        wherever this process is killed.
         """
         reports = []
         for key, report in self._replay.statistics():
@@ -254,7 +254,7 @@ class Learner:
     def _summarise_rates(self) -> None:
         then, updates, steps = self._mark
         self._mark = now, *_ = time.monotonic(), self.updates, self.environment_steps
-        # What was there before the first sample earns none; it would hide for long whether the ratio is kept.
+        # Sequences of the warm-up are left out: they would bias the ratio for a long time.
         earning = max(self._replay.inserted - self._replay.min_sequences, 1)
         with self._events_written():
             tf.summary.scalar(tags.STEPS, self.environment_steps)
