@@ -12,7 +12,8 @@ import numpy as np
 
 from agents.monitoring.figure import new_figure
 from benchmarks.performance import ROOT
-from rbs_tf import ReturnMoments, Scale
+from rbs_tf import ReturnMoments
+from rbs_tf.numpy import ReturnScaling as NumpyScaling
 
 FIGURE = ROOT / "docs/images/vec_normalize.png"
 STEPS, BETTER, GAMMA = 20_000, 10_000, 0.99
@@ -47,7 +48,7 @@ def divisors(rewards: np.ndarray, ends: np.ndarray, forgets_first: bool = False)
 
 def sigmas(rewards: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """sigma at each step, float64 [T], of all episodes that have ended before; NaN in the first one."""
-    scale, found, start = Scale(), np.full(len(rewards), np.nan), 0
+    scale, found, start = NumpyScaling(), np.full(len(rewards), np.nan), 0
     for end in np.flatnonzero(ends):
         discounts = np.full(end + 1 - start, GAMMA)
         discounts[-1] = 0.0

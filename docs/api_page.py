@@ -10,12 +10,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/api.md"
+TABLE = """\
+| | TensorFlow, Keras: `rbs_tf` | `rbs_tf.torch` | `rbs_tf.jax` | `rbs_tf.numpy` |
+|---|---|---|---|---|
+| statistics and scale | `ReturnScaling` | `ReturnScaling` | `State` | `ReturnScaling` |
+| divide errors | `scaling(errors)` | `scaling(errors)` | `scale_errors(state, errors)` | `scaling(errors)` |
+| record an environment | `rbs_tf.collect_returns` | the same | `observe` | the same |
+| add statistics | `merge_state` | `merge_state` | `merge_state` | `merge_state` |
+| sigma and unit | `sigma`, `unit` | `sigma`, `unit` | `sigma`, `unit` | `sigma`, `unit` |
+| a batch's own sigma | `batch_sigma` | `batch_sigma` | `batch_sigma` | `ReturnMoments.from_batch` |
+| last layer in units of the return | `UnitDense` | `UnitLinear` | any parameters | any parameters |
+| change its unit | `to_unit` | `to_unit_` | `to_unit` | times `rbs_tf.unit_ratio` |
+| whole algorithms | TF-Agents: `ScaledLoss` | Stable-Baselines3: `rbs_tf.sb3` | | |"""
 # Section -> what stands there: a text, or a name with the members to show, None for all public ones.
 SECTIONS: dict[str, list[str | tuple[str, list[str] | None]]] = {
     "API": [
         "Each name of `rbs_tf` imports what it needs when it is first used; statistics and returns need only NumPy. "
         "Shapes: H heads (value functions), T steps, B sequences, N environments; `[...]` any leading axes. "
-        "`python -m docs.api_page` writes this page from the docstrings."
+        "`python -m docs.api_page` writes this page from the docstrings. The same idea has the same name in all "
+        "libraries:",
+        TABLE,
     ],
     "The method": [
         ("rbs_tf.return_scaling.ReturnScaling", None),
@@ -24,21 +38,21 @@ SECTIONS: dict[str, list[str | tuple[str, list[str] | None]]] = {
         ("rbs_tf.returns.discounted_returns", None),
     ],
     "In your own agent": [
-        ("rbs_tf.collect_returns.CollectReturns", None),
+        ("rbs_tf.collecting.collect_returns", None),
         ("rbs_tf.scaled_loss.ScaledLoss", None),
         ("rbs_tf.unit_dense.UnitDense", None),
-        ("rbs_tf.scale.Scale", None),
-        ("rbs_tf.units.rescaling", None),
+        ("rbs_tf.numpy.ReturnScaling", None),
+        ("rbs_tf.units.unit_ratio", None),
     ],
-    "PyTorch": [(f"rbs_tf.torch.{name}", None) for name in ("ScaledErrors", "UnitLinear", "batch_sigma")],
+    "PyTorch": [(f"rbs_tf.torch.{name}", None) for name in ("ReturnScaling", "UnitLinear", "batch_sigma")],
     "Stable-Baselines3": [
         (f"rbs_tf.sb3.{name}", []) for name in ("ScaledPPO", "ScaledDQN", "ScaledSAC", "ScaledTD3")
     ],
     "JAX": [
         (f"rbs_tf.jax.{name}", None)
         for name in (
-            *("State", "init", "observe", "merge", "moments", "sigma", "unit", "scale", "scaled"),
-            *("batch_sigma", "to_unit"),
+            *("State", "init", "observe", "merge_state", "moments", "sigma", "unit", "scale"),
+            *("scale_errors", "batch_sigma", "to_unit"),
         )
     ],
     "Environments": [("rbs_tf.environments.factory.make", None)],
@@ -88,7 +102,7 @@ PUBLIC = {
     "agents.heads": "agents",
     "agents.sequences": "agents",
 }
-KEEP_MODULE = ("rbs_tf.torch", "rbs_tf.jax", "rbs_tf.sb3")
+KEEP_MODULE = ("rbs_tf.numpy", "rbs_tf.torch", "rbs_tf.jax", "rbs_tf.sb3")
 
 
 def page() -> str:
@@ -97,7 +111,10 @@ def page() -> str:
     for place, (section, entries) in enumerate(SECTIONS.items()):
         lines += [f"{'#' if place == 0 else '##'} {section}", ""]
         for entry in entries:
-            lines += [textwrap.fill(entry, 120), ""] if isinstance(entry, str) else described(*entry)
+            if isinstance(entry, str):
+                lines += [entry if entry.startswith("|") else textwrap.fill(entry, 120), ""]
+            else:
+                lines += described(*entry)
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -11,29 +11,27 @@ from typing import TYPE_CHECKING, Any
 from rbs_tf.extras import needed_by
 
 if TYPE_CHECKING:
-    from rbs_tf.collect_returns import CollectReturns as CollectReturns
+    from rbs_tf.collecting import collect_returns as collect_returns
     from rbs_tf.moments import ReturnMoments as ReturnMoments
     from rbs_tf.return_scaling import ReturnScaling as ReturnScaling
     from rbs_tf.returns import discounted_returns as discounted_returns
-    from rbs_tf.scale import Scale as Scale
     from rbs_tf.scaled_loss import ScaledLoss as ScaledLoss
     from rbs_tf.tensor_moments import batch_sigma as batch_sigma
     from rbs_tf.unit_dense import UnitDense as UnitDense
-    from rbs_tf.units import rescaling as rescaling
+    from rbs_tf.units import unit_ratio as unit_ratio
 
 __version__ = "0.1.0"
 
 # No module has one of these names: importing it would put the module in the name's place.
 _MODULES = {
-    "CollectReturns": "rbs_tf.collect_returns",
+    "collect_returns": "rbs_tf.collecting",
     "ReturnMoments": "rbs_tf.moments",
     "ReturnScaling": "rbs_tf.return_scaling",
-    "Scale": "rbs_tf.scale",
     "ScaledLoss": "rbs_tf.scaled_loss",
     "UnitDense": "rbs_tf.unit_dense",
     "batch_sigma": "rbs_tf.tensor_moments",
     "discounted_returns": "rbs_tf.returns",
-    "rescaling": "rbs_tf.units",
+    "unit_ratio": "rbs_tf.units",
 }
 
 
@@ -41,7 +39,7 @@ __all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("torch", "jax", "sb3"):
+    if name in ("numpy", "torch", "jax", "sb3"):
         with needed_by(f"rbs_tf.{name}"):
             return importlib.import_module(f"rbs_tf.{name}")
     if name not in _MODULES:

@@ -1,4 +1,4 @@
-"""What `Scale` and `ReturnScaling` log about missing statistics and unsuitable floors."""
+"""What the layers and `rbs_tf.numpy.ReturnScaling` log about missing statistics and unsuitable floors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Advice:
             if self._in_units:
                 factor = "errors are divided by their own root mean square"
             log.warning(
-                "%s has not seen any step yet: %s. Before the errors, call %s. CollectReturns calls merge_state, in "
+                "%s has not seen any step yet: %s. Before the errors, call %s. collect_returns calls merge_state, in "
                 "the process that scales",
                 self._name,
                 factor,

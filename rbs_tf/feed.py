@@ -1,4 +1,4 @@
-"""What the wrappers of `CollectReturns` share: rewards in, statistics out."""
+"""What the wrappers of `collect_returns` share: rewards in, statistics out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rbs_tf.returns import LARGEST, real_numbers
 class Feed:
     """Feeds a scaling with the steps of N environments that step together.
 
-    Args: those of `CollectReturns`, and raises what it raises.
+    Args: those of `collect_returns`, and raises what it raises.
 
     Attributes:
       scaling: what it feeds.

@@ -2,7 +2,7 @@
 
     state = rbs_tf.jax.init(num_envs)
     state = rbs_tf.jax.observe(state, rewards, discounts, ended)      # every step, in `lax.scan`
-    errors = rbs_tf.jax.scaled(state, targets - values)               # in the loss
+    errors = rbs_tf.jax.scale_errors(state, targets - values)               # in the loss
 
 All but `init` and `moments` runs inside `jit`, `vmap`, `scan`, `shard_map` and `pmap`. The state is a pytree, which
 pickle and Orbax save. With `jax_enable_x64` it is float64. Without, it is pairs of float32 (`rbs_tf.pair`), and rewards
@@ -25,7 +25,7 @@ from rbs_tf.advice import PAPERS_FLOOR
 from rbs_tf.moments import ReturnMoments, moments_of_batch, wrong_columns
 from rbs_tf.pair import FIELDS, Pair
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
-from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, rescaled
+from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, ratio_and_unit
 
 # The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
 _OF_PAIRS, _OF_FLOAT64 = (1e10, 1e33), (LARGEST, 1e300)
@@ -111,7 +111,7 @@ def observe(
     return State(ReturnMoments.merge(state.moments, seen), _where(closed, (nothing,) * 6, after))
 
 
-def merge(state: State, other: State | ReturnMoments) -> State:
+def merge_state(state: State, other: State | ReturnMoments) -> State:
     """The state with what another has seen, or a NumPy `ReturnMoments`: of another host, or of recorded episodes.
 
     Open episodes stay those of `state`. Raises ValueError for another number of heads, and for moments of NumPy that
@@ -125,7 +125,7 @@ def merge(state: State, other: State | ReturnMoments) -> State:
 
 
 def moments(state: State) -> ReturnMoments:
-    """The statistics in NumPy, float64 [H] each, for `rbs_tf.Scale`, files and other hosts. Not inside `jit`."""
+    """The statistics in NumPy, float64 [H] each, for `rbs_tf.numpy`, files and other hosts. Not inside `jit`."""
     return ReturnMoments(*(x.float64() if isinstance(x, Pair) else np.asarray(x) for x in state.moments))
 
 
@@ -142,7 +142,7 @@ def unit(state: State) -> jax.Array:
 def scale(
     state: State, sigma_v: ArrayLike = PAPERS_FLOOR, batch_sigma: Any = None, floor_in_units: bool = False
 ) -> jax.Array:
-    """What errors are divided by, max(sigma, sigma_v, batch_sigma), float32 (or 64) [H]; see `rbs_tf.Scale`.
+    """What errors are divided by, max(sigma, sigma_v, batch_sigma), float32 (or 64) [H]; see `rbs_tf.ReturnScaling`.
 
     Args:
       sigma_v: positive floor, a number or [H]; 1e-2.
@@ -153,7 +153,7 @@ def scale(
     return jnp.where(found > 0.0, found, 1.0)
 
 
-def scaled(
+def scale_errors(
     state: State,
     errors: ArrayLike,
     sigma_v: ArrayLike = PAPERS_FLOOR,
@@ -225,7 +225,7 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
 
     Returns:
       The layer and the unit that it is in then: old where the change is below 1e-4, or by a factor of 1e30 or more; see
-      `rbs_tf.rescaling`.
+      `rbs_tf.unit_ratio`.
 
     Raises:
       ValueError: units of different numbers of heads; parameters of different numbers of outputs, or of outputs that
@@ -247,7 +247,7 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
     powers = any([needs_powers_of_two(x.dtype.name) for x in (old, *leaves)])
     single = _power_of_two if powers else jnp.float32
     new = _power_of_two(new).astype(old.dtype) if powers else new
-    ratio, after = rescaled(old, new, jnp.where, single, lambda x: x.astype(old.dtype))
+    ratio, after = ratio_and_unit(old, new, jnp.where, single, lambda x: x.astype(old.dtype))
     ratio = jnp.repeat(ratio, min(outputs) // ratio.size)
 
     def multiplied(x: jax.Array) -> jax.Array:

@@ -121,7 +121,7 @@ class ReturnMoments:
     def from_batch(cls, rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ReturnMoments:
         """Steps and returns of a sampled batch of sequences, cut where they end and at padding.
 
-        Their sigma is section 3.2's sigma_batch, for `Scale(errors, batch_sigma)`; the layer's is `rbs_tf.batch_sigma`.
+        Their sigma is section 3.2's sigma_batch, for `rbs_tf.numpy.ReturnScaling`; the layer's is `rbs_tf.batch_sigma`.
 
         Args:
           rewards: [T, B, H].

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from rbs_tf.advice import PAPERS_FLOOR, Advice
 from rbs_tf.moments import ReturnMoments, wrong_columns
-from rbs_tf.scale import Home, checked_floor
+from rbs_tf.numpy import Home, checked_floor
 from rbs_tf.tensor_moments import (
     check_finite,
     check_steps,
@@ -87,7 +87,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         if (backend := tf.keras.backend.backend()) != "tensorflow":
             raise RuntimeError(
                 f"ReturnScaling needs Keras's TensorFlow backend, and Keras runs on {backend!r}: set "
-                "KERAS_BACKEND=tensorflow before Keras is imported, or take rbs_tf.Scale, which is NumPy"
+                "KERAS_BACKEND=tensorflow before Keras is imported, or take rbs_tf.numpy.ReturnScaling, which is NumPy"
             )
         kwargs.setdefault("trainable", False)
         super().__init__(autocast=False, **kwargs)

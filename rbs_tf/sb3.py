@@ -17,13 +17,13 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from torch import nn
 
 from rbs_tf.feed import Feed, checked
+from rbs_tf.numpy import ReturnScaling
 from rbs_tf.returns import LONGEST_EPISODE
-from rbs_tf.scale import Scale
 from rbs_tf.torch import UnitLinear
 
 
 class CollectVecEnvReturns(VecEnvWrapper):
-    """`CollectReturns` around a `VecEnv`, which resets an environment in the step that ends its episode."""
+    """`collect_returns` around a `VecEnv`, which resets an environment in the step that ends its episode."""
 
     def __init__(self, venv: VecEnv, feed: Feed):
         super().__init__(venv)
@@ -50,7 +50,7 @@ def _take_in(feed: Feed, rewards: Any, dones: Any, infos: list[dict[str, Any]]) 
 
 
 class _Collect(BaseCallback):
-    """Feeds a model's scale with what its environments pay, and with nothing of an `EvalCallback`'s."""
+    """Feeds a model's scaling with what its environments pay, and with nothing of an `EvalCallback`'s."""
 
     def __init__(self, feed: Feed):
         super().__init__()
@@ -65,13 +65,13 @@ class _Collect(BaseCallback):
 
 
 class _ScaledAlgorithm(BaseAlgorithm):
-    """Keeps `scale`, a `rbs_tf.Scale`, feeds it while the model learns, and puts the last layers in its unit."""
+    """Feeds its `scaling`, of NumPy, while the model learns, and puts the last layers in its unit."""
 
     def _setup_model(self) -> None:
         super()._setup_model()
         self._feed: Feed | None = None
-        if not hasattr(self, "scale"):  # `load` has restored it
-            self.scale = Scale(floor_in_units=True)
+        if not hasattr(self, "scaling"):  # `load` has restored it
+            self.scaling = ReturnScaling(floor_in_units=True)
         for name in self._last_layers():
             last = self.policy.get_submodule(name)
             if type(last) is not nn.Linear:
@@ -102,7 +102,7 @@ class _ScaledAlgorithm(BaseAlgorithm):
                 "scaling to this model"
             )
         if self._feed is None:
-            self._feed = Feed(self.n_envs, self.scale, self.gamma, None, 100, LONGEST_EPISODE)
+            self._feed = Feed(self.n_envs, self.scaling, self.gamma, None, 100, LONGEST_EPISODE)
         elif reset_num_timesteps or self._last_obs is None:  # the environments are reset now
             self._feed.finish(np.ones(self.n_envs, bool))
         given = callback if isinstance(callback, list) else [callback]
@@ -115,7 +115,7 @@ class _ScaledAlgorithm(BaseAlgorithm):
 
     def _update_units(self) -> float:
         """Brings all last layers to the current unit, without changing a value; returns sigma, or its floor."""
-        sigma, unit = float(self.scale()[0]), float(self.scale.unit[0])
+        sigma, unit = float(self.scaling()[0]), float(self.scaling.unit[0])
         for name in self._last_layers():
             self.policy.get_submodule(name).to_unit_([unit])
         self.logger.record("train/sigma", sigma)
@@ -126,8 +126,8 @@ class _ScaledAlgorithm(BaseAlgorithm):
 class ScaledPPO(_ScaledAlgorithm, PPO):
     """PPO whose value errors are divided by sigma, and whose value function is in units of the return.
 
-    Takes what `PPO` takes. `scale`, a `rbs_tf.Scale`, is fed by its environments while it learns, and is saved and
-    loaded with it.
+    Takes what `PPO` takes. Its environments feed `scaling`, a `rbs_tf.numpy.ReturnScaling`, while it learns; `save` and
+    `load` keep it.
 
     Raises:
       ValueError: `clip_range_vf`, a bound in the rewards' units. From `learn`: a `VecNormalize` that scales rewards.
@@ -233,7 +233,7 @@ class ScaledSAC(_ScaledCritics, SAC):
 
     def train(self, *arguments: Any, **options: Any) -> None:
         """Updates from the replay."""
-        sigma, moments = float(self.scale()[0]), self.scale.moments
+        sigma, moments = float(self.scaling()[0]), self.scaling.moments
         if self.log_ent_coef is None:
             self.ent_coef_tensor.fill_(float(self.ent_coef) / sigma)
         else:

@@ -1,7 +1,7 @@
 """Return-based scaling for PyTorch: scaled errors, and last layers whose outputs are in units of the return.
 
-env = rbs_tf.CollectReturns(env, scaled := rbs_tf.torch.ScaledErrors(), gamma=0.99)
-loss = 0.5 * scaled(targets - values).square().mean()    # was: (targets - values)
+env = rbs_tf.collect_returns(env, scaling := rbs_tf.torch.ReturnScaling(), gamma=0.99)
+loss = 0.5 * scaling(targets - values).square().mean()    # was: (targets - values)
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import nn
 
 from rbs_tf.advice import PAPERS_FLOOR, Advice
 from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch, wrong_columns
-from rbs_tf.scale import Scale
-from rbs_tf.units import EXPONENT, HALF, check_outputs, needs_powers_of_two, rescaled
+from rbs_tf.numpy import ReturnScaling as HostScaling
+from rbs_tf.units import EXPONENT, HALF, check_outputs, needs_powers_of_two, ratio_and_unit
 
 
 class _Float64Buffers(nn.Module):
@@ -38,12 +38,12 @@ class _Float64Buffers(nn.Module):
         return self
 
 
-class ScaledErrors(_Float64Buffers):
-    """Divides TD errors by max(sigma, sigma_v, batch_sigma): `ReturnScaling` for PyTorch.
+class ReturnScaling(_Float64Buffers):
+    """Divides TD errors by max(sigma, sigma_v, batch_sigma): `rbs_tf.ReturnScaling` for PyTorch.
 
-    Feed it with `CollectReturns` or `merge_state`. A `rbs_tf.Scale` on the host keeps the statistics and logs its
-    warnings; buffers follow it: `state_dict` holds the statistics, and a compiled loss reads the current ones without
-    recompiling. Casts of the module (`half`, `bfloat16`, `to`) leave them float64.
+    Feed it with `collect_returns` or `merge_state`. The one of `rbs_tf.numpy` keeps the statistics on the host and logs
+    its warnings; buffers follow it: `state_dict` holds the statistics, and a compiled loss reads the current ones
+    without recompiling. Casts of the module (`half`, `bfloat16`, `to`) leave them float64.
 
     In memory shared with other processes, only the one that made it changes it. `copy.deepcopy` there makes one of its
     own.
@@ -63,9 +63,9 @@ class ScaledErrors(_Float64Buffers):
 
     def __init__(self, num_heads: int = 1, sigma_v: ArrayLike = PAPERS_FLOOR, floor_in_units: bool = False):
         super().__init__()
-        self._scale = Scale(num_heads, sigma_v, floor_in_units=floor_in_units)
+        self._scale = HostScaling(num_heads, sigma_v, floor_in_units=floor_in_units)
         feed = "merge_state(moments), and in a process group of several sync() after it"
-        self._scale.advice = Advice("ScaledErrors", feed, floor_in_units)
+        self._scale.advice = Advice("ReturnScaling", feed, floor_in_units)
         self._pending = ReturnMoments.empty(num_heads)
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self.register_buffer("statistics", _zeros(8, num_heads))
@@ -73,7 +73,7 @@ class ScaledErrors(_Float64Buffers):
         self.register_buffer("in_units", _zeros() + floor_in_units)  # for `state_dict` only
         self.register_buffer("_floored", _zeros(num_heads), persistent=False)  # max(sigma, floor)
         self._show()
-        self.register_load_state_dict_post_hook(ScaledErrors._restore)
+        self.register_load_state_dict_post_hook(ReturnScaling._restore)
 
     def forward(
         self, errors: torch.Tensor, batch_sigma: torch.Tensor | None = None, head: Any = None
@@ -115,7 +115,7 @@ class ScaledErrors(_Float64Buffers):
         return errors / divisor
 
     def merge_state(self, moments: ReturnMoments) -> None:
-        """Adds statistics, in a process group of several at the next `sync`; see `Scale.merge_state`."""
+        """Adds statistics, in a process group of several at the next `sync`; raises what NumPy's raises."""
         self.home.check()
         with self.home.lock:
             if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
@@ -155,7 +155,7 @@ class ScaledErrors(_Float64Buffers):
     sigma = property(lambda self: self.moments.sigma, doc="float64 [H], without a floor; 0 at first.")
     unit = property(lambda self: self.moments.unit, doc="float64 [H], the size of values; 0 at first.")
     mean_return = property(lambda self: self.moments.mean_return, doc="float64 [H], E[G].")
-    home = property(lambda self: self._scale.home, doc="What `CollectReturns` asks for.")
+    home = property(lambda self: self._scale.home, doc="What `collect_returns` asks for.")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("statistics", "sigma_v") and name in self._buffers:
@@ -207,10 +207,10 @@ class ScaledErrors(_Float64Buffers):
 class UnitLinear(_Float64Buffers, nn.Linear):
     """A `Linear` layer whose outputs are values: unit (W x + b), head by head.
 
-        scaled = ScaledErrors(floor_in_units=True)
+        scaling = ReturnScaling(floor_in_units=True)
         last = UnitLinear(64, num_actions)     # of the network, and another one of its target network
         for layer in (last, target_last):      # before every update
-            layer.to_unit_(scaled.unit)
+            layer.to_unit_(scaling.unit)
 
     W learns numbers of about 1 for rewards of any size. All values are 0 before the first unit. Bring the
     online and the target network to the same unit before every update: copies between them, whole or soft, are right
@@ -235,7 +235,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
 
     @torch.no_grad()
     def to_unit_(self, unit: ArrayLike | torch.Tensor) -> None:
-        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Adam's slots stay.
+        """Goes to another unit, [H], without changing a value; see `rbs_tf.unit_ratio`. Adam's slots stay.
 
         Weights of bfloat16 are multiplied by powers of two only, which rounds none of them. Their unit becomes the
         power of two between 0.67 and 1.33 times what is asked for. If it was no power of two, as where the layer was
@@ -255,7 +255,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
         single = torch.Tensor.float
         if needs_powers_of_two(str(self.weight.dtype)):
             single, new = _power_of_two, _power_of_two(new).double()
-        ratio, after = rescaled(self.unit, new, torch.where, single, torch.Tensor.double)
+        ratio, after = ratio_and_unit(self.unit, new, torch.where, single, torch.Tensor.double)
         rows = ratio.repeat_interleave(self.out_features // self.heads).to(self.weight.device)
         for weight in self.parameters():
             weight.mul_(rows[:, None] if weight.ndim == 2 else rows)
@@ -265,7 +265,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
 
 
 def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """sigma of a sampled batch (section 3.2), for `ScaledErrors` with the batch's errors; see `rbs_tf.batch_sigma`.
+    """sigma of a sampled batch (section 3.2), for `ReturnScaling` with the batch's errors; see `rbs_tf.batch_sigma`.
 
     Args:
       rewards: [T, B, H].

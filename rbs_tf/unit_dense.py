@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rbs_tf.return_scaling import float64_weight
 from rbs_tf.tensor_moments import real_float64
-from rbs_tf.units import EXPONENT, HALF, check_outputs, needs_powers_of_two, rescaled
+from rbs_tf.units import EXPONENT, HALF, check_outputs, needs_powers_of_two, ratio_and_unit
 
 _WRONG_UNIT = "UnitDense: unit must be finite numbers of at least 0; got"
 
@@ -55,7 +55,7 @@ class UnitDense(tf.keras.layers.Dense):
         return outputs * tf.cast(tf.repeat(self.unit, self.units // self.heads), outputs.dtype)
 
     def to_unit(self, unit: Any) -> None:
-        """Goes to another unit, [H], without changing a value; see `rbs_tf.rescaling`. Eagerly or in a graph.
+        """Goes to another unit, [H], without changing a value; see `rbs_tf.unit_ratio`. Eagerly or in a graph.
 
         Weights of bfloat16 are multiplied by powers of two only, which rounds none of them. Their unit becomes the
         power of two between 0.67 and 1.33 times what is asked for. If it was no power of two, as where weights and unit
@@ -74,7 +74,7 @@ class UnitDense(tf.keras.layers.Dense):
             wanted = tf.reshape(wanted, [self.heads])
         powers = needs_powers_of_two(tf.as_dtype(self.kernel.dtype).name)
         wanted = tf.cast(_power_of_two(wanted), tf.float64) if powers else wanted
-        ratio, after = rescaled_in_graph(self.unit, wanted, powers)
+        ratio, after = ratio_in_graph(self.unit, wanted, powers)
         for weight in (self.kernel, self.bias) if self.use_bias else (self.kernel,):
             weight.assign(weight * tf.cast(tf.repeat(ratio, self.units // self.heads), weight.dtype))
         self.unit.assign(after)
@@ -93,14 +93,14 @@ class UnitDense(tf.keras.layers.Dense):
         return super().get_config() | {"heads": self.heads}
 
 
-def rescaled_in_graph(old: Any, new: Any, powers_of_two: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
-    """`rbs_tf.rescaling` of tensors, float64 [H] each, unchecked: float32 [H] and float64 [H]."""
+def ratio_in_graph(old: Any, new: Any, powers_of_two: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
+    """`rbs_tf.unit_ratio` of tensors, float64 [H] each, unchecked: float32 [H] and float64 [H]."""
 
     def single(ratio: tf.Tensor) -> tf.Tensor:
         return _power_of_two(ratio) if powers_of_two else tf.cast(ratio, tf.float32)
 
     old, new = tf.convert_to_tensor(old), tf.convert_to_tensor(new)
-    return rescaled(old, new, tf.where, single, lambda x: tf.cast(x, tf.float64))
+    return ratio_and_unit(old, new, tf.where, single, lambda x: tf.cast(x, tf.float64))
 
 
 def _power_of_two(values: tf.Tensor) -> tf.Tensor:

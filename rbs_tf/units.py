@@ -20,7 +20,7 @@ from rbs_tf.returns import real_numbers
 SMALLEST_CHANGE, LARGEST_CHANGE = 1e-4, 1e30
 
 
-def rescaling(old: ArrayLike, new: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def unit_ratio(old: ArrayLike, new: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """What last layers are multiplied with, so that no value changes when the unit goes from `old` to `new`.
 
     Args:
@@ -42,15 +42,15 @@ def rescaling(old: ArrayLike, new: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
             f"units must be finite numbers of at least 0, [H] of H heads each; got {old!r} and {new!r}. A layer of "
             "several heads says so with heads=H"
         )
-    return rescaled(
+    return ratio_and_unit(
         units[0], units[1], np.where, lambda x: x.astype(np.float32), lambda x: x.astype(np.float64)
     )
 
 
-def rescaled(
+def ratio_and_unit(
     old: Any, new: Any, where: Callable[..., Any], single: Callable[[Any], Any], double: Callable[[Any], Any]
 ) -> tuple[Any, Any]:
-    """`rescaling` of arrays [H] of any library, unchecked: its `where`, and what makes its float32 and its float64.
+    """`unit_ratio` of arrays [H] of any library, unchecked: its `where`, and what makes its float32 and its float64.
 
     Where `needs_powers_of_two`, `single` also rounds to the nearest power of two. A new unit that is NaN or infinite is
     left out.

@@ -153,7 +153,7 @@ def play(games: Sequence[str], arm: str, rate: float, steps: int, seed: int) -> 
     """Trains on so many steps of each game; returns a row a game, whose score is that of the last fifth's episodes."""
     tf.keras.utils.set_random_seed(seed)
     rng, learner, num_games = np.random.default_rng(seed), Learner(len(games), arm, rate), len(games)
-    envs = rbs_tf.CollectReturns(make_games(games), learner.scaling, GAMMA, head=range(num_games))
+    envs = rbs_tf.collect_returns(make_games(games), learner.scaling, GAMMA, head=range(num_games))
     memory = np.zeros((steps + 1, num_games, 128), np.uint8)
     action = np.zeros((steps, num_games), np.int32)
     reward, discount = np.zeros((2, steps, num_games), np.float32)

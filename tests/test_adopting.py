@@ -4,37 +4,14 @@ In docs/adopting.md every block runs after those before it in its section; the n
 """
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[1]
-BLOCK = r"^```python\n(.*?)^```"
-
-
-def sections(path: Path) -> dict[str, str]:
-    """Heading -> the code of its blocks, one after the other."""
-    found = {}
-    for part in re.split(r"^## ", path.read_text(), flags=re.MULTILINE)[1:]:
-        blocks = re.findall(BLOCK, part, flags=re.MULTILINE | re.DOTALL)
-        if blocks:
-            found[part.splitlines()[0]] = "\n".join(blocks)
-    return found
-
-
-def passes_with_keras_2(request):
-    """Runs a test in a process of its own."""
-    again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
-    environ = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
-    done = subprocess.run(again, cwd=ROOT, env=environ, capture_output=True, text=True)
-    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
-
+from tests.pages import BLOCK, ROOT, passes_with_keras_2, sections
 
 ADOPTING = sections(ROOT / "docs/adopting.md")
 

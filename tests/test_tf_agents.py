@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.test_adopting import ROOT, passes_with_keras_2, sections
+from tests.pages import ROOT, passes_with_keras_2, sections
 
 PAGE = ROOT / "docs" / "tf_agents.md"
 PROGRAMS = sections(PAGE)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from agents.checks import FLAG, check, number
 from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling, named
 from rbs_tf.tensor_moments import summed_over_replicas
-from rbs_tf.unit_dense import rescaled_in_graph
+from rbs_tf.unit_dense import ratio_in_graph
 from rbs_tf.units import SMALLEST_CHANGE
 
 
@@ -48,7 +48,7 @@ class OutputUnits(tf.Module):
           heads: the head layer whose units these are.
           scale, shift: float64 [H], the wanted ones; a scale of 0 stays, and one that was 0 is taken over.
         """
-        ratio, new_scale = rescaled_in_graph(self.scale, scale)
+        ratio, new_scale = ratio_in_graph(self.scale, scale)
         move = tf.math.divide_no_nan(self.shift - shift, new_scale)
         offset = tf.where(tf.abs(move) > SMALLEST_CHANGE, tf.cast(move, tf.float32), 0.0)
         new_shift = self.shift - new_scale * tf.cast(offset, tf.float64)

@@ -28,8 +28,8 @@ def train(
     rng = np.random.default_rng(seed)
     actions, shape = int(env.action_space.n), env.observation_space.shape
     # --- return-based scaling ---
-    scaled = rbs_tf.ReturnScaling(floor_in_units=True)
-    env = rbs_tf.CollectReturns(env, scaled, GAMMA)
+    return_scaling = rbs_tf.ReturnScaling(floor_in_units=True)
+    env = rbs_tf.collect_returns(env, return_scaling, GAMMA)
     last = rbs_tf.UnitDense if scaling == "units" else tf.keras.layers.Dense
     # ---
 
@@ -47,11 +47,11 @@ def train(
     ) -> None:
         if scaling == "units":
             for layers in (online.layers, target.layers):
-                layers[-1].to_unit(scaled.unit)  # return-based scaling
+                layers[-1].to_unit(return_scaling.unit)  # return-based scaling
         targets = reward + discount * tf.reduce_max(target(after), axis=1)
         with tf.GradientTape() as tape:
             errors = targets - tf.gather(online(seen), action, batch_dims=1)
-            errors = errors if scaling == "off" else scaled(errors)  # return-based scaling
+            errors = errors if scaling == "off" else return_scaling(errors)  # return-based scaling
             loss = tf.reduce_mean(0.5 * tf.square(errors))
         gradients = tape.gradient(loss, online.trainable_variables)
         optimizer.apply_gradients(zip(gradients, online.trainable_variables, strict=True))

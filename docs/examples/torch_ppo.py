@@ -76,9 +76,9 @@ def train(
     """
     torch.manual_seed(seed)
     # --- return-based scaling ---
-    scaled = rbs_tf.torch.ScaledErrors(floor_in_units=True)
-    envs = rbs_tf.CollectReturns(envs, scaled, GAMMA)
-    divide = nn.Identity() if scaling == "off" else scaled
+    return_scaling = rbs_tf.torch.ReturnScaling(floor_in_units=True)
+    envs = rbs_tf.collect_returns(envs, return_scaling, GAMMA)
+    divide = nn.Identity() if scaling == "off" else return_scaling
     last = rbs_tf.torch.UnitLinear if scaling == "units" else nn.Linear
     # ---
     agent = Agent(envs.single_observation_space.shape[0], int(envs.single_action_space.n), last)
@@ -105,7 +105,7 @@ def train(
                 with torch.no_grad():
                     rewards[t, cut] += GAMMA * agent(torch.as_tensor(np.stack(info["final_obs"][cut])))[1]
         if scaling == "units":
-            agent.critic.to_unit_(scaled.unit)  # return-based scaling
+            agent.critic.to_unit_(return_scaling.unit)  # return-based scaling
         with torch.no_grad():
             advantages = advantages_of(rewards, ends, values, agent(following)[1])
         targets = advantages + values

@@ -59,8 +59,8 @@ def train(
     bound = float(env.action_space.high[0])
     units = scaling == "units"
     # --- return-based scaling ---
-    scaled = rbs_tf.torch.ScaledErrors(floor_in_units=units)
-    env = rbs_tf.CollectReturns(env, scaled, GAMMA)
+    return_scaling = rbs_tf.torch.ReturnScaling(floor_in_units=units)
+    env = rbs_tf.collect_returns(env, return_scaling, GAMMA)
     last = rbs_tf.torch.UnitLinear if units else nn.Linear
     # ---
     critics = nn.ModuleList([network(sum(sizes), last(256, 1)) for _ in range(2)])
@@ -94,8 +94,8 @@ def train(
             if units:
                 # --- return-based scaling: values in units of the return, the temperature in units of the rewards ---
                 for critic in [*critics, *targets]:
-                    critic[-1].to_unit_(scaled.unit)
-                size = (scaled.moments.reward_variance + scaled.moments.reward_mean**2).sqrt()
+                    critic[-1].to_unit_(return_scaling.unit)
+                size = (return_scaling.moments.reward_variance + return_scaling.moments.reward_mean**2).sqrt()
                 alpha = alpha * size.float()
                 # ---
             with torch.no_grad():
@@ -103,14 +103,15 @@ def train(
                 best = values(targets, after, new).amin(0) - alpha * log_probs
                 target = rewards[:, 0] + discounts[:, 0] * best
             errors = target - values(critics, seen, actions)
-            errors = errors if scaling == "off" else scaled(errors)  # return-based scaling
+            errors = errors if scaling == "off" else return_scaling(errors)  # return-based scaling
             of_critics.zero_grad()
             errors.square().mean(1).sum().backward()
             of_critics.step()
             new, log_probs = draw(actor, seen)
             of_actor.zero_grad()
             loss = (alpha * log_probs - values(critics, seen, new).amin(0)).mean()
-            (loss / scaled.unit[0].clamp(min=1e-30) if units else loss).backward()  # return-based scaling
+            divisor = return_scaling.unit[0].clamp(min=1e-30) if units else 1.0  # return-based scaling
+            (loss / divisor).backward()
             of_actor.step()
             of_alpha.zero_grad()
             (-log_alpha * (log_probs.detach().mean() - sizes[1])).backward()  # towards an entropy of -A

@@ -8,56 +8,29 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rbs_tf import CollectReturns, ReturnMoments, Scale
+from rbs_tf import collect_returns
+from rbs_tf.numpy import ReturnScaling as NumpyScaling
 
 pytest.importorskip("stable_baselines3", reason="make test-adopting runs these in .venv-rivals")
 
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 from benchmarks import ppo_scales, vec_normalize
-from tests.elsewhere import pages
-from tests.rbs_tf.test_collect_returns import A, B, C, Script, assert_equal, expected, shown, stepped, vector
-from tests.test_adopting import ROOT
+from tests import pages
+from tests.elsewhere.vec_envs import STARTS, made, replayed
+from tests.pages import ROOT
+from tests.scripted import A, B, C, Script, assert_equal, expected, shown, stepped, vector
 
 PAGE = "docs/actor_critics.md"
 STREAM = "Streaming, n-step, lambda-returns, categories"
 OTHERS = "Environments of other kinds"
 TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
 
-# Rewards of each episode in turn, and whether its last step is terminal or a time-out; float32 holds the rewards.
-EPISODES = (([1.0, 5.0, -2.0], True), ([3.0], True), (list(range(7)), False), ([0.5, 0.25], False))
-
-
-STARTS = (0, 2, 3)
-
-
-def replayed(steps, gammas, cut=()):
-    """Moments of so many steps of each environment; open episodes have no returns yet unless a reset cut them."""
-    gammas, moments = np.atleast_1d(gammas), ReturnMoments.empty(np.size(gammas))
-    for start in STARTS:
-        left, number = steps, start
-        while left:
-            rewards, terminal = EPISODES[number % len(EPISODES)]
-            ends = left >= len(rewards)
-            rewards = np.repeat(np.array(rewards[:left], float)[:, None], len(gammas), axis=1)
-            discounts = np.broadcast_to(gammas, rewards.shape).copy()
-            discounts[-1] *= not (terminal and ends)
-            make = ReturnMoments.from_episode if ends or cut else ReturnMoments.from_steps
-            moments = ReturnMoments.merge(moments, make(rewards, discounts))
-            left, number = left - len(rewards), number + 1
-    return moments
-
-
-def made(kind):
-    episodes = [(*EPISODES[start:], *EPISODES[:start]) for start in STARTS]
-    makers = [functools.partial(Script, *own, forever=True) for own in episodes]
-    return kind(makers, start_method="fork") if kind is SubprocVecEnv else kind(makers)
-
 
 @pytest.mark.parametrize("kind, gamma", [(DummyVecEnv, 0.9), (SubprocVecEnv, [0.5, 0.99])])
 def test_vec_envs(kind, gamma):
-    scale = Scale(num_heads=np.size(gamma))
-    envs = CollectReturns(made(kind), scale, gamma, report_steps=4)
+    scale = NumpyScaling(num_heads=np.size(gamma))
+    envs = collect_returns(made(kind), scale, gamma, report_steps=4)
     envs.reset()
     for _ in range(24):
         observations, rewards, dones, infos = envs.step(np.zeros(len(STARTS), int))
@@ -80,11 +53,11 @@ def test_what_holds_several_environments_feeds_as_a_vector():
         def __len__(self):
             return len(self.all_env_ids)
 
-    scripts, scale = [(A, B, C), (C, A)], Scale()
+    scripts, scale = [(A, B, C), (C, A)], NumpyScaling()
     pool = Pool(vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, *scripts))
     with pytest.raises(TypeError, match="Pool holds 2 environments"):
-        CollectReturns(pool, scale, 0.9)
-    envs = CollectReturns(pages.run(PAGE, OTHERS).AsVector(pool), scale, 0.9)
+        collect_returns(pool, scale, 0.9)
+    envs = collect_returns(pages.run(PAGE, OTHERS).AsVector(pool), scale, 0.9)
     envs.reset()
     stepped(envs, 40)
     envs.reset()
@@ -93,13 +66,13 @@ def test_what_holds_several_environments_feeds_as_a_vector():
 
 def test_streaming():
     stream = pages.run(PAGE, STREAM)
-    assert stream.scale.moments.count == 200
+    assert stream.scaling.moments.count == 200
     assert stream.divisor > 1.0 and abs(stream.error.item()) < stream.divisor
     code = pages.programs(PAGE)[STREAM]
     names = {"__name__": "page"}
     exec(code.replace("sigma_v=1.0, ", ""), names)  # which diverges, as the page says
     assert not np.isfinite(names["error"].item())
-    assert code.index("scale()") < code.index("env.step(")
+    assert code.index("scaling()") < code.index("env.step(")
 
 
 def test_the_pages_table():

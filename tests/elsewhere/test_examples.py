@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import sac_scales
-from tests.rbs_tf.test_collect_returns import Script
-from tests.test_adopting import ROOT
+from tests.pages import ROOT
+from tests.scripted import Script
 
 torch = pytest.importorskip("torch", reason="make test-adopting runs this in .venv-rivals")
 

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 import rbs_tf  # noqa: E402
 from rbs_tf import ReturnMoments  # noqa: E402
 from rbs_tf.pair import Pair  # noqa: E402
-from tests.elsewhere import pages  # noqa: E402
+from tests import pages  # noqa: E402
 from tests.elsewhere.vectors import BY_NAME, TOLERANCE, changing_units  # noqa: E402
 
 GAMMAS = np.array([0.9, 0.997])
@@ -140,15 +140,15 @@ def test_vectors(name):
         state = played(rbs_tf.jax.init(1, vector.num_heads), rewards, discounts, ended)
         floors = {"sigma_v": vector.sigma_v, "floor_in_units": vector.in_units}
         of_batch = rbs_tf.jax.batch_sigma(*vector.batch)
-        with_batch = rbs_tf.jax.scaled(state, vector.errors, batch_sigma=of_batch, **floors)
-        by_task = rbs_tf.jax.scaled(state, vector.errors[:, 0], head=vector.tasks, **floors)
+        with_batch = rbs_tf.jax.scale_errors(state, vector.errors, batch_sigma=of_batch, **floors)
+        by_task = rbs_tf.jax.scale_errors(state, vector.errors[:, 0], head=vector.tasks, **floors)
         found = {
             "sigma": rbs_tf.jax.sigma(state),
             "unit": rbs_tf.jax.unit(state),
             "batch_sigma": of_batch,
-            "scaled": rbs_tf.jax.scaled(state, vector.errors, **floors),
+            "scaled": rbs_tf.jax.scale_errors(state, vector.errors, **floors),
             "scaled_with_batch": with_batch,
-            "scaled_with_part": rbs_tf.jax.scaled(
+            "scaled_with_part": rbs_tf.jax.scale_errors(
                 state, vector.errors, batch_sigma=vector.part_of_batch_sigma, **floors
             ),
             "scaled_by_task": by_task,
@@ -181,7 +181,7 @@ def test_large_counts():
         replay(*stream(0)).to_array() * np.float64([[2.0**32 + 1], *[[1.0]] * 7])
     )
     steps = stream(2)
-    state = played(rbs_tf.jax.merge(init(), before), *steps)
+    state = played(rbs_tf.jax.merge_state(init(), before), *steps)
     expected = ReturnMoments.merge(before, replay(*steps))
     found = rbs_tf.jax.moments(state)
     np.testing.assert_array_equal(found.count, expected.count)
@@ -218,29 +218,29 @@ def test_what_is_not_finite():
     for state in states:
         assert np.isfinite(rbs_tf.jax.sigma(state)).all() and np.isfinite(rbs_tf.jax.unit(state)).all()
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
-        assert np.isfinite(rbs_tf.jax.scaled(state, np.ones(2), batch_sigma=np.full(2, np.nan))).all()
+        assert np.isfinite(rbs_tf.jax.scale_errors(state, np.ones(2), batch_sigma=np.full(2, np.nan))).all()
 
 
 def test_hosts_and_files():
     left, right = (played(init(), *stream(seed)) for seed in (6, 7))
     moments = [rbs_tf.jax.moments(state) for state in (left, right)]
     both = ReturnMoments.merge(*moments)
-    assert_same(rbs_tf.jax.merge(left, right), both, PAIRS)
-    assert_same(rbs_tf.jax.merge(left, moments[1]), both, PAIRS)
-    assert_same(rbs_tf.jax.merge(init(), moments[0]), moments[0], PAIRS)
+    assert_same(rbs_tf.jax.merge_state(left, right), both, PAIRS)
+    assert_same(rbs_tf.jax.merge_state(left, moments[1]), both, PAIRS)
+    assert_same(rbs_tf.jax.merge_state(init(), moments[0]), moments[0], PAIRS)
     kept = pickle.loads(pickle.dumps(left))
     for read, written in zip(jax.tree.leaves(kept), jax.tree.leaves(left), strict=True):
         np.testing.assert_array_equal(read, written)
     leaves = [np.asarray(x) for x in jax.tree.leaves(left)]  # as Flax stores them
     kept = jax.tree.unflatten(jax.tree.structure(init()), leaves)
-    assert_same(rbs_tf.jax.merge(kept, right), both, PAIRS)
-    scale = rbs_tf.Scale(num_heads=2)
+    assert_same(rbs_tf.jax.merge_state(kept, right), both, PAIRS)
+    scale = rbs_tf.numpy.ReturnScaling(num_heads=2)
     scale.merge_state(moments[0])
     np.testing.assert_allclose(scale(), rbs_tf.jax.scale(left), rtol=1e-6)
     with pytest.raises(ValueError, match="float32 does not hold"):
-        rbs_tf.jax.merge(left, ReturnMoments.from_episode([[1e50, 1.0]], [[0.9, 0.9]]))
+        rbs_tf.jax.merge_state(left, ReturnMoments.from_episode([[1e50, 1.0]], [[0.9, 0.9]]))
     with pytest.raises(ValueError, match="equally many heads"):
-        rbs_tf.jax.merge(left, ReturnMoments.empty(3))
+        rbs_tf.jax.merge_state(left, ReturnMoments.empty(3))
 
 
 def test_ranks_that_are_not_promoted():
@@ -249,9 +249,9 @@ def test_ranks_that_are_not_promoted():
     with jax.numpy_rank_promotion("raise"):
         with jax.numpy_rank_promotion("allow"):
             found = rbs_tf.jax.observe(state, rewards, discounts, ended)
-            scaled = rbs_tf.jax.scaled(found, rewards)
+            scaled = rbs_tf.jax.scale_errors(found, rewards)
         jax.tree.map(np.testing.assert_array_equal, found, expected)
-    np.testing.assert_array_equal(scaled, rbs_tf.jax.scaled(expected, rewards))
+    np.testing.assert_array_equal(scaled, rbs_tf.jax.scale_errors(expected, rewards))
 
 
 def test_gradients():
@@ -260,7 +260,7 @@ def test_gradients():
     def loss(errors, times):
         rewards, discounts, ended = of_row(stream(9), 0)
         now = rbs_tf.jax.observe(state, times * rewards, discounts, ended)
-        return rbs_tf.jax.scaled(now, errors, 1e-2, 1e3 * times * jnp.ones(2)).sum()
+        return rbs_tf.jax.scale_errors(now, errors, 1e-2, 1e3 * times * jnp.ones(2)).sum()
 
     errors, times = jax.grad(loss, argnums=(0, 1))(jnp.ones(2), 1.0)
     assert (errors > 0.0).all() and times == 0.0
@@ -270,13 +270,13 @@ def test_gradients():
     )
     assert of_batch(1.0) == 0.0
     # Nothing is known of the scale: the errors' root mean square.
-    first = functools.partial(rbs_tf.jax.scaled, init(), floor_in_units=True)
+    first = functools.partial(rbs_tf.jax.scale_errors, init(), floor_in_units=True)
     np.testing.assert_array_equal(first(jnp.array([[3.0, 0.0], [-3.0, 0.0]])), [[1.0, 0.0], [-1.0, 0.0]])
     np.testing.assert_array_equal(
         jax.grad(lambda x: first(x).sum())(2.0 * jnp.ones((4, 2))), 0.5 * np.ones((4, 2))
     )
     with pytest.raises(ValueError, match=r"\[..., 2\]"):
-        rbs_tf.jax.scaled(state, np.ones(3))
+        rbs_tf.jax.scale_errors(state, np.ones(3))
 
 
 @pytest.mark.parametrize("operation", ["__add__", "__sub__", "__mul__", "__truediv__"])
@@ -384,7 +384,7 @@ def test_complex_numbers():
     state, ones, wrong = rbs_tf.jax.init(1), np.ones((1, 1, 1)), jnp.ones(1, jnp.complex64)
     for name, call in (
         ("rewards", lambda: rbs_tf.jax.observe(state, wrong, ones[0, 0], [False])),
-        ("errors", lambda: rbs_tf.jax.scaled(state, wrong)),
+        ("errors", lambda: rbs_tf.jax.scale_errors(state, wrong)),
         ("batch_sigma", lambda: rbs_tf.jax.scale(state, batch_sigma=wrong)),
         ("discounts", lambda: rbs_tf.jax.batch_sigma(ones, ones * 1j, ones[0])),
         ("new", lambda: rbs_tf.jax.to_unit(jnp.ones((2, 1)), jnp.ones(1), wrong)),
@@ -399,9 +399,11 @@ PAGE = "docs/jax.md"
 @pytest.fixture(scope="module")
 def page():
     """The page's programs, run; and how often the first one asked for the scale."""
-    asked, original = [], rbs_tf.Scale.__call__
+    asked, original = [], rbs_tf.numpy.ReturnScaling.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rbs_tf.Scale, "__call__", lambda scale: asked.append(1) or original(scale))
+        patch.setattr(
+            rbs_tf.numpy.ReturnScaling, "__call__", lambda scale: asked.append(1) or original(scale)
+        )
         names = pages.run(PAGE, *pages.programs(PAGE))
     names.asked = len(asked)
     return names

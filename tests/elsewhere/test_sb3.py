@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rbs_tf import ReturnMoments
-from tests.rbs_tf.test_collect_returns import Script, assert_equal
+from tests.scripted import Script, assert_equal
 
 pytest.importorskip("stable_baselines3", reason="make test-adopting runs these in .venv-rivals")
 
@@ -22,8 +22,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from rbs_tf.sb3 import ScaledDQN, ScaledPPO, ScaledSAC, ScaledTD3
-from tests.elsewhere import pages
-from tests.elsewhere.test_actor_critics import made, replayed
+from tests import pages
+from tests.elsewhere.vec_envs import made, replayed
 
 SMALL = {"device": "cpu", "seed": 0}
 DQN = SMALL | {"learning_starts": 100, "target_update_interval": 50, "learning_rate": 1e-2}
@@ -72,8 +72,8 @@ def test_rewards_times_a_power_of_two_change_nothing(case):
         # Advantages are normalised with an epsilon of 1e-8.
         closeness = {"rtol": 1e-4, "atol": 1e-5} if case == "PPO" else {"rtol": 0.0, "atol": 0.0}
         torch.testing.assert_close(parameters(model), parameters(plain), **closeness)
-        np.testing.assert_array_equal(model.scale.unit, times * plain.scale.unit)
-        assert model.scale.unit > 0.0
+        np.testing.assert_array_equal(model.scaling.unit, times * plain.scaling.unit)
+        assert model.scaling.unit > 0.0
 
 
 def test_the_loss_is_of_errors_over_sigma():
@@ -92,7 +92,7 @@ def test_the_loss_is_of_errors_over_sigma():
     model.train(1, 32)
     after = model.logger.name_to_value["train/loss"]
     model.q_net.load_state_dict(kept[0])
-    batch, sigma = drawn["batch"], float(model.scale()[0])
+    batch, sigma = drawn["batch"], float(model.scaling()[0])
     with torch.no_grad():
         assert torch.equal(before[0], model.q_net(torch.zeros(1, 4)))
         best = model.q_net_target(batch.next_observations).amax(1, keepdim=True)
@@ -108,7 +108,7 @@ def test_the_temperature_is_in_units_of_the_rewards_or_fixed_in_their_own(ent_co
     model = ScaledSAC("MlpPolicy", environment("Pendulum-v1", 300.0), **options)
     for _ in range(2):
         model.learn(230)
-        moments, sigma = model.scale.moments, float(model.scale()[0])
+        moments, sigma = model.scaling.moments, float(model.scaling()[0])
         model.train(1)
         used = sigma * model.logger.name_to_value["train/ent_coef"]
         size = float(np.sqrt(moments.reward_variance + moments.reward_mean**2)[0])
@@ -122,14 +122,14 @@ def test_every_step_counts_once_over_calls_of_learn_and_over_a_load(tmp_path):
     model = ScaledPPO("MlpPolicy", made(DummyVecEnv), **options)
     for rollouts in (1, 2, 3):
         model.learn(24, reset_num_timesteps=False)
-        assert_equal(model.scale.moments, replayed(8 * rollouts, 0.9))
+        assert_equal(model.scaling.moments, replayed(8 * rollouts, 0.9))
     model.learn(24)  # which resets the environments
-    assert model.scale.moments.count == 4 * 24 and model.scale.moments.return_count >= 3 * 24
+    assert model.scaling.moments.count == 4 * 24 and model.scaling.moments.return_count >= 3 * 24
     model.save(tmp_path / "model.zip")
     loaded = ScaledPPO.load(tmp_path / "model.zip", env=made(DummyVecEnv))
     loaded.learn(24, reset_num_timesteps=False)
-    both = ReturnMoments.merge(model.scale.moments, replayed(8, 0.9))
-    assert_equal(loaded.scale.moments, both)
+    both = ReturnMoments.merge(model.scaling.moments, replayed(8, 0.9))
+    assert_equal(loaded.scaling.moments, both)
 
 
 class Ends(Script):
@@ -157,7 +157,9 @@ def test_a_time_out_is_worth_the_value_of_what_follows_in_the_rewards_unit():
     last.to_unit_([5.0])
     model.learn(6)
     np.testing.assert_allclose(model.rollout_buffer.rewards, [[1.0 + 0.99 * 15.0, 1.0, 1.0]] * 2, rtol=1e-6)
-    assert model.scale.moments.reward_mean == 1.0 and model.scale.moments.discount_mean == pytest.approx(0.33)
+    assert model.scaling.moments.reward_mean == 1.0 and model.scaling.moments.discount_mean == pytest.approx(
+        0.33
+    )
     replay = ScaledDQN("MlpPolicy", envs, **SMALL, learning_starts=10).learn(6).replay_buffer
     over = replay._get_samples(np.zeros(100, int)).dones
     assert 0.0 < over.mean() < 1.0, "the time-out of one of three is no end"
@@ -176,7 +178,7 @@ def test_what_is_saved_goes_on(case, tmp_path):
     seen = model.get_env().reset()
     others = []
     for loaded in (at_once, later):
-        np.testing.assert_array_equal([*loaded.scale.moments], [*model.scale.moments])
+        np.testing.assert_array_equal([*loaded.scaling.moments], [*model.scaling.moments])
         assert torch.equal(parameters(loaded), parameters(model))
         np.testing.assert_array_equal(
             loaded.predict(seen, deterministic=True)[0], model.predict(seen, deterministic=True)[0]
@@ -193,9 +195,9 @@ def test_what_is_saved_goes_on(case, tmp_path):
         one.train() if case == "PPO" else one.train(2, 32)
     for loaded in others:
         assert torch.equal(parameters(loaded), parameters(model)), "the optimizer's state goes on, too"
-    count = model.scale.moments.count
-    assert later.learn(256).scale.moments.count >= count + 256
-    assert model.scale.moments.count == count
+    count = model.scaling.moments.count
+    assert later.learn(256).scaling.moments.count >= count + 256
+    assert model.scaling.moments.count == count
 
 
 def test_an_evaluation_is_not_counted_and_all_kinds_of_callbacks_are_called():
@@ -207,7 +209,7 @@ def test_an_evaluation_is_not_counted_and_all_kinds_of_callbacks_are_called():
     model.learn(128, callback=[evaluation, lambda *_: calls.append(1) is None])
     model.learn(128, callback=lambda *_: calls.append(1) is None)
     model.learn(128, callback=evaluation)
-    assert model.scale.moments.count == 3 * 128 and len(calls) == 128
+    assert model.scaling.moments.count == 3 * 128 and len(calls) == 128
     assert evaluation.evaluations_timesteps == [] and np.isfinite(evaluation.last_mean_reward)
 
 
@@ -216,8 +218,8 @@ def test_goals_that_are_relabelled_are_not_counted():
     options = {"replay_buffer_class": HerReplayBuffer, "learning_starts": 20} | SMALL
     model = ScaledDQN("MultiInputPolicy", envs, **options)
     model.learn(100)
-    assert model.scale.moments.count == 100
-    assert -1.0 <= float(model.scale.moments.reward_mean[0]) < -0.5
+    assert model.scaling.moments.count == 100
+    assert -1.0 <= float(model.scaling.moments.reward_mean[0]) < -0.5
     assert isinstance(model.replay_buffer, HerReplayBuffer)
 
 
@@ -237,7 +239,7 @@ def test_images_share_an_extractor():
         ScaledDQN("CnnPolicy", env, device="cpu", buffer_size=50, learning_starts=8),
     ):
         model.learn(12)
-        assert model.scale.unit > 0.0 and torch.isfinite(parameters(model)).all()
+        assert model.scaling.unit > 0.0 and torch.isfinite(parameters(model)).all()
 
 
 def test_two_scales_are_refused():
@@ -277,5 +279,5 @@ def test_a_plain_models_file_is_not_taken_for_a_scaled_one(tmp_path):
 
 def test_the_pages_programs():
     page = pages.run("docs/sb3.md", "One line", "Other algorithms")
-    assert 4000 < page.model.scale.moments.count <= 4096 and page.model.policy.value_net.unit > 5.0
+    assert 4000 < page.model.scaling.moments.count <= 4096 and page.model.policy.value_net.unit > 5.0
     assert type(page.envs).__name__ == "CollectVecEnvReturns"

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import rbs_tf
-from tests.elsewhere import other_process, pages
+from tests import pages
+from tests.elsewhere import other_process
+from tests.elsewhere.one_of_two import episodes_of
 from tests.elsewhere.vectors import BY_NAME, TOLERANCE, changing_units
-from tests.test_adopting import ROOT
+from tests.pages import ROOT
 
 torch = pytest.importorskip("torch", reason="make test-adopting runs this in .venv-rivals")
 nn = torch.nn
-ScaledErrors, UnitLinear = rbs_tf.torch.ScaledErrors, rbs_tf.torch.UnitLinear
+ReturnScaling, UnitLinear = rbs_tf.torch.ReturnScaling, rbs_tf.torch.UnitLinear
 
 EPISODE = rbs_tf.ReturnMoments.from_episode([[1.0, -1.0], [3.0, 100.0]], [[0.9, 0.9], [0.0, 0.0]])
 LARGER = rbs_tf.ReturnMoments.from_episode([[1e3, 1e3], [3.0, 100.0]], [[0.9, 0.9], [0.0, 0.0]])
@@ -30,7 +32,7 @@ def one_thread():
 
 @pytest.fixture
 def scaled():
-    module = ScaledErrors(2)
+    module = ReturnScaling(2)
     module.merge_state(EPISODE)
     return module
 
@@ -45,7 +47,7 @@ def tensors(*arrays):
 @pytest.mark.parametrize("name", BY_NAME)
 def test_it_computes_what_the_layer_does(name):
     vector = BY_NAME[name]
-    scaled = ScaledErrors(vector.num_heads, vector.sigma_v, floor_in_units=vector.in_units)
+    scaled = ReturnScaling(vector.num_heads, vector.sigma_v, floor_in_units=vector.in_units)
     for episode in vector.episodes:
         scaled.merge_state(rbs_tf.ReturnMoments.from_episode(*episode))
     errors, tasks, own = tensors(vector.errors, vector.tasks, vector.batch_sigma)
@@ -79,7 +81,7 @@ def test_gradients_flow_through_errors_only(scaled):
 
 
 def test_updates_between_forward_and_backward():
-    scaled, errors = ScaledErrors(), torch.ones(3, requires_grad=True)
+    scaled, errors = ReturnScaling(), torch.ones(3, requires_grad=True)
     loss = scaled(errors).sum()
     scaled.merge_state(rbs_tf.ReturnMoments.from_episode([1.0, 9.0], [0.9, 0.0]))
     loss.backward()
@@ -145,7 +147,7 @@ def test_saving(scaled, tmp_path):
     }
     for assign in (False, True):
         kept = copy.deepcopy(state)
-        restored = nn.ModuleDict({"network": UnitLinear(3, 4, heads=2), "scaled": ScaledErrors(2)})
+        restored = nn.ModuleDict({"network": UnitLinear(3, 4, heads=2), "scaled": ReturnScaling(2)})
         restored.load_state_dict(state, assign=assign)
         assert torch.equal(restored["network"].unit, scaled.unit)
         assert same(restored["scaled"], copy.deepcopy(scaled))
@@ -161,7 +163,7 @@ def test_wrong_states(scaled):
 
 def test_states_of_another_floor(scaled):
     """`sigma_v` of a floor in units is another number; a state from before it said so goes on loading."""
-    in_units = ScaledErrors(2, floor_in_units=True)
+    in_units = ReturnScaling(2, floor_in_units=True)
     before, state = copy.deepcopy(scaled), in_units.state_dict()
     with pytest.raises(
         ValueError, match="state is of floor_in_units=True, and this is of floor_in_units=False"
@@ -185,7 +187,7 @@ def test_copies(scaled):
 
 def test_shared_memory():
     """As in A3C: every process sees the weights and the unit they are in. Statistics have one process."""
-    scaled, last = ScaledErrors(2), UnitLinear(1, 1)
+    scaled, last = ReturnScaling(2), UnitLinear(1, 1)
     last.to_unit_([2.0])
     agent = nn.ModuleList([scaled, last]).share_memory()
     assert all(values.is_shared() for values in (*agent.parameters(), *agent.buffers()))
@@ -246,7 +248,7 @@ def test_compiled_losses(backend):
     from torch._dynamo import testing
 
     counter = testing.CompileCounterWithBackend(backend)
-    scaled, last = ScaledErrors(2, floor_in_units=True), UnitLinear(3, 4, heads=2)
+    scaled, last = ReturnScaling(2, floor_in_units=True), UnitLinear(3, 4, heads=2)
     rng = np.random.default_rng(0)
     observations = torch.from_numpy(rng.normal(size=(5, 3)).astype(np.float32))
     rewards, discounts, mask = tensors(*(rng.uniform(size=(4, 5, n)) for n in (2, 2)), np.ones((4, 5)))
@@ -272,50 +274,13 @@ def test_compiled_losses(backend):
 
 # Several processes.
 
-RANK = """
-import os, sys, time
-import numpy as np, torch, torch.distributed as dist
-import rbs_tf
-from torch import nn
-from tests.elsewhere.test_torch import episodes_of
-
-rank, place = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=2)
-model = nn.ModuleDict({"last": rbs_tf.torch.UnitLinear(3, 2), "scaled": rbs_tf.torch.ScaledErrors()})
-model.forward = lambda x: model["scaled"](1.0 - model["last"](x))
-if not rank:  # only this one loads; DDP hands it to the other
-    model.load_state_dict(torch.load(f"{place}/state.pt"))
-parallel = nn.parallel.DistributedDataParallel(model)
-scaled, synced = model["scaled"], []
-for update, episode in enumerate(episodes_of(rank)):
-    before = scaled.statistics.clone()
-    scaled.merge_state(rbs_tf.ReturnMoments.from_episode(*episode))
-    assert torch.equal(scaled.statistics, before)
-    scaled.sync()
-    synced.append(scaled.statistics.clone())  # before DDP hands round the first rank's
-    model["last"].to_unit_(scaled.unit)
-    parallel(torch.full((4, 3), 1.0 + rank)).square().mean().backward()
-scaled.sync()
-own = {"grad": model["last"].weight.grad, "synced": torch.stack(synced)}
-torch.save(model.state_dict() | own, f"{place}/{rank}.pt")
-while not os.path.exists(f"{place}/{1 - rank}.pt"):  # the other may still be receiving
-    time.sleep(0.01)
-os._exit(0)  # DDP holds the group beyond its end, and gloo's threads then abort an exiting interpreter at times
-"""
-
-
-def episodes_of(rank):
-    """Five episodes of that process."""
-    rng = np.random.default_rng(rank)
-    return [(rng.normal(5.0, 10.0**rank, length), np.full(length, 0.9)) for length in rng.integers(1, 20, 5)]
-
 
 def test_processes(tmp_path):
     """Two gloo processes: bit-equal, and what one process makes of both streams."""
-    single = nn.ModuleDict({"last": UnitLinear(3, 2), "scaled": ScaledErrors()})
+    single = nn.ModuleDict({"last": UnitLinear(3, 2), "scaled": ReturnScaling()})
     single["scaled"].merge_state(rbs_tf.ReturnMoments.from_episode([7.0], [0.0]))
     torch.save(single.state_dict(), tmp_path / "state.pt")
-    command = [sys.executable, "-c", RANK]
+    command = [sys.executable, "-m", "tests.elsewhere.one_of_two"]
     ranks = [subprocess.Popen([*command, str(rank), str(tmp_path)], cwd=ROOT) for rank in range(2)]
     assert [process.wait(100) for process in ranks] == [0, 0]
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
@@ -341,7 +306,7 @@ def process_group(tmp_path):
 
 def test_one_process(process_group, scaled, caplog):
     """There is no one to wait for: statistics count at once."""
-    alone = ScaledErrors(2)
+    alone = ReturnScaling(2)
     alone.merge_state(EPISODE)
     alone.sync()
     assert same(alone, scaled) and not caplog.records
@@ -349,13 +314,13 @@ def test_one_process(process_group, scaled, caplog):
 
 def test_advice(monkeypatch, caplog):
     """It names the module, and `sync`, for which statistics wait."""
-    scaled = ScaledErrors()
+    scaled = ReturnScaling()
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     scaled.merge_state(rbs_tf.ReturnMoments.from_episode([1.0], [0.0]))
     scaled(torch.ones(1))
     (said,) = (record.getMessage() for record in caplog.records)
-    assert said.startswith("ScaledErrors has not seen any step yet: ")
+    assert said.startswith("ReturnScaling has not seen any step yet: ")
     assert "call merge_state(moments), and in a process group of several sync() after it." in said
     monkeypatch.setattr(os, "getpid", lambda: 1)  # as after a fork
     with pytest.raises(RuntimeError, match="copy of a scaling from another process"):
@@ -375,7 +340,7 @@ def test_values_keep_with_the_unit():
         values, torch.tensor([2.0, 2.0, 0.0, 0.0]) * nn.functional.linear(inputs, weight, last.bias)
     )
     assert not values[:, 2:].any()
-    ratio, after = rbs_tf.rescaling(last.unit, [3.0, 4.0])
+    ratio, after = rbs_tf.unit_ratio(last.unit, [3.0, 4.0])
     last.to_unit_(torch.tensor([3.0, 4.0]))
     torch.testing.assert_close(last(inputs)[:, :2], values[:, :2])
     assert last.unit.tolist() == after.tolist() and ratio[1] == 1.0
@@ -484,12 +449,12 @@ def test_the_readmes_program():
     (code,) = (block for block in pages.blocks("README.md") if "import torch" in block)
     names = {"__name__": "page"}
     exec(code, names)
-    assert names["scaled"].moments.count == 1 and names["loss"] > 0.0
+    assert names["scaling"].moments.count == 1 and names["loss"] > 0.0
 
 
 def test_the_pages_state(loop):
     assert 9000 < loop.state["2.statistics"][0].item() <= 10_000  # the last steps are still to be reported
-    assert loop.scaled.unit.item() > 1000.0 and loop.online[-1].unit == loop.target[-1].unit > 1000.0
+    assert loop.scaling.unit.item() > 1000.0 and loop.online[-1].unit == loop.target[-1].unit > 1000.0
 
 
 def test_the_pages_actions(loop):

@@ -4,7 +4,7 @@ The reference is plain and slow: exact fractions of the float64 numbers given, r
 square root to 50 digits at the end. Nothing of the library is used.
 
     for vector in VECTORS:
-        scale = rbs_tf.Scale(vector.num_heads, vector.sigma_v, floor_in_units=vector.in_units)
+        scale = rbs_tf.numpy.ReturnScaling(vector.num_heads, vector.sigma_v, floor_in_units=vector.in_units)
         for rewards, discounts in vector.episodes:
             scale.merge_state(rbs_tf.ReturnMoments.from_episode(rewards, discounts))
         np.testing.assert_allclose(scale(vector.errors), vector.scaled, rtol=TOLERANCE)

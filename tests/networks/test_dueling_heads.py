@@ -85,7 +85,7 @@ def test_rescaled_outputs_are_ratio_times_old_plus_shift(ratio, shift):
     np.testing.assert_allclose(heads.ba, ratio[:, None] * advantage, rtol=1e-6)
 
 
-def test_rescaling_works_in_graphs_and_by_powers_of_two_to_the_last_bit():
+def test_ratios_work_in_graphs_and_by_powers_of_two_to_the_last_bit():
     heads, ratio = built_heads(), tf.constant((0.25, 1.0, 1024.0), tf.float64)
     old = heads(INPUTS).numpy()
     tf.function(heads.rescale_outputs, jit_compile=True)(ratio, tf.zeros(H, tf.float64))

@@ -8,7 +8,9 @@ import pytest
 from tests.source_tree import ROOT
 
 MAKE = "import rbs_tf.environments as e; e.make"
-NUMPY_ONLY = "rbs_tf.ReturnMoments.from_episode([1.0, 2.0], [0.9, 0.0]); rbs_tf.Scale(); dir(rbs_tf)"
+NUMPY_ONLY = (
+    "rbs_tf.ReturnMoments.from_episode([1.0, 2.0], [0.9, 0.0]); rbs_tf.numpy.ReturnScaling(); dir(rbs_tf)"
+)
 
 
 def run(program, *argv):
@@ -25,7 +27,7 @@ def run(program, *argv):
             NUMPY_ONLY,
             [
                 ("rbs_tf.ReturnScaling", "rbs_tf.ReturnScaling", "tensorflow", "tensorflow"),
-                ("rbs_tf.CollectReturns", "rbs_tf.CollectReturns", "gymnasium", "gymnasium"),
+                ("rbs_tf.collect_returns", "rbs_tf.collect_returns", "gymnasium", "gymnasium"),
             ],
         ),
         (
@@ -66,7 +68,7 @@ for argv in [], ["nowhere"], ["--pretrained=none"], ["."], [".", "--sead=1"], [e
 @pytest.mark.parametrize(
     ("program", "absent"),
     [
-        ("import rbs_tf; rbs_tf.Scale()", {"tensorflow", "keras", "gymnasium"}),
+        ("import rbs_tf; rbs_tf.numpy.ReturnScaling()", {"tensorflow", "keras", "gymnasium"}),
         ("import agents; from agents import UsageError", {"tensorflow", "numpy", "gin"}),
         (REFUSALS, {"tensorflow"}),
     ],

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import rbs_tf
-from rbs_tf import ReturnMoments, ReturnScaling, Scale, discounted_returns
+from rbs_tf import ReturnMoments, ReturnScaling, discounted_returns
+from rbs_tf.numpy import ReturnScaling as NumpyScaling
 
 
 def episodes(offset=5.0, seed=0):
@@ -302,7 +303,7 @@ def test_complex_numbers_are_refused():
         ("rewards", lambda: rbs_tf.batch_sigma(steps[:, None, None], np.ones((1, 1, 1)), np.ones((1, 1)))),
         ("discounts", lambda: rbs_tf.batch_sigma(np.ones((1, 1, 1)), steps[:, None, None], np.ones((1, 1)))),
         ("batch_sigma", lambda: layer(np.ones(1), steps[:1])),
-        ("batch_sigma", lambda: rbs_tf.Scale()(np.ones(1), steps[:1])),
+        ("batch_sigma", lambda: rbs_tf.numpy.ReturnScaling()(np.ones(1), steps[:1])),
     ):
         with pytest.raises(ValueError, match=f"{name} must be real numbers; got complex128"):
             call()
@@ -322,7 +323,7 @@ def test_the_packages_names():
         _ = rbs_tf.nothing
 
 
-@pytest.mark.parametrize("make", [Scale, ReturnScaling])
+@pytest.mark.parametrize("make", [NumpyScaling, ReturnScaling])
 def test_wrong_heads_and_floors(make):
     floors = 0.0, -1.0, np.nan, np.inf, 1e-320, 1e39, "0.1", None, [1.0] * 3, np.eye(2)
     for name, wrong in (("sigma_v", floors), ("num_heads", (0, 2.0, "2", None))):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_agents.utils import common
 
 from rbs_tf import ReturnMoments, ScaledLoss
-from tests.rbs_tf.test_collect_returns import A, B, expected
+from tests.scripted import A, B, expected
 
 FIRST, MID, LAST = range(3)
 

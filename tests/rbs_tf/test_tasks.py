@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 from gymnasium.vector import SyncVectorEnv
 
-from rbs_tf import CollectReturns, ReturnMoments, ReturnScaling, Scale
-from tests.rbs_tf.test_collect_returns import Script
+from rbs_tf import ReturnMoments, ReturnScaling, collect_returns
+from rbs_tf.numpy import ReturnScaling as NumpyScaling
+from tests.scripted import Script
 
 TASKS = 3
 
@@ -43,7 +44,7 @@ def test_statistics_and_errors_of_tasks(mode):
     mode(feed)(np.where(mask, rewards, np.nan))
     expected = of_each_task(rewards, discounts, returns, tasks, mask)
     np.testing.assert_allclose(layer.statistics, expected, rtol=1e-12, atol=1e-14)
-    scale = Scale(TASKS)
+    scale = NumpyScaling(TASKS)
     scale.merge_state(ReturnMoments.from_array(expected))
     errors = np.float32(rewards)
     wanted = errors / np.float32(scale.sigma)[tasks]
@@ -57,12 +58,12 @@ def test_statistics_and_errors_of_tasks(mode):
 
 @pytest.mark.parametrize("head", [3, -1, [0, 4], 0.5])
 def test_wrong_tasks(head):
-    layer, scale = ReturnScaling(TASKS), Scale(TASKS)
+    layer, scale = ReturnScaling(TASKS), NumpyScaling(TASKS)
     for call in (
         lambda: layer.update_state(np.ones(2), np.ones(2), head=head),
         lambda: layer(np.ones(2, np.float32), head=head),
         lambda: scale(np.ones(2), head=head),
-        lambda: CollectReturns(Script(([1.0], True)), scale, 0.9, head=head),
+        lambda: collect_returns(Script(([1.0], True)), scale, 0.9, head=head),
     ):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="whole numbers from 0 to 2"):
             call()
@@ -72,10 +73,10 @@ def test_wrong_tasks(head):
 def test_environments_of_a_vector():
     episodes = [([1.0, 2.0], True), ([10.0] * 3, False), ([-5.0, 0.0, 1.0], True)]
     gammas, tasks = np.array([0.5, 0.9, 1.0]), [2, 0, 2]
-    for make in (Scale, ReturnScaling):
+    for make in (NumpyScaling, ReturnScaling):
         scaling = make(TASKS)
         envs = SyncVectorEnv([lambda e=e: Script(e, forever=True) for e in episodes])
-        envs = CollectReturns(envs, scaling, gammas, head=tasks)
+        envs = collect_returns(envs, scaling, gammas, head=tasks)
         envs.reset()
         for _ in range(3):
             envs.step(np.zeros(3, int))
@@ -89,4 +90,4 @@ def test_environments_of_a_vector():
         found = ReturnMoments(*map(np.array, scaling.moments))
         np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-12, atol=1e-14)
     with pytest.raises(ValueError, match="one number, or one per environment, 3"):
-        CollectReturns(SyncVectorEnv([lambda: Script()] * 3), Scale(TASKS), 0.9, head=[0, 1])
+        collect_returns(SyncVectorEnv([lambda: Script()] * 3), NumpyScaling(TASKS), 0.9, head=[0, 1])

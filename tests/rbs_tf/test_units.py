@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rbs_tf import UnitDense, rescaling
+from rbs_tf import UnitDense, unit_ratio
 from tests.elsewhere.vectors import changing_units
 
 UNITS = st.floats(1e-9, 1e9)
@@ -18,24 +18,24 @@ def test_no_value_changes(units):
     weight, unit = np.float32(0.7), np.float64(units[0])
     value = weight * unit
     for new in units[1:]:
-        ratio, (after,) = rescaling(unit, new)
+        ratio, (after,) = unit_ratio(unit, new)
         weight, unit = weight * ratio[0], after
         assert unit == pytest.approx(new, rel=2e-4)
     assert weight * unit == pytest.approx(value, rel=1e-6 * len(units))
 
 
 def test_first_empty_and_small_changes():
-    ratio, unit = rescaling([0.0, 2.0, 2.0, 2.0, 0.0], [3.0, 0.0, 2.0001, 4.0, 0.0])
+    ratio, unit = unit_ratio([0.0, 2.0, 2.0, 2.0, 0.0], [3.0, 0.0, 2.0001, 4.0, 0.0])
     assert ratio.dtype == np.float32 and unit.dtype == np.float64
     np.testing.assert_array_equal(ratio, [1.0, 1.0, 1.0, 0.5, 1.0])
     np.testing.assert_array_equal(unit, [3.0, 2.0, 2.0, 4.0, 0.0])
-    (ratio,), (unit,) = rescaling(1.0, 3.0)
+    (ratio,), (unit,) = unit_ratio(1.0, 3.0)
     assert ratio == np.float32(1 / 3) and unit == 1.0 / np.float64(ratio), "what the rounded ratio reaches"
 
 
 def test_changes_that_no_weight_could_follow():
     """Float32 does not hold their ratios, or what weights times these would be."""
-    ratio, unit = rescaling([1e-30, 1e30, 1e-200, 1.0], [1e30, 1e-30, 1e100, 1e29])
+    ratio, unit = unit_ratio([1e-30, 1e30, 1e-200, 1.0], [1e30, 1e-30, 1e100, 1e29])
     np.testing.assert_array_equal(ratio, np.float32([1.0, 1.0, 1.0, 1e-29]))
     np.testing.assert_allclose(unit, [1e-30, 1e30, 1e-200, 1e29], rtol=1e-6)
     for dtype in ("float32", "bfloat16"):
@@ -51,7 +51,7 @@ def test_changes_that_no_weight_could_follow():
 @pytest.mark.parametrize("old, new", [(1.0, -1.0), (np.nan, 1.0), (1.0, np.inf), ([1.0, 1.0], 1.0)])
 def test_wrong_units(old, new):
     with pytest.raises(ValueError, match="units must be finite numbers of at least 0"):
-        rescaling(old, new)
+        unit_ratio(old, new)
 
 
 def built(**settings):

@@ -12,7 +12,7 @@ def vector(request):
     return BY_NAME[request.param]
 
 
-@pytest.mark.parametrize("kind", [rbs_tf.Scale, rbs_tf.ReturnScaling])
+@pytest.mark.parametrize("kind", [rbs_tf.numpy.ReturnScaling, rbs_tf.ReturnScaling])
 def test_statistics_and_scaled_errors(kind, vector):
     scale = kind(vector.num_heads, vector.sigma_v, floor_in_units=vector.in_units)
     for episode in vector.episodes:

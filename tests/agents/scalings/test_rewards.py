@@ -11,7 +11,7 @@ from agents.scalings import ClippedRewards, GymnasiumNormalise
 from rbs_tf import ReturnMoments
 from tests.agents.scalings.episodes import SHAPE, H, alike, context, episode
 from tests.agents.small_agent import as_sequence, make_agent, random_windows, some_moments
-from tests.rbs_tf.test_collect_returns import Script
+from tests.scripted import Script
 
 
 def scale(scaling, episodes, gamma):

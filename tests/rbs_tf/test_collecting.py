@@ -1,4 +1,4 @@
-"""`CollectReturns` feeds exactly what the episodes were, in portions."""
+"""`collect_returns` feeds exactly what the episodes were, in portions."""
 
 import contextlib
 import functools
@@ -11,27 +11,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from rbs_tf import CollectReturns, ReturnMoments, Scale
-
-
-class Script(gymnasium.Env):
-    """Plays the given episodes in turn: rewards, and whether the last step is terminal or a time-out."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, *episodes, forever=False):
-        self._episodes = itertools.cycle(episodes) if forever else iter(episodes)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        rewards, self._terminal = next(self._episodes)
-        self._rewards = list(rewards)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        reward, over = self._rewards.pop(0), not self._rewards
-        return np.zeros(1, np.float32), reward, over and self._terminal, over and not self._terminal, {}
+from rbs_tf import ReturnMoments, collect_returns
+from rbs_tf.numpy import ReturnScaling as NumpyScaling
+from tests.scripted import A, B, C, D, Script, assert_equal, expected, shown, stepped, vector
 
 
 class Sum:
@@ -59,34 +41,6 @@ def play(env, steps=None):
         pass
 
 
-def expected(gammas, *episodes):
-    gammas, moments = np.atleast_1d(gammas), ReturnMoments.empty(np.size(gammas))
-    for rewards, terminal in episodes:
-        rewards = np.repeat(np.array(rewards)[:, None], len(gammas), axis=1)
-        discounts = np.broadcast_to(gammas, rewards.shape).copy()
-        discounts[-1] *= not terminal
-        moments = moments.merge(moments, ReturnMoments.from_episode(rewards, discounts))
-    return moments
-
-
-def assert_equal(a, b):
-    np.testing.assert_allclose(a.to_array(), b.to_array(), rtol=1e-12, atol=1e-12)
-
-
-A, B, C = ([1.0, 5.0, -2.0], True), ([3.0], True), (np.arange(7.0), False)
-D = (-np.ones(130), True)  # longer than the first buffer
-
-
-def vector(kind, mode, *scripts):
-    """Scripts that start again when they are through, an environment each."""
-    return kind([functools.partial(Script, *script, forever=True) for script in scripts], autoreset_mode=mode)
-
-
-def stepped(envs, count):
-    for _ in range(count):
-        envs.step(np.zeros(envs.num_envs, int))
-
-
 @contextlib.contextmanager
 def refused(kind, words):
     with pytest.raises(kind, match=words) as raised:
@@ -100,27 +54,27 @@ def refused(kind, words):
 def test_portions_add_up():
     for gammas, report_steps in itertools.product((0.9, [0.0, 0.9, 1.0]), (1, 3, 100)):
         seen = Sum(np.size(gammas))
-        play(CollectReturns(Script(A, B, C, A), seen, gammas, report_steps=report_steps))
+        play(collect_returns(Script(A, B, C, A), seen, gammas, report_steps=report_steps))
         assert_equal(seen.moments, expected(gammas, A, B, C, A))
 
 
 def test_cuts():
     """A reset in mid-episode, and the longest report, are like a time-out."""
     seen, endless = Sum(), Sum()
-    env = CollectReturns(Script(C, A), seen, 0.9)
+    env = collect_returns(Script(C, A), seen, 0.9)
     play(env, steps=4)
     play(env)
     assert_equal(seen.moments, expected(0.9, (C[0][:4], False), A))
-    play(CollectReturns(Script(C), endless, 0.9, max_report_steps=3), steps=6)
+    play(collect_returns(Script(C), endless, 0.9, max_report_steps=3), steps=6)
     assert_equal(endless.moments, expected(0.9, (C[0][:3], False), (C[0][3:6], False)))
 
 
 def test_threads_share_a_scaling(at_once):
     """One gamma serves all heads."""
-    scaling = Scale(num_heads=2)
+    scaling = NumpyScaling(num_heads=2)
 
     def collect():
-        play(CollectReturns(Script(C, A, forever=True), scaling, 0.9, report_steps=1000), steps=100)
+        play(collect_returns(Script(C, A, forever=True), scaling, 0.9, report_steps=1000), steps=100)
 
     at_once(collect)
     whole = 100 // 10  # episodes of each kind: C has 7 steps, A has 3
@@ -143,7 +97,7 @@ def test_wrong_arguments():
     ]
     for arguments, settings, complaint in cases:
         with refused((TypeError, ValueError), complaint):
-            CollectReturns(*arguments, **settings)
+            collect_returns(*arguments, **settings)
 
 
 class Several(gymnasium.Env):
@@ -161,9 +115,9 @@ class Pool(gymnasium.Env):
 def test_several_environments_that_are_no_vector_are_refused():
     for env in (Several(), Pool(), gymnasium.wrappers.TransformReward(Several(), abs)):
         with refused(TypeError, "holds 4 environments and is no gymnasium.vector.VectorEnv"):
-            CollectReturns(env, Sum(), 0.9)
+            collect_returns(env, Sum(), 0.9)
     Several.num_envs = 1
-    CollectReturns(Several(), Sum(), 0.9)
+    collect_returns(Several(), Sum(), 0.9)
 
 
 def test_what_is_both_an_env_and_a_vector_is_a_vector():
@@ -173,40 +127,40 @@ def test_what_is_both_an_env_and_a_vector_is_a_vector():
         pass
 
     seen = Sum()
-    CollectReturns(Both(rewards=np.arange(3.0)), seen, 0.9).step(None)
+    collect_returns(Both(rewards=np.arange(3.0)), seen, 0.9).step(None)
     assert seen.moments.count == 3 and seen.moments.reward_mean == 1.0
 
 
 def test_a_scaling_is_fed_once():
     seen, other = Sum(), Sum()
-    one = gymnasium.wrappers.TransformReward(CollectReturns(Script(A), seen, 0.9), float)
-    vector_of = SyncVectorEnv([lambda: CollectReturns(Script(A), seen, 0.9)])
+    one = gymnasium.wrappers.TransformReward(collect_returns(Script(A), seen, 0.9), float)
+    vector_of = SyncVectorEnv([lambda: collect_returns(Script(A), seen, 0.9)])
     wrapped = gymnasium.wrappers.vector.TransformReward(
-        CollectReturns(vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, (A,)), seen, 0.9), abs
+        collect_returns(vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, (A,)), seen, 0.9), abs
     )
     for envs in (one, vector_of, wrapped):
-        words = f"^{type(envs.unwrapped).__name__} feeds.*would count twice: leave out one of the two CollectReturns"
+        words = f"^{type(envs.unwrapped).__name__} feeds.*would count twice: leave out one of the two collect_returns"
         with refused(ValueError, words):
-            CollectReturns(envs, seen, 0.9)
-    play(CollectReturns(one, other, 0.5))
+            collect_returns(envs, seen, 0.9)
+    play(collect_returns(one, other, 0.5))
     assert_equal(seen.moments, expected(0.9, A))
     assert_equal(other.moments, expected(0.5, A))
 
 
 def test_a_scaling_is_fed_once_per_head():
     """As where one head learns from clipped rewards, and another one from all of them."""
-    scale = Scale(num_heads=3)
-    env = CollectReturns(Script(A), scale, 0.9, head=0)
-    env = CollectReturns(gymnasium.wrappers.TransformReward(env, lambda r: 2.0 * r), scale, 0.5, head=1)
+    scale = NumpyScaling(num_heads=3)
+    env = collect_returns(Script(A), scale, 0.9, head=0)
+    env = collect_returns(gymnasium.wrappers.TransformReward(env, lambda r: 2.0 * r), scale, 0.5, head=1)
     play(env)
     once, twice = (expected(gamma, A).to_array()[:, 0] for gamma in (0.9, 0.5))
     np.testing.assert_allclose(scale.moments.to_array()[:, 0], once)
     np.testing.assert_allclose(scale.moments.return_count, [once[5], twice[5], 0.0])
     np.testing.assert_allclose(scale.moments.reward_mean, [once[1], 2.0 * twice[1], 0.0])
-    of_all = CollectReturns(Script(A), scale, 0.9)
+    of_all = collect_returns(Script(A), scale, 0.9)
     for envs, head in ((env, 0), (env, 1), (env, None), (of_all, 2)):
         with refused(ValueError, "give each a `head` of its own"):
-            CollectReturns(envs, scale, 0.9, head=head)
+            collect_returns(envs, scale, 0.9, head=head)
 
 
 Autoreset = gymnasium.wrappers.Autoreset
@@ -220,7 +174,7 @@ def limited(env):
 @pytest.mark.parametrize("wrap", [Autoreset, limited])
 def test_autoresets_steps_do_not_count(wrap):
     seen = Sum()
-    env = CollectReturns(wrap(Script(A, B, A[:1] + (False,), forever=True)), seen, 0.9)
+    env = collect_returns(wrap(Script(A, B, A[:1] + (False,), forever=True)), seen, 0.9)
     env.reset()
     for _ in range(2 * (4 + 2 + 4)):
         env.step(0)
@@ -252,7 +206,7 @@ def test_steps_after_an_end_are_refused():
     """Of environments that reset themselves in an unknown way; these count beneath what resets them."""
     for env in (ResetsItself(Script(A, A)), GoesOn(A)):
         seen = Sum()
-        env = CollectReturns(env, seen, 0.9)
+        env = collect_returns(env, seen, 0.9)
         env.reset()
         for _ in A[0]:
             env.step(0)
@@ -260,7 +214,7 @@ def test_steps_after_an_end_are_refused():
             env.step(0)
         assert_equal(seen.moments, expected(0.9, A))
     seen = Sum()
-    env = Autoreset(CollectReturns(Script(A, B, A), seen, 0.9))
+    env = Autoreset(collect_returns(Script(A, B, A), seen, 0.9))
     env.reset()
     for _ in range(4 + 2 + 3):
         env.step(0)
@@ -284,7 +238,7 @@ def test_values_of_one_environment():
         (np.ones(1), np.zeros((1, 1), bool)),
     ):
         seen = Sum()
-        CollectReturns(Answers(reward, terminated, False), seen, 0.9).step(0)
+        collect_returns(Answers(reward, terminated, False), seen, 0.9).step(0)
         assert seen.moments.count == 1 and seen.moments.reward_mean == 1.0
     for words, answer in (
         ("reward must have one value", (np.ones(3), False, False)),
@@ -294,24 +248,11 @@ def test_values_of_one_environment():
     ):
         seen = Sum()
         with refused(ValueError, words):
-            CollectReturns(Answers(*answer), seen, 0.9).step(0)
+            collect_returns(Answers(*answer), seen, 0.9).step(0)
         assert not seen.portions
 
 
 # Environments that step together.
-
-
-def shown(mode, scripts, steps):
-    """The episodes that so many vector steps show, the last ones cut by the reset that follows."""
-    for script in scripts:
-        left = steps
-        for rewards, terminal in itertools.cycle(script):
-            seen = rewards[: max(left, 0)]
-            if len(seen):
-                yield seen, terminal and len(seen) == len(rewards)
-            left -= len(rewards) + (mode == AutoresetMode.NEXT_STEP)
-            if left <= 0:
-                break
 
 
 @pytest.mark.parametrize(
@@ -328,7 +269,7 @@ def test_vectors_add_up(kind, mode, gammas, report_steps):
     seen, envs = Sum(np.size(gammas)), vector(kind, mode, *scripts)
     # Gymnasium 1.3 writes the mode of another vector environment into the metadata of the first.
     vector(SyncVectorEnv, next(other for other in AutoresetMode if other != mode), *scripts).close()
-    envs = CollectReturns(envs, seen, gammas, report_steps=report_steps)
+    envs = collect_returns(envs, seen, gammas, report_steps=report_steps)
     envs.reset(seed=0)
     for _ in range(300):
         *_, terminated, truncated, _ = envs.step(np.zeros(envs.num_envs, int))
@@ -344,7 +285,7 @@ def test_vectors_add_up(kind, mode, gammas, report_steps):
 def test_portions_of_a_vector():
     """The first steps at once, later ones in portions, and all of them with returns."""
     seen = Sum()
-    envs = CollectReturns(
+    envs = collect_returns(
         vector(SyncVectorEnv, AutoresetMode.NEXT_STEP, (C,), (D,)), seen, 0.9, report_steps=4
     )
     envs.reset()
@@ -356,7 +297,7 @@ def test_portions_of_a_vector():
 def test_cuts_of_a_vector():
     seen, (d, _), (c, _) = Sum(), D, C
     envs = vector(SyncVectorEnv, AutoresetMode.SAME_STEP, (D,), (C,))
-    envs = CollectReturns(envs, seen, 0.9, max_report_steps=5)
+    envs = collect_returns(envs, seen, 0.9, max_report_steps=5)
     envs.reset()
     stepped(envs, 7)
     envs.reset(options={"reset_mask": np.array([True, False])})
@@ -370,7 +311,7 @@ def test_cuts_of_a_vector():
 def test_what_cannot_be_counted_is_left_out(mode, reward):
     seen = Sum()
     scripts = (C,), (([1.0, reward, 2.0], True),), (([5.0, reward], True),)
-    envs = CollectReturns(vector(SyncVectorEnv, mode, *scripts), seen, 0.9)
+    envs = collect_returns(vector(SyncVectorEnv, mode, *scripts), seen, 0.9)
     envs.reset()
     stepped(envs, 1)
     with refused(ValueError, f"reward of environment 1 is {re.escape(str(reward))} at step 1"):
@@ -400,7 +341,7 @@ class VectorAnswers(gymnasium.vector.VectorEnv):
 def test_values_of_a_vector():
     for name, wrong in (("rewards", np.ones((3, 1))), ("terminated", False), ("truncated", np.zeros((3, 1)))):
         seen = Sum()
-        envs = CollectReturns(VectorAnswers(**{name: wrong}), seen, 0.9)
+        envs = collect_returns(VectorAnswers(**{name: wrong}), seen, 0.9)
         with refused(ValueError, f"^{name} must have shape"):
             envs.step(None)
         assert not seen.portions
@@ -411,8 +352,8 @@ def test_values_of_a_vector():
 @pytest.mark.parametrize("name, unit", [("CartPole-v1", 16.0), ("Pendulum-v1", 390.0)])
 def test_the_units_that_the_pages_name(name, unit):
     """docs/adopting.md and docs/pytorch.md: played at random."""
-    scale = Scale(sigma_v=1.0)
-    env = CollectReturns(gymnasium.make(name), scale, 0.99)
+    scale = NumpyScaling(sigma_v=1.0)
+    env = collect_returns(gymnasium.make(name), scale, 0.99)
     env.action_space.seed(0)
     env.reset(seed=0)
     for _ in range(20_000):
@@ -433,14 +374,14 @@ def step_once(envs):
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_a_copy_in_another_process_is_refused(context):
-    scale = Scale()
-    with refused(RuntimeError, r"copy of a scaling.*CollectReturns\(AsyncVectorEnv"):
-        step_once(AsyncVectorEnv([lambda: CollectReturns(Script(A), scale, 0.9)], context=context))
+    scale = NumpyScaling()
+    with refused(RuntimeError, r"copy of a scaling.*collect_returns\(AsyncVectorEnv"):
+        step_once(AsyncVectorEnv([lambda: collect_returns(Script(A), scale, 0.9)], context=context))
 
 
 def test_a_scale_that_was_made_or_read_in_another_process_is_its_own():
-    stored, cartpole = pickle.dumps(scale := Scale()), functools.partial(gymnasium.make, "CartPole-v1")
-    for own in (Scale, functools.partial(pickle.loads, stored)):
-        step_once(AsyncVectorEnv([lambda own=own: CollectReturns(Script(A), own(), 0.9)], context="fork"))
-    step_once(CollectReturns(AsyncVectorEnv([cartpole] * 2, context="fork"), scale, 0.9))
+    stored, cartpole = pickle.dumps(scale := NumpyScaling()), functools.partial(gymnasium.make, "CartPole-v1")
+    for own in (NumpyScaling, functools.partial(pickle.loads, stored)):
+        step_once(AsyncVectorEnv([lambda own=own: collect_returns(Script(A), own(), 0.9)], context="fork"))
+    step_once(collect_returns(AsyncVectorEnv([cartpole] * 2, context="fork"), scale, 0.9))
     assert scale.moments.count == 2

@@ -1,4 +1,4 @@
-"""`Scale`: the layer's twin in NumPy, and which heads' floor either of them names."""
+"""`rbs_tf.numpy`: the layer's twin in NumPy, and which heads' floor either of them names."""
 
 import copy
 import json
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import rbs_tf
-from rbs_tf import ReturnMoments, Scale
+from rbs_tf import ReturnMoments
+from rbs_tf.numpy import ReturnScaling as NumpyScaling
 
 TIMES = 1024.0  # a power of two: multiplying by it rounds nothing
 
@@ -31,7 +32,7 @@ def some(num_heads=2, times=1.0, seed=0):
 
 
 def test_scale():
-    scale, larger = Scale(2, sigma_v=[1e-3, 5e3]), Scale(2, sigma_v=[1e-3, 5e3])
+    scale, larger = NumpyScaling(2, sigma_v=[1e-3, 5e3]), NumpyScaling(2, sigma_v=[1e-3, 5e3])
     assert scale().tolist() == pytest.approx([1e-3, 5e3]) and scale().dtype == np.float32
     for seed in range(3):
         scale.merge_state(some(seed=seed))
@@ -46,11 +47,11 @@ def test_scale():
 
 
 def test_its_state_is_kept_to_the_last_bit(caplog):
-    scale = Scale(2, sigma_v=[0.1, 0.3])
+    scale = NumpyScaling(2, sigma_v=[0.1, 0.3])
     scale.merge_state(some())
     state = scale.state_dict()
     for carried in (json.loads(json.dumps(state)), {name: np.array(value) for name, value in state.items()}):
-        restored = Scale(2)
+        restored = NumpyScaling(2)
         restored.load_state_dict(carried)
         np.testing.assert_array_equal(restored.moments.to_array(), scale.moments.to_array())
         np.testing.assert_array_equal(restored.sigma_v, scale.sigma_v)
@@ -62,11 +63,14 @@ def test_its_state_is_kept_to_the_last_bit(caplog):
 
 
 def test_wrong_states():
-    scale = Scale(2)
+    scale = NumpyScaling(2)
     scale.merge_state(some())
     before = scale.state_dict()
     for state, complaint in (
-        (Scale(3).state_dict(), r"state is of 3 heads, this Scale of 2.*Scale\(num_heads=3\)"),
+        (
+            NumpyScaling(3).state_dict(),
+            r"state is of 3 heads, this ReturnScaling of 2.*ReturnScaling\(num_heads=3\)",
+        ),
         ({"moments": before["moments"]}, "lacks sigma_v"),
         (before | {"sigma_v": [1.0, 2.0, 3.0]}, "sigma_v must be"),
         (before | {"moments": np.full((8, 2), np.nan)}, "must be finite"),
@@ -82,19 +86,19 @@ def test_wrong_states():
 
 def test_older_states():
     """They do not tell what their floor is in."""
-    scale = Scale(2, floor_in_units=True)
+    scale = NumpyScaling(2, floor_in_units=True)
     scale.load_state_dict({"moments": some().to_array(), "sigma_v": [1.0, 2.0]})
     assert scale.moments.count[0] == 50
 
 
-@pytest.mark.parametrize("kind", ["Scale", "ReturnScaling"])
+@pytest.mark.parametrize("kind", ["numpy", "keras"])
 def test_a_copy_in_another_process_is_not_fed(kind, monkeypatch):
-    if kind == "ReturnScaling":
+    if kind == "keras":
         pytest.importorskip("tensorflow")
-    scale = getattr(rbs_tf, kind)()
+    scale = (NumpyScaling if kind == "numpy" else rbs_tf.ReturnScaling)()
     monkeypatch.setattr(os, "getpid", lambda: 1)  # as after a fork
     ways = [lambda: scale.merge_state(some(1))]
-    if kind == "ReturnScaling":
+    if kind == "keras":
         ways += [lambda: scale.update_state([1.0], [0.9]), lambda: scale.update_returns([1.0])]
     for feed in ways:
         with pytest.raises(
@@ -112,16 +116,16 @@ def test_tensors_of_others_are_refused():
         with pytest.raises(
             TypeError, match="lose the gradient of errors of tensorflow.*take rbs_tf.ReturnScaling"
         ):
-            Scale()(errors)
+            NumpyScaling()(errors)
 
 
-@pytest.fixture(params=["Scale", "ReturnScaling"])
+@pytest.fixture(params=["numpy", "keras"])
 def fed(request):
     """Something that scales errors, fed in one of three ways, and says what its floor is."""
 
     def build(moments, sigma_v=1e-2, scaling=True, portions=1, **floor):
-        if request.param == "Scale":
-            scale = Scale(moments.num_heads, sigma_v, **floor)
+        if request.param == "numpy":
+            scale = NumpyScaling(moments.num_heads, sigma_v, **floor)
             for _ in range(portions):
                 scale.merge_state(moments)
                 if scaling:
@@ -194,15 +198,15 @@ def test_what_is_not_judged(fed, caplog):
 
 
 def test_a_scale_without_steps_says_so_once(caplog):
-    scale = Scale(sigma_v=0.02)
+    scale = NumpyScaling(sigma_v=0.02)
     for _ in range(2):
         scale()
     (said,) = (record.getMessage() for record in caplog.records)
     assert "multiplies errors by up to 50. Before the errors, call merge_state(moments). " in said
     assert "\n" not in said
     caplog.clear()
-    Scale(floor_in_units=True)()
+    NumpyScaling(floor_in_units=True)()
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.startswith(
-        "Scale has not seen any step yet: errors are divided by their own root mean square. "
+        "ReturnScaling has not seen any step yet: errors are divided by their own root mean square. "
     )

@@ -1,4 +1,4 @@
-"""The scale of errors in NumPy."""
+"""Return-based scaling in NumPy."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from rbs_tf.returns import real_numbers
 
 _FLOAT32 = np.finfo(np.float32)
 # What scales the tensors of other libraries.
-_ELSEWHERE = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "tensorflow": "ReturnScaling"}
+_ELSEWHERE = {"torch": "torch.ReturnScaling", "jax": "jax", "jaxlib": "jax", "tensorflow": "ReturnScaling"}
 
 
-class Scale:
-    """max(sigma, sigma_v) per head of all that has been merged into it: `ReturnScaling` in NumPy.
+class ReturnScaling:
+    """Divides TD errors by max(sigma, sigma_v, batch_sigma): `rbs_tf.ReturnScaling` for NumPy.
 
-        scale = rbs_tf.Scale()
-        env = rbs_tf.CollectReturns(env, scale, gamma=0.99)
-        loss = np.mean(0.5 * np.square(scale(targets - values)))
+        scaling = rbs_tf.numpy.ReturnScaling()
+        env = rbs_tf.collect_returns(env, scaling, gamma=0.99)
+        loss = np.mean(0.5 * np.square(scaling(targets - values)))
 
-    `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients. Pass `scale()` to a jitted function as an
+    `rbs_tf.torch` and `rbs_tf.jax` are for errors that carry gradients. Pass `scaling()` to a jitted function as an
     argument: a number that it closes over is frozen. It logs what the layer logs. Several threads may feed it.
 
     Args:
       num_heads: H, the number of value functions or tasks, each with its statistics.
-      sigma_v: positive floor of the scale, a number or one per head, see `ReturnScaling`; may be assigned later.
-      floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it (`rbs_tf.rescaling`).
+      sigma_v: positive floor of the scale, a number or one per head, see `rbs_tf.ReturnScaling`; may be assigned later.
+      floor_in_units: the floor is sigma_v `unit`, as outputs in units of the return need it (`rbs_tf.unit_ratio`).
 
     Attributes:
       moments: the `ReturnMoments` of everything so far.
@@ -48,7 +48,7 @@ class Scale:
         self.sigma_v = sigma_v  # type: ignore[assignment]  # it takes a number, too
         self.moments = ReturnMoments.empty(num_heads)
         self.home = Home()
-        self.advice = Advice("Scale", "merge_state(moments)", floor_in_units)
+        self.advice = Advice("ReturnScaling", "merge_state(moments)", floor_in_units)
 
     @property
     def sigma_v(self) -> np.ndarray:
@@ -106,8 +106,8 @@ class Scale:
             return np.where(divisor > 0.0, divisor, 1.0).astype(np.float32)
         if (library := type(td_errors).__module__.partition(".")[0]) in _ELSEWHERE:
             raise TypeError(
-                f"Scale is NumPy and would lose the gradient of errors of {library}: divide by scale(), or take "
-                f"rbs_tf.{_ELSEWHERE[library]}"
+                f"rbs_tf.numpy.ReturnScaling would lose the gradient of errors of {library}: divide by scaling(), or "
+                f"take rbs_tf.{_ELSEWHERE[library]}"
             )
         errors = real_numbers("td_errors", td_errors)
         errors = errors.astype(np.float64 if errors.dtype == np.float64 else np.float32)
@@ -156,12 +156,12 @@ class Scale:
         """
         if missing := {"moments", "sigma_v"} - {*state}:
             raise ValueError(
-                f"state must be what Scale.state_dict returns; it lacks {', '.join(sorted(missing))}"
+                f"state must be what ReturnScaling.state_dict returns; it lacks {', '.join(sorted(missing))}"
             )
         moments = ReturnMoments.from_array(np.asarray(state["moments"]))
         if moments.num_heads != self.num_heads:
-            words = f"the state is of {moments.num_heads} heads, this Scale of {self.num_heads}"
-            raise ValueError(f"{words}: load it into Scale(num_heads={moments.num_heads})")
+            words = f"the state is of {moments.num_heads} heads, this ReturnScaling of {self.num_heads}"
+            raise ValueError(f"{words}: load it into ReturnScaling(num_heads={moments.num_heads})")
         in_units = state.get("floor_in_units", self.floor_in_units)  # older states have none
         self.check_floor_in_units(bool(in_units))
         self.sigma_v = np.asarray(state["sigma_v"])
@@ -203,7 +203,7 @@ class Home:
         if not self.is_here:
             raise RuntimeError(
                 f"process {os.getpid()} feeds or changes a copy of a scaling from another process, which would not "
-                "see it. Wrap the vector environment, CollectReturns(AsyncVectorEnv(...), scaling, gamma), not those "
+                "see it. Wrap the vector environment, collect_returns(AsyncVectorEnv(...), scaling, gamma), not those "
                 "in it, or send ReturnMoments to the process of the scaling. To keep statistics in this process as "
                 "well, take copy.deepcopy(scaling)"
             )

@@ -14,7 +14,7 @@ from rbs_tf.feed import Feed, checked
 from rbs_tf.returns import LONGEST_EPISODE
 
 
-def CollectReturns(
+def collect_returns(
     env: Any,
     scaling: Any,
     gamma: ArrayLike,
@@ -26,8 +26,8 @@ def CollectReturns(
     """Wraps environments: their rewards, discounts and finished returns feed a `ReturnScaling`.
 
         scaling = rbs_tf.ReturnScaling()
-        env = rbs_tf.CollectReturns(gymnasium.make("CartPole-v1"), scaling, gamma=0.99)
-        envs = rbs_tf.CollectReturns(gymnasium.make_vec("CartPole-v1", num_envs=4), scaling, gamma=0.99)
+        env = rbs_tf.collect_returns(gymnasium.make("CartPole-v1"), scaling, gamma=0.99)
+        envs = rbs_tf.collect_returns(gymnasium.make_vec("CartPole-v1", num_envs=4), scaling, gamma=0.99)
 
     The wrapper of an `Env` is a `gymnasium.Wrapper`, that of a `VectorEnv` a `gymnasium.vector.VectorWrapper`, which
     works in all of Gymnasium's autoreset modes. A step that only resets an environment does not count; below an `Env`'s
@@ -41,7 +41,7 @@ def CollectReturns(
 
     Args:
       env: the environment; put this wrapper where rewards are those that the agent learns from.
-      scaling: the layer, a `Scale`, or any object with their `merge_state`.
+      scaling: a `ReturnScaling` of any library, or any object with their `merge_state`.
       gamma: the discount per step, a number for all heads or one per head, [H]; rewards are the same for all heads.
       head: the head, or task, that the environment's steps are of; of a vector environment one number, or one per
         environment. None: every step is of all heads.
@@ -56,7 +56,7 @@ def CollectReturns(
         the same scaling already.
         From `step`, which leaves the step out: a reward that is NaN, infinite or above 1e140; values that are not one
         per environment; a step after an episode's end without a reset.
-      RuntimeError: from `step`: the layer or `Scale` is of another process.
+      RuntimeError: from `step`: the scaling is of another process.
     """
 
     def feed(num_envs: int) -> Feed:
@@ -64,7 +64,7 @@ def CollectReturns(
         if _is_fed(env, made):
             raise ValueError(
                 f"{type(env.unwrapped).__name__} feeds this scaling already, and each step would count twice: leave "
-                "out one of the two CollectReturns, or give each a `head` of its own"
+                "out one of the two collect_returns, or give each a `head` of its own"
             )
         return made
 
@@ -89,8 +89,7 @@ def CollectReturns(
 
 
 def _is_fed(env: Any, feed: Feed) -> bool:
-    """Whether a `CollectReturns` in the environment, or in those that it holds in this process, feeds the same heads of
-    the same scaling."""
+    """Whether a wrapper in the environment, or in those that it holds in this process, feeds the same heads already."""
     own = getattr(env, "__dict__", {})
     inner = own.get("_feed")
     if isinstance(inner, Feed) and inner.scaling is feed.scaling and not inner.heads.isdisjoint(feed.heads):
@@ -102,7 +101,7 @@ def _is_fed(env: Any, feed: Feed) -> bool:
 
 
 class CollectEnvReturns(gymnasium.Wrapper):
-    """`CollectReturns` around one environment."""
+    """`collect_returns` around one environment."""
 
     def __init__(self, env: gymnasium.Env, feed: Feed):
         super().__init__(env)
@@ -123,7 +122,7 @@ class CollectEnvReturns(gymnasium.Wrapper):
         elif self._ended:
             raise ValueError(
                 "the environment was stepped after its episode had ended, without a reset: this may be no transition "
-                "and has been left out. Call reset, or put CollectReturns beneath what resets the environment itself"
+                "and has been left out. Call reset, or put collect_returns beneath what resets the environment itself"
             )
         else:
             terminal = checked("terminated", terminated, bool)
@@ -141,7 +140,7 @@ class CollectEnvReturns(gymnasium.Wrapper):
 
 
 class CollectVectorReturns(gymnasium.vector.VectorWrapper):
-    """`CollectReturns` around N environments that step together."""
+    """`collect_returns` around N environments that step together."""
 
     def __init__(self, env: gymnasium.vector.VectorEnv, feed: Feed):
         super().__init__(env)

@@ -1,9 +1,14 @@
 """The programs of a page of the documentation, for the tests that run them."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
-from tests.test_adopting import BLOCK, ROOT
+ROOT = Path(__file__).parents[1]
+BLOCK = r"^```python\n(.*?)^```"
 
 
 def programs(page: str) -> dict[str, str]:
@@ -28,3 +33,21 @@ def run(page: str, *titles: str, shorter: tuple[str, str] = ("", "")) -> SimpleN
     for title in titles:
         exec(compile(programs(page)[title].replace(*shorter), f"{page}, {title}", "exec"), names)
     return SimpleNamespace(**names)
+
+
+def sections(path: Path) -> dict[str, str]:
+    """Heading -> the code of its blocks, one after the other."""
+    found = {}
+    for part in re.split(r"^## ", path.read_text(), flags=re.MULTILINE)[1:]:
+        blocks = re.findall(BLOCK, part, flags=re.MULTILINE | re.DOTALL)
+        if blocks:
+            found[part.splitlines()[0]] = "\n".join(blocks)
+    return found
+
+
+def passes_with_keras_2(request):
+    """Runs a test in a process of its own."""
+    again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
+    environ = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
+    done = subprocess.run(again, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
