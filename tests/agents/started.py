@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests.agents.running.test_embedded import REPOSITORY, command
+from tests.agents.quickstart import REPOSITORY, command
 
 # A distributed run at the size of a test; half of a process's start is tracing, which grows with the heads.
 DISTRIBUTED = (

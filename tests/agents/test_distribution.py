@@ -21,8 +21,8 @@ from agents.sequences import Steps
 from agents.workers import build
 from agents.workers.build import build_strategy
 from agents.workers.learner import Learner
+from tests.agents.quickstart import REPOSITORY, configured
 from tests.agents.replay.streams import make_replay, rows_of
-from tests.agents.running.test_embedded import REPOSITORY, configured
 from tests.agents.small_agent import (
     PAIRS,
     SHAPE,

@@ -9,7 +9,7 @@ import tensorflow as tf
 from agents import configuration
 from agents.running.embedded import EmbeddedRun
 from agents.settings import Settings
-from tests.agents.running.test_embedded import REPOSITORY, configured, scalars
+from tests.agents.quickstart import REPOSITORY, configured, scalars
 from tests.agents.small_agent import as_sequence, make_agent, observe_rewards, random_windows
 
 SCALINGS = configuration.scalings(REPOSITORY / "configs")

@@ -1,7 +1,7 @@
 """That the whole agent learns, on a problem of seconds."""
 
 from agents.running.embedded import EmbeddedRun
-from tests.agents.running.test_embedded import configured
+from tests.agents.quickstart import configured
 
 RECALL = (
     "train.env = 'tests.agents.recall:Recall-v0'",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rbs_tf import scores
-from tests.agents.running.test_embedded import scalars
+from tests.agents.quickstart import scalars
 
 REPOSITORY = Path(__file__).parents[2]
 

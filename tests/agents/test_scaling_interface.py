@@ -9,7 +9,7 @@ from agents import configuration
 from agents.scalings import PopArt, Scaling
 from agents.scalings.making import known
 from agents.settings import Settings
-from tests.agents.running.test_embedded import REPOSITORY, configured
+from tests.agents.quickstart import REPOSITORY, configured
 from tests.agents.small_agent import SHAPE, as_sequence, make_agent, outputs_of, random_windows
 
 

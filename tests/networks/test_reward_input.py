@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from networks import RewardInput
-from tests.networks.test_recurrent_q_network import B, T, batch, some_state, tiny_network
+from tests.networks.tiny import B, T, batch, some_state, tiny_network
 
 
 def built(*observed):

@@ -12,7 +12,7 @@ from agents.commands import play
 from agents.commands.train import main as train
 from agents.running.embedded import EmbeddedRun
 from tests.agents.commands.small_runs import ATARI, BINDINGS, FLAGS, write_slim_run
-from tests.agents.running.test_embedded import configured
+from tests.agents.quickstart import configured
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from agents.commands.train import main as train
 from agents.settings import Settings
 from agents.storage.best import Best
 from agents.workers import build
-from tests.agents.running.test_embedded import TINY, configured
+from tests.agents.quickstart import TINY, configured
 
 # Outputs in units of their own, rewards times a quarter (the network clips what it is told of them at 1), a clipped
 # head and one that is not.

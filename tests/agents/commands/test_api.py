@@ -27,8 +27,7 @@ from agents.running.embedded import EmbeddedRun
 from agents.storage.run_folder import REPOSITORY
 from agents.workers.results import Evaluated, Result
 from tests.agents.commands.small_runs import BINDINGS, CARTPOLE, NAMES, write_slim_run
-from tests.agents.replay import test_parts  # noqa: F401  registers Counts-v0
-from tests.agents.running.test_embedded import TINY
+from tests.agents.quickstart import TINY
 
 
 @pytest.fixture(scope="module")
@@ -426,7 +425,11 @@ def test_actions_count_from_0_whatever_the_environments_own_space(tmp_path, caps
 
 
 def test_observations_of_several_arrays_are_taken_by_name(tmp_path, capsys):
-    agent = Agent.load(write_slim_run(tmp_path / "run", "train.env = 'Counts-v0'", "train.updates = 1"))
+    agent = Agent.load(
+        write_slim_run(
+            tmp_path / "run", "train.env = 'tests.agents.environments:Counts-v0'", "train.updates = 1"
+        )
+    )
     with contextlib.closing(agent.make_environment(2)) as environment:
         seen = environment.reset().observation
     assert agent.act(seen).shape == (2,)

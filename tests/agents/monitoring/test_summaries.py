@@ -15,7 +15,7 @@ from agents import configuration
 from agents.monitoring import summaries
 from agents.running.embedded import EmbeddedRun
 from agents.settings import Settings
-from tests.agents.running.test_embedded import REPOSITORY, configured, tensors, values
+from tests.agents.quickstart import REPOSITORY, configured, tensors, values
 
 TABLE = REPOSITORY / "docs/tensorboard.md"
 HEADS = ("clipped_0.9", "unclipped_1")

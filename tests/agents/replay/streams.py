@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from agents.replay.backends import LOCAL, RAY
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import Replay
+from agents.replay.replay import Replay, StatisticsReport
 from agents.replay.rows import Rows
 from agents.sequences import SequenceShape
 from agents.settings import ReplaySettings
@@ -86,3 +86,17 @@ def whole_table(replay: LocalReplay):
     finally:
         replay._draw = draw
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
+
+
+def report_of(value: float, episodes: int) -> StatisticsReport:
+    """A report that `value` tells from others."""
+    shapes = {"moments": (8, HEADS), "episodes": (episodes, 5)}
+    return {
+        name: value * (index + np.arange(np.prod(shape)).reshape(shape))
+        for index, (name, shape) in enumerate(shapes.items(), start=1)
+    }
+
+
+def drained(replay: Replay) -> list[StatisticsReport]:
+    """Everything in the statistics queue, oldest first; it is empty then."""
+    return [report for _, report in replay.statistics()]

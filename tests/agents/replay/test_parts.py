@@ -1,17 +1,15 @@
 """Observations of several arrays, on their way from the environment to the update."""
 
-import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
-from gymnasium import spaces
 
 from agents.errors import EnvironmentFault
 from agents.replay.blocks import Layout
 from agents.running.embedded import EmbeddedRun
 from agents.sequences import side_by_side, stored_spec, unpacked
+from tests.agents.quickstart import configured
 from tests.agents.replay.streams import SHAPE, STATE, rows_of
-from tests.agents.running.test_embedded import configured
 
 SMALL = {
     "image": tf.TensorSpec((5, 4, 3), tf.uint8),
@@ -61,38 +59,7 @@ def test_what_is_stored_side_by_side_comes_back_by_name(specs, level, on_gpu):
         np.testing.assert_array_equal(found[name], expected, err_msg=name, strict=True)
 
 
-class Counts(gymnasium.Env):
-    """Shows its step in each part in another way."""
-
-    action_space = spaces.Discrete(2)
-    observation_space = spaces.Dict(
-        picture=spaces.Box(0, 255, (9, 8, 2), np.uint8),
-        of=spaces.Dict(body=spaces.Box(-np.inf, np.inf, (3,), np.float64), phase=spaces.Discrete(4)),
-    )
-    bad = np.inf
-
-    def shown(self):
-        t = self.t
-        body = np.array([t, -t, np.nan if t == self.bad else 0.5])
-        return {"picture": np.full((9, 8, 2), t, np.uint8), "of": {"body": body, "phase": t % 4}}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.shown(), {}
-
-    def step(self, action):
-        self.t += 1
-        return self.shown(), 1.0, self.t == 30, False, {}
-
-
-class Breaks(Counts):
-    bad = 3
-
-
-gymnasium.register("Counts-v0", Counts)
-gymnasium.register("Breaks-v0", Breaks)
-SHOWN = "train.env = 'Counts-v0'", "train.updates = 0"
+SHOWN = "train.env = 'tests.agents.environments:Counts-v0'", "train.updates = 0"
 CENTRED = "RecurrentQNetwork.normalise_torso = 'centre'", "train.updates = 2", "train.summary_interval = 2"
 
 
@@ -126,10 +93,11 @@ def test_a_run_learns_from_several_arrays_keeps_them_together_and_goes_on(tmp_pa
 
 
 def test_a_part_that_is_no_number_is_named_in_training_and_evaluation(tmp_path):
-    with configured("train.env = 'Breaks-v0'"), EmbeddedRun(tmp_path) as run:
+    with configured("train.env = 'tests.agents.environments:Breaks-v0'"), EmbeddedRun(tmp_path) as run:
         for play in (lambda: run.collector.run(5), lambda: run.evaluations.run(0, 1, lambda: False)):
             with pytest.raises(
-                EnvironmentFault, match=r"step 3: Breaks-v0, environment 0: observation 'of/body' nan"
+                EnvironmentFault,
+                match=r"step 3: tests.agents.environments:Breaks-v0, environment 0: observation 'of/body' nan",
             ):
                 play()
     torso = "RecurrentQNetwork.torso = @networks.MlpTorso"

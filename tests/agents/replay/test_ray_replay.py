@@ -13,9 +13,16 @@ from agents.replay.backends import RAY  # noqa: E402
 from agents.replay.local_replay import LocalReplay  # noqa: E402
 from agents.replay.replay import ReplayStopped  # noqa: E402
 from agents.settings import ReplaySettings
-from tests.agents.queue import drained  # noqa: E402
-from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, STATE, Stream, whole_table  # noqa: E402
-from tests.agents.replay.test_replay import report_of  # noqa: E402
+from tests.agents.replay.streams import (  # noqa: E402
+    HEADS,
+    OBSERVATION,
+    SHAPE,
+    STATE,
+    Stream,
+    drained,
+    report_of,
+    whole_table,
+)
 from tests.agents.running.stand_in_ray import Unavailable  # noqa: E402
 
 

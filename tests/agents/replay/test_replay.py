@@ -10,12 +10,10 @@ import tensorflow as tf
 from agents.errors import RunFolderError
 from agents.replay import memory as replay_memory
 from agents.replay.backends import LOCAL, RAY, REVERB
-from agents.replay.replay import StatisticsReport
 from agents.sequences import Packed, SequenceShape, unpacked
 from agents.settings import ReplaySettings
 from agents.storage.checkpoint import FILES, remove_files
-from tests.agents.queue import drained
-from tests.agents.replay.streams import HEADS, OBSERVATION, SHAPE, Stream, first_rows
+from tests.agents.replay.streams import OBSERVATION, SHAPE, Stream, drained, first_rows, report_of
 
 
 @pytest.mark.parametrize("compression", [None, 3])
@@ -163,14 +161,6 @@ def test_reading_ahead_draws_no_more_than_told(make):
         while replay.sampled < 4 * (used + 2):  # one batch in use, two waiting
             pass
         assert replay.sampled == 4 * (used + 2)
-
-
-def report_of(value: float, episodes: int) -> StatisticsReport:
-    shapes = {"moments": (8, HEADS), "episodes": (episodes, 5)}
-    return {
-        name: value * (index + np.arange(np.prod(shape)).reshape(shape))
-        for index, (name, shape) in enumerate(shapes.items(), start=1)
-    }
 
 
 def test_statistics_leave_the_queue_in_order_and_once(make):

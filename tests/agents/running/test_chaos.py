@@ -24,7 +24,7 @@ from agents.replay.backends import RAY, REVERB
 from agents.storage.checkpoint import newest
 from agents.storage.run_folder import checkpoints
 from rbs_tf import ReturnMoments
-from tests.agents.running.test_embedded import scalars
+from tests.agents.quickstart import scalars
 from tests.agents.started import DISTRIBUTED, Started
 
 pytest.importorskip("ray")

@@ -15,12 +15,12 @@ import pytest
 
 from agents.replay.backends import RAY, REVERB
 from agents.running.signals import TOGETHER
-from tests.agents.running.test_embedded import scalars
+from tests.agents.quickstart import scalars
 from tests.agents.started import Started
 
 pytest.importorskip("ray")
 
-FAULTY = "tests.agents.running.faulty:"
+FAULTY = "tests.agents.environments:"
 # So near to the ratio that a departure from it shows; evaluations; and one head, as tracing takes most of the time.
 BINDINGS = (
     "Heads.pairs = ((0.99, False),)",

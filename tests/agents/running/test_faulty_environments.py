@@ -39,7 +39,7 @@ def failed(tmp_path, monkeypatch, capsys):
     return failed
 
 
-FAULTY = "tests.agents.running.faulty:"
+FAULTY = "tests.agents.environments:"
 TOO_LARGE = "--gin_bindings=Replay.capacity = 1000000000000"
 SEAT = (
     "OneSeat-v0, copy 1 of 2 cannot be made: OSError: the licence is in use. At once there are train.num_envs = 2 "

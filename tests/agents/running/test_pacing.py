@@ -6,7 +6,7 @@ import pytest
 
 from agents.replay.backends import LOCAL, REVERB
 from agents.running.embedded import EmbeddedRun
-from tests.agents.running.test_embedded import configured
+from tests.agents.quickstart import configured
 
 WARM_UP = 4 * 10  # Replay.min_sequences times SequenceShape.period, of the configuration below
 

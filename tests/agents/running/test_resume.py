@@ -10,7 +10,7 @@ import pytest
 from agents.running.embedded import EmbeddedRun
 from agents.seeds import Seeds
 from agents.workers.learner import Learner
-from tests.agents.running.test_embedded import configured, tensors, values
+from tests.agents.quickstart import configured, tensors, values
 
 # Rounds end within blocks, and earn more than one update each. The network's input has statistics of its own.
 BINDINGS = (

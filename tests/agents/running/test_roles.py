@@ -13,8 +13,8 @@ from agents.replay.backends import RAY, REVERB
 from agents.replay.replay import ReplayStopped
 from agents.running import roles
 from agents.storage.checkpoint import newest
+from tests.agents.quickstart import configured
 from tests.agents.running.stand_in_ray import Calls
-from tests.agents.running.test_embedded import configured
 from tests.agents.started import DISTRIBUTED, patience
 
 UPDATES = 30

@@ -17,9 +17,9 @@ from agents.replay.backends import RAY, REVERB
 from agents.running import cluster, processes, roles
 from agents.settings import Settings
 from agents.workers.results import Result
+from tests.agents.quickstart import configured
 from tests.agents.running import stand_in_ray
 from tests.agents.running.stand_in_ray import CAST, Died, Ray, collector_figures, learner_figures
-from tests.agents.running.test_embedded import configured
 
 NAMES = {"ReplayRole": "replay", "LearnerRole": "learner", "EvaluatorRole": "evaluator"}
 NAMES |= {"CollectorRole": "collector 0"}

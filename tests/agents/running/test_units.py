@@ -8,7 +8,7 @@ import pytest
 
 from agents.running.embedded import EmbeddedRun
 from rbs_tf.environments.factory import _register_minatar
-from tests.agents.running.test_embedded import COMPILED, configured
+from tests.agents.quickstart import COMPILED, configured
 
 RMS = "RecurrentQNetwork.reward_input = 'rms'"
 UPDATES = 20

@@ -9,7 +9,7 @@ from agents.running.embedded import EmbeddedRun
 from agents.settings import Settings
 from agents.workers import build
 from rbs_tf import ReturnMoments, environments
-from tests.agents.running.test_embedded import configured, scalars
+from tests.agents.quickstart import configured, scalars
 
 HEADS = (
     "Heads.pairs = ((0.5, True), (0.9, True), (0.99, False))",

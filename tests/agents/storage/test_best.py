@@ -5,7 +5,6 @@ import tensorflow as tf
 from agents.errors import RunFolderError
 from agents.storage import best
 from agents.storage.best import Best
-from tests.agents.storage.test_checkpoint import file_size_limit
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def test_a_damaged_file_is_replaced_by_the_best_of_what_comes(tmp_path, variable
         assert kept(tmp_path, variables).update == 20
 
 
-def test_what_cannot_be_written_leaves_the_old_file(tmp_path, variables):
+def test_what_cannot_be_written_leaves_the_old_file(tmp_path, variables, file_size_limit):
     keeper = Best(tmp_path)
     offer(keeper, variables, 10, 8.0)
     with file_size_limit(100), pytest.raises(RunFolderError, match=r"Cannot write to .*best.npz: "):

@@ -3,11 +3,8 @@ import itertools
 import json
 import os
 import pathlib
-import resource
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -181,19 +178,8 @@ def test_a_kill_at_any_moment_leaves_the_old_checkpoint_or_the_new_one(tmp_path,
     assert old > 5 and new > 5 and seen == old * [[1, 2]] + new * [[1, 2, 7]]
 
 
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """Stands for a full disk: the kernel refuses to write past `size` bytes of any file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("limit", [10, 3000, 100_000])
-def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, limit):
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, file_size_limit, limit):
     weights = tf.Variable(tf.zeros(100_000))
     checkpointer = Checkpointer(tmp_path, {"weights": weights})
     checkpointer.save(1, Counters(1))

@@ -10,8 +10,7 @@ from tf_agents.trajectories.time_step import StepType
 from agents.errors import EnvironmentFault
 from agents.replay.backends import LOCAL, REVERB
 from agents.replay.replay import ReplayStopped
-from tests.agents.queue import drained
-from tests.agents.replay.streams import whole_table
+from tests.agents.replay.streams import drained, whole_table
 from tests.agents.scripted import SMALL, ScriptedEnvironment, collecting, merged, reward_of
 
 LENGTHS = [1, 2, 3, 4, 5, 9]

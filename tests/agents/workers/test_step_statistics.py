@@ -5,7 +5,7 @@ import pytest
 
 from agents.replay.replay import Episode
 from rbs_tf import ReturnMoments, discounted_returns
-from tests.agents.queue import drained
+from tests.agents.replay.streams import drained
 from tests.agents.scripted import HEADS, ScriptedEnvironment, collecting, merged, reward_of
 
 

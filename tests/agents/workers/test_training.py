@@ -7,7 +7,7 @@ from agents.replay.backends import LOCAL, RAY
 from agents.seeds import Seeds
 from agents.settings import Settings
 from agents.workers import build
-from tests.agents.running.test_embedded import configured
+from tests.agents.quickstart import configured
 
 
 def derived(*numbers):

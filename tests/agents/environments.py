@@ -1,4 +1,4 @@
-"""Environments that do what they must not, as `tests.agents.running.faulty:NAME-v0`."""
+"""Environments as `tests.agents.environments:NAME-v0`: of several arrays, and those that do what they must not."""
 
 import os
 import sys
@@ -6,6 +6,7 @@ import time
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 
 class Healthy(gymnasium.Env):
@@ -68,5 +69,34 @@ class Late(Healthy):
         return super().step(action)
 
 
-for kind in (Healthy, Broken, Step, Stuck, Dies, OneSeat, Late):
+class Counts(gymnasium.Env):
+    """Shows its step in each part in another way."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Dict(
+        picture=spaces.Box(0, 255, (9, 8, 2), np.uint8),
+        of=spaces.Dict(body=spaces.Box(-np.inf, np.inf, (3,), np.float64), phase=spaces.Discrete(4)),
+    )
+    bad = np.inf
+
+    def shown(self):
+        t = self.t
+        body = np.array([t, -t, np.nan if t == self.bad else 0.5])
+        return {"picture": np.full((9, 8, 2), t, np.uint8), "of": {"body": body, "phase": t % 4}}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.shown(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.shown(), 1.0, self.t == 30, False, {}
+
+
+class Breaks(Counts):
+    bad = 3
+
+
+for kind in (Healthy, Broken, Step, Stuck, Dies, OneSeat, Late, Counts, Breaks):
     gymnasium.register(f"{kind.__name__}-v0", kind)
