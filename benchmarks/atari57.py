@@ -28,6 +28,7 @@ from scipy import stats
 from agents.monitoring.report import runs as run_folders
 from agents.monitoring.tags import DEAD, LOSS, SCALED, SIGMA, UNSCALED, VALUE_ERROR
 from agents.storage.run_folder import FINISHED, checkpoints
+from benchmarks import rows as shipped
 from benchmarks.performance import ROOT, processor
 from rbs_tf.scores import GAMES
 
@@ -246,11 +247,7 @@ def mark(root: Path) -> None:
 
 def read(table: str) -> Table:
     """A shipped table, a dictionary a row; none if there is none yet."""
-    path = RESULTS / f"atari57_{table}.csv"
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    return shipped.read(RESULTS / f"atari57_{table}.csv")
 
 
 def standardised(first: Sequence[float], second: Sequence[float]) -> float:

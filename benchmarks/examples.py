@@ -13,7 +13,6 @@ three seeds, the lowest and the highest. One row a run in docs/results/examples.
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import os
 import re
@@ -23,6 +22,7 @@ import time
 import numpy as np
 
 from benchmarks.performance import ROOT, put_between
+from benchmarks.rows import Row, add, missing, read
 
 TABLE, PAGE = ROOT / "docs/results/examples.csv", ROOT / "docs/examples/README.md"
 BEGIN, END = "<!-- table: written by benchmarks/examples.py -->", "<!-- end of table -->"
@@ -36,7 +36,6 @@ EXAMPLES = {
     "jax_ppo": (".venv-rivals", "CartPole, at most 500"),
 }
 SCALINGS, TIMES, SEEDS = ("off", "units"), ("1", "1000"), ("0", "1", "2")
-COLUMNS = ("example", "scaling", "times", "seed", "score", "seconds")
 PRINTED = (
     r"^step ([\d,]+)  return of the last \d+ episodes (\S+)$|^Eval num_timesteps=(\d+), episode_reward=(\S+) "
 )
@@ -51,45 +50,29 @@ def score(printed: str) -> float:
     return float(np.mean([value for steps, value in returns if steps > 0.8 * returns[-1][0]]))
 
 
-def read() -> list[dict[str, str]]:
-    """The rows so far."""
-    if not TABLE.exists():
-        return []
-    with TABLE.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def make() -> None:
     """Makes the runs that the table lacks."""
-    there = {tuple(row[key] for key in COLUMNS[:4]) for row in read()}
-    for name, seed, scaling, times in itertools.product(EXAMPLES, SEEDS, SCALINGS, TIMES):
-        if (name, scaling, times, seed) in there:
-            continue
-        python = ROOT / EXAMPLES[name][0] / "bin/python"
-        options = [f"--scaling={scaling}", f"--reward-scale={times}", f"--seed={seed}"]
+    order = itertools.product(EXAMPLES, SEEDS, SCALINGS, TIMES)
+    runs = (
+        {"example": name, "scaling": scaling, "times": times, "seed": seed}
+        for name, seed, scaling, times in order
+    )
+    for run in missing(TABLE, runs):
+        name, scaling, times, seed = run.values()
         started = time.perf_counter()
         done = subprocess.run(
-            [python, ROOT / f"docs/examples/{name}.py", *options],
+            [ROOT / EXAMPLES[name][0] / "bin/python", ROOT / f"docs/examples/{name}.py"]
+            + [f"--scaling={scaling}", f"--reward-scale={times}", f"--seed={seed}"],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-        row = (
-            name,
-            scaling,
-            times,
-            seed,
-            f"{score(done.stdout):.1f}",
-            f"{time.perf_counter() - started:.0f}",
-        )
-        is_new = not TABLE.exists()
-        with TABLE.open("a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, row] if is_new else [row])
-        print(*row, flush=True)
+        seconds = time.perf_counter() - started
+        add(TABLE, run | {"score": f"{score(done.stdout):.1f}", "seconds": f"{seconds:.0f}"})
 
 
-def table(rows: list[dict[str, str]]) -> str:
+def table(rows: list[Row]) -> str:
     """The table, of the examples all of whose runs are there."""
     columns = list(itertools.product(TIMES, SCALINGS))
     titles = [f"rewards times {times}, {scaling}" for times, scaling in columns]
@@ -113,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", action="store_true", help="write the table to docs/examples/README.md")
     if parser.parse_args().table:
-        put_between(PAGE, BEGIN, END, table(read()))
+        put_between(PAGE, BEGIN, END, table(read(TABLE)))
     else:
         make()
 

@@ -33,19 +33,18 @@ skipped. docs/results/ppo_scales.csv has runs of an earlier form, which took tim
 from __future__ import annotations
 
 import argparse
-import csv
-import importlib.util
 import itertools
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from scipy import stats
 
 from benchmarks.performance import ROOT, put_between
+from benchmarks.rows import Row, add, example, interval, missing, read, shown
 
 TABLE = ROOT / "docs/results/ppo.csv"
 RATES_TABLE = ROOT / "docs/results/ppo_rates.csv"
@@ -59,16 +58,6 @@ OURS = ("sigma", "sigma_unit")
 TIMES = (0.001, 1.0, 1000.0)
 SEEDS = range(5)
 LAST = 50
-COLUMNS = ("environment", "arm", "times", "seed", "rate", "score", "gradient_norm", "value_share", "seconds")
-
-
-def example() -> Any:
-    """A new copy of the module docs/examples/torch_ppo.py."""
-    spec = importlib.util.spec_from_file_location("torch_ppo", ROOT / "docs/examples/torch_ppo.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class NormalisedRewards(gymnasium.vector.VectorWrapper):
@@ -101,12 +90,10 @@ def gradients_of(agent: Any, losses: tuple[torch.Tensor, torch.Tensor]) -> tuple
     return squared(sum(losses), agent) ** 0.5, of_value / max(of_actor + of_value, 1e-30)
 
 
-def train(
-    name: str, arm: str, times: float, seed: int, rate: float, steps: int | None = None
-) -> dict[str, Any]:
-    """One run; returns its row of the table."""
+def train(run: Row, steps: int | None = None) -> Row:
+    """Makes a run of an environment, arm, times, seed and rate; returns its row of the table."""
     started = time.perf_counter()
-    ppo, seen, calls = example(), [], itertools.count(1)
+    ppo, seen, calls = example("torch_ppo"), [], itertools.count(1)
     losses = ppo.losses
 
     def watched(agent: Any, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,19 +103,14 @@ def train(
         return found
 
     ppo.losses = watched
-    num_envs, planned = ENVIRONMENTS[name]
-    envs = ppo.make(name, num_envs, times)
-    if arm == "normalised":
+    num_envs, planned = ENVIRONMENTS[run["environment"]]
+    envs = ppo.make(run["environment"], num_envs, float(run["times"]))
+    if run["arm"] == "normalised":
         envs = NormalisedRewards(envs, ppo.GAMMA)
-    returns = ppo.train(envs, ARMS[arm], seed, steps or planned, rate)
+    returns = ppo.train(envs, ARMS[run["arm"]], int(run["seed"]), steps or planned, float(run["rate"]))
     envs.close()
     norm, share = np.median(seen, axis=0)
-    return {
-        "environment": name,
-        "arm": arm,
-        "times": f"{times:g}",
-        "seed": seed,
-        "rate": f"{rate:g}",
+    return run | {
         "score": f"{np.mean(returns[-LAST:]):.2f}",
         "gradient_norm": f"{norm:.3g}",
         "value_share": f"{share:.3g}",
@@ -136,32 +118,17 @@ def train(
     }
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """The table's rows; none if there is no table yet."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def make(path: Path, runs: list[tuple[str, str, float, int, float]]) -> None:
+def make(path: Path, runs: Iterable[tuple[str, str, float, int, float]]) -> None:
     """Makes the runs (environment, arm, times, seed, rate) that the table lacks."""
-    keys = ("environment", "arm", "times", "seed", "rate")
-    there = {tuple(row[key] for key in keys) for row in read(path)}
-    for name, arm, times, seed, rate in runs:
-        if (name, arm, f"{times:g}", str(seed), f"{rate:g}") in there:
-            continue
-        row = train(name, arm, times, seed, rate)
-        is_new = not path.exists()
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            if is_new:
-                writer.writeheader()
-            writer.writerow(row)
-        print(*row.values(), flush=True)
+    given = (
+        {"environment": name, "arm": arm, "times": f"{times:g}", "seed": str(seed), "rate": f"{rate:g}"}
+        for name, arm, times, seed, rate in runs
+    )
+    for run in missing(path, given):
+        add(path, train(run))
 
 
-def scores(rows: list[dict[str, str]]) -> dict[tuple[str, str, float], np.ndarray]:
+def scores(rows: list[Row]) -> dict[tuple[str, str, float], np.ndarray]:
     """(environment, arm, times) -> scores of its seeds, in the seeds' order, of cells that are complete."""
     found: dict[tuple[str, str, float], list[tuple[int, float]]] = {}
     for row in rows:
@@ -174,7 +141,7 @@ def scores(rows: list[dict[str, str]]) -> dict[tuple[str, str, float], np.ndarra
     }
 
 
-def best_rates(rows: list[dict[str, str]]) -> dict[str, float]:
+def best_rates(rows: list[Row]) -> dict[str, float]:
     """Environment -> the rate at which `plain` earns most. Raises SystemExit while runs of `--rates` are missing."""
     found: dict[str, dict[float, list[float]]] = {name: {} for name in ENVIRONMENTS}
     for row in rows:
@@ -186,25 +153,7 @@ def best_rates(rows: list[dict[str, str]]) -> dict[str, float]:
     return {name: max(of, key=of.__getitem__) for name, of in means.items()}
 
 
-def of_mean(values: np.ndarray) -> np.ndarray:
-    """Mean and Student's 95% interval, float64 [3]."""
-    reach = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-    return np.mean(values) + np.array([0.0, -reach, reach])
-
-
-def of_difference(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Difference of means and Welch's 95% interval, float64 [3]."""
-    difference = ours.mean() - theirs.mean()
-    if not (np.ptp(ours) or np.ptp(theirs)):
-        return np.full(3, difference)
-    return np.array([difference, *stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval()])
-
-
-def shown(found: np.ndarray, digits: int = 0) -> str:
-    return "{0:.{3}f} [{1:.{3}f}, {2:.{3}f}]".format(*(found + 0.0), digits)
-
-
-def table(rows: list[dict[str, str]]) -> list[str]:
+def table(rows: list[Row]) -> list[str]:
     """Markdown: every arm's mean score in each cell, differences to `plain` and `normalised`, gradients, the verdicts.
 
     Bold is what the rules call help or harm. Empty cells lack runs.
@@ -215,7 +164,7 @@ def table(rows: list[dict[str, str]]) -> list[str]:
         lines += [f"| {name} | {sizes} |", "|---" * (1 + len(TIMES)) + "|"]
         for arm in ARMS:
             means = [
-                of_mean(cells[name, arm, times]) if (name, arm, times) in cells else None for times in TIMES
+                interval(cells[name, arm, times]) if (name, arm, times) in cells else None for times in TIMES
             ]
             lines.append(f"| `{arm}` | {' | '.join('' if mean is None else shown(mean) for mean in means)} |")
         for ours, theirs in itertools.product(OURS, ("plain", "normalised")):
@@ -225,7 +174,7 @@ def table(rows: list[dict[str, str]]) -> list[str]:
                 if pair[0] is None or pair[1] is None:
                     texts.append("")
                     continue
-                found = of_difference(*pair)
+                found = interval(*pair)
                 sign = int(found[1] > 0) - int(found[2] < 0)
                 if theirs == "plain":
                     seen[ours].append((name, times, sign))
@@ -240,7 +189,7 @@ def table(rows: list[dict[str, str]]) -> list[str]:
     return lines if lines and lines[-1] else lines[:-1]
 
 
-def gradients(rows: list[dict[str, str]], name: str, arm: str) -> list[str]:
+def gradients(rows: list[Row], name: str, arm: str) -> list[str]:
     """For each size of rewards the median over runs of the gradient's norm, and of the value loss's part in it."""
     texts = []
     for times in TIMES:

@@ -25,24 +25,20 @@ One row a run in docs/results/sac_scales.csv. Runs that are in the table are ski
 from __future__ import annotations
 
 import argparse
-import csv
-import importlib.util
 import itertools
 import time
-from typing import Any
 
 import gymnasium
 import numpy as np
-from scipy import stats
 
 from benchmarks.performance import ROOT, put_between
+from benchmarks.rows import add, example, interval, missing, read, shown
 
 TABLE, PAGE = ROOT / "docs/results/sac_scales.csv", ROOT / "docs/actor_critics.md"
 BEGIN, END = "<!-- table: written by benchmarks/sac_scales.py -->", "<!-- end of SAC's table -->"
 ENVIRONMENTS = {"Pendulum-v1": (20_000, range(5)), "LunarLander-v3": (60_000, range(3))}  # steps, seeds
 ARMS = ("learned", "fixed", "normalised", "units")
 TIMES = (1.0, 1000.0, 0.001)
-COLUMNS = ("environment", "arm", "times", "seed", "score", "seconds")
 
 
 def environment(name: str, times: float, normalised: bool = False) -> gymnasium.Env:
@@ -59,45 +55,32 @@ def score(name: str, arm: str, times: float, seed: int, steps: int) -> float:
     import torch
 
     torch.set_num_threads(1)
-    spec = importlib.util.spec_from_file_location("torch_sac", ROOT / "docs/examples/torch_sac.py")
-    assert spec is not None and spec.loader is not None
-    example: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
     env = environment(name, times, arm == "normalised")
     temperature = 0.2 if arm == "fixed" else None
-    at, returns = example.train(env, "units" if arm == "units" else "off", temperature, seed, steps)
+    at, returns = example("torch_sac").train(
+        env, "units" if arm == "units" else "off", temperature, seed, steps
+    )
     return float(np.mean(np.array(returns)[np.array(at) > 0.8 * steps]))
-
-
-def read() -> list[dict[str, str]]:
-    """The table's rows; none if there is no table yet."""
-    if not TABLE.exists():
-        return []
-    with TABLE.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def make() -> None:
     """Makes the runs that the table lacks, seed by seed, so that what is there compares all arms."""
-    there = {tuple(row[column] for column in COLUMNS[:4]) for row in read()}
-    for name, (steps, seeds) in ENVIRONMENTS.items():
-        for seed, times, arm in itertools.product(seeds, TIMES, ARMS):
-            key = (name, arm, f"{times:g}", str(seed))
-            if key in there:
-                continue
-            started = time.perf_counter()
-            found = score(name, arm, times, seed, steps)
-            row = *key, f"{found:.2f}", f"{time.perf_counter() - started:.0f}"
-            is_new = not TABLE.exists()
-            with TABLE.open("a", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerows([COLUMNS, row] if is_new else [row])
-            print(*row, flush=True)
+    runs = (
+        {"environment": name, "arm": arm, "times": f"{times:g}", "seed": str(seed)}
+        for name, (_, seeds) in ENVIRONMENTS.items()
+        for seed, times, arm in itertools.product(seeds, TIMES, ARMS)
+    )
+    for run in missing(TABLE, runs):
+        started = time.perf_counter()
+        name, arm, times, seed = run.values()
+        found = score(name, arm, float(times), int(seed), ENVIRONMENTS[name][0])
+        add(TABLE, run | {"score": f"{found:.2f}", "seconds": f"{time.perf_counter() - started:.0f}"})
 
 
 def cells() -> dict[tuple[str, str, float], np.ndarray]:
     """(environment, arm, times) -> scores of its seeds, of cells that are complete."""
     found: dict[tuple[str, str, float], list[float]] = {}
-    for row in read():
+    for row in read(TABLE):
         found.setdefault((row["environment"], row["arm"], float(row["times"])), []).append(
             float(row["score"])
         )
@@ -106,19 +89,6 @@ def cells() -> dict[tuple[str, str, float], np.ndarray]:
         for cell, scores in found.items()
         if len(scores) == len(ENVIRONMENTS[cell[0]][1])
     }
-
-
-def interval(ours: np.ndarray, theirs: np.ndarray | None = None) -> tuple[float, float, float]:
-    """A mean and Student's 95% interval; of a difference of two means Welch's."""
-    if theirs is None:
-        ends = stats.ttest_1samp(ours, 0.0).confidence_interval()
-        return float(ours.mean()), float(ends.low), float(ends.high)
-    ends = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval()
-    return float(ours.mean() - theirs.mean()), float(ends.low), float(ends.high)
-
-
-def shown(found: tuple[float, float, float]) -> str:
-    return "{:.0f} [{:.0f}, {:.0f}]".format(*found)
 
 
 def table() -> list[str]:

@@ -1,6 +1,6 @@
 """The table of what the examples come to."""
 
-from benchmarks import examples
+from benchmarks import examples, rows
 
 PRINTED = """\
 step 1,000  return of the last 20 episodes 100
@@ -15,7 +15,7 @@ def test_the_score_is_of_the_last_fifth():
 
 
 def test_the_table_is_of_whole_examples():
-    rows = [
+    made = [
         {
             "example": "keras_dqn",
             "scaling": scaling,
@@ -28,11 +28,19 @@ def test_the_table_is_of_whole_examples():
         for times in examples.TIMES
         for seed in examples.SEEDS
     ]
-    line = examples.table([*rows, rows[0] | {"example": "jax_ppo"}]).splitlines()[2:]
+    line = examples.table([*made, made[0] | {"example": "jax_ppo"}]).splitlines()[2:]
     both = "11 (10 to 12) | 201 (200 to 202)"
     assert line == [f"| `keras_dqn.py` | CartPole, at most 500 | {both} | {both} | 1.5 |"]
 
 
 def test_the_pages_table():
     written = examples.PAGE.read_text().split(examples.BEGIN)[1].split(examples.END)[0].strip()
-    assert written == (examples.table(examples.read()) if examples.TABLE.exists() else "")
+    assert written == (examples.table(examples.read(examples.TABLE)) if examples.TABLE.exists() else "")
+
+
+def test_runs_that_are_in_the_table_are_not_made_again(tmp_path):
+    path, runs = tmp_path / "runs.csv", [{"arm": arm, "seed": seed} for arm in "ab" for seed in "01"]
+    for run in runs[:3]:
+        rows.add(path, run | {"score": "1.5"})
+    assert [*rows.missing(path, runs)] == runs[3:]
+    assert rows.read(path) == [run | {"score": "1.5"} for run in runs[:3]]
