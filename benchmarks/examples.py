@@ -41,7 +41,7 @@ PRINTED = (
 )
 
 
-def score(printed: str) -> float:
+def score_printed(printed: str) -> float:
     """Mean of the returns printed in the last fifth of the steps."""
     found = [
         (steps or also, value or other) for steps, value, also, other in re.findall(PRINTED, printed, re.M)
@@ -60,16 +60,17 @@ def make() -> None:
     for run in missing(TABLE, runs):
         name, scaling, times, seed = run.values()
         started = time.perf_counter()
-        done = subprocess.run(
-            [ROOT / EXAMPLES[name][0] / "bin/python", ROOT / f"docs/examples/{name}.py"]
-            + [f"--scaling={scaling}", f"--reward-scale={times}", f"--seed={seed}"],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
+        options = [f"--scaling={scaling}", f"--reward-scale={times}", f"--seed={seed}"]
+        score = score_printed(run_example(EXAMPLES[name][0], name, options))
         seconds = time.perf_counter() - started
-        add(TABLE, run | {"score": f"{score(done.stdout):.1f}", "seconds": f"{seconds:.0f}"})
+        add(TABLE, run | {"score": f"{score:.1f}", "seconds": f"{seconds:.0f}"})
+
+
+def run_example(environment: str, name: str, options: list[str]) -> str:
+    """Runs an example as a program, with the Python of an environment of this clone; returns what it prints."""
+    command = [ROOT / environment / "bin/python", ROOT / f"docs/examples/{name}.py", *options]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def table(rows: list[Row]) -> str:

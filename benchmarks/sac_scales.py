@@ -1,7 +1,7 @@
 """SAC with return-based scaling and without, rewards times 0.001, 1 and 1000: docs/actor_critics.md.
 
     make rivals-venv
-    .venv-rivals/bin/python -m benchmarks.sac_scales           # nine hours of one core; it goes on where it was stopped
+    .venv-rivals/bin/python -m benchmarks.sac_scales           # eleven hours of one core; it goes on
     .venv-rivals/bin/python -m benchmarks.sac_scales --table   # writes the page's tables
 
 Rules, written before the first run that counts:
@@ -12,7 +12,10 @@ Rules, written before the first run that counts:
   temperature and rewards over the running deviation of their discounted sums (Gymnasium's `NormalizeReward`); `units`,
   the critics' errors over sigma, their outputs in units of the return, and a learned temperature in units of the root
   mean square of the rewards so far.
-* Score: mean return of the episodes of the last fifth of the steps, in the environment's own units.
+* TF-Agents' own `SacAgent`, docs/examples/tf_agents_sac.py, with a learned temperature and with `units`: Pendulum-v1
+  for 20,000 steps, seeds 0 to 2.
+* Score: mean return of the episodes of the last fifth of the steps, in the environment's own units; of TF-Agents' the
+  mean of what the example prints in it, each the mean of the last ten episodes.
 * Intervals are 95%, Student's t over seeds; of a difference to another arm Welch's.
 * `units` is level with another arm in a cell (environment, size of rewards) if the interval of its difference holds 0,
   above or below it otherwise. The claim is: in every cell `units` is below no other arm. If it is below one, the page
@@ -31,14 +34,25 @@ import time
 import gymnasium
 import numpy as np
 
+from benchmarks.examples import run_example, score_printed
 from benchmarks.performance import ROOT, put_between
 from benchmarks.rows import add, example, interval, missing, read, shown
 
 TABLE, PAGE = ROOT / "docs/results/sac_scales.csv", ROOT / "docs/actor_critics.md"
 BEGIN, END = "<!-- table: written by benchmarks/sac_scales.py -->", "<!-- end of SAC's table -->"
-ENVIRONMENTS = {"Pendulum-v1": (20_000, range(5)), "LunarLander-v3": (60_000, range(3))}  # steps, seeds
+TF_AGENTS = "Pendulum-v1 in TF-Agents"
+ENVIRONMENTS = {  # steps, seeds
+    "Pendulum-v1": (20_000, range(5)),
+    TF_AGENTS: (20_000, range(3)),
+    "LunarLander-v3": (60_000, range(3)),
+}
 ARMS = ("learned", "fixed", "normalised", "units")
 TIMES = (1.0, 1000.0, 0.001)
+
+
+def arms(name: str) -> tuple[str, ...]:
+    """The arms that play it, `units` last."""
+    return ("learned", "units") if name == TF_AGENTS else ARMS
 
 
 def environment(name: str, times: float, normalised: bool = False) -> gymnasium.Env:
@@ -52,14 +66,16 @@ def environment(name: str, times: float, normalised: bool = False) -> gymnasium.
 
 def score(name: str, arm: str, times: float, seed: int, steps: int) -> float:
     """Of a run: mean return of the episodes of the last fifth."""
+    scaling = "units" if arm == "units" else "off"
+    if name == TF_AGENTS:
+        options = [f"--scaling={scaling}", f"--reward-scale={times}", f"--seed={seed}", f"--steps={steps}"]
+        return score_printed(run_example(".venv", "tf_agents_sac", options))
     import torch
 
     torch.set_num_threads(1)
     env = environment(name, times, arm == "normalised")
     temperature = 0.2 if arm == "fixed" else None
-    at, returns = example("torch_sac").train(
-        env, "units" if arm == "units" else "off", temperature, seed, steps
-    )
+    at, returns = example("torch_sac").train(env, scaling, temperature, seed, steps)
     return float(np.mean(np.array(returns)[np.array(at) > 0.8 * steps]))
 
 
@@ -68,7 +84,7 @@ def make() -> None:
     runs = (
         {"environment": name, "arm": arm, "times": f"{times:g}", "seed": str(seed)}
         for name, (_, seeds) in ENVIRONMENTS.items()
-        for seed, times, arm in itertools.product(seeds, TIMES, ARMS)
+        for seed, times, arm in itertools.product(seeds, TIMES, arms(name))
     )
     for run in missing(TABLE, runs):
         started = time.perf_counter()
@@ -95,14 +111,14 @@ def table() -> list[str]:
     """Markdown: every arm's score in each cell, what `units` has more than each other, and where it is below."""
     complete, lines, below = cells(), [], []
     for name in ENVIRONMENTS:
-        if any((name, arm, times) not in complete for arm in ARMS for times in TIMES):
+        if any((name, arm, times) not in complete for arm in arms(name) for times in TIMES):
             continue
         sizes = " | ".join(f"times {times:g}" for times in sorted(TIMES))
         lines += [f"| {name} | {sizes} |", "|---" * (1 + len(TIMES)) + "|"]
-        for arm in ARMS:
+        for arm in arms(name):
             means = (shown(interval(complete[name, arm, times])) for times in sorted(TIMES))
             lines.append(f"| `{arm}` | {' | '.join(means)} |")
-        for other in ARMS[:-1]:
+        for other in arms(name)[:-1]:
             texts = []
             for times in sorted(TIMES):
                 difference = interval(complete[name, "units", times], complete[name, other, times])

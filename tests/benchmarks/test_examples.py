@@ -11,7 +11,7 @@ step 10,000  return of the last 20 episodes -1e+03
 
 
 def test_the_score_is_of_the_last_fifth():
-    assert examples.score(PRINTED) == (7.0 + 30.5 - 1000.0) / 3
+    assert examples.score_printed(PRINTED) == (7.0 + 30.5 - 1000.0) / 3
 
 
 def test_the_table_is_of_whole_examples():

@@ -140,7 +140,9 @@ def test_an_episode_that_is_cut_goes_on_in_its_target(monkeypatch):
 
 def test_the_study_scores_the_last_fifth_and_names_where_units_are_below(tmp_path, monkeypatch):
     monkeypatch.setattr(sac_scales, "TABLE", tmp_path / "sac.csv")
-    monkeypatch.setattr(sac_scales, "ENVIRONMENTS", {"Pendulum-v1": (5000, range(3))})
+    monkeypatch.setattr(
+        sac_scales, "ENVIRONMENTS", {"Pendulum-v1": (5000, range(3)), sac_scales.TF_AGENTS: (1, range(3))}
+    )
     asked = []
 
     def score(name, arm, times, seed, steps):
@@ -151,9 +153,10 @@ def test_the_study_scores_the_last_fifth_and_names_where_units_are_below(tmp_pat
     monkeypatch.setattr(sac_scales, "score", score)
     sac_scales.make()
     sac_scales.make()
-    assert len(asked) == 3 * 3 * 4, "what is in the table is not run again"
+    assert len(asked) == 3 * 3 * (4 + 2), "what is in the table is not run again"
     text = "\n".join(sac_scales.table())
     assert "| `units` | -399 [-401, -397] | -399 [-401, -397] | -399 [-401, -397] |" in text
     assert text.count("100 [98, 102]") == 2
+    assert text.count("| `learned` | -99 ") == 2 and text.count("| `fixed` |") == 1
     assert "below `learned` in Pendulum-v1 times 0.001" in text and "`fixed` in Pendulum-v1 times 1;" in text
     assert "`fixed` in Pendulum-v1 times 1000" not in text
