@@ -33,7 +33,7 @@ from tests.agents.small_agent import (
     some_moments,
 )
 from tests.agents.stock import batch_of, in_tensorflow
-from tests.rbs_tf.test_distribution import two_cpus
+from tests.devices import two_cpus
 
 CHOICES = configuration.scalings(REPOSITORY / "configs")
 SCALINGS = dict.fromkeys(CHOICES, ())

@@ -13,11 +13,7 @@ import pytest
 import tensorflow as tf
 
 from rbs_tf import ReturnMoments, ReturnScaling, ScaledLoss, batch_sigma, discounted_returns
-
-
-def two_cpus():
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from tests.devices import two_cpus
 
 
 @pytest.fixture(scope="module")
