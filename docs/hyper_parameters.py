@@ -37,7 +37,7 @@ def table() -> str:
     """A line for each setting that the paper has a value for."""
     columns = [values(config) for config in CONFIGS]
     lines = [
-        "| parameter | is | paper | " + " | ".join(f"`{config}`" for config in CONFIGS) + " |",
+        "| parameter | what it is | paper | " + " | ".join(f"`{config}`" for config in CONFIGS) + " |",
         "|---" * (3 + len(CONFIGS)) + "|",
     ]
     about = {f"ConvTorso.{name}": of for name, of in TORSO.items()}
