@@ -34,12 +34,13 @@ _MODULES = {
     "unit_ratio": "rbs_tf.units",
 }
 
+_LIBRARIES = ("numpy", "torch", "jax", "sb3")
 
 __all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("numpy", "torch", "jax", "sb3"):
+    if name in _LIBRARIES:
         with needed_by(f"rbs_tf.{name}"):
             return importlib.import_module(f"rbs_tf.{name}")
     if name not in _MODULES:
@@ -68,4 +69,4 @@ else:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+    return sorted({*_MODULES, *_LIBRARIES, "environments", "__version__"})

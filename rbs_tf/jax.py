@@ -216,16 +216,16 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
     to that unit, not to `new`: `to_unit(ema, ema_unit, unit)`.
 
     Args:
-      layer: its parameters, of the online or the target network, a pytree. Each has the same outputs: of each head as
-        many, those of the first head first.
+      layer: its parameters, of the online or the target network, a pytree. All have the same number of
+        outputs, equally many for each head; the first head's come first.
       old: [H], the unit that the layer is in; 0 at first, from where the new one is taken as it is.
       new: [H], `unit(state)`; NaN and infinity are left out.
       axis: of the outputs; that of a parameter [n], a bias, is its only one. Weights [out, in], as Equinox has them,
         take 0.
 
     Returns:
-      The layer and the unit that it is in then: old where the change is below 1e-4, or by a factor of 1e30 or more; see
-      `rbs_tf.unit_ratio`.
+      The layer, and the unit that it is in now: `old` where the unit changes by less than 1e-4 of itself, or by a
+      factor of 1e30 or more; see `rbs_tf.unit_ratio`.
 
     Raises:
       ValueError: units of different numbers of heads; parameters of different numbers of outputs, or of outputs that

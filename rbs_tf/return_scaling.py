@@ -162,7 +162,7 @@ class ReturnScaling(tf.keras.layers.Layer):
 
     @property
     def scale(self) -> tf.Tensor:
-        """What errors are divided by, max(sigma, sigma_v), float64 [H]; in units of the return 0 before the first."""
+        """What errors are divided by, max(sigma, sigma_v), float64 [H]; with `floor_in_units` 0 at first."""
         floor = self.sigma_v * self.unit if self.floor_in_units else self.sigma_v
         return tf.maximum(self.sigma, floor)
 

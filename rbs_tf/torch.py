@@ -218,7 +218,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
 
     Args:
       in_features: of `torch.nn.Linear`, as are `options`.
-      out_features: outputs: of each head as many, those of the first head first.
+      out_features: the number of outputs, equally many for each head; the first head's come first.
       heads: H, the number of value functions; `unit`, a float64 [H] buffer, has one unit for each.
     """
 

@@ -29,7 +29,7 @@ class UnitDense(tf.keras.layers.Dense):
     weights, weight normalisation and weight decay on this layer are not supported.
 
     Args:
-      units: outputs: of each head as many, those of the first head first.
+      units: the number of outputs, equally many for each head; the first head's come first.
       heads: H, the number of value functions, each with its unit.
       **kwargs: of `tf.keras.layers.Dense`, but for an activation.
 

@@ -155,6 +155,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         kind = np.integer if np.issubdtype(spec.dtype, np.integer) else np.floating
         if action.shape != shape or not np.issubdtype(action.dtype, kind):
             expected = f"{kind.__name__} actions, one per environment, shape {shape}"
+            if action.ndim > len(shape):
+                expected += ", as a PyTFEagerPolicy gives with batch_time_steps=False"
             raise ValueError(f"{self.name}: expected {expected}; got {action.dtype} {action.shape}")
         # A policy that scales tanh to the limits may round past them. A NaN is neither above nor below anything.
         nearest = np.clip(action, spec.minimum, spec.maximum)

@@ -235,8 +235,8 @@ def _unknown(name: str) -> ValueError:
     return ValueError(
         f"unknown environment {name!r}"
         + (f"; did you mean {' or '.join(map(repr, nearest))}?" if nearest else "")
-        + "\nExpected an Atari game (pong), a MinAtar game (minatar/breakout) or a"
-        " Gymnasium id (CartPole-v1); `python train.py --list_envs` lists them."
+        + "\nExpected an Atari game (pong), a MinAtar game (minatar/breakout) or a Gymnasium id (CartPole-v1), with"
+        " the module that registers it (my_module:MyEnv-v0) if it is yours; `python train.py --list_envs` lists them."
     )
 
 
