@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from agents.errors import KNOWN, UsageError, brief, nearest
 from agents.monitoring.progress import nobody_reads
-from agents.running.startup import check_variables, quiet
+from agents.running.startup import quiet
 
 COMMANDS = {
     "play": "play what a run has learned, with a video if wanted",
@@ -32,7 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name not in COMMANDS:
             raise UsageError(f"There is no command {name!r}. {nearest(name, COMMANDS)}")
         program += f" {name}"
-        check_variables()
         quiet()  # before TensorFlow is imported
         code = importlib.import_module(f"agents.commands.{name}").main(arguments)
         sys.stdout.flush()

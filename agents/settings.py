@@ -185,7 +185,6 @@ class ReplaySettings(Checked):
       compression: zlib's level for observations, from 1 to 9, of which the pieces that differ are kept; 0 leaves them
         to Reverb, which takes 2 to 16 times the memory for Atari frames, or as they are in the local replay. None: 3
         for uint8 observations of 20 kB and more, 0 for others.
-      patience: of Ray's and Reverb's, seconds that a write waits for readers before it fails.
       port: of the Reverb server; a free one by default.
     """
 
@@ -199,7 +198,6 @@ class ReplaySettings(Checked):
     priority_exponent: float = setting(0.9, number(least=0), paper="0.9")
     read_ahead: int | None = setting(None, optional(whole("batches", most=1000)), gin=False)
     compression: int | None = setting(None, optional(whole("zlib's level", most=9)), example=3, gin=False)
-    patience: float = setting(300.0, number("seconds", least=0), gin=False)
     port: int | None = setting(None, optional(whole(least=1, most=65_535)), example=8000)
 
     def check_buffer(self, read_ahead: int, batch_size: int) -> None:

@@ -33,6 +33,7 @@ class AnyNetwork(tf.Module):
     """
 
     has_torso = False
+    heads = None
     reward_input = None
     torso_is_centred = False
     torso_layers: tuple[str, ...] = ()
@@ -64,12 +65,6 @@ class AnyNetwork(tf.Module):
         self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action
         self.state_spec = tuple(tf.nest.flatten(q_network.state_spec))
         self._shape = (num_heads, num_actions, outputs_per_action)[: 3 if outputs_per_action > 1 else 2]
-
-    @property
-    def heads(self) -> Any:
-        """The network's own last layers, if it has `heads` with `rescale_outputs`; else None."""
-        heads = getattr(self._network, "heads", None)
-        return heads if hasattr(heads, "rescale_outputs") else None
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -175,8 +170,8 @@ def build_networks(
         raise ValueError(f"q_network has {has}, and the agent needs RecurrentQNetwork(..., {asked})")
     if rewrites_outputs and online.heads is None:
         raise ValueError(
-            f"the scaling rewrites the network's last layers, and {q_network.name} has no `heads` with "
-            "rescale_outputs: take networks.RecurrentQNetwork, or scaling='return'"
+            f"the scaling rewrites the network's last layers, which {q_network.name} does not offer: take "
+            "networks.RecurrentQNetwork, or scaling='return'"
         )
     online.create_variables()
     target = online.copy(name="target_network")

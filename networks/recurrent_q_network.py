@@ -78,10 +78,6 @@ class RecurrentQNetwork(network.Network):
                 "input_tensor_spec must be a tuple of specs (observation, previous action, previous reward), got "
                 f"{input_tensor_spec}"
             )
-        if normalise_torso not in ("none", "centre"):
-            raise ValueError(f"normalise_torso = {normalise_torso!r}: expected 'none' or 'centre'")
-        if reward_input not in ("clip", "rms"):
-            raise ValueError(f"reward_input = {reward_input!r}: expected 'clip' or 'rms'")
         if isinstance(torso, tf.keras.layers.Layer):
             raise TypeError(
                 f"torso must be a factory of a layer, got the layer {torso.name!r}, which the target network would "

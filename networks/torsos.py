@@ -181,7 +181,6 @@ class ConvTorso(Torso):
         if not len(channels) == len(kernel_sizes) == len(strides):
             words = "channels, kernel_sizes and strides need one number per convolution each"
             raise ValueError(f"{words}, got {channels}, {kernel_sizes} and {strides}")
-        self._windows = list(zip(kernel_sizes, strides, strict=True)) if padding == "valid" else []
         *conv_seeds, dense_seed = split_seed(seed, len(channels) + 1)
         for *sizes, conv_seed in zip(channels, kernel_sizes, strides, conv_seeds, strict=True):
             initialiser = fan_in_normal(conv_seed)
@@ -195,14 +194,6 @@ class ConvTorso(Torso):
                 f"{self.name} takes images [height, width, channels], got observations of shape "
                 f"{tuple(input_shape)[1:]}. For those take networks.MlpTorso, or leave RecurrentQNetwork.torso out"
             )
-        height, width = input_shape[1:3]
-        for kernel_size, stride in self._windows:
-            height, width = ((size - kernel_size) // stride + 1 for size in (height, width))
-            if min(height, width) < 1:
-                raise ValueError(
-                    f"{self.name}: images of {input_shape[1]} x {input_shape[2]} pixels are too small for its "
-                    "convolutions without padding; give larger ones, or a torso with padding='same'"
-                )
         super().build(input_shape)
 
 

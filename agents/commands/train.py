@@ -24,7 +24,7 @@ from agents.monitoring import weights_and_biases
 from agents.monitoring.progress import nobody_reads
 from agents.options import CONFIGS, TrainOptions, names
 from agents.run import check_built, check_environment, configure, run
-from agents.running.startup import VERBOSE, check_variables, in_environment, verbose
+from agents.running.startup import VERBOSE, in_environment, verbose
 from agents.storage import run_folder
 from rbs_tf.errors import shown
 
@@ -64,7 +64,6 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
     begun: list[Path] = []
     this_call = contextlib.ExitStack()
     try:
-        check_variables()
         flags = parsed(argv, configs)
         options = TrainOptions.of_flags(flags)
         this_call.enter_context(in_environment({VERBOSE: "1"} if options.verbose else {}))

@@ -14,7 +14,6 @@ import collections
 import math
 import secrets
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ import ray
 from agents.replay.backends import CALLS
 from agents.replay.blocks import Block, Layout, blocks_of, columns_of
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import Intake, ReplayStopped, StatisticsReport, Writer, nobody_reads
+from agents.replay.replay import Intake, ReplayStopped, StatisticsReport, Writer
 from agents.replay.rows import Rows
 
 _POLL = 0.2  # seconds: between two looks at whether the replay has been stopped
@@ -51,7 +50,7 @@ class RayTable(LocalReplay):
         number: int,
         report: StatisticsReport,
         round_: dict[str, np.ndarray],
-    ) -> tuple[int, int, int]:
+    ) -> int:
         """Takes a round of a collector, once, and answers as `waiting`.
 
         Args:
@@ -80,10 +79,10 @@ class RayTable(LocalReplay):
                 self._admit()
             return self.waiting(writer)
 
-    def waiting(self, writer: int) -> tuple[int, int, int]:
-        """How many sequences of a writer are not in the table yet; insertions and samples so far."""
+    def waiting(self, writer: int) -> int:
+        """How many sequences of a writer are not in the table yet."""
         with self._lock:
-            return sum(of == writer for of, *_ in self._line), self.inserted, self.sampled
+            return sum(owner == writer for owner, *_ in self._line)
 
     def publish(self, step: int, data: np.ndarray) -> None:
         """Replaces the weights; `data` is uint8 [bytes], see `agents.storage.weights`."""
@@ -133,12 +132,10 @@ class RayClient(Intake):
       layout: of the sequences.
       learner: Ray's handle of the process, which has `write`, `waiting` and `weights`.
       collector: index of the one that writes, if any.
-      patience: seconds, see `ReplaySettings`.
     """
 
-    def __init__(self, layout: Layout, learner: Any, collector: int, patience: float):
-        self._layout, self._collector, self._patience = layout, collector, patience
-        self._learner = learner
+    def __init__(self, layout: Layout, learner: Any, collector: int):
+        self._layout, self._learner, self._collector = layout, learner, collector
         self._stopping = threading.Event()
         self._id, self._number, self._streams = secrets.randbits(64), 0, 0
         self._report: StatisticsReport = {}
@@ -153,12 +150,13 @@ class RayClient(Intake):
         self._report = report
 
     def end_round(self) -> None:
-        """Hands over the round: the columns of `columns_of`, and of each block the stream, and the priority of the
-        sequence that ends with it, NaN without one.
+        """Hands over the round, and waits until its sequences are in the table, as long as it takes.
+
+        Beside the columns of `columns_of`, it has of each block the stream, and the priority of the sequence that ends
+        with it, NaN without one.
 
         Raises:
           ReplayStopped: see `end_waits`.
-          TimeoutError: the learner does not answer, or takes nothing out of the table.
           ray.exceptions.RayError: its process is gone.
         """
         parts = columns_of([block for *_, block in self._written])
@@ -166,21 +164,17 @@ class RayClient(Intake):
         columns["stream"] = np.array([stream for stream, *_ in self._written], np.int32)
         columns["priority"] = np.array([priority for _, priority, _ in self._written])
         round_ = self._collector, self._id, self._number, self._report, columns
-        left, _, sampled = self._ask(self._learner.write, *round_)
+        left = self._ask(self._learner.write, *round_)
         self._written.clear()
         self._report = {}
         self._number += 1
-        pause, end = _SOON, time.monotonic() + self._patience
+        pause = _SOON
         while left:
             # In proportion to the wait: polling costs neither side much.
             if self._stopping.wait(pause):
                 raise ReplayStopped
-            pause, before = min(1.5 * pause, _POLL), sampled
-            left, inserted, sampled = self._ask(self._learner.waiting, self._id)
-            if sampled > before:
-                end = time.monotonic() + self._patience
-            elif time.monotonic() > end:
-                raise nobody_reads(self._patience, inserted, sampled)
+            pause = min(1.5 * pause, _POLL)
+            left = self._ask(self._learner.waiting, self._id)
 
     def weights(self, newer_than: int = -1) -> tuple[int, np.ndarray] | None:
         """The newest weights as `RayTable.publish` got them; None if there are none of a later step.
@@ -196,23 +190,17 @@ class RayClient(Intake):
 
     def _ask(self, method: Any, *args: Any) -> Any:
         """Calls the table; again where the network has lost the call or the answer."""
-        end = time.monotonic() + self._patience
         while True:
             try:
                 return self._wait_for(method.options(concurrency_group=CALLS).remote(*args))
             except ray.exceptions.ActorUnavailableError:
-                if time.monotonic() > end:
-                    raise
-            if self._stopping.wait(_POLL):
-                raise ReplayStopped
+                if self._stopping.wait(_POLL):
+                    raise ReplayStopped from None
 
     def _wait_for(self, answer: Any) -> Any:
-        end = time.monotonic() + self._patience
         while not ray.wait([answer], timeout=_POLL)[0]:
             if self._stopping.is_set():
                 raise ReplayStopped
-            if time.monotonic() > end:
-                raise TimeoutError(f"The replay's process has not answered for {self._patience:g} s")
         return ray.get(answer)
 
 

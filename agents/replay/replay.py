@@ -72,7 +72,7 @@ class Writer(abc.ABC):
 
         Raises:
           ReplayStopped: the replay was stopped.
-          TimeoutError: the rate limiter lets nothing in.
+          TimeoutError: nothing gets in, as the thread that waits is the one that has to read.
         """
 
     def close(self) -> None:  # noqa: B027
@@ -218,15 +218,6 @@ class Replay(Intake):
     @abc.abstractmethod
     def stop(self) -> None:
         """Ends datasets and waiting writers. May be called again."""
-
-
-def nobody_reads(patience: float, inserted: int, sampled: int) -> TimeoutError:
-    """The error of a writer that has waited for readers in vain."""
-    return TimeoutError(
-        f"Nobody took anything out of the replay for {patience:g} s: it has {inserted} insertions and {sampled} "
-        "samples. Is the learner alive? If one thread both collects and learns, raise Replay.error_buffer or collect "
-        "fewer steps per round"
-    )
 
 
 def check_same(then: Mapping[str, Any], now: Mapping[str, Any], table: str) -> None:

@@ -7,8 +7,10 @@ costs time.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
+import shutil
 import socket
 import threading
 import time
@@ -29,18 +31,16 @@ from agents.replay.replay import (
     StatisticsReport,
     Writer,
     check_same,
-    nobody_reads,
 )
 from agents.replay.rows import Rows
 from agents.sequences import Sequence, SequenceShape
-from agents.storage.checkpoint import readable, remove_files
+from agents.storage.checkpoint import readable
 
 _SEQUENCES, _STATISTICS, _WEIGHTS = "sequences", "statistics", "weights"  # tables
 _POLL_MS = 200  # between two looks at whether the replay has been stopped
 _SERVER_SECONDS = 60  # after which a server that does not answer counts as gone
 _MOST_REPORTS = 1_000_000
-# Reverb writes into a folder that is called after the time.
-_FILES = [f"*/{name}" for name in ("tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE")]
+_PATIENCE = 300.0  # seconds in which the server has to let a sequence of its own process in
 _CHUNK_ROWS = 20  # Observations compress best together in about this many rows.
 
 
@@ -84,9 +84,9 @@ class ReverbReplay(Replay):
         if port is not None:
             check_free(port)
         if writes_to is not None:
-            # Left by a server that was killed; Reverb prefers what is in this folder to any other checkpoint.
-            remove_files(writes_to, _FILES)
-            writes_to.mkdir(parents=True, exist_ok=True)
+            # What a killed server has left here, Reverb would prefer to any other checkpoint.
+            shutil.rmtree(writes_to, ignore_errors=True)
+            writes_to.mkdir(parents=True)
             checkpointer = reverb.checkpointers.DefaultCheckpointer(
                 str(writes_to), fallback_checkpoint_path=saved and str(saved)
             )
@@ -232,8 +232,8 @@ class ReverbReplay(Replay):
         return next(info for info in infos if info.name == table)
 
     def _flush(self, writer: reverb.TrajectoryWriter) -> None:
-        """Waits until the server has every item of `writer`."""
-        end = time.monotonic() + self._settings.patience
+        """Waits until the server has every item of `writer`: for a learner in another process as long as it takes."""
+        end = time.monotonic() + (_PATIENCE if self._server is not None else math.inf)
         while True:
             try:
                 return writer.flush(timeout_ms=_POLL_MS)
@@ -241,7 +241,11 @@ class ReverbReplay(Replay):
                 if self._stopping.is_set():
                     raise ReplayStopped from None
                 if time.monotonic() > end:
-                    raise nobody_reads(self._settings.patience, self.inserted, self.sampled) from None
+                    raise TimeoutError(
+                        f"The replay lets nothing in before something is read: it has {self.inserted} insertions and "
+                        f"{self.sampled} samples. Raise Replay.error_buffer, or collect fewer steps per round "
+                        "(train.steps_per_round)"
+                    ) from None
 
 
 class SequenceWriter(Writer):

@@ -18,7 +18,7 @@ import gin
 
 from agents.errors import EnvironmentFault, RunFolderError, UsageError
 from agents.monitoring.progress import Progress, closing_words
-from agents.monitoring.summaries import figures_note
+from agents.monitoring.summaries import LossScales, figures_note
 from agents.replay.backends import CALLS, RAY, REVERB
 from agents.running import processes, ray_connection, roles
 from agents.running.signals import on_first_signal, raise_for
@@ -33,7 +33,6 @@ HOLDER = {REVERB: "replay", RAY: "learner"}
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
 _WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _THREADS = 4  # of a process, for calls to its replay; none of these waits
-_COMPUTING = 20.0  # CPU seconds that show that a process computes; answering takes less
 _POLL = 0.5  # seconds between two looks at all processes
 
 
@@ -76,9 +75,9 @@ class Member:
         self.task = self.process.run.remote(address, self._starts)
         self._starts += 1
 
-    def ended(self, patience: float = 0.0) -> bool:
-        """Whether the task has ended, or ends within `patience` seconds; sets `status` or `error` then."""
-        if self.task is None or not self._ray.wait([self.task], timeout=patience)[0]:
+    def ended(self, within: float = 0.0) -> bool:
+        """Whether the task has ended, or ends within so many seconds; sets `status` or `error` then."""
+        if self.task is None or not self._ray.wait([self.task], timeout=within)[0]:
             return False
         try:
             self.status = self._ray.get(self.task, timeout=processes.ANSWER)
@@ -117,8 +116,6 @@ class ClusterRun:
         self._ray, self._settings, self._training, self._root = ray, settings, settings.train, root_dir
         self._stopped_by: int | None = None
         self._faults, self._processes = 0, ""
-        # The run's updates when a process last waited in vain for others, and when that was.
-        self._stall = (-1, 0.0)
         self._progress, self._counting = Progress(self._training.updates), False
         self._waits_mark: tuple[float, dict[str, float]] = time.monotonic(), {}
         self._host = ray.util.get_node_ip_address() if cluster else "127.0.0.1"
@@ -155,7 +152,7 @@ class ClusterRun:
           UsageError: the replay cannot be built as the settings say.
           RunFolderError: a process failed in a way that a restart would repeat, or too often.
         """
-        while self._stopped_by is None and not self._done():
+        while self._stopped_by is None and not _has_finished(self._learner):
             self._supervise()
         return self._finish()
 
@@ -168,21 +165,17 @@ class ClusterRun:
         """Ends `run` in order; `number`: of the signal that asks for it."""
         self._stopped_by = number
 
-    def _done(self) -> bool:
-        """Whether the learner has made all of its updates."""
-        return self._learner.ended() and self._learner.error is None
-
     def _supervise(self) -> None:
         """One round: statuses, the terminal, and restarts of what has ended too early."""
         self._look(*self._members)
-        self._replace_stuck()
+        self._replace_stuck(*self._members)
         self._show()
         tasks = {member.task: member for member in self._members if member.task is not None}
         ready, _ = self._ray.wait(list(tasks), timeout=_POLL)
         if ready:
             # The others fail with the replay, and may be noticed before.
             ended = next(member for member in (self._holder, tasks[ready[0]]) if member.ended(2.0))
-            if not self._done():
+            if not _has_finished(self._learner):
                 self._restart(ended)
 
     def _look(self, *members: Member) -> None:
@@ -202,13 +195,12 @@ class ClusterRun:
             self._processes = lines
             write(os.path.join(self._root, PROCESSES), lines)
 
-    def _replace_stuck(self) -> None:
-        """Replaces processes whose environments hang."""
-        for member in self._members:
-            stuck = (
-                member.status.get("activity") == "environment" and member.status["seconds"] + member.silent
-            )
-            if stuck > self._training.step_timeout:
+    def _replace_stuck(self, *members: Member) -> None:
+        """Replaces those processes whose environments hang."""
+        for member in members:
+            stepping = member.status.get("stepping", 0.0)
+            stuck = stepping + member.silent
+            if stepping and stuck > self._training.step_timeout:
                 self._count_fault(
                     f"{member.name}: a step of its environments, after {member.status['steps']:,} of all together, "
                     f"has not returned for {stuck:.0f} s"
@@ -237,27 +229,10 @@ class ClusterRun:
                 raise UsageError(str(cause)) from member.error
             if holds or member is self._learner or isinstance(cause, UsageError):
                 raise RunFolderError(f"{member.name}: {cause}") from member.error
-            what = f"{member.name}: {type(cause).__name__}: {cause}"
-            if isinstance(cause, EnvironmentFault):
-                self._count_fault(str(cause))
-            elif isinstance(cause, TimeoutError) and not self._stalls_on():
-                self._progress.say(f"{what}; it starts again.")
-            else:
-                self._count_fault(what)
+            named = isinstance(cause, EnvironmentFault)  # says who acted
+            self._count_fault(str(cause) if named else f"{member.name}: {type(cause).__name__}: {cause}")
         for each in self._members if holds else [member]:
             each.renew()
-
-    def _stalls_on(self) -> bool:
-        """Whether a process that waited in vain shows a fault: a learner that stalls makes all others wait.
-
-        Its first pause at an update is none; then each further `Replay.patience` is one, however many have waited.
-        """
-        updates, now = self._learner.status.get("updates", 0), time.monotonic()
-        before, since = self._stall
-        if updates == before and now - since < self._settings.replay.patience:
-            return False
-        self._stall = updates, now
-        return updates == before
 
     def _count_fault(self, what: str) -> None:
         self._faults += 1
@@ -315,25 +290,17 @@ class ClusterRun:
 
     def _finish(self) -> Result:
         """Stops all; the evaluator plays its last episodes if the run came to its own end."""
-        learner, evaluator = self._learner, self._evaluator
         for member in self._collectors:
             member.process.stop.remote()
         if self._stopped_by is not None:
-            for member in (learner, evaluator):
-                member.process.stop.remote()
-            if "updates" in learner.status:  # otherwise it has not begun, and has nothing to save
-                self._wait_for(learner)
+            self._stop_learner()
         self._show()
-        last = learner.status
-        while self._stopped_by is None:
-            evaluator.process.note.remote(last["loss_scales"], True)
-            self._wait_for(evaluator)
-            if evaluator.error is None:
-                break
-            self._restart(evaluator)
+        last = self._learner.status
+        while self._stopped_by is None and not _has_finished(self._evaluator):
+            self._supervise_last_evaluation(last["loss_scales"])
         updates = last.get("updates", 0)
         steps = last.get("steps", 0)
-        played = evaluator.status
+        played = self._evaluator.status
         eval_return = played.get("eval_return")
         self._progress.update(updates, steps, eval_return=eval_return)
         self._progress.done()
@@ -345,28 +312,26 @@ class ClusterRun:
         )
         return Result(updates, steps, final, self._stopped_by, head=played.get("head", ""))
 
-    def _wait_for(self, member: Member) -> None:
-        """Waits until a member ends, or for `stop`; kills its process when it has done nothing for `patience` seconds.
-
-        Computing, counting and writing are signs of life. A second signal ends this process at once.
-        """
-        moved, before, stopped_by = time.monotonic(), None, self._stopped_by
-        patience = max(processes.PATIENCE, self._training.step_timeout)
-        while self._stopped_by == stopped_by and not member.ended():
-            self._look(self._holder, member)
-            self._progress.playing(member.status.get("playing", ""))
-            counts = [member.status.get(name) for name in ("pid", "updates", "steps")]
-            computed = member.status.get("cpu_seconds", 0.0) // _COMPUTING
-            now = counts, computed, processes.last_change(Path(self._root))
-            if now != before:
-                moved, before = time.monotonic(), now
-            elif time.monotonic() - moved > patience:
-                self._progress.say(
-                    f"{member.name}: told to end, it has done nothing for {patience:.0f} s; it is killed."
-                )
-                member.kill()
-                moved = time.monotonic()
+    def _stop_learner(self) -> None:
+        """Waits for the learner's checkpoint; a second signal ends this process at once."""
+        for member in (self._learner, self._evaluator):
+            member.process.stop.remote()
+        begun = "updates" in self._learner.status  # otherwise it has nothing to save
+        while begun and not self._learner.ended():
+            self._look(self._learner)
             time.sleep(_POLL)
+
+    def _supervise_last_evaluation(self, loss_scales: LossScales) -> None:
+        """One round; where the evaluator has failed or hangs, another process plays again."""
+        evaluator = self._evaluator
+        if evaluator.error is not None:
+            self._restart(evaluator)
+        # Every time: a process that has just taken another's place has not heard it.
+        evaluator.process.note.remote(loss_scales, True)
+        self._look(self._holder, evaluator)
+        self._replace_stuck(evaluator)
+        self._progress.playing(evaluator.status.get("playing", ""))
+        time.sleep(_POLL)
 
 
 @contextlib.contextmanager
@@ -399,6 +364,11 @@ def started(
             yield run
         finally:
             run.close()
+
+
+def _has_finished(member: Member) -> bool:
+    """Whether its task has ended in order."""
+    return member.ended() and member.error is None
 
 
 def _wait_for_predecessors(root_dir: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -15,7 +14,6 @@ from typing import Any, TypeVar
 from agents.running.signals import on_first_signal, raise_for
 
 Job = TypeVar("Job")
-PATIENCE = 300.0  # seconds in which something of a run that was told to stop has to change
 ANSWER = 60.0  # seconds in which Ray has to hand out what it says is there
 _POLL = 0.5  # seconds between two looks at all processes
 _PRCTL, _PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl, 1
@@ -78,13 +76,3 @@ def work_through(
                 process.terminate()
             for _, process in at_work.values():
                 process.wait()
-
-
-def last_change(path: Path) -> float:
-    """Last change of a file, or of anything in a folder, in seconds of its disk's clock; 0.0 if there is none."""
-    inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in ("", *names))
-    latest = 0.0
-    for each in (str(path), *inside):
-        with contextlib.suppress(OSError):  # what is at work in there may have removed it
-            latest = max(latest, os.stat(each).st_mtime)
-    return latest

@@ -129,12 +129,10 @@ def _start(ray: Any, slots: int) -> None:
             )
     except Exception as error:  # Ray has no kind of its own for it
         (first, *_) = str(error).strip().splitlines() or [type(error).__name__]
-        folder = os.environ.get("RAY_TMPDIR", tempfile.gettempdir())
-        cure = f"Its logs: {folder}/ray/session_latest/logs"
-        if "AF_UNIX" in first:
-            cure = f"{folder} is too long for its sockets: put RAY_TMPDIR=/tmp before the command"
-        why = f"Ray cannot start on this machine: {first} {cure}."
-        raise UsageError(f"{why} Leave out --collectors to train in one process") from error
+        logs = os.path.join(os.environ.get("RAY_TMPDIR", tempfile.gettempdir()), "ray/session_latest/logs")
+        raise UsageError(
+            f"Ray cannot start on this machine: {first} Its logs: {logs}. Train in one process: leave out --collectors"
+        ) from error
 
 
 def _object_store() -> int:

@@ -107,8 +107,7 @@ class Role(abc.ABC):
     def status(self) -> dict[str, Any]:
         """Figures for the driver; only those of the process until the role is built."""
         pid = os.getpid()
-        process = {"pid": pid, "began": started_at(pid), "cpu_seconds": time.process_time()}
-        return process | (self.figures() if self._built else {})
+        return {"pid": pid, "began": started_at(pid)} | (self.figures() if self._built else {})
 
     def stop(self) -> None:
         """Ends `run` soon."""
@@ -229,11 +228,11 @@ class LearnerRole(Role):
             tf.summary.scalar("waits/learner", learner)
             tf.summary.scalar("waits/collectors", collectors)
 
-    def write(self, *round_: Any) -> tuple[int, int, int]:
+    def write(self, *round_: Any) -> int:
         """As the next two, a method of `RayTable` for its clients."""
         return self.replay.write(*round_)
 
-    def waiting(self, writer: int) -> tuple[int, int, int]:
+    def waiting(self, writer: int) -> int:
         return self.replay.waiting(writer)
 
     def weights(self, newer_than: int) -> tuple[int, list[Any]] | None:
@@ -305,10 +304,8 @@ class CollectorRole(Acting):
             self._collector.run(self.training.steps_per_round)
 
     def figures(self) -> dict[str, Any]:
-        activity, since = self._collector.activity
         return {
-            "activity": activity,
-            "seconds": time.monotonic() - since,
+            "stepping": self._collector.stepper.seconds,
             "steps": self._collector.environment_steps,
             "waited": self._collector.waited,
             "weights": self._weights_step,
@@ -357,10 +354,8 @@ class EvaluatorRole(Acting):
 
     def figures(self) -> dict[str, Any]:
         evaluator, last_return = self._evaluations.evaluator, self._evaluations.last_return
-        activity, since = evaluator.activity
         return {
-            "activity": activity,
-            "seconds": time.monotonic() - since,
+            "stepping": evaluator.stepper.seconds,
             "eval_return": None if np.isnan(last_return) else last_return,
             "evaluated": self._evaluations.last_words,
             "best": self._evaluations.best_words,

@@ -11,8 +11,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 
-from agents.errors import UsageError
-
 VERBOSE = "RBS_TF_VERBOSE"  # in the environment
 
 
@@ -85,9 +83,3 @@ def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
 def verbose() -> bool:
     """Says whether the environment asks for everything that libraries write, and for tracebacks."""
     return os.environ.get(VERBOSE) == "1"
-
-
-def check_variables() -> None:
-    """Raises UsageError for an environment variable of this program's with a value that means nothing."""
-    if (value := os.environ.get(VERBOSE, "")) not in ("", "0", "1"):
-        raise UsageError(f"{VERBOSE}={value!r} in the environment: expected 1 or 0.")

@@ -15,30 +15,18 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from agents.errors import RunFolderError, is_pattern, writing
-from agents.storage.run_folder import EXTRA, NEW, OF_ANOTHER, REPLAY, checkpoints, unused, write
+from agents.storage.run_folder import EXTRA, NEW, OF_ANOTHER, REPLAY, checkpoints, write
 
 _VARIABLES = "variables"
 _KEPT = 2  # checkpoints
 _WRITING = tf.errors.OpError, RuntimeError  # of `tf.train.Checkpoint`, beside an OSError
-_REPLAY_FILES = (
-    *("table.json", "statistics.npz", "windows.npy", "priorities.npy"),
-    *("observations.npy", "lengths.npy", "scalars.npy", "starts.npy", "core_states.npy"),
-    *("tables.tfrecord", "items.tfrecord", "chunks.tfrecord", "DONE"),  # Reverb's
-)
-_OF_FORMER_VERSIONS = ("manifest.json*", "environments.pickle", "collector.npz", "evaluation.pickle")
-# All that a checkpoint may hold, in the order of its removal: without the first file it is not whole any more.
-FILES = (
-    *(EXTRA, f"{EXTRA}{NEW}", f"{_VARIABLES}.*", f"{_VARIABLES}_temp/*"),
-    *(f"{REPLAY}/{name}" for name in _REPLAY_FILES),
-    *_OF_FORMER_VERSIONS,
-)
 
 
 class Counters(NamedTuple):
@@ -117,16 +105,13 @@ class Checkpointer:
         """Gives whole checkpoints their names; removes the oldest, and what is not whole."""
         for new in [folder for folder in checkpoints(self._root) if folder.suffix]:
             final = new.with_suffix("")
-            remove_files(final, FILES)
-            if final.exists():  # with files of the user's
-                final.rename(unused(final))
+            _remove(final)
             new.rename(final)
         _sync(self._folder)
         kept = checkpoints(self._root)[:_KEPT]
         for folder in self._folder.iterdir():
-            # Former versions wrote into <step>.tmp.
-            if re.fullmatch(rf"\d+({NEW}|\.tmp)?", folder.name) and folder not in kept:
-                remove_files(folder, FILES)
+            if re.fullmatch(rf"\d+({NEW})?", folder.name) and folder not in kept:
+                _remove(folder)
 
 
 def newest(root_dir: str | os.PathLike) -> tuple[int, Counters] | None:
@@ -139,24 +124,6 @@ def newest(root_dir: str | os.PathLike) -> tuple[int, Counters] | None:
         with readable(folder):
             return int(folder.stem), Counters(**json.loads((folder / EXTRA).read_text()))
     return None
-
-
-def check(root_dir: str | os.PathLike) -> None:
-    """Reads a run's newest checkpoint without using it: a start that cannot go on from it must not change the folder.
-
-    Raises:
-      RunFolderError: it cannot be read.
-    """
-    newest(root_dir)
-    for folder in checkpoints(root_dir)[:1]:
-        with readable(folder):
-            variables = tf.train.load_checkpoint(_variables_of(folder))
-            for name in variables.get_variable_to_shape_map():
-                variables.get_tensor(name)
-            for path in folder.glob(f"{REPLAY}/*.json"):
-                json.loads(path.read_text())
-            for path in folder.glob(f"{REPLAY}/*.npy"):
-                np.load(path, mmap_mode="r")
 
 
 def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], attempts: int = 5) -> int:
@@ -198,16 +165,6 @@ def readable(folder: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def remove_files(folder: pathlib.Path, patterns: Iterable[str]) -> None:
-    """Removes files in a folder that match a pattern, pattern by pattern, then it and what is in it if it is empty."""
-    for pattern in patterns:
-        for path in folder.glob(pattern):
-            path.unlink()
-    for below, *_ in os.walk(folder, topdown=False):
-        with contextlib.suppress(OSError):  # something else is in it
-            os.rmdir(below)
-
-
 def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> None:
     with readable(folder):
         try:
@@ -226,6 +183,13 @@ def _variables_of(folder: pathlib.Path) -> str:
         # Never closed: variables that are created later are read there, too.
         return f"/proc/self/fd/{os.open(folder, os.O_RDONLY)}/{_VARIABLES}"
     return str(folder / _VARIABLES)
+
+
+def _remove(folder: pathlib.Path) -> None:
+    """Removes a checkpoint, if it is there; its last file goes first, without which it is not whole any more."""
+    if folder.exists():
+        (folder / EXTRA).unlink(missing_ok=True)
+        shutil.rmtree(folder)
 
 
 def _sync(path: pathlib.Path) -> None:

@@ -152,13 +152,8 @@ def set_aside(root_dir: str | os.PathLike) -> pathlib.Path | None:
     with writing(folder):
         _check_is_run(folder)
         with _locked(folder):
-            return folder.rename(unused(folder))
-
-
-def unused(path: pathlib.Path) -> pathlib.Path:
-    """The path, or the first PATH.N that does not exist."""
-    names = itertools.chain([path], (path.with_name(f"{path.name}.{n}") for n in itertools.count(1)))
-    return next(name for name in names if not os.path.lexists(name))
+            names = (folder.with_name(f"{folder.name}.{n}") for n in itertools.count(1))
+            return folder.rename(next(name for name in names if not os.path.lexists(name)))
 
 
 def checkpoints(root_dir: str | os.PathLike) -> list[pathlib.Path]:
@@ -253,8 +248,8 @@ def _check_is_run(folder: pathlib.Path) -> None:
             f"{folder} is a file; a run needs a folder. Give another one with --root_dir=DIR."
         )
     found = {path.name for path in folder.glob("*")}
-    # A start that was killed, or has yet to write the configuration, has made a lock, and said in it which process.
-    begun = _LOCK in found <= _BEFORE_CONFIG and re.match(r"process \d+ on |\Z", _text(folder, _LOCK))
+    # A start that was killed, or has yet to write the configuration, has made a lock.
+    begun = _LOCK in found <= _BEFORE_CONFIG
     if found and not {CONFIG, _VERSIONS} <= found and not begun:  # a configuration alone is a user's own
         few = ", ".join(sorted(found)[:5]) + (", ..." if len(found) > 5 else "")
         raise RunFolderError(
@@ -332,8 +327,8 @@ def write(path: str | os.PathLike, text: str) -> None:
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
     """Opens a new file that takes the path's place once it is on the disk, or is removed after an error."""
-    new = unused(path.with_name(path.name + NEW))
-    with open(new, "xb") as file:
+    new = path.with_name(path.name + NEW)
+    with open(new, "wb") as file:
         try:
             yield file
             file.flush()

@@ -277,7 +277,7 @@ def build_ray_client(
 
     stored = stored_observation(environment), agent.network.state_spec
     layout = Layout(settings.shape, *stored, settings.replay.compression)
-    return RayClient(layout, learner, collector, settings.replay.patience)
+    return RayClient(layout, learner, collector)
 
 
 def stored_observation(environment: py_environment.PyEnvironment) -> tf.TensorSpec:

@@ -18,8 +18,8 @@ from agents.policy import PolicyInfo
 from agents.replay.replay import Intake
 from agents.replay.rows import Piece, Rows, SequenceCutter
 from agents.sequences import SequenceShape, Steps, side_by_side
-from agents.workers.faults import time_step_of
 from agents.workers.step_statistics import Reports
+from agents.workers.stepper import Stepper
 
 # Columns of a sequence that its first priority is computed from.
 _OF_PRIORITIES = ("step_type", "previous_action", "reward", "discount", "taken_values", "greedy_values")
@@ -43,7 +43,7 @@ class Collector:
 
     Attributes:
       environment_steps, episodes: transitions and finished episodes so far, of all environments together.
-      activity: "environment", "acting" or "writing", and monotonic time of the last change, for supervision.
+      stepper: of the environment.
       waited: seconds in which inserting waited for the replay.
     """
 
@@ -58,9 +58,9 @@ class Collector:
         name: str = "collector",
     ):
         self.environment_steps = self.episodes = 0
-        self.activity, self.waited = ("acting", time.monotonic()), 0.0
-        self._name = name
-        self._environment, self._replay = environment, replay
+        self.waited = 0.0
+        self.stepper = Stepper(environment, name)
+        self._replay = replay
         batch, spec = environment.batch_size, tensor_spec.from_spec(environment.time_step_spec())
         self._policy_state = policy.get_initial_state(batch)
         # One graph: a `tf.function` would check the types of all its arguments at every step.
@@ -88,7 +88,6 @@ class Collector:
           ReplayStopped, TimeoutError: see `Writer.flush`.
         """
         rows = self._collect(num_steps)
-        self.activity = "writing", time.monotonic()
         report = self._reports.report(rows)
         self._replay.put_statistics(report)
         self._insert([cutter.cut(rows[:, index]) for index, cutter in enumerate(self._cutters)])
@@ -104,7 +103,7 @@ class Collector:
     def _collect(self, num_steps: int) -> Rows:
         rows, time_step = self._rows, self._time_step
         if time_step is None:
-            time_step = self._step_environment(0)
+            time_step = self.stepper.step(self._rounds_steps)
         for index in range(num_steps):
             action = self._act(tf.nest.map_structure(tf.constant, time_step), self._policy_state)
             info: PolicyInfo = tf.nest.map_structure(lambda tensor: tensor.numpy(), action.info)
@@ -119,15 +118,10 @@ class Collector:
             for name, values in row.items():
                 getattr(rows, name)[index] = values
             self._policy_state = action.state
-            self._time_step = time_step = self._step_environment(index + 1, action.action.numpy())
+            time_step = self.stepper.step(self._rounds_steps + index + 1, action.action.numpy())
+            self._time_step = time_step
         assert rows is not None, "a round has at least one step"
         return rows
-
-    def _step_environment(self, row: int, actions: np.ndarray | None = None) -> ts.TimeStep:
-        self.activity = "environment", time.monotonic()
-        time_step = time_step_of(self._environment, self._name, self._rounds_steps + row, actions)
-        self.activity = "acting", time.monotonic()
-        return time_step
 
     def _insert(self, streams: list[list[Piece]]) -> None:
         """Stores blocks and inserts sequences, environment by environment."""

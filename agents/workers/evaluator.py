@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from tf_agents.environments import py_environment
-from tf_agents.trajectories import time_step as ts
 
 from agents.agent import RecurrentMultiHeadAgent
 from agents.bandit import successive_halving
@@ -25,7 +24,7 @@ from agents.policy import MultiHeadPolicy
 from agents.scalings import Scaling
 from agents.storage.best import Best
 from agents.storage.episodes import NAME, Episodes
-from agents.workers.faults import time_step_of
+from agents.workers.stepper import Stepper
 from rbs_tf import discounted_returns, scores
 from rbs_tf.returns import LONGEST_EPISODE
 
@@ -69,7 +68,7 @@ class Evaluator:
     Attributes:
       steps: of the batch, in all evaluations.
       playing: what the evaluation in progress has come to, in words.
-      activity: "environment" or "acting", and monotonic time of the last change, for supervision.
+      stepper: of the environment.
     """
 
     def __init__(
@@ -83,8 +82,8 @@ class Evaluator:
         self._environment, self._policy, self._max_steps = environment, policy, max_steps
         self._heads, self._scaling = heads, scaling
         self._act = tf.function(policy.action_of, autograph=False)
+        self.stepper = Stepper(environment, "evaluation")
         self.steps, self.playing = 0, ""
-        self.activity = "acting", time.monotonic()
 
     def run(
         self, episodes_per_environment: int = 1, stopped: Callable[[], bool] = lambda: False
@@ -123,7 +122,7 @@ class Evaluator:
     def _play(self, acting: Sequence[Sequence[int]], stopped: Callable[[], bool]) -> list[list[Played]]:
         """Plays an episode for each entry of `acting`: by environment, the heads that act in its episodes, in order."""
         environment, steps = self._environment, 0
-        time_step = self._step_environment(steps)
+        time_step = self.stepper.step(steps)
         policy_state = self._policy.get_initial_state(environment.batch_size)
         to_play = [list(heads) for heads in acting]  # the first of each is the one in progress
         played: list[list[Played]] = [[] for _ in acting]
@@ -141,7 +140,7 @@ class Evaluator:
             policy_state = result.state
             steps += 1
             self.steps += 1
-            time_step = self._step_environment(steps, result.action.numpy())
+            time_step = self.stepper.step(steps, result.action.numpy())
             values = result.info.taken_values.numpy()
             for index in np.flatnonzero(~time_step.is_first()):
                 if not to_play[index]:
@@ -156,12 +155,6 @@ class Evaluator:
                     history.clear()
                     to_play[index] = [] if cut else to_play[index][1:]
         return played
-
-    def _step_environment(self, step: int, actions: np.ndarray | None = None) -> ts.TimeStep:
-        self.activity = "environment", time.monotonic()
-        time_step = time_step_of(self._environment, "evaluation", step, actions)
-        self.activity = "acting", time.monotonic()
-        return time_step
 
     def _value_errors(self, rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Sums over the steps of one episode, float64 [4, H]: 1, G, G^2, (Q - G)^2."""

@@ -147,8 +147,8 @@ def test_configurations_of_runs_that_were_trained_before_go_on_working():
 
 def test_what_is_for_python_only_cannot_be_bound():
     with configuration.borrowed():
-        gin.parse_config("Replay.patience = 5.0")
-        with pytest.raises(UsageError, match="Replay.patience is not for a configuration to set"):
+        gin.parse_config("Replay.read_ahead = 5")
+        with pytest.raises(UsageError, match="Replay.read_ahead is not for a configuration to set"):
             refuse_constants()
 
 

@@ -230,7 +230,6 @@ def test_wrong_arguments_are_named():
     for build, error, complaint in (
         (lambda: RecurrentQNetwork(SPEC[0], A, H), ValueError, "input_tensor_spec"),
         (lambda: RecurrentQNetwork(SPEC, A, H, torso=atari_torso()), TypeError, "torso.* factory"),
-        (lambda: tiny_network(reward_input="sign"), ValueError, "reward_input"),
         (
             lambda: tiny_network(torso=lambda seed: OwnTorso(), normalise_torso="centre"),
             ValueError,

@@ -9,18 +9,8 @@ import pytest
 
 from tests.agents.commands.small_runs import on_folder
 
-# Of the user's, beside files of the run; what is in a checkpoint may go to another name with it.
-MINE = (
-    *("mine", "checkpoints/25/mine.txt", "checkpoints/20/replay/mine.npy", "checkpoints/25.new/mine.a"),
-    *("checkpoints/27/mine.b", "checkpoints/27.new/mine.c", "checkpoints/28/mine.d"),
-    *(
-        "checkpoints/mine.tmp",
-        "statistics/mine.tfrecord",
-        "train/mine.csv",
-        "replay/mine.e",
-        "replay/local/mine.f",
-    ),
-)
+# Of the user's, beside files of the run.
+MINE = "mine", "checkpoints/mine.tmp", "statistics/mine.tfrecord", "train/mine.csv"
 
 
 def flip(content, rng):

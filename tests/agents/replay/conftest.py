@@ -28,7 +28,6 @@ def make(backend, monkeypatch, tmp_path_factory):
             "capacity": 200,
             "min_sequences": 1,
             "error_buffer": 50.0,
-            "patience": 1e6,
             "read_ahead": 0,
         }
         if backend == REVERB:

@@ -42,3 +42,20 @@ def test_stopping_ends_waiting_readers_and_writers(make):
         with pytest.raises(ReplayStopped):
             writing.result()
     waiting.writer.close()
+
+
+def test_a_thread_that_waits_for_itself_gives_up_and_says_why(make, monkeypatch):
+    monkeypatch.setattr("agents.replay.reverb_replay._PATIENCE", 0.5)
+    stream = Stream(make(error_buffer=2.0))
+    with pytest.raises(TimeoutError, match="3 insertions and 0 samples.*error_buffer"):
+        stream.insert(20)
+    stream.writer.close()
+
+
+def test_what_a_killed_server_has_left_is_removed(make, tmp_path):
+    for _ in range(2):  # the first is killed before its checkpoint is the run's
+        replay = make(writes_to=tmp_path / "server")
+        assert replay.size == 0
+        Stream(replay).insert(1)
+        replay._client.checkpoint()
+        replay.stop()

@@ -13,7 +13,7 @@ class ThroughRay(RayTable):
         self.client = self.another_client(0)
 
     def another_client(self, collector):
-        return RayClient(self._layout, self.calls, collector, self._settings.patience)
+        return RayClient(self._layout, self.calls, collector)
 
     def writer(self):
         writer = self.client.writer()

@@ -178,8 +178,8 @@ def evaluator(process):
     process.figures["eval_return"] = 7.0
 
 
-def collector_figures(steps=1234, activity="acting", seconds=0.0):
-    return {"activity": activity, "seconds": seconds, "steps": steps, "waited": 0.0}
+def collector_figures(steps=1234, stepping=0.0):
+    return {"stepping": stepping, "steps": steps, "waited": 0.0}
 
 
 def collector(process):

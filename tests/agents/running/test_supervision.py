@@ -154,8 +154,6 @@ def test_who_loses_the_table_of_a_learner_that_is_done_is_not_to_blame(train):
     ("role", "backend", "error", "at", "kind", "words"),
     [
         ("ReplayRole", REVERB, ValueError("Lower Replay.capacity"), 0, UsageError, "Lower Replay.capacity"),
-        ("ReplayRole", REVERB, OSError("no port"), 0, RunFolderError, "replay: no port"),
-        ("LearnerRole", RAY, UsageError("no such game"), 0, UsageError, "no such game"),
         ("LearnerRole", RAY, ValueError("a bug"), 20, RunFolderError, "learner: a bug"),
         ("LearnerRole", REVERB, OSError("disk full"), 5, RunFolderError, "learner: disk full"),
         ("EvaluatorRole", REVERB, UsageError("no such game"), 5, RunFolderError, "evaluator: no such game"),
@@ -199,79 +197,32 @@ def test_faults_are_counted_up_to_the_limit(train):
 
 
 @pytest.mark.parametrize(
-    ("activity", "silent", "timeout", "processes"),
+    ("role", "stepping", "silent", "timeout", "processes"),
     [
-        ("environment", False, 20.0, 2),
-        ("environment", True, 20.0, 2),
-        ("environment", True, 60.0, 1),
-        ("replay", False, 20.0, 1),  # waiting for the learner may take any time
+        ("CollectorRole", True, False, 20.0, 2),
+        ("CollectorRole", True, True, 20.0, 2),  # it answers no more, either
+        ("CollectorRole", True, True, 60.0, 1),
+        ("CollectorRole", False, True, 20.0, 1),  # waiting for the learner may take any time
+        ("EvaluatorRole", True, False, 20.0, 2),
     ],
 )
-def test_a_step_of_environments_that_does_not_return_is_a_fault(train, activity, silent, timeout, processes):
+def test_a_step_of_environments_that_does_not_return_is_a_fault(
+    train, role, stepping, silent, timeout, processes
+):
     def stuck(process):
         for step in range(100 if process.start == 0 else 0):
-            process.figures = collector_figures(1234, activity, 0.0 if silent else 0.5 * step)
+            seconds = 0.1 if silent else 0.5 * step
+            process.figures = {"eval_return": None} | collector_figures(1234, seconds if stepping else 0.0)
             yield
             process.silent = silent and step > 10
         process.silent = False
-        yield from CAST["CollectorRole"](process)
+        yield from CAST[role](process)
 
-    ray = Ray(CollectorRole=stuck, LearnerRole=functools.partial(stand_in_ray.learner, updates=200))
+    ray = Ray(**{role: stuck}, LearnerRole=functools.partial(stand_in_ray.learner, updates=200))
     _, said = train(ray, f"train.step_timeout = {timeout}")
-    assert starts(ray) == ONCE | {"CollectorRole": processes}
-    words = "collector 0: a step of its environments, after 1,234 of all together, has not returned for 2"
+    assert starts(ray) == ONCE | {role: processes}
+    words = f"{NAMES[role]}: a step of its environments, after 1,234 of all together, has not returned for 2"
     assert said.count(words) == said.count("fault 1 of 10") == processes - 1
-
-
-def test_an_evaluation_that_hangs_is_a_fault_while_the_run_goes_on(train):
-    def stuck(process):
-        process.figures = {"eval_return": None, "head": "clipped_0.9", "evaluated": "4 episodes, greedy"}
-        process.figures |= {"activity": "environment", "steps": 40, "seconds": 0.0}
-        while process.start == 0:
-            process.figures["seconds"] = process.ray.now
-            yield
-        yield from CAST["EvaluatorRole"](process)
-
-    ray = Ray(EvaluatorRole=stuck, LearnerRole=functools.partial(stand_in_ray.learner, updates=200))
-    result, said = train(ray, "train.step_timeout = 20.0")
-    assert starts(ray) == ONCE | {"EvaluatorRole": 2} and result.final_return == 7.0
-    words = "evaluator: a step of its environments, after 40 of all together, has not returned for 2"
-    assert said.count(words) == said.count("fault 1 of 10") == 1
-
-
-def stalling(seconds, patience=300.0):
-    """A learner that does nothing for a while after its fifth update, and collectors that wait for it in vain."""
-
-    def learner(process):
-        yield from itertools.islice(CAST["LearnerRole"](process), 5)
-        until = process.ray.now + seconds
-        while process.ray.now < until:
-            yield
-        process.ray.saved = process.figures["updates"]
-        yield from CAST["LearnerRole"](process)
-
-    def collector(process):
-        started = process.ray.now
-        for _ in CAST["CollectorRole"](process):
-            if process.ray.now > started + patience:
-                raise TimeoutError("Nobody took anything out of the replay")
-            yield
-
-    return Ray(LearnerRole=learner, CollectorRole=collector)
-
-
-def test_a_learner_that_stalls_is_one_fault_however_many_wait_for_it(train):
-    for seconds, rounds, faults in ((200, 0, 0), (500, 1, 0), (800, 2, 1)):
-        ray = stalling(seconds)
-        result, said = train(ray, "train.max_faults = 1", collectors=16)
-        assert result == DONE and starts(ray) == ONCE | {"CollectorRole": 16 * (rounds + 1)}
-        assert (
-            said.count("TimeoutError: Nobody took anything out of the replay; it starts again") == 16 * rounds
-        )
-        assert said.count("fault 1 of 1") == faults
-    with pytest.raises(RunFolderError, match="Nobody took anything out of the replay\nThat was fault 11 "):
-        train(ray := stalling(10_000), collectors=16)
-    assert ray.now > 11 * 300.0, "each five minutes of a learner that never goes on are one"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -303,33 +254,38 @@ def test_a_signal_while_the_run_starts_waits_for_no_checkpoint(train, role):
     assert result[:4] == pytest.approx((0, 0, math.nan, signal.SIGINT), nan_ok=True) and ray.now < 60.0
 
 
-def last_evaluation(*errors, number=None):
-    """An evaluator whose last evaluation ends with these errors first, or is going on when a signal comes."""
-    left = list(errors)
+def last_evaluation(*ends):
+    """An evaluator whose last evaluations end like this: with an error, a signal that comes, or by hanging (None)."""
+    left = list(ends)
 
     def steps(process):
         while not process.is_finishing:
             yield
-        if number is not None:
-            os.kill(os.getpid(), number)
+        end = left.pop(0) if left else "well"
+        if end == "well":
+            yield from CAST["EvaluatorRole"](process)
+        elif isinstance(end, Exception):
+            raise end
+        else:
+            if end is not None:
+                os.kill(os.getpid(), end)
+            process.figures |= {"stepping": 0.5, "steps": 8}
+            yield from itertools.repeat(None, 3)
+            process.silent = end is None
             yield from FOR_EVER
-        if left:
-            raise left.pop(0)
-        yield from CAST["EvaluatorRole"](process)
 
     return Ray(EvaluatorRole=steps)
 
 
-def test_a_signal_ends_the_last_evaluation(train):
-    ray = last_evaluation(number=signal.SIGTERM)
+def test_the_last_evaluation_is_played_again_where_it_fails_or_hangs_until_a_signal(train):
+    ray = last_evaluation(signal.SIGTERM)
     result, _ = train(ray)
     assert (result.updates, result.stopped_by) == (60, signal.SIGTERM) and ray.now < 60.0
-
-
-def test_an_evaluator_that_fails_in_the_last_evaluation_plays_it_again(train):
     result, said = train(last_evaluation(Died()))
     assert result == DONE
     assert said.count("it starts again") == said.count("evaluator: its process died; it starts again.") == 1
+    result, said = train(last_evaluation(None))
+    assert result == DONE and "evaluator: a step of its environments, after 8 of all" in said
     with pytest.raises(RunFolderError, match="its step raises\nThat was fault 3"):
         train(last_evaluation(*[EnvironmentFault("its step raises")] * 3), "train.max_faults = 2")
 
@@ -351,34 +307,6 @@ def test_signals_are_handled_until_ray_has_shut_down_and_no_longer(train):
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.parametrize(
-    ("change", "idle"),
-    [("updates", False), ("steps", False), ("writes", False), ("cpu_seconds", False), ("answers", True)],
-)
-def test_a_learner_that_moves_is_waited_for_and_one_that_only_answers_is_killed(
-    train, tmp_path, monkeypatch, change, idle
-):
-    monkeypatch.setattr(cluster, "_POLL", 100.0)
-
-    def told_to_stop(process):
-        process.figures = learner_figures(5)
-        yield from itertools.repeat(None, 5)  # so that the driver has seen it
-        os.kill(os.getpid(), signal.SIGTERM)
-        while not process.was_told("stop"):
-            yield
-        for count in range(20):  # 2,000 s
-            seconds = 10.0 * count if change == "cpu_seconds" else 0.1 * count  # to answer takes some, too
-            process.figures |= {change: count // 2, "waited": count} | {"cpu_seconds": seconds}
-            if change == "writes":
-                os.utime(tmp_path, times=(count // 2 + 2e9,) * 2)
-            yield
-
-    ray = Ray(LearnerRole=told_to_stop)
-    result, said = train(ray)
-    words = f"learner: told to end, it has done nothing for {processes.PATIENCE:.0f} s; it is killed."
-    assert result.stopped_by == signal.SIGTERM and (words in said) == (ray.now < 1700.0) == idle
 
 
 def test_shares_of_waiting_reach_the_learner(train):
@@ -448,7 +376,7 @@ def constructed(monkeypatch):
 
 def test_only_the_learners_process_sees_a_gpu_and_all_answer_before_they_are_built(constructed):
     for role, visible in ((roles.LearnerRole, "0"), (roles.CollectorRole, "-1")):
-        assert set(constructed(role, "").status()) == {"pid", "began", "cpu_seconds"}
+        assert set(constructed(role, "").status()) == {"pid", "began"}
         assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
 

@@ -173,7 +173,7 @@ def test_what_a_run_has_finished_is_known_until_it_begins_again(tmp_path):
 
 
 def test_a_folder_of_something_else_is_refused_and_left(tmp_path):
-    for name in ("config.gin", "versions.txt", "lock", "command.txt", "config.gin.new", "mine"):
+    for name in ("config.gin", "versions.txt", "command.txt", "mine"):
         folder = tmp_path / name
         folder.mkdir()
         (folder / name).write_text("process of mine\n")
@@ -199,14 +199,6 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
         RunFolderError, match=rf"Cannot write to {tmp_path}/a/run: No space left .*--root_dir"
     ):
         start(tmp_path / "a" / "run")
-
-
-def test_new_files_take_free_names(tmp_path):
-    start(tmp_path)
-    (tmp_path / "config.gin.new").write_text("precious")
-    start(tmp_path, "train.updates = 7")
-    assert (tmp_path / "config.gin.new").read_text() == "precious"
-    assert "updates = 7" in (tmp_path / "config.gin").read_text()
 
 
 def test_what_is_set_and_read_by_nothing_is_named():
