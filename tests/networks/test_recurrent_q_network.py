@@ -15,7 +15,6 @@ from tests.networks.tiny import (
     B,
     H,
     T,
-    U,
     batch,
     some_state,
     tiny_network,
@@ -114,23 +113,6 @@ def values_and_gradients(network, inputs, step_type, state):
         q_values, _ = network(inputs, step_type, state)
         loss = tf.reduce_sum(tf.square(q_values))
     return [q_values, *tape.gradient(loss, network.trainable_variables)]
-
-
-def test_xla_gives_the_values_and_gradients_of_eager_mode():
-    network = tiny_network()
-    arguments = (*batch(B, T), some_state())
-    eager = values_and_gradients(network, *arguments)
-    specs = tf.nest.map_structure(
-        lambda part: tf.TensorSpec((None, None, *part.shape[2:]), part.dtype), arguments[:2]
-    )
-    state_specs = (tf.TensorSpec((B, U), tf.float32),) * 2  # known even where the batch is not
-    compiled = tf.function(
-        lambda *args: values_and_gradients(network, *args),
-        input_signature=(*specs, state_specs),
-        jit_compile=True,
-    )
-    for in_graph, expected in zip(compiled(*arguments), eager, strict=True):
-        np.testing.assert_allclose(in_graph, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_the_shared_gradient_alone_is_divided_by_sqrt_h_and_reaches_every_weight():

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from agents.replay.compression import compress, decompress_batch, level_for
 from agents.sequences import Sequence, Steps, unpacked
-from rbs_tf import environments
 
 # Pieces: all of it, lines, halves and quarters.
 SHAPES = [(), (5,), (4, 2), (6, 8, 3), (3, 96, 4), (2, 50, 6), (700,)]
@@ -72,20 +71,6 @@ def test_a_piece_that_was_seen_before_is_kept_once():
     )
     assert packed.numbers.shape == (1, 6, 3)
     assert packed.numbers[0, :, 1].numpy().tolist() == [1, 1, 3, 5, 5, 7]
-
-
-def test_atari_frames_come_back_and_take_a_third_of_the_bytes_to_a_gpu():
-    environment = environments.make("battle_zone", num_envs=1, seed=0)
-    frames = [environment.reset().observation[0].copy()]
-    frames += [environment.step(np.array([t % 6], np.int32)).observation[0].copy() for t in range(49)]
-    environment.close()
-    rows = np.reshape(frames, (-1, 10, 5, *frames[0].shape))
-    assert_comes_back(rows)
-    strings = strings_of(rows)
-    plain = sum(len(zlib.compress(block.tobytes(), 3)) for block in rows[0])
-    assert sum(map(len, strings.ravel())) < plain
-    packed = decompress_batch(tf.constant(strings), 5, tf.TensorSpec(frames[0].shape, tf.uint8))
-    assert sum(part.numpy().nbytes for part in packed) < rows.nbytes / 3
 
 
 def test_replicas_need_not_know_the_size_of_their_share():

@@ -6,7 +6,7 @@ import tensorflow as tf
 from scipy import stats
 
 from agents.replay.backends import LOCAL
-from tests.agents.replay.streams import OBSERVATION, SHAPE, Stream, rows_of, whole_table
+from tests.agents.replay.streams import OBSERVATION, SHAPE, Stream
 
 
 @pytest.fixture
@@ -87,16 +87,3 @@ def test_an_empty_table_has_a_checkpoint_too(make, tmp_path):
     assert (resumed.size, resumed.inserted) == (0, 0)
     Stream(resumed).insert(2)
     assert resumed.size == 2
-
-
-def test_what_is_written_does_not_change_with_its_source(make):
-    replay = make()
-    writer, observation = replay.writer(), np.zeros((SHAPE.block, 3), np.uint8)
-    rows = rows_of(observation, 1, 0, 0.0, 1.0, np.zeros((SHAPE.block, 4), np.float32))
-    for block in range(SHAPE.blocks):
-        writer.append(rows, starts_sequence=True, priority=1.0 if block == SHAPE.blocks - 1 else None)
-    for column in vars(rows).values():
-        column[:] = 9
-    sequence, _ = whole_table(replay)
-    assert not sequence.steps.observation.any() and not sequence.core_state[0].any()
-    assert (sequence.steps.step_type == 1).all()

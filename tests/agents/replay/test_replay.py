@@ -1,14 +1,12 @@
 """Either replay, with the real thing behind it: what goes in comes out, at the ratio that was asked for."""
 
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from agents.errors import RunFolderError
 from agents.replay import memory as replay_memory
-from agents.replay.backends import LOCAL, REVERB
+from agents.replay.backends import REVERB
 from agents.sequences import Packed, SequenceShape, unpacked
 from agents.settings import ReplaySettings
 from tests.agents.replay.streams import OBSERVATION, SHAPE, Stream, drained, first_rows, report_of
@@ -113,28 +111,6 @@ def test_updates_come_due_at_the_replay_ratio_and_one_thread_that_keeps_to_it_ne
     assert (replay.inserted, replay.sampled) == (30, 54)
 
 
-@pytest.mark.parametrize("backend", [LOCAL], indirect=True)
-def test_updates_come_due_with_environment_steps_whatever_is_inserted(make):
-    replay = make(min_sequences=3, replay_ratio=1.0, error_buffer=math.inf)
-    stream, batches = Stream(replay), iter(replay.dataset(batch_size=3))
-
-    def due(steps):
-        return [updates for updates in range(9) if replay.updates_due_by_steps(updates, steps, 1.5)]
-
-    stream.insert(2)
-    assert due(100) == []
-    stream.insert(1)
-    # Counted from step 3 x 2, and caught up with.
-    assert [due(steps) for steps in (0, 6, 7, 8, 9, 11)] == [[], [], [], [0], [0, 1], [0, 1, 2]]
-    for _ in range(20):
-        next(batches)
-    stream.insert(90)
-    assert due(11) == [0, 1, 2] and replay.sampled == 60
-    assert replay.updates_due_by_steps(0, 6 + 49, 49) and not replay.updates_due_by_steps(1, 6 + 49, 49), (
-        "exactly"
-    )
-
-
 def test_a_tolerance_of_less_than_the_ratio_or_than_what_is_read_ahead_is_refused():
     for settings, needed in (({"replay_ratio": 8.0, "error_buffer": 7.0}, 8.0), ({"error_buffer": 5.0}, 6)):
         with pytest.raises(ValueError, match=f"Replay.error_buffer = {needed} or more"):
@@ -234,17 +210,6 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(make, tmp_path):
                 make(saved=saved)
             path.write_bytes(whole)
     assert make(saved=saved).size == 5
-
-
-@pytest.mark.parametrize("backend", [LOCAL], indirect=True)
-def test_impossible_settings_are_refused(make):
-    for settings, words in (
-        ({"min_sequences": 101}, "a number from 1 to 100"),
-        ({"replay_ratio": 0.0}, "replay_ratio = 0.0: expected a number above 0"),
-        ({"compression": 10}, "compression = 10: expected a whole number from 0 to 9"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            make(**settings)
 
 
 def test_compression_halves_the_papers_replay_and_other_observations_count_in_full():

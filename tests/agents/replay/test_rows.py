@@ -132,14 +132,3 @@ def test_a_stream_with_a_hole_is_refused():
         with pytest.raises(ValueError, match="A stream must run FIRST, MID"):
             for part in rows:
                 cutter.cut(part)
-
-
-def test_impossible_shapes_are_refused():
-    for sizes, words in (
-        ({"period": 81}, "period = 80 or less"),
-        ({"n_step": 0}, "n_step = 0: expected a whole number"),
-        ({"burn_in": -1}, "burn_in = -1"),
-        ({"length": 2.5}, "length = 2.5"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            SequenceShape(**sizes)

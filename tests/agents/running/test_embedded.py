@@ -186,9 +186,3 @@ def test_what_needs_reverb_is_refused_with_what_to_install(tmp_path, monkeypatch
     said = capsys.readouterr().err
     assert "pip install 'dm-reverb~=0.14.0'" in said and "--replay=local" in said and "Traceback" not in said
     assert not (tmp_path / "run").exists()
-
-
-def test_sequences_that_the_replay_has_no_room_for_are_refused_before_there_is_a_folder(tmp_path, capsys):
-    assert main([f"--root_dir={tmp_path / 'run'}", "--gin_bindings=Replay.min_sequences = 10_001"]) == 2
-    said = capsys.readouterr()
-    assert "write a number from 1 to 10000" in said.err and "Run folder" not in said.out

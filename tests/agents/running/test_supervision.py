@@ -79,6 +79,9 @@ def test_a_run_to_its_end(train, tmp_path, backend):
     assert not server or (server[0].address, learner.address) == ("127.0.0.1", address)
     assert {process.args[1:3] for process in ray.processes} == {(str(tmp_path), roles.versions())}
     assert [process.args[3] for process in (learner, evaluator, one, two)] == [0, 0, 0, 1]
+    # All that writes into the folder stays with the driver if it can.
+    places = [process.options["scheduling_strategy"] for process in ray.processes]
+    assert places == [("here", True)] * (len(places) - 2) + ["SPREAD"] * 2
     assert f"Replay.backend = '{backend}'" in learner.args[0]
     assert evaluator.told[-1] == ("note", "scales 60", True) and one.was_told("stop") and two.was_told("stop")
     assert ("Open to the network, without a password: Reverb's port 8001" in said) == bool(server)

@@ -84,12 +84,6 @@ def test_the_unit_of_rewards_changes_no_action_and_no_update(tmp_path, game, bin
     np.testing.assert_array_equal(larger_scale, 2.0**20 * scale)
 
 
-@pytest.mark.slow
-def test_a_clipped_input_shows_the_unit(tmp_path):
-    found = (story(tmp_path / str(e), "MinAtar/SpaceInvaders-v1", e)[0]["weights"] for e in EXPONENTS)
-    assert not np.array_equal(*found)
-
-
 def test_clipped_heads_alone_do_not_tell_the_unit(tmp_path):
     refused = pytest.raises(ValueError, match='reward_input = "rms" takes its statistics from a head of')
     with configured(RMS, "Heads.pairs = ((0.9, True),)", "train.updates = 1"), refused:
