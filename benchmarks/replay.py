@@ -116,7 +116,7 @@ def measure(ray: Any, name: str, work: Work, shape: SequenceShape, steps: int, c
     parts = shape, work.observation_spec, workloads.network(work).state_spec, 10
     local, reverb, table = (backend(*parts, FREE) for backend in (LocalReplay, ReverbReplay, RayTable))
     learner = ray.remote(concurrency_groups={CALLS: 4})(Learner).remote(*parts)
-    through_ray = RayClient(table._layout, learner, 0)
+    through_ray = RayClient(table._layout, learner)
     counts = NoReplay(KEPT_ROWS // shape.block)
     collectors = [collector(name, work, shape, each) for each in (local, reverb, through_ray, counts)]
 

@@ -38,23 +38,15 @@ class RayTable(LocalReplay):
     def __init__(self, *parts: Any, **options: Any):
         super().__init__(*parts, **options)
         self._had: dict[int, int] = {}  # the last round's number by writer
-        # Of each collector: its writer, and the last blocks of its environments.
-        self._streams: dict[int, tuple[int, dict[int, collections.deque[Block]]]] = {}
+        # The last blocks of every environment, by writer and number.
+        self._streams: dict[tuple[int, int], collections.deque[Block]] = {}
         self._line: collections.deque[tuple[int, tuple[Block, ...], float]] = collections.deque()
         self._weights_of: tuple[int, list[Any]] | None = None
 
-    def write(
-        self,
-        collector: int,
-        writer: int,
-        number: int,
-        report: StatisticsReport,
-        round_: dict[str, np.ndarray],
-    ) -> int:
+    def write(self, writer: int, number: int, report: StatisticsReport, round_: dict[str, np.ndarray]) -> int:
         """Takes a round of a collector, once, and answers as `waiting`.
 
         Args:
-          collector: its index.
           writer: random number of its start.
           number: of the round, from 0 on.
           report: what the round adds to the statistics.
@@ -63,16 +55,12 @@ class RayTable(LocalReplay):
         with self._lock:
             if number > self._had.get(writer, -1):
                 self._had[writer] = number
-                if number == 0:
-                    self._streams[collector] = writer, {}
-                owner, streams = self._streams[collector]
-                if owner != writer:
-                    raise RuntimeError(f"collector {collector} has been started again: its round is late")
                 if report:
                     super().put_statistics(report)
                 columns = round_["stream"].tolist(), round_["priority"].tolist(), blocks_of(round_)
                 for stream, priority, block in zip(*columns, strict=True):
-                    latest = streams.setdefault(stream, collections.deque(maxlen=self._layout.shape.blocks))
+                    empty: collections.deque[Block] = collections.deque(maxlen=self._layout.shape.blocks)
+                    latest = self._streams.setdefault((writer, stream), empty)
                     latest.append(block)
                     if not math.isnan(priority):
                         self._line.append((writer, tuple(latest), priority))
@@ -131,11 +119,10 @@ class RayClient(Intake):
     Args:
       layout: of the sequences.
       learner: Ray's handle of the process, which has `write`, `waiting` and `weights`.
-      collector: index of the one that writes, if any.
     """
 
-    def __init__(self, layout: Layout, learner: Any, collector: int):
-        self._layout, self._learner, self._collector = layout, learner, collector
+    def __init__(self, layout: Layout, learner: Any):
+        self._layout, self._learner = layout, learner
         self._stopping = threading.Event()
         self._id, self._number, self._streams = secrets.randbits(64), 0, 0
         self._report: StatisticsReport = {}
@@ -163,8 +150,7 @@ class RayClient(Intake):
         columns = {name: np.concatenate(of) for name, of in parts.items()}
         columns["stream"] = np.array([stream for stream, *_ in self._written], np.int32)
         columns["priority"] = np.array([priority for _, priority, _ in self._written])
-        round_ = self._collector, self._id, self._number, self._report, columns
-        left = self._ask(self._learner.write, *round_)
+        left = self._ask(self._learner.write, self._id, self._number, self._report, columns)
         self._written.clear()
         self._report = {}
         self._number += 1

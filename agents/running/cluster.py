@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +30,6 @@ DEFAULT_COLLECTORS = 4
 # The role that holds the replay. When it dies all restart, as they refer to its table; any other restarts by itself.
 HOLDER = {REVERB: "replay", RAY: "learner"}
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
-_WAITS_WINDOW = 5.0  # seconds over which shares of waiting are taken
 _THREADS = 4  # of a process, for calls to its replay; none of these waits
 _POLL = 0.5  # seconds between two looks at all processes
 
@@ -117,7 +115,6 @@ class ClusterRun:
         self._stopped_by: int | None = None
         self._faults, self._processes = 0, ""
         self._progress, self._counting = Progress(self._training.updates), False
-        self._waits_mark: tuple[float, dict[str, float]] = time.monotonic(), {}
         self._host = ray.util.get_node_ip_address() if cluster else "127.0.0.1"
         # Of one machine; replicas do not reach another.
         most = max(int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"])
@@ -249,9 +246,6 @@ class ClusterRun:
             return
         if not self._counting:
             self._begin_counting(learner)
-        waits = self._waits()
-        if waits is not None:
-            self._learner.process.note_waits.remote(*waits)
         self._evaluator.process.note.remote(learner["loss_scales"])
         eval_return, returns = self._evaluator.status.get("eval_return"), learner.pop("returns", ())
         self._progress.update(learner["updates"], learner["steps"], returns, eval_return, learner["doing"])
@@ -275,18 +269,6 @@ class ClusterRun:
             )
         if learner["updates"]:
             self._progress.say(f"Resumed at update {learner['updates']:,}.")
-
-    def _waits(self) -> tuple[float, float] | None:
-        """Shares of the last seconds that the learner waited for data, and collectors for the learner."""
-        (then, before), now = self._waits_mark, time.monotonic()
-        if now - then < _WAITS_WINDOW:
-            return None
-        waited = {each.name: each.status["waited"] for each in self._members if "waited" in each.status}
-        self._waits_mark = now, waited
-        new = {name: max(0.0, waited[name] - before[name]) for name in waited.keys() & before.keys()}
-        shares = {name: min(1.0, seconds / (now - then)) for name, seconds in new.items()}
-        learner = shares.pop(self._learner.name, None)
-        return None if learner is None or not shares else (learner, statistics.fmean(shares.values()))
 
     def _finish(self) -> Result:
         """Stops all; the evaluator plays its last episodes if the run came to its own end."""

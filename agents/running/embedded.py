@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -64,27 +64,23 @@ class EmbeddedRun:
         self._root, self._settings = os.fspath(root_dir), settings or Settings.configured()
         self._training = self._settings.train
         self._stopped_by: int | None = None
-        with self._closed_on_error():
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self.close)
             self._build()
+            on_error.pop_all()
 
     def close(self) -> None:
         """Closes its parts, the newest first."""
         self._parts.close()
 
-    @contextlib.contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
-
     def __enter__(self) -> EmbeddedRun:
-        with self._closed_on_error():
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self.close)
             try:
                 self._attach()
             except ValueError as error:  # of a checkpoint that was made with other settings
                 raise UsageError(str(error)) from error
+            on_error.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:

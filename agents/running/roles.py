@@ -33,7 +33,7 @@ from agents.running.ray_connection import SAME_VERSIONS  # noqa: E402
 from agents.settings import Settings  # noqa: E402
 from agents.storage.checkpoint import Checkpointer  # noqa: E402
 from agents.storage.run_folder import newest_step, write_operative_config  # noqa: E402
-from agents.storage.weights import Publisher, assign  # noqa: E402
+from agents.storage.weights import assign, packed  # noqa: E402
 from agents.workers import build  # noqa: E402
 from agents.workers.evaluator import Evaluations  # noqa: E402
 from agents.workers.learner import Learner  # noqa: E402
@@ -174,9 +174,8 @@ class LearnerRole(Role):
             self.training.summary_interval,
             checkpointer,
         )
-        self._publisher = Publisher(agent.acting_variables, self.replay.publish)
-        self.opened.callback(self._publisher.close)
-        self._doing, self._waited = "", 0.0
+        self._acting_variables = agent.acting_variables
+        self._doing = ""
         self._publish()
         self._new_returns: list[float] = []
         self._returns_lock = threading.Lock()
@@ -195,7 +194,6 @@ class LearnerRole(Role):
                 raise
         learner.save()
         self._publish()
-        self._publisher.close()
 
     def due(self) -> bool:
         """Says whether a batch keeps to the replay ratio, and the run goes on."""
@@ -205,7 +203,6 @@ class LearnerRole(Role):
 
     def more(self) -> None:
         """Waits a moment for the collectors."""
-        self._waited += _POLL
         self._stopping.wait(_POLL)
 
     def figures(self) -> dict[str, Any]:
@@ -215,18 +212,11 @@ class LearnerRole(Role):
             "updates": self._learner.updates,
             "steps": self._learner.environment_steps,
             "returns": returns,
-            "waited": self._waited,
             "loss_scales": self._loss_scales,
             "doing": self._doing,
             "note": self._learner.note,
             "memory": self._memory,
         }
-
-    def note_waits(self, learner: float, collectors: float) -> None:
-        """Writes to TensorBoard the shares of the last seconds that each side waited for the other."""
-        with self._learner.summary_writer.as_default(step=self._learner.updates):
-            tf.summary.scalar("waits/learner", learner)
-            tf.summary.scalar("waits/collectors", collectors)
 
     def write(self, *round_: Any) -> int:
         """As the next two, a method of `RayTable` for its clients."""
@@ -239,8 +229,6 @@ class LearnerRole(Role):
         return self.replay.weights(newer_than)
 
     def _after_update(self, updates: int) -> None:
-        if self._publisher.error is not None:
-            raise self._publisher.error
         if updates % min(_PUBLISH_EVERY, self.training.eval_interval or _PUBLISH_EVERY) == 0:
             self._publish()
 
@@ -251,7 +239,7 @@ class LearnerRole(Role):
 
     def _publish(self) -> None:
         self._loss_scales = self._learner.loss_scales()
-        self._publisher.publish(self._learner.updates)
+        self.replay.publish(self._learner.updates, packed(self._acting_variables))
 
 
 class Acting(Role):
@@ -264,9 +252,7 @@ class Acting(Role):
         self._agent = build.build_agent(self.settings, environment, seed)
         if self.settings.replay.backend == RAY:
             self.opened.callback(environment.close)
-            self.replay = build.build_ray_client(
-                self.settings, environment, self._agent, address, self._index
-            )
+            self.replay = build.build_ray_client(self.settings, environment, self._agent, address)
         else:
             self._open_replay(self._agent, REVERB, address=address)
 
@@ -307,7 +293,6 @@ class CollectorRole(Acting):
         return {
             "stepping": self._collector.stepper.seconds,
             "steps": self._collector.environment_steps,
-            "waited": self._collector.waited,
             "weights": self._weights_step,
         }
 

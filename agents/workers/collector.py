@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -44,7 +43,6 @@ class Collector:
     Attributes:
       environment_steps, episodes: transitions and finished episodes so far, of all environments together.
       stepper: of the environment.
-      waited: seconds in which inserting waited for the replay.
     """
 
     def __init__(
@@ -58,7 +56,6 @@ class Collector:
         name: str = "collector",
     ):
         self.environment_steps = self.episodes = 0
-        self.waited = 0.0
         self.stepper = Stepper(environment, name)
         self._replay = replay
         batch, spec = environment.batch_size, tensor_spec.from_spec(environment.time_step_spec())
@@ -140,13 +137,8 @@ class Collector:
                 priority = None if piece.sequence is None else next(left)
                 writer.append(piece.block, piece.starts_sequence, priority)
             if any(piece.sequence is not None for piece in pieces):
-                self._wait_for(writer.flush)
-        self._wait_for(self._replay.end_round)
-
-    def _wait_for(self, hand_over: Callable[[], None]) -> None:
-        start = time.monotonic()
-        hand_over()
-        self.waited += time.monotonic() - start
+                writer.flush()
+        self._replay.end_round()
 
 
 def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:

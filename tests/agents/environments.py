@@ -45,20 +45,6 @@ class Dies(Healthy):
         os._exit(5)
 
 
-class OneSeat(Healthy):
-    """As of a licence: no second copy while there is one."""
-
-    taken = False
-
-    def __init__(self):
-        if OneSeat.taken:
-            raise OSError("the licence is in use")
-        OneSeat.taken = True
-
-    def close(self):
-        OneSeat.taken = False
-
-
 class Late(Healthy):
     """Fails in the life of the first environment that has made 100 steps."""
 
@@ -98,5 +84,5 @@ class Breaks(Counts):
     bad = 3
 
 
-for kind in (Healthy, Broken, Step, Stuck, Dies, OneSeat, Late, Counts, Breaks):
+for kind in (Healthy, Broken, Step, Stuck, Dies, Late, Counts, Breaks):
     gymnasium.register(f"{kind.__name__}-v0", kind)

@@ -90,6 +90,8 @@ def test_windows_of_the_paper():
     assert {transitions: list(PAPER.starts(transitions)) for transitions in starts} == starts
     # Blocks divide windows and their distance.
     assert (PAPER.rows, PAPER.block, PAPER.blocks) == (105, 5, 21)
+    with pytest.raises(ValueError, match="period = 80 or less"):
+        SequenceShape(period=81)
 
 
 shapes = st.builds(

@@ -10,10 +10,10 @@ class ThroughRay(RayTable):
     def __init__(self, *args, losses=(), **options):
         super().__init__(*args, **options)
         self.calls = Calls(self, losses)
-        self.client = self.another_client(0)
+        self.client = self.another_client()
 
-    def another_client(self, collector):
-        return RayClient(self._layout, self.calls, collector)
+    def another_client(self):
+        return RayClient(self._layout, self.calls)
 
     def writer(self):
         writer = self.client.writer()

@@ -166,7 +166,7 @@ def learner(process, updates=60):
 
 
 def learner_figures(updates):
-    counts = {"updates": updates, "steps": 10 * updates, "returns": [], "waited": 0.0}
+    counts = {"updates": updates, "steps": 10 * updates, "returns": []}
     words = {"note": "", "doing": "", "memory": "Room here."}
     return counts | words | {"loss_scales": f"scales {updates}"}
 
@@ -179,7 +179,7 @@ def evaluator(process):
 
 
 def collector_figures(steps=1234, stepping=0.0):
-    return {"stepping": stepping, "steps": steps, "waited": 0.0}
+    return {"stepping": stepping, "steps": steps}
 
 
 def collector(process):

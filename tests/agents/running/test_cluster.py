@@ -45,8 +45,6 @@ def survivor(tmp_path_factory, request):
         for name in ("collector 0", "learner"):
             run.kill(name)
             run.wait_for_more_updates()
-        # In the events: what was shown before a learner's death may not have been written.
-        run.wait_for(lambda: "waits/learner" in scalars(run.root / "train"))
         run.listens = run.listening()
         run.process.send_signal(signal.SIGINT)
         run.code = run.finish()
@@ -88,8 +86,6 @@ def test_the_same_command_goes_on_from_its_checkpoint_to_the_end(survivor):
     assert np.isfinite(training["loss"]).all() and np.isfinite(training["episode/return"]).all()
     # While collectors, the learner and the replay came and went.
     np.testing.assert_allclose(training["replay/ratio"][-5:], 1.0, atol=0.05)
-    for share in ("waits/learner", "waits/collectors"):
-        assert all(0.0 <= value <= 1.0 for value in training[share])
     best = np.load(root / "best.npz")["mean_return"]
     assert best == pytest.approx(max(evaluation["episode/return"]))
 

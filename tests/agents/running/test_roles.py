@@ -13,6 +13,7 @@ from agents.replay.backends import RAY, REVERB
 from agents.replay.replay import ReplayStopped
 from agents.running import roles
 from agents.storage.checkpoint import newest
+from agents.storage.weights import packed
 from tests.agents.quickstart import configured
 from tests.agents.running.stand_in_ray import Calls
 from tests.agents.started import DISTRIBUTED, patience
@@ -89,16 +90,15 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     monkeypatch.setattr(
         evaluator, "_evaluate", lambda *asked: [evaluated.append(evaluator._weights_step), evaluate(*asked)]
     )
-    publish, save = learner._publisher.publish, learner._learner.save
+    publish, save = learner.replay.publish, learner._learner.save
 
-    def publish_once(update):
+    def publish_once(update, data):
         published.append(update)
-        if (
-            published.count(update) == 2 or update < UPDATES
-        ):  # statistics may come between the last step's two
-            publish(update)
+        # Statistics may come between the last step's two.
+        if published.count(update) == 2 or update < UPDATES:
+            publish(update, data)
 
-    monkeypatch.setattr(learner._publisher, "publish", publish_once)
+    monkeypatch.setattr(learner.replay, "publish", publish_once)
     monkeypatch.setattr(learner._learner, "save", lambda: [saved.append(learner._learner.updates), save()])
     end = time.monotonic() + patience() / 10
     while evaluator._weights_step < 0:
@@ -159,7 +159,7 @@ def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_tha
     evaluating = cast.work(evaluator)
     evaluator._built = True
     wait_until(lambda: evaluator._weights_step >= 0)
-    learner._publisher.publish(evaluator.training.eval_interval)
+    learner.replay.publish(evaluator.training.eval_interval, packed(learner._acting_variables))
     wait_until(lambda: evaluator.figures()["eval_return"] is not None)
     evaluator.stop()
     evaluating.result()
@@ -168,8 +168,10 @@ def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_tha
     batch = evaluator.environment.batch_size
     assert [status["steps"] for status in during] == [batch * count for count in range(1, len(during) + 1)]
 
+    more, waited = learner.more, threading.Event()
+    monkeypatch.setattr(learner, "more", lambda: [waited.set(), more()])
     working = cast.work(learner)
-    wait_until(lambda: learner.figures()["waited"])
+    assert waited.wait(patience())
     update, inside = learner._learner.update, threading.Event()
     monkeypatch.setattr(learner._learner, "update", lambda: [inside.set(), update()])
     monkeypatch.setattr(learner.replay, "batch_due", lambda batch_size: True)  # of an empty table

@@ -312,22 +312,6 @@ def test_signals_are_handled_until_ray_has_shut_down_and_no_longer(train):
         signal.signal(signal.SIGINT, before)
 
 
-def test_shares_of_waiting_reach_the_learner(train):
-    def waiting(process, share, steps):
-        for _ in steps(process):
-            process.figures["waited"] = (share + 0.4 * process.args[3]) * process.ray.now
-            yield
-
-    learner = functools.partial(
-        waiting, share=0.2, steps=functools.partial(stand_in_ray.learner, updates=400)
-    )
-    collector = functools.partial(waiting, share=0.3, steps=stand_in_ray.collector)
-    ray = Ray(LearnerRole=learner, CollectorRole=collector)
-    train(ray, collectors=2)
-    *noted, _ = [shares for method, *shares in ray.of("LearnerRole")[0].told if method == "note_waits"]
-    assert len(noted) > 10 and noted == [pytest.approx([0.2, 0.5], rel=0.25)] * len(noted)
-
-
 def test_the_processes_of_a_killed_driver_are_waited_for(train, tmp_path, monkeypatch):
     listed = tmp_path / "processes.txt"
     listed.write_text("replay: 12345 since 99\nlearner: -\ncollector 0: 678 since 11\n")
