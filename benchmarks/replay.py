@@ -28,6 +28,7 @@ from typing import Any  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from agents.replay.backends import CALLS  # noqa: E402
+from agents.replay.blocks import Layout  # noqa: E402
 from agents.replay.local_replay import LocalReplay  # noqa: E402
 from agents.replay.ray_replay import RayClient, RayTable  # noqa: E402
 from agents.replay.replay import Replay  # noqa: E402
@@ -40,17 +41,17 @@ from benchmarks import workloads  # noqa: E402
 from benchmarks.workloads import Work  # noqa: E402
 from rbs_tf import environments  # noqa: E402
 
-NUM_ENVS, KEPT_ROWS, BATCH = 16, 2_000, 32
+NUM_ENVS, NUM_HEADS, KEPT_ROWS, BATCH = 16, 10, 2_000, 32
 FREE = ReplaySettings(capacity=40_000, error_buffer=1e9, min_sequences=1)  # nobody waits for anybody
 
 
 class Learner:
     """Stands for the process that has Ray's table."""
 
-    def __init__(self, *parts: Any):
-        self._table = RayTable(*parts, FREE)
+    def __init__(self, layout: Layout):
+        self._table = RayTable(layout, NUM_HEADS, FREE)
 
-    def write(self, *args: Any) -> tuple[int, int, int]:
+    def write(self, *args: Any) -> int:
         return self._table.write(*args)
 
     def inserted(self) -> int:
@@ -77,10 +78,10 @@ class NoReplay:
     def put_statistics(self, report: Any) -> None:
         pass
 
-    def flush(self) -> None:
+    def end_round(self) -> None:
         pass
 
-    close = end_round = flush
+    close = end_round
 
 
 def collector(name: str, work: Work, shape: SequenceShape, replay: Any) -> Collector:
@@ -113,10 +114,10 @@ def measure(ray: Any, name: str, work: Work, shape: SequenceShape, steps: int, c
       steps: of each environment in one call of a collector.
       calls: of a collector in one measurement.
     """
-    parts = shape, work.observation_spec, workloads.network(work).state_spec, 10
-    local, reverb, table = (backend(*parts, FREE) for backend in (LocalReplay, ReverbReplay, RayTable))
-    learner = ray.remote(concurrency_groups={CALLS: 4})(Learner).remote(*parts)
-    through_ray = RayClient(table._layout, learner)
+    layout = Layout(shape, work.observation_spec, workloads.network(work).state_spec, FREE.compression)
+    local, reverb, table = (kind(layout, NUM_HEADS, FREE) for kind in (LocalReplay, ReverbReplay, RayTable))
+    learner = ray.remote(concurrency_groups={CALLS: 4})(Learner).remote(layout)
+    through_ray = RayClient(layout, learner)
     counts = NoReplay(KEPT_ROWS // shape.block)
     collectors = [collector(name, work, shape, each) for each in (local, reverb, through_ray, counts)]
 

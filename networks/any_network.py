@@ -37,6 +37,7 @@ class AnyNetwork(tf.Module):
     reward_input = None
     torso_is_centred = False
     torso_layers: tuple[str, ...] = ()
+    torso_variables: tuple[tf.Variable, ...] = ()
 
     def __init__(
         self,
@@ -75,26 +76,15 @@ class AnyNetwork(tf.Module):
         return list(self._network.trainable_variables)
 
     @property
-    def torso_variables(self) -> list[tf.Variable]:
-        return []
-
-    @property
     def variables_behind_torso(self) -> list[tf.Variable]:
         return self.trainable_variables
 
     def create_variables(self) -> None:
-        """Makes the variables, by a call on zeros. Raises ValueError for outputs that are not [H, A], or [H, A, K]."""
+        """Makes the variables, by a call on zeros. Raises ValueError as `behind_torso` does."""
         observation = tensor_spec.zero_spec_nest(self._arguments[0], outer_dims=(1, 1))
         outer = tf.zeros((1, 1), tf.int32)
         state = tuple(tf.zeros((1, *spec.shape), spec.dtype) for spec in self.state_spec)
-        outputs, _ = self._called(observation, outer, tf.zeros((1, 1)), outer, state)
-        found = tuple(outputs.shape[2:])
-        if found not in (self._shape, self._shape[self.num_heads == 1 :]):
-            needs = f"{[*self._shape]}: {self.num_heads} heads, {self.num_actions} actions"
-            raise ValueError(
-                f"q_network {self._network.name} puts out {[*found]} for a row, and the agent needs {needs}. A network "
-                "without an axis of heads has one: write for example heads=Heads([(0.99, False)])"
-            )
+        self.behind_torso(observation, outer, tf.zeros((1, 1)), outer, state)
 
     def copy(self, name: str) -> AnyNetwork:
         """Builds one with weights of its own. Raises ValueError if it shares them."""
@@ -123,20 +113,26 @@ class AnyNetwork(tf.Module):
         step_type: Any = None,
         network_state: Any = (),
     ) -> tuple[tf.Tensor, State]:
-        """The network on observations [B, ...] or [B, T, ...]: [B, H, A] or [B, T, H, A], or [..., A, K]."""
-        outputs, state = self._called(features, action, reward, step_type, network_state)
-        return tf.reshape(outputs, tf.concat([tf.shape(action), self._shape], axis=0)), state
+        """The network on observations [B, ...] or [B, T, ...]: [B, H, A] or [B, T, H, A], or [..., A, K].
 
-    def _called(
-        self, observation: Any, action: tf.Tensor, reward: tf.Tensor, step_type: Any, state: tuple
-    ) -> tuple[tf.Tensor, State]:
-        inputs = observation
+        Raises:
+          ValueError: its outputs for a row are not [H, A], or [H, A, K].
+        """
+        inputs = features
         if self._sees_all:
-            _, of_action, of_reward = self._network.input_tensor_spec
-            inputs = observation, tf.cast(action, of_action.dtype), tf.cast(reward, of_reward.dtype)
-        state = tf.nest.pack_sequence_as(self._network.state_spec, state) if state else ()
+            _, action_spec, reward_spec = self._network.input_tensor_spec
+            inputs = features, tf.cast(action, action_spec.dtype), tf.cast(reward, reward_spec.dtype)
+        state = tf.nest.pack_sequence_as(self._network.state_spec, network_state) if network_state else ()
         outputs, state = self._network(inputs, step_type=step_type, network_state=state)
-        return tf.cast(outputs, tf.float32), tuple(tf.nest.flatten(state))
+        found = tuple(outputs.shape[action.shape.rank :])
+        if found not in (self._shape, self._shape[self.num_heads == 1 :]):
+            needs = f"{[*self._shape]}: {self.num_heads} heads, {self.num_actions} actions"
+            raise ValueError(
+                f"q_network {self._network.name} puts out {[*found]} for a row, and the agent needs {needs}. A network "
+                "without an axis of heads has one: write for example heads=Heads([(0.99, False)])"
+            )
+        values = tf.reshape(tf.cast(outputs, tf.float32), tf.concat([tf.shape(action), self._shape], axis=0))
+        return values, tuple(tf.nest.flatten(state))
 
 
 def build_networks(

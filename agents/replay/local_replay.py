@@ -42,6 +42,7 @@ from agents.replay.replay import Drawn, Replay, ReplayStopped, StatisticsReport,
 from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
 from agents.sequences import Sequence
+from agents.settings import ReplaySettings
 from agents.storage.checkpoint import readable
 
 _STATISTICS = "statistics.npz"
@@ -65,8 +66,15 @@ class LocalReplay(Replay):
 
     inserted = sampled = 0
 
-    def __init__(self, *parts: Any, seed: int = 0, saved: pathlib.Path | None = None):
-        super().__init__(*parts)
+    def __init__(
+        self,
+        layout: Layout,
+        num_heads: int,
+        settings: ReplaySettings,
+        seed: int = 0,
+        saved: pathlib.Path | None = None,
+    ):
+        super().__init__(layout, num_heads, settings)
         self._random = np.random.Generator(np.random.PCG64(seed))
         self._lock = threading.Condition()  # batches that are read ahead are drawn in another thread
         self._closed = False
@@ -248,9 +256,6 @@ class LocalWriter(Writer):
         self._recent.append(self._layout.block(block, starts_sequence))
         if priority is not None:
             self._insert(tuple(self._recent), priority)
-
-    def close(self) -> None:
-        self._recent.clear()
 
 
 def _save(path: pathlib.Path, parts: list[np.ndarray]) -> None:

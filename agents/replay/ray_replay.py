@@ -24,6 +24,7 @@ from agents.replay.blocks import Block, Layout, blocks_of, columns_of
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Intake, ReplayStopped, StatisticsReport, Writer
 from agents.replay.rows import Rows
+from agents.settings import ReplaySettings
 
 _POLL = 0.2  # seconds: between two looks at whether the replay has been stopped
 _SOON = 0.005  # seconds to wait for others at first
@@ -35,8 +36,8 @@ class RayTable(LocalReplay):
     Arguments are those of `LocalReplay`. A draw waits until there is enough, and neither side runs ahead of the other.
     """
 
-    def __init__(self, *parts: Any, **options: Any):
-        super().__init__(*parts, **options)
+    def __init__(self, layout: Layout, num_heads: int, settings: ReplaySettings, **options: Any):
+        super().__init__(layout, num_heads, settings, **options)
         self._had: dict[int, int] = {}  # the last round's number by writer
         # The last blocks of every environment, by writer and number.
         self._streams: dict[tuple[int, int], collections.deque[Block]] = {}

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from agents.replay.blocks import Layout
 from agents.replay.rows import Rows
-from agents.sequences import SequenceShape, unpacked
+from agents.sequences import unpacked
 from agents.settings import ReplaySettings
 from rbs_tf import ReturnMoments
 
@@ -67,15 +67,7 @@ class Writer(abc.ABC):
           ReplayStopped: the replay was stopped.
         """
 
-    def flush(self) -> None:  # noqa: B027  most have nothing to do
-        """Waits until everything inserted is in the table.
-
-        Raises:
-          ReplayStopped: the replay was stopped.
-          TimeoutError: nothing gets in, as the thread that waits is the one that has to read.
-        """
-
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:  # noqa: B027  most have nothing to do
         """Drops what is not in the table yet. Never waits."""
 
 
@@ -91,9 +83,11 @@ class Intake(abc.ABC):
         """Appends to the queue, before any sequence that is written later."""
 
     def end_round(self) -> None:  # noqa: B027
-        """Hands over what has been written since the last call, if it has not gone its way already.
+        """Waits until everything that all writers have inserted is in the table.
 
-        Raises what `Writer.flush` does.
+        Raises:
+          ReplayStopped: the replay was stopped.
+          TimeoutError: nothing gets in, as the thread that waits is the one that has to read.
         """
 
 
@@ -101,9 +95,7 @@ class Replay(Intake):
     """Sequences and a queue of statistics.
 
     Args:
-      shape: layout of the sequences.
-      observation_spec: `tf.TensorSpec` of one observation.
-      state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
+      layout: how sequences are stored.
       num_heads: H, of the statistics.
       settings: of the run.
 
@@ -114,19 +106,11 @@ class Replay(Intake):
       ValueError: settings that cannot be, or other than the checkpoint's.
     """
 
-    def __init__(
-        self,
-        shape: SequenceShape,
-        observation_spec: tf.TensorSpec,
-        state_spec: Any,
-        num_heads: int,
-        settings: ReplaySettings,
-    ):
-        self._settings = settings
-        self.min_sequences, self.replay_ratio = self._settings.min_sequences, self._settings.replay_ratio
-        self._shape, self._moments_shape = shape, ReturnMoments.empty(num_heads).to_array().shape
-        self._max_size = self._settings.sequences(shape.period)
-        self._layout = Layout(shape, observation_spec, state_spec, self._settings.compression)
+    def __init__(self, layout: Layout, num_heads: int, settings: ReplaySettings):
+        self._layout, self._settings = layout, settings
+        self.min_sequences, self.replay_ratio = settings.min_sequences, settings.replay_ratio
+        self._moments_shape = ReturnMoments.empty(num_heads).to_array().shape
+        self._max_size = settings.sequences(layout.shape.period)
         # For datasets, whose graphs cannot see an event.
         self._stopped = tf.Variable(False, trainable=False, name="replay_stopped")
 
@@ -161,7 +145,7 @@ class Replay(Intake):
         updates missed until then are caught up with.
         """
         # A division: multiplied by a rounded 1 / steps, some updates would come a step late.
-        earned = (environment_steps - self.min_sequences * self._shape.period) / steps_per_update
+        earned = (environment_steps - self.min_sequences * self._layout.shape.period) / steps_per_update
         return earned - updates >= 1 and self.size >= self.min_sequences
 
     def batch_due(self, batch_size: int) -> bool:

@@ -14,7 +14,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from agents.replay.replay import (
 )
 from agents.replay.rows import Rows
 from agents.sequences import Sequence, SequenceShape
+from agents.settings import ReplaySettings
 from agents.storage.checkpoint import readable
 
 _SEQUENCES, _STATISTICS, _WEIGHTS = "sequences", "statistics", "weights"  # tables
@@ -61,12 +62,15 @@ class ReverbReplay(Replay):
 
     def __init__(
         self,
-        *parts: Any,
+        layout: Layout,
+        num_heads: int,
+        settings: ReplaySettings,
         address: str | None = None,
         writes_to: pathlib.Path | None = None,
         saved: pathlib.Path | None = None,
     ):
-        super().__init__(*parts)
+        super().__init__(layout, num_heads, settings)
+        self._writers: list[SequenceWriter] = []
         self._stopping = threading.Event()
         self._weights_seen = -1
         _reach_directly((address or "localhost").rsplit(":", 1)[0])
@@ -81,8 +85,6 @@ class ReverbReplay(Replay):
         """A server; of a checkpoint with other settings a ValueError."""
         port, tables, checkpointer = self._settings.port, self._tables(), None
         wanted = {table.name: _settings(table.info) for table in tables}
-        if port is not None:
-            check_free(port)
         if writes_to is not None:
             # What a killed server has left here, Reverb would prefer to any other checkpoint.
             shutil.rmtree(writes_to, ignore_errors=True)
@@ -115,7 +117,8 @@ class ReverbReplay(Replay):
         return self._info(_SEQUENCES).rate_limiter_info.sample_stats.completed
 
     def writer(self) -> SequenceWriter:
-        return SequenceWriter(self._client, self._layout, self._flush)
+        self._writers.append(SequenceWriter(self._client, self._layout))
+        return self._writers[-1]
 
     def _batches(self, draws: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
         signature = self._layout.signature
@@ -231,12 +234,16 @@ class ReverbReplay(Replay):
         infos = map(schema_pb2.TableInfo.FromString, self._counters.ServerInfo(_SERVER_SECONDS))
         return next(info for info in infos if info.name == table)
 
-    def _flush(self, writer: reverb.TrajectoryWriter) -> None:
-        """Waits until the server has every item of `writer`: for a learner in another process as long as it takes."""
+    def end_round(self) -> None:
+        """As `Intake.end_round`; for a learner in another process it waits as long as it takes."""
+        for writer in self._writers:
+            self._flush(writer)
+
+    def _flush(self, writer: SequenceWriter) -> None:
         end = time.monotonic() + (_PATIENCE if self._server is not None else math.inf)
         while True:
             try:
-                return writer.flush(timeout_ms=_POLL_MS)
+                return writer.flush(_POLL_MS)
             except reverb.errors.DeadlineExceededError:
                 if self._stopping.is_set():
                     raise ReplayStopped from None
@@ -251,10 +258,8 @@ class ReverbReplay(Replay):
 class SequenceWriter(Writer):
     """Appends blocks and inserts sequences of them; made by `ReverbReplay.writer`."""
 
-    def __init__(
-        self, client: reverb.Client, layout: Layout, flush: Callable[[reverb.TrajectoryWriter], None]
-    ):
-        self._layout, self._flush, blocks = layout, flush, layout.shape.blocks
+    def __init__(self, client: reverb.Client, layout: Layout):
+        self._layout, blocks = layout, layout.shape.blocks
         self._writer = client.trajectory_writer(num_keep_alive_refs=blocks)
         for column in layout.signature:
             length = 1 if column == "core_state" else _chunk_blocks(layout.shape)
@@ -272,8 +277,9 @@ class SequenceWriter(Writer):
             sequence["core_state"] = history["core_state"][-blocks]
             self._writer.create_item(_SEQUENCES, priority, sequence)
 
-    def flush(self) -> None:
-        self._flush(self._writer)
+    def flush(self, timeout_ms: int) -> None:
+        """Waits until the server has every sequence; a `DeadlineExceededError` of Reverb's after `timeout_ms`."""
+        self._writer.flush(timeout_ms=timeout_ms)
 
     def close(self) -> None:
         self._writer.close()

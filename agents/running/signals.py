@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from agents.monitoring.progress import say_nothing_to_closed
 
@@ -30,9 +30,6 @@ def on_first_signal(stop: Callable[[int], None]) -> Iterator[None]:
 
     Outside of the main thread, the only one that can handle signals, it does nothing.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
@@ -52,26 +49,27 @@ def on_first_signal(stop: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    previous = {number: signal.signal(number, handle) for number in numbers}
-    try:
+    with _handled_by(handle, numbers):
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+
+
+def ignored_by_children() -> contextlib.AbstractContextManager[None]:
+    """Processes started inside ignore SIGHUP and SIGUSR1, which may be sent to all processes of a job."""
+    return _handled_by(signal.SIG_IGN, [signal.SIGHUP, signal.SIGUSR1])
 
 
 @contextlib.contextmanager
-def ignored_by_children() -> Iterator[None]:
-    """Processes started inside ignore SIGHUP and SIGUSR1, which may be sent to all processes of a job."""
+def _handled_by(handler: Any, numbers: list[signal.Signals]) -> Iterator[None]:
+    """Handles signals like this, in the main thread, and then again as before."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGUSR1)}
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 def raise_for(number: int) -> NoReturn:

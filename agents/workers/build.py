@@ -234,26 +234,25 @@ def build_replay(
       root_dir: the run folder, whose newest checkpoint the table begins with.
       address: of the Reverb server, in place of a table of its own.
     """
-    observation, state = stored_observation(environment), agent.network.state_spec
     replay = settings.replay
     if replay.read_ahead is None:
         replay = dataclasses.replace(replay, read_ahead=int(backend == RAY or address is not None))
     if settings.train.steps_per_update is not None:
         replay = dataclasses.replace(replay, error_buffer=math.inf)  # who asks for updates keeps the pace
-    parts = settings.shape, observation, state, len(settings.heads), replay
+    layout, num_heads = _build_layout(settings, environment, agent), len(settings.heads)
     folder = root_dir if address is None else None  # of a table of its own
     saved = None if folder is None else newest_replay(folder)
     if backend == LOCAL:
-        return LocalReplay(*parts, seed=settings.seeds.draws, saved=saved)
+        return LocalReplay(layout, num_heads, replay, settings.seeds.draws, saved)
     # Neither of the others needs to be installed.
     if backend == RAY:
         from agents.replay.ray_replay import RayTable
 
-        return RayTable(*parts, seed=settings.seeds.draws, saved=saved)
+        return RayTable(layout, num_heads, replay, seed=settings.seeds.draws, saved=saved)
     from agents.replay.reverb_replay import ReverbReplay
 
     writes_to = None if folder is None else pathlib.Path(folder).absolute() / REPLAY / REVERB
-    return ReverbReplay(*parts, address=address, writes_to=writes_to, saved=saved)
+    return ReverbReplay(layout, num_heads, replay, address, writes_to, saved)
 
 
 def build_ray_client(
@@ -265,8 +264,14 @@ def build_ray_client(
     """The way of a collector or of the evaluator to the learner's table; `learner` is Ray's handle of that process."""
     from agents.replay.ray_replay import RayClient
 
-    observation, state = stored_observation(environment), agent.network.state_spec
-    return RayClient(Layout(settings.shape, observation, state, settings.replay.compression), learner)
+    return RayClient(_build_layout(settings, environment, agent), learner)
+
+
+def _build_layout(
+    settings: Settings, environment: py_environment.PyEnvironment, agent: RecurrentMultiHeadAgent
+) -> Layout:
+    observation = stored_observation(environment)
+    return Layout(settings.shape, observation, agent.network.state_spec, settings.replay.compression)
 
 
 def stored_observation(environment: py_environment.PyEnvironment) -> tf.TensorSpec:

@@ -82,7 +82,7 @@ class Collector:
           EnvironmentFault: the environment raised something, or gave a reward or observation that is NaN or infinite.
             Nothing of this round has been written.
           FloatingPointError: a first priority is NaN or infinite: the network's values are.
-          ReplayStopped, TimeoutError: see `Writer.flush`.
+          ReplayStopped, TimeoutError: see `Intake.end_round`.
         """
         rows = self._collect(num_steps)
         report = self._reports.report(rows)
@@ -136,8 +136,6 @@ class Collector:
             for piece in pieces:
                 priority = None if piece.sequence is None else next(left)
                 writer.append(piece.block, piece.starts_sequence, priority)
-            if any(piece.sequence is not None for piece in pieces):
-                writer.flush()
         self._replay.end_round()
 
 

@@ -1,8 +1,6 @@
 """Environments as `tests.agents.environments:NAME-v0`: of several arrays, and those that do what they must not."""
 
-import os
 import sys
-import time
 
 import gymnasium
 import numpy as np
@@ -33,16 +31,6 @@ class Broken(Healthy):
 class Step(Healthy):
     def step(self, action):
         sys.exit(4)
-
-
-class Stuck(Healthy):
-    def step(self, action):
-        time.sleep(10**6)
-
-
-class Dies(Healthy):
-    def step(self, action):
-        os._exit(5)
 
 
 class Late(Healthy):
@@ -84,5 +72,5 @@ class Breaks(Counts):
     bad = 3
 
 
-for kind in (Healthy, Broken, Step, Stuck, Dies, Late, Counts, Breaks):
+for kind in (Healthy, Broken, Step, Late, Counts, Breaks):
     gymnasium.register(f"{kind.__name__}-v0", kind)

@@ -189,7 +189,7 @@ def check_learner(root_dir, backend):
         rows = rows_of(**columns, core_state=np.concatenate([windows["h"][index], windows["c"][index]]))
         for row in range(SHAPE.rows):
             writer.append(rows[row : row + 1], True, 100.0 + index if row == SHAPE.rows - 1 else None)
-        writer.flush()
+        replay.end_round()
     with pytest.raises(ValueError, match="multiple of 2"):
         Learner(root_dir, agent, replay, batch_size=5, summary_interval=0)
     learner = Learner(root_dir, agent, replay, batch_size=6, summary_interval=1)

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from agents.replay.backends import LOCAL, RAY
+from agents.replay.blocks import Layout
 from agents.replay.local_replay import LocalReplay
-from agents.replay.replay import Replay, StatisticsReport
+from agents.replay.replay import Intake, Replay, StatisticsReport
 from agents.replay.rows import Rows
 from agents.sequences import SequenceShape
 from agents.settings import ReplaySettings
@@ -20,7 +21,9 @@ STATE = (tf.TensorSpec((2,), tf.float32), tf.TensorSpec((2,), tf.float32))
 HEADS = 3
 
 
-def make_replay(backend: str, *parts: Any, **options: Any) -> Replay:
+def make_replay(
+    backend: str, shape: SequenceShape, observation: tf.TensorSpec, state: Any, num_heads: int, **options: Any
+) -> Replay:
     """A replay of a backend; options are settings, or arguments of its class."""
     names = {field.name for field in dataclasses.fields(ReplaySettings)}
     arguments = {name: options.pop(name) for name in options.keys() - names}
@@ -29,7 +32,8 @@ def make_replay(backend: str, *parts: Any, **options: Any) -> Replay:
         from tests.agents.replay.through_ray import ThroughRay as kind
     elif backend != LOCAL:
         from agents.replay.reverb_replay import ReverbReplay as kind
-    return kind(*parts, ReplaySettings(**options), **arguments)
+    settings = ReplaySettings(**options)
+    return kind(Layout(shape, observation, state, settings.compression), num_heads, settings, **arguments)
 
 
 def rows_of(observation, step_type, previous_action, reward, discount, core_state) -> Rows:
@@ -53,8 +57,9 @@ def rows_of(observation, step_type, previous_action, reward, discount, core_stat
 class Stream:
     """Writes windows whose every row says which row of the stream it is."""
 
-    def __init__(self, replay: Replay):
+    def __init__(self, replay: Intake, rounds: bool = True):
         self.writer, self.row = replay.writer(), 0
+        self._end_round = replay.end_round if rounds else lambda: None
 
     def append(self, starts_sequence: bool = True, priority: float | None = None) -> None:
         t = np.arange(self.row, self.row + SHAPE.block)
@@ -65,12 +70,12 @@ class Stream:
         self.row += SHAPE.block
 
     def insert(self, count: int, priority: float = 1.0) -> None:
-        """Inserts `count` more windows; window k begins at row 2 k."""
+        """Inserts `count` more windows; window k begins at row 2 k. With `rounds` each is in the table then."""
         for _ in range(count):
             while self.row < SHAPE.rows - SHAPE.block:
                 self.append()
             self.append(priority=priority)
-            self.writer.flush()
+            self._end_round()
 
 
 def first_rows(sequence) -> list[int]:

@@ -15,9 +15,6 @@ from agents.replay.replay import ReplayStopped  # noqa: E402
 from agents.settings import ReplaySettings
 from tests.agents.replay.streams import (  # noqa: E402
     HEADS,
-    OBSERVATION,
-    SHAPE,
-    STATE,
     Stream,
     drained,
     report_of,
@@ -35,7 +32,7 @@ class Collector(Stream):
 
     def __init__(self, table):
         self.client = table.another_client()
-        super().__init__(self.client)
+        super().__init__(self.client, rounds=False)
 
     def end_round(self, windows, report=1.0):
         self.client.put_statistics(report_of(report, 1))
@@ -51,10 +48,9 @@ def assert_same_tables(one, other):
 @pytest.mark.parametrize("compression", [0, 3])
 def test_rounds_of_several_environments_make_the_table_that_one_process_makes(make, compression):
     table = make(compression=compression)
-    settings = ReplaySettings(capacity=200, min_sequences=1, compression=compression)
-    local = LocalReplay(SHAPE, OBSERVATION, STATE, HEADS, settings)
+    local = LocalReplay(table._layout, HEADS, ReplaySettings(capacity=200, min_sequences=1))
     client = table.another_client()
-    ours, theirs = ([Stream(replay) for _ in range(2)] for replay in (client, local))
+    ours, theirs = ([Stream(replay, rounds=False) for _ in range(2)] for replay in (client, local))
     for counts in ((3, 1), (0, 2), (0, 0), (2, 2)):
         for streams in (ours, theirs):
             for stream, count in zip(streams, counts, strict=True):

@@ -5,7 +5,7 @@ from tests.agents.running.stand_in_ray import Calls
 
 
 class ThroughRay(RayTable):
-    """A table, and clients of it; a round ends with each flush and each report."""
+    """A table, and clients of it."""
 
     def __init__(self, *args, losses=(), **options):
         super().__init__(*args, **options)
@@ -16,9 +16,10 @@ class ThroughRay(RayTable):
         return RayClient(self._layout, self.calls)
 
     def writer(self):
-        writer = self.client.writer()
-        writer.flush = self.client.end_round
-        return writer
+        return self.client.writer()
+
+    def end_round(self):
+        self.client.end_round()
 
     def put_statistics(self, report):
         self.client.put_statistics(report)

@@ -17,7 +17,6 @@ from tests.agents.started import Started
 
 pytest.importorskip("ray")
 
-FAULTY = "tests.agents.environments:"
 # So near to the ratio that a departure from it shows; evaluations; and one head, as tracing takes most of the time.
 BINDINGS = (
     "Heads.pairs = ((0.99, False),)",
@@ -127,18 +126,3 @@ def test_a_second_signal_ends_a_run_at_once_that_does_not_end_and_leaves_nothing
         run.process.send_signal(signal.SIGINT)
         assert run.finish() == -signal.SIGINT, run.story()
         run.assert_nothing_left(agents=False)
-
-
-@pytest.mark.slow
-def test_environments_that_keep_failing_end_the_run_with_their_name(tmp_path):
-    for kind, message in (
-        ("Step", f"collector 0, environments' step 1: {FAULTY}Step-v0, copy 1 of 2: SystemExit: 4"),
-        ("Stuck", "collector 0: a step of its environments, after 0 of all together, has not returned"),
-        ("Dies", "collector 0: its process died twice at update 0"),
-    ):
-        arguments = tmp_path / kind, f"--env={FAULTY}{kind}-v0"
-        with Started(*arguments, bindings=("train.max_faults = 1",)) as run:
-            assert run.finish() == 1, run.story()
-            assert any(line.startswith(message) for line in run.said()), run.story()
-            assert "fault 1 of 1" in run.output and "train.max_faults is 1" in run.output
-            assert "Traceback" not in run.output

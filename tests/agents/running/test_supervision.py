@@ -188,14 +188,16 @@ def test_faults_are_counted_up_to_the_limit(train):
     causes = [ValueError("no such file"), EnvironmentFault("collector 0, environments' step 7: KeyError")]
     result, said = train(Ray(**failing("CollectorRole", *causes, None)), "train.max_faults = 3")
     assert result == DONE
-    assert "collector 0: ValueError: no such file; it starts again (fault 1 of 3)." in said
-    assert "\ncollector 0, environments' step 7: KeyError; it starts again (fault 2 of 3)." in said
-    assert (
-        "collector 0: RuntimeError: it ended without being asked to; it starts again (fault 3 of 3)" in said
-    )
-    with pytest.raises(
-        RunFolderError, match="^collector 0, environments' step 7: KeyError\nThat was fault 2 "
+    for number, words in enumerate(
+        (
+            "collector 0: ValueError: no such file",
+            "\ncollector 0, environments' step 7: KeyError",
+            "collector 0: RuntimeError: it ended without being asked to",
+        ),
+        start=1,
     ):
+        assert f"{words}; it starts again (fault {number} of 3)." in said
+    with pytest.raises(RunFolderError, match="^collector 0, .*: KeyError\nThat was fault 2 "):
         train(Ray(**failing("CollectorRole", *causes)), "train.max_faults = 1")
 
 
@@ -294,19 +296,18 @@ def test_the_last_evaluation_is_played_again_where_it_fails_or_hangs_until_a_sig
 
 
 def test_signals_are_handled_until_ray_has_shut_down_and_no_longer(train):
-    def signalled(process):
-        os.kill(os.getpid(), signal.SIGINT)
-        yield from CAST["LearnerRole"](process)
-
     class Watched(Ray):
         def kill(self, *args, **options):
             while_closing.append(signal.getsignal(signal.SIGINT))
             super().kill(*args, **options)
 
-    before, while_closing = signal.signal(signal.SIGINT, signal.SIG_IGN), []
+    before, while_closing = (
+        signal.signal(signal.SIGINT, signal.SIG_IGN),
+        [],
+    )  # as in the background of a script
     try:
-        result, _ = train(Watched(LearnerRole=signalled))
-        assert result.stopped_by == signal.SIGINT and while_closing and signal.SIG_IGN not in while_closing
+        train(Watched())
+        assert while_closing and signal.SIG_IGN not in while_closing
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

@@ -48,16 +48,6 @@ def test_reports_come_back_bit_for_bit(tmp_path):
     assert log.keys == set(REPORTS)
 
 
-def test_a_checkpoint_of_the_same_step_again(tmp_path):
-    log = written(tmp_path, [7])
-    checkpoint(log, 100)
-    append(log, 8)
-    position = checkpoint(log, 100, oldest=100)
-    assert_kept(StatisticsLog(tmp_path, position))
-    append(log, 2**64 - 1)
-    assert_kept(StatisticsLog(tmp_path, position), 2**64 - 1)
-
-
 def test_falling_back_to_an_older_checkpoint(tmp_path):
     log = written(tmp_path, [7])
     older = checkpoint(log, 100)
@@ -98,18 +88,10 @@ def test_old_files_are_deleted_and_others_left(tmp_path):
         append(log, 8)
         checkpoint(log, step, oldest=step - 100)
     assert names(tmp_path) == ["200-2.tfrecord", "300-3.tfrecord", "notes.tfrecord"]
+    statistics_log.forget_after(tmp_path, (200, 3))
+    assert names(tmp_path) == ["200-2.tfrecord", "notes.tfrecord"]
     statistics_log.forget_after(tmp_path, (0, 0))
     assert names(tmp_path) == ["notes.tfrecord"]
-
-
-def test_forget_after(tmp_path):
-    log = written(tmp_path, [7])
-    older = checkpoint(log, 100)
-    append(log, 8)
-    newer = checkpoint(log, 200)
-    append(log, 7)
-    statistics_log.forget_after(tmp_path, newer)
-    assert_kept(StatisticsLog(tmp_path, older), 8)
 
 
 def keys_read(path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from agents.replay.blocks import Layout
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Episode
 from agents.sequences import Packed, Steps
@@ -22,9 +23,8 @@ H = len(PAIRS)
 
 
 def replay_for(agent, compression=None, **options):
-    observation, state = agent.time_step_spec.observation, agent.network.state_spec
-    settings = ReplaySettings(capacity=100, min_sequences=1, compression=compression)
-    return LocalReplay(SHAPE, observation, state, H, settings, **options)
+    layout = Layout(SHAPE, agent.time_step_spec.observation, agent.network.state_spec, compression)
+    return LocalReplay(layout, H, ReplaySettings(capacity=100, min_sequences=1), **options)
 
 
 def write_windows(replay):
