@@ -124,7 +124,7 @@ class AnyNetwork(tf.Module):
             inputs = features, tf.cast(action, action_spec.dtype), tf.cast(reward, reward_spec.dtype)
         state = tf.nest.pack_sequence_as(self._network.state_spec, network_state) if network_state else ()
         outputs, state = self._network(inputs, step_type=step_type, network_state=state)
-        found = tuple(outputs.shape[action.shape.rank :])
+        found = tuple(outputs.shape[len(action.shape) :])
         if found not in (self._shape, self._shape[self.num_heads == 1 :]):
             needs = f"{[*self._shape]}: {self.num_heads} heads, {self.num_actions} actions"
             raise ValueError(

@@ -22,7 +22,7 @@ class RewardInput(tf.keras.layers.Layer):
         super().__init__(dtype="float32", trainable=False, name="reward_input")
 
     def build(self, input_shape: tf.TensorShape) -> None:
-        # Every replica holds the same, and none assigns on its own but what another variable holds.
+        # All replicas hold the same value: replicas only copy it from another variable.
         self.statistics = self.add_weight(
             name="statistics",
             shape=(2,),

@@ -113,7 +113,7 @@ class LocalReplay(Replay):
 
     def put_statistics(self, report: StatisticsReport) -> None:
         copies = {name: np.array(values, np.float64) for name, values in report.items()}
-        # Not a count: a run that goes back to a checkpoint may find later reports in its log, under their keys.
+        # A random key: with counts, a run that goes back to a checkpoint would give new reports keys that its log has.
         self._queue.append((uuid.uuid4().int >> 64, copies))
 
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
@@ -123,7 +123,8 @@ class LocalReplay(Replay):
 
     def checkpoint(self, folder: pathlib.Path) -> None:
         folder.mkdir(exist_ok=True)
-        with self._lock:  # for as long as it takes to know what belongs to it: others write meanwhile
+        # The lock is held only while the list of what belongs to the checkpoint is made: others write meanwhile.
+        with self._lock:
             places = np.arange(self._oldest, self.inserted) % self._max_size
             sequences = [self._sequences[place] for place in places.tolist()]
             priorities, reports = self._priorities[places], list(self._queue)
@@ -133,7 +134,7 @@ class LocalReplay(Replay):
                 "random": self._random.bit_generator.state,
                 "reports": [key for key, _ in reports],
             }
-        # Blocks are their own identity: the sequences keep them alive.
+        # A block that several sequences share is written once; `id` tells blocks apart while the sequences hold them.
         blocks = {id(block): block for sequence in sequences for block in sequence}
         numbers = {identity: number for number, identity in enumerate(blocks)}
         numbered = [[numbers[id(block)] for block in sequence] for sequence in sequences]

@@ -191,8 +191,8 @@ class Replay(Intake):
     def statistics(self) -> Iterator[tuple[int, StatisticsReport]]:
         """Everything that is in the queue now, oldest first, by key; never waits.
 
-        A report leaves the queue when the next one is asked for, or the end: where a reader died
-        over it, the next reader finds it under the same key. One reader at a time.
+        A report leaves the queue when the next one is asked for, or when there is none. A reader that dies over one
+        leaves it to the next reader, under the same key. There may be one reader at a time.
         """
 
     @abc.abstractmethod

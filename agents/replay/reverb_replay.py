@@ -198,7 +198,7 @@ class ReverbReplay(Replay):
 
     def stop(self) -> None:
         self.end_waits()
-        # A draw that is cut off by the server's end is an error, one that finds out by itself is not.
+        # Draws end by themselves within a poll; the server's end would make errors of them.
         time.sleep(1.5 * _POLL_MS / 1000)
         if self._server is not None:
             self._server.stop()
@@ -219,7 +219,7 @@ class ReverbReplay(Replay):
             ),
             signature=self._layout.signature,
         )
-        # Not `Table.queue`: reading must not remove what the reader may not live to use.
+        # `Table.queue` would remove a report as it is read, and lose it if the reader died before using it.
         moments = tf.TensorSpec(self._moments_shape, tf.float64)
         episodes = tf.TensorSpec((None, len(Episode._fields)), tf.float64)
         statistics = make_queue(_STATISTICS, _MOST_REPORTS, moments=moments, episodes=episodes)
@@ -239,11 +239,11 @@ class ReverbReplay(Replay):
         for writer in self._writers:
             self._flush(writer)
 
-    def _flush(self, writer: SequenceWriter) -> None:
+    def _flush(self, writer: SequenceWriter | reverb.TrajectoryWriter) -> None:
         end = time.monotonic() + (_PATIENCE if self._server is not None else math.inf)
         while True:
             try:
-                return writer.flush(_POLL_MS)
+                return writer.flush(timeout_ms=_POLL_MS)
             except reverb.errors.DeadlineExceededError:
                 if self._stopping.is_set():
                     raise ReplayStopped from None

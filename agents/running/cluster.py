@@ -128,6 +128,7 @@ class ClusterRun:
         )
 
         def member(name: str, role: type[roles.Role], index: int = 0, **resources: Any) -> Member:
+            # Four threads: `run`, and what the driver asks or tells meanwhile.
             actor = ray.remote(concurrency_groups={CALLS: _THREADS}, max_concurrency=4, num_cpus=1)(role)
             actor = actor.options(**{"scheduling_strategy": here} | resources)
             return Member(ray, name, lambda: actor.remote(config, root_dir, roles.versions(), index))
@@ -170,7 +171,8 @@ class ClusterRun:
         tasks = {member.task: member for member in self._members if member.task is not None}
         ready, _ = self._ray.wait(list(tasks), timeout=_POLL)
         if ready:
-            # The others fail with the replay, and may be noticed before.
+            # When the holder of the replay dies, the others fail as well, and their end may be seen first: look at the
+            # holder before them.
             ended = next(member for member in (self._holder, tasks[ready[0]]) if member.ended(2.0))
             if not _has_finished(self._learner):
                 self._restart(ended)
@@ -179,10 +181,12 @@ class ClusterRun:
         """Reads statuses, and lets roles begin once the replay is there."""
         for member in members:
             member.look()
+            # The holder says what memory the replay takes as soon as it has built it.
             if member.task is None and member is self._holder:
                 member.work(self._host)
             elif member.task is None and "memory" in self._holder.status:
                 member.work(self._holder.status.get("address", self._holder.process))
+        # For a driver that comes after this one has been killed, see `_wait_for_predecessors`.
         lines = ""
         for member in self._members:
             status = member.status
@@ -195,6 +199,7 @@ class ClusterRun:
     def _replace_stuck(self, *members: Member) -> None:
         """Replaces those processes whose environments hang."""
         for member in members:
+            # A process that hangs in C++ answers no more: its last answer has aged by the time it has been silent.
             stepping = member.status.get("stepping", 0.0)
             stuck = stepping + member.silent
             if stepping and stuck > self._training.step_timeout:
@@ -222,8 +227,10 @@ class ClusterRun:
         else:
             unasked = RuntimeError("it ended without being asked to")
             cause = getattr(member.error, "cause", member.error) or unasked
+            # Before the first update: the replay cannot be built as the user has asked for it.
             if holds and not self._counting and isinstance(cause, ValueError | UsageError):
                 raise UsageError(str(cause)) from member.error
+            # What learner or replay raise, a restart would meet again.
             if holds or member is self._learner or isinstance(cause, UsageError):
                 raise RunFolderError(f"{member.name}: {cause}") from member.error
             named = isinstance(cause, EnvironmentFault)  # says who acted
@@ -247,6 +254,7 @@ class ClusterRun:
         if not self._counting:
             self._begin_counting(learner)
         self._evaluator.process.note.remote(learner["loss_scales"])
+        # The same status is shown until the next one arrives: its returns count the first time only.
         eval_return, returns = self._evaluator.status.get("eval_return"), learner.pop("returns", ())
         self._progress.update(learner["updates"], learner["steps"], returns, eval_return, learner["doing"])
         self._progress.say_once(learner["note"])
@@ -334,7 +342,7 @@ def started(
     """
     root_dir = os.path.abspath(root_dir)
     _wait_for_predecessors(root_dir)
-    # A second signal ends the process at once as long as Ray is there: an exception in its shutdown ends in anything.
+    # Signals are handled until Ray has shut down, which an exception of theirs would disturb.
     with (
         contextlib.closing(contextlib.ExitStack()) as signals,
         ray_connection.opened(cluster, collectors + 3) as ray,

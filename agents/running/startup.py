@@ -17,9 +17,9 @@ VERBOSE = "RBS_TF_VERBOSE"  # in the environment
 def quiet() -> None:
     """Silences what TensorFlow, gym and TF-Agents write about themselves. Calling it again changes nothing.
 
-    It chooses Keras 2, too, which TF-Agents is written for, where TensorFlow brings Keras 3: in the package tf_keras.
-    What fails still fails with an exception, and fatal messages still arrive. `TF_CPP_MIN_LOG_LEVEL` stays as
-    it is when it is set; with `RBS_TF_VERBOSE=1` in the environment nothing is silenced.
+    Where TensorFlow brings Keras 3, it also chooses Keras 2, which TF-Agents is written for (the package tf_keras).
+    Exceptions and fatal messages still arrive. `TF_CPP_MIN_LOG_LEVEL` stays as it is when it is set; with
+    `RBS_TF_VERBOSE=1` in the environment nothing is silenced.
     """
     if importlib.util.find_spec("tf_keras") is not None:
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

@@ -75,7 +75,7 @@ class StatisticsLog:
         return self._open(step, self._number + 1)
 
     def saved(self, oldest: int) -> None:
-        """The checkpoint of the latest position has been written; the oldest that is kept is that of step `oldest`."""
+        """Forgets what the checkpoint of the latest position holds, and files from before that of step `oldest`."""
         self.keys.clear()
         for step, _, path in _files(self._folder):
             if step < oldest:

@@ -243,7 +243,7 @@ def build_replay(
     folder = root_dir if address is None else None  # of a table of its own
     saved = None if folder is None else newest_replay(folder)
     if backend == LOCAL:
-        return LocalReplay(layout, num_heads, replay, settings.seeds.draws, saved)
+        return LocalReplay(layout, num_heads, replay, seed=settings.seeds.draws, saved=saved)
     # Neither of the others needs to be installed.
     if backend == RAY:
         from agents.replay.ray_replay import RayTable

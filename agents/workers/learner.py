@@ -75,9 +75,9 @@ class Learner:
         self._events = pathlib.Path(root_dir, tags.TRAIN)
         self.batch_size = batch_size
 
-        # Put together behind the copy to a GPU; a CPU gains nothing by it.
+        # A GPU puts compressed observations together itself, so that fewer bytes are copied to it.
         packed = bool(tf.config.list_physical_devices("GPU"))
-        # Otherwise draws would be made ahead, and would miss the newest priorities.
+        # With any other options TensorFlow draws ahead, and draws would miss the newest priorities.
         options = tf.distribute.InputOptions(
             experimental_fetch_to_device=False,
             experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
@@ -99,7 +99,7 @@ class Learner:
             with contextlib.suppress(Exception):  # the update raises it, too
                 agent.compile_ahead(batch_size)
 
-        # While the replay fills.
+        # Compiling takes seconds, which pass while the replay fills.
         self._compiling = threading.Thread(target=compile_ahead)
         self._compiling.start()
         self.resumed = restored is not None
@@ -108,11 +108,13 @@ class Learner:
         self.episodes = counters.episodes
         columns = ("environment_steps", "head", "epsilon", "return", "steps", "rewards")
         self._episodes = Episodes(self._events / NAME, columns, most=self.environment_steps)
+        # The checkpoint lacks the reports that were drained after it: the log has them.
         self._log = StatisticsLog(root_dir, counters.statistics_log)
         self._take_in(self._log.kept())
         self.note: str | None = None
         self._mark = time.monotonic(), self.updates, self.environment_steps
-        # RMS TD errors [H] before and after scaling, as the updates have returned them: kept, not looked at.
+        # RMS TD errors [H] of the latest updates, before and after scaling: tensors, as reading them would wait for the
+        # update.
         self._errors: collections.deque[list[tf.Tensor]] = collections.deque(maxlen=_LATEST)
 
     @property
@@ -149,13 +151,13 @@ class Learner:
         loss = strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
         keys, priorities = map(strategy.experimental_local_results, (draw.key, info.extra.priorities))
         for key, new in zip(keys, priorities, strict=True):
-            # No draw could use a NaN; it is found in the loss below.
+            # No draw could use a NaN, whose cause is named below, by the loss.
             self._replay.update_priorities(key, tf.where(tf.math.is_finite(new), new, 0.0))
         self._errors.append(
             [self._read_mean(info.extra.per_head[tag]) for tag in (tags.UNSCALED, tags.SCALED)]
         )
         due = self._summary_interval and self.updates % self._summary_interval == 0
-        if due:  # before the loss is looked at: what led to a NaN is to be seen
+        if due:  # before the loss is checked, so that TensorBoard shows what led to a NaN
             self._summarise_update(info.extra, strategy.experimental_local_results(sequence)[0])
         if not np.isfinite(loss):
             raise FloatingPointError(
@@ -172,7 +174,7 @@ class Learner:
         draws = iter(self._replay.dataset(self.batch_size))
         for _ in range(math.ceil(_FRAMES / (self.batch_size * agent.shape.rows))):
             steps = agent.sequences(next(draws)[0]).steps
-            # Rows behind the burn-in that begin a transition: padding shows nothing.
+            # Of the rows after the burn-in those that begin a transition; the others are padding.
             begins = tf.transpose(transitions(steps, agent.heads, agent.shape).mask)
             rows = select_rows(steps.observation, agent.shape.burn_in, agent.shape.rows - 1)
             seen.append(tf.nest.map_structure(functools.partial(tf.boolean_mask, mask=begins), rows))
@@ -218,6 +220,7 @@ class Learner:
         if not len(episodes):
             return []
         returns, lengths, heads, epsilons, rewards = episodes.T  # the fields of `Episode`
+        # Episodes choose the next heads, and are written into the table and TensorBoard.
         self._agent.update_bandit(heads.astype(int), returns)
         names = [self._agent.heads.names[int(head)] for head in heads]
         columns = epsilons.tolist(), returns.tolist(), lengths.astype(int), rewards.astype(int)
@@ -254,7 +257,7 @@ class Learner:
     def _summarise_rates(self) -> None:
         then, updates, steps = self._mark
         self._mark = now, *_ = time.monotonic(), self.updates, self.environment_steps
-        # Sequences of the warm-up are left out: they would bias the ratio for a long time.
+        # The first `min_sequences` earn no samples; with them the ratio would be too low for a long time.
         earning = max(self._replay.inserted - self._replay.min_sequences, 1)
         with self._events_written():
             tf.summary.scalar(tags.STEPS, self.environment_steps)
