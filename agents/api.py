@@ -18,7 +18,7 @@ from agents.commands import loading
 from agents.errors import RunFolderError, UsageError, nearest, strip_gin_trail
 from agents.options import TrainOptions
 from agents.run import run
-from agents.running.signals import raise_for
+from agents.running.signals import raise_signal
 from agents.settings import Settings
 from agents.storage import best
 from agents.storage.checkpoint import read_newest
@@ -286,7 +286,7 @@ def train(
     if raised:
         raise raised[0]
     if result.stopped_by:
-        raise_for(result.stopped_by)
+        raise_signal(result.stopped_by)
     return result
 
 

@@ -18,7 +18,7 @@ from agents.errors import EnvironmentFault, RunFolderError, UsageError, strip_gi
 from agents.monitoring import weights_and_biases
 from agents.monitoring.tags import EVALUATION
 from agents.options import CONFIGS, TrainOptions, config_file
-from agents.running.startup import VERBOSE, in_environment, native_messages_in
+from agents.running.startup import VERBOSE, native_messages_in, set_environment
 from agents.storage import run_folder
 from rbs_tf.errors import described, shown
 
@@ -53,7 +53,7 @@ def run(
     with (
         moved as aside,
         run_folder.opened(root_dir) as folder,
-        in_environment({VERBOSE: "1"} if options.verbose else {}),
+        set_environment({VERBOSE: "1"} if options.verbose else {}),
     ):
         if made := run_folder.made(root_dir, updates):
             return _done_before(folder.path, made, updates)

@@ -227,7 +227,7 @@ class NetworkSettings(Checked):
 
     Args:
       torso: factory of a layer from observations [N, ...] to float32 [N, D], see `networks.torsos`. None chooses by the
-        observation's shape, see `torso_for`; for arrays by name a torso for each, see `PartsTorso`.
+        observation's shape, see `choose_torso`; for arrays by name a torso for each, see `PartsTorso`.
       normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
         which keeps its units alive.
       lstm_units: of the core: U.

@@ -9,7 +9,7 @@ import agents.settings  # noqa: F401  registers everything that a configuration 
 from agents import configuration
 from agents.heads import TEN_HEADS
 from agents.settings import Settings, declared
-from networks.torsos import torso_for
+from networks.torsos import choose_torso
 
 ROOT = Path(__file__).parents[1]
 PAGE, BEGIN, END = ROOT / "docs/agent.md", "<!-- hyper-parameters -->\n", "<!-- end -->\n"
@@ -55,7 +55,7 @@ def values(config: str) -> dict[str, str]:
     """What the settings are under a config, by their names."""
     configuration.parse([ROOT / f"configs/{config}.gin"], [], ROOT)
     settings = Settings.configured()
-    torso = torso_for(tf.TensorSpec((CONFIGS[config], CONFIGS[config], 1)))()
+    torso = choose_torso(tf.TensorSpec((CONFIGS[config], CONFIGS[config], 1)))()
     *convolutions, _, linear = torso._stages
     found = {
         "ConvTorso.channels": tuple(layer.filters for layer in convolutions),

@@ -37,7 +37,6 @@ class AnyNetwork(tf.Module):
     reward_input = None
     torso_is_centred = False
     torso_layers: tuple[str, ...] = ()
-    torso_variables: tuple[tf.Variable, ...] = ()
 
     def __init__(
         self,
@@ -74,6 +73,10 @@ class AnyNetwork(tf.Module):
     @property
     def trainable_variables(self) -> list[tf.Variable]:
         return list(self._network.trainable_variables)
+
+    @property
+    def torso_variables(self) -> list[tf.Variable]:
+        return []
 
     @property
     def variables_behind_torso(self) -> list[tf.Variable]:

@@ -16,7 +16,7 @@ from networks.dueling_heads import DuelingHeads
 from networks.initialisers import fan_in_normal, split_seed
 from networks.recurrent_core import RecurrentCore, State
 from networks.reward_input import RewardInput
-from networks.torsos import PartsTorso, Torso, torso_for
+from networks.torsos import PartsTorso, Torso, choose_torso
 
 
 class RecurrentQNetwork(network.Network):
@@ -32,7 +32,7 @@ class RecurrentQNetwork(network.Network):
       num_actions: A.
       num_heads: H.
       torso: factory of a layer from observations [N, ...] to float32 [N, D], see `networks.torsos`. None chooses by the
-        observation's shape, see `torso_for`; for arrays by name a torso for each, see `PartsTorso`.
+        observation's shape, see `choose_torso`; for arrays by name a torso for each, see `PartsTorso`.
       normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
         which keeps its units alive.
       lstm_units: of the core: U.
@@ -91,9 +91,11 @@ class RecurrentQNetwork(network.Network):
         if torso is None and isinstance(observation, Mapping):
             names = sorted(observation)
             seeds = dict(zip(names, split_seed(torso_seed, len(names)), strict=True))
-            self._torso = PartsTorso({part: torso_for(observation[part])(seed=seeds[part]) for part in names})
+            self._torso = PartsTorso(
+                {part: choose_torso(observation[part])(seed=seeds[part]) for part in names}
+            )
         else:
-            self._torso = (torso or torso_for(observation))(seed=torso_seed)
+            self._torso = (torso or choose_torso(observation))(seed=torso_seed)
         kind = type(self._torso).__name__
         if isinstance(observation, Mapping) and isinstance(self._torso, Torso) and kind != "PartsTorso":
             raise ValueError(

@@ -243,7 +243,7 @@ def small_torso(seed: int | None = None, **options: Any) -> ConvTorso:
     return ConvTorso((16,), (3,), (1,), units=128, seed=seed, name="small_torso", **options)
 
 
-def torso_for(observation_spec: tf.TensorSpec) -> Callable[..., Torso]:
+def choose_torso(observation_spec: tf.TensorSpec) -> Callable[..., Torso]:
     """The torso that fits observations: `MlpTorso` unless they are images [height, width, channels].
 
     For those it is, by their shorter side, `atari_torso` from 128 pixels, `dqn_torso` from 42, or `small_torso`.

@@ -24,7 +24,7 @@ from agents.monitoring import weights_and_biases
 from agents.monitoring.progress import nobody_reads
 from agents.options import CONFIGS, TrainOptions, names
 from agents.run import check_built, check_environment, configure, run
-from agents.running.startup import VERBOSE, in_environment, verbose
+from agents.running.startup import VERBOSE, set_environment, verbose
 from agents.storage import run_folder
 from rbs_tf.errors import shown
 
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
     try:
         flags = parsed(argv, configs)
         options = TrainOptions.of_flags(flags)
-        this_call.enter_context(in_environment({VERBOSE: "1"} if options.verbose else {}))
+        this_call.enter_context(set_environment({VERBOSE: "1"} if options.verbose else {}))
         if flags.list_envs:
             return _list_environments()
         if flags.list_settings:

@@ -31,7 +31,7 @@ def _require_reverb(asked: str, instead: str) -> None:
         )
 
 
-def chosen_backend(chosen: str | None, checkpoint: pathlib.Path | None, distributed: bool = False) -> str:
+def resolve_backend(chosen: str | None, checkpoint: pathlib.Path | None, distributed: bool = False) -> str:
     """The backend of a run: the one that is set, else that of its checkpoint, else what `ReplaySettings` says.
 
     Args:

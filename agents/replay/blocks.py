@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agents.replay.compression import compress, decompress_batch, level_for
+from agents.replay.compression import choose_level, compress, decompress_batch
 from agents.replay.rows import Rows
 from agents.sequences import Sequence, SequenceShape, Steps
 
@@ -32,7 +32,7 @@ class Layout:
       shape: layout of the sequences.
       observation_spec: `tf.TensorSpec` of one observation.
       state_spec: nest of `tf.TensorSpec`, the network's core state, float32.
-      compression: zlib's level for observations, see `level_for`.
+      compression: zlib's level for observations, see `choose_level`.
 
     Attributes:
       level: of zlib; 0: observations are stored as they are.
@@ -44,7 +44,7 @@ class Layout:
         self, shape: SequenceShape, observation_spec: tf.TensorSpec, state_spec: Any, compression: int | None
     ):
         self.shape, self.observation_spec, self._state_spec = shape, observation_spec, state_spec
-        self.level = level_for(observation_spec, compression)
+        self.level = choose_level(observation_spec, compression)
         self.observations = "pieces" if self.level else "observation"
         self._state_sizes = [math.prod(spec.shape) for spec in tf.nest.flatten(state_spec)]
         observations = (shape.blocks, shape.block, *observation_spec.shape), observation_spec.dtype
@@ -78,7 +78,7 @@ class Layout:
         return Sequence(Steps(observation=observation, **of_rows), core_state, probability, table_size)
 
 
-def columns_of(blocks: list[Block]) -> dict[str, list[np.ndarray]]:
+def pack_blocks(blocks: list[Block]) -> dict[str, list[np.ndarray]]:
     """Blocks as named columns, each in parts that are to stand one behind the other; nothing is copied.
 
     `starts` says which blocks have a core state, `lengths` how many bytes each has where they are compressed.
@@ -95,7 +95,7 @@ def columns_of(blocks: list[Block]) -> dict[str, list[np.ndarray]]:
     return {name: parts for name, parts in columns.items() if parts}
 
 
-def blocks_of(columns: Mapping[str, np.ndarray]) -> list[Block]:
+def unpack_blocks(columns: Mapping[str, np.ndarray]) -> list[Block]:
     """The inverse, from whole columns, in memory or in files; copies block by block."""
     starts = columns.get("starts", ())
     if not len(starts):

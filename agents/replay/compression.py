@@ -22,7 +22,7 @@ _LARGE = 20_000  # bytes; what is smaller, two 84 x 84 frames among it, costs mo
 _PIECE = 256  # bytes; longer lines are halved
 
 
-def level_for(spec: tf.TensorSpec, level: int | None) -> int:
+def choose_level(spec: tf.TensorSpec, level: int | None) -> int:
     """zlib's level for such observations: as asked for, or by their size where None; 0 leaves them as they are."""
     by_size = _LEVEL if spec.dtype == tf.uint8 and spec.shape.num_elements() >= _LARGE else 0
     return by_size if level is None else level

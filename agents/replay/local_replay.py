@@ -11,7 +11,7 @@ A checkpoint is a folder of .npy files and one of JSON, nothing that could run c
     windows.npy         int64 [N, blocks of a sequence]: which blocks each sequence is made of
     statistics.npz      the queue
 
-and its M blocks, one behind the other, in the columns of `columns_of`:
+and its M blocks, one behind the other, in the columns of `pack_blocks`:
 
     observations.npy    [M rows of a block, ...]; compressed: uint8, bytes
     lengths.npy         int64 [M], bytes of each block; only if they are compressed
@@ -37,7 +37,7 @@ import numpy as np
 import tensorflow as tf
 
 from agents.replay.backends import TABLE
-from agents.replay.blocks import Block, Layout, blocks_of, columns_of
+from agents.replay.blocks import Block, Layout, pack_blocks, unpack_blocks
 from agents.replay.replay import Drawn, Replay, ReplayStopped, StatisticsReport, Writer, check_same
 from agents.replay.rows import Rows
 from agents.replay.sum_tree import SumTree
@@ -140,7 +140,7 @@ class LocalReplay(Replay):
         numbered = [[numbers[id(block)] for block in sequence] for sequence in sequences]
         np.save(folder / "windows.npy", np.array(numbered, np.int64))
         np.save(folder / "priorities.npy", priorities)
-        for name, parts in columns_of(list(blocks.values())).items():
+        for name, parts in pack_blocks(list(blocks.values())).items():
             _save(folder / f"{name}.npy", parts)
         queue = {f"{key}/{name}": values for key, report in reports for name, values in report.items()}
         np.savez(folder / _STATISTICS, **queue)
@@ -158,7 +158,7 @@ class LocalReplay(Replay):
             self.inserted, self.sampled = counts["inserted"], counts["sampled"]
             self._oldest = counts["oldest"]
             self._random.bit_generator.state = described["random"]
-            places, blocks = np.arange(self._oldest, self.inserted) % self._max_size, blocks_of(columns)
+            places, blocks = np.arange(self._oldest, self.inserted) % self._max_size, unpack_blocks(columns)
             for place, sequence in zip(places.tolist(), columns["windows"].tolist(), strict=True):
                 self._sequences[place] = tuple(blocks[number] for number in sequence)
             self._set_priorities(places, np.array(columns["priorities"]))

@@ -20,7 +20,7 @@ import numpy as np
 import ray
 
 from agents.replay.backends import CALLS
-from agents.replay.blocks import Block, Layout, blocks_of, columns_of
+from agents.replay.blocks import Block, Layout, pack_blocks, unpack_blocks
 from agents.replay.local_replay import LocalReplay
 from agents.replay.replay import Intake, ReplayStopped, StatisticsReport, Writer
 from agents.replay.rows import Rows
@@ -58,7 +58,7 @@ class RayTable(LocalReplay):
                 self._had[writer] = number
                 if report:
                     super().put_statistics(report)
-                columns = round_["stream"].tolist(), round_["priority"].tolist(), blocks_of(round_)
+                columns = round_["stream"].tolist(), round_["priority"].tolist(), unpack_blocks(round_)
                 for stream, priority, block in zip(*columns, strict=True):
                     empty: collections.deque[Block] = collections.deque(maxlen=self._layout.shape.blocks)
                     latest = self._streams.setdefault((writer, stream), empty)
@@ -140,14 +140,14 @@ class RayClient(Intake):
     def end_round(self) -> None:
         """Hands over the round, and waits until its sequences are in the table, as long as it takes.
 
-        Beside the columns of `columns_of`, it has of each block the stream, and the priority of the sequence that ends
+        Beside the columns of `pack_blocks`, it has of each block the stream, and the priority of the sequence that ends
         with it, NaN without one.
 
         Raises:
           ReplayStopped: see `end_waits`.
           ray.exceptions.RayError: its process is gone.
         """
-        parts = columns_of([block for *_, block in self._written])
+        parts = pack_blocks([block for *_, block in self._written])
         columns = {name: np.concatenate(of) for name, of in parts.items()}
         columns["stream"] = np.array([stream for stream, *_ in self._written], np.int32)
         columns["priority"] = np.array([priority for _, priority, _ in self._written])

@@ -243,7 +243,8 @@ class ReverbReplay(Replay):
         end = time.monotonic() + (_PATIENCE if self._server is not None else math.inf)
         while True:
             try:
-                return writer.flush(timeout_ms=_POLL_MS)
+                writer.flush(timeout_ms=_POLL_MS)
+                return
             except reverb.errors.DeadlineExceededError:
                 if self._stopping.is_set():
                     raise ReplayStopped from None

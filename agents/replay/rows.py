@@ -44,7 +44,7 @@ class Rows:
         }
         return cls(**columns)
 
-    def without_stored(self) -> Rows:
+    def drop_stored(self) -> Rows:
         """The same rows without what is large: observations and core states."""
         return dataclasses.replace(self, observation=None, core_state=None)
 
@@ -96,7 +96,7 @@ class SequenceCutter:
             )
         if self._kept is None:
             padding = _padding(shape.burn_in, rows)
-            self._kept = 0, padding, padding[:0].without_stored()
+            self._kept = 0, padding, padding[:0].drop_stored()
         cut, pending, recent = self._kept
         parts = [pending, rows]
         if ends:
@@ -105,7 +105,7 @@ class SequenceCutter:
             parts.append(_padding(start + shape.rows - count, rows))
         extended = Rows.concatenate(parts)
         whole = len(extended) - len(extended) % shape.block
-        seen = Rows.concatenate([recent, extended[:whole].without_stored()])
+        seen = Rows.concatenate([recent, extended[:whole].drop_stored()])
         pieces = []
         for start in range(0, whole, shape.block):
             end = start + shape.block

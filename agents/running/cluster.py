@@ -20,7 +20,7 @@ from agents.monitoring.progress import Progress, closing_words
 from agents.monitoring.summaries import LossScales, figures_note
 from agents.replay.backends import CALLS, RAY, REVERB
 from agents.running import processes, ray_connection, roles
-from agents.running.signals import on_first_signal, raise_for
+from agents.running.signals import raise_signal, stop_on_signal
 from agents.settings import Settings
 from agents.storage.run_folder import PROCESSES, describe_next_start, write
 from agents.workers import build
@@ -119,7 +119,7 @@ class ClusterRun:
         # Of one machine; replicas do not reach another.
         most = max(int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"])
         gpus = most if self._training.strategy == "mirrored" else min(most, 1)
-        backend = build.backend_of(settings, root_dir, distributed=True)
+        backend = build.choose_backend(settings, root_dir, distributed=True)
         config = f"{gin.config_str()}\nReplay.backend = {backend!r}\n"
         # Sequences are the largest stream of all, and checkpoints are renamed within the run folder: what shares these
         # stays with this process if it can; collectors go where there is room.
@@ -348,7 +348,9 @@ def started(
         ray_connection.opened(cluster, collectors + 3) as ray,
     ):
         run: ClusterRun | None = None
-        signals.enter_context(on_first_signal(lambda number: run.stop(number) if run else raise_for(number)))
+        signals.enter_context(
+            stop_on_signal(lambda number: run.stop(number) if run else raise_signal(number))
+        )
         run = ClusterRun(ray, settings, root_dir, collectors, cluster)
         try:
             yield run

@@ -17,7 +17,7 @@ from agents.errors import EnvironmentFault, UsageError
 from agents.monitoring import summaries
 from agents.monitoring.progress import Progress, closing_words
 from agents.running.loop import learn
-from agents.running.signals import on_first_signal
+from agents.running.signals import stop_on_signal
 from agents.settings import Settings
 from agents.storage.checkpoint import Checkpointer, Counters, newest
 from agents.storage.run_folder import newest_step, unread_note, write_operative_config
@@ -90,7 +90,7 @@ class EmbeddedRun:
         """Builds what needs no folder."""
         settings, training = self._settings, self._training
         step = newest_step(self._root)
-        self._backend = build.backend_of(settings, self._root)
+        self._backend = build.choose_backend(settings, self._root)
         seed = settings.seeds.evaluating(step)
         self.eval_environment = self._closed(build.build_eval_environment(settings, training.eval_envs, seed))
         strategy = build.build_strategy(training.strategy)
@@ -146,7 +146,7 @@ class EmbeddedRun:
             self._progress.say(note)
         if learner.resumed:
             self._progress.say(f"Resumed at update {learner.updates:,}.")
-        with on_first_signal(self._stop):
+        with stop_on_signal(self._stop):
             try:
                 learn(
                     learner,

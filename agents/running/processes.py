@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agents.running.signals import on_first_signal, raise_for
+from agents.running.signals import raise_signal, stop_on_signal
 
 Job = TypeVar("Job")
 ANSWER = 60.0  # seconds in which Ray has to hand out what it says is there
@@ -55,7 +55,7 @@ def work_through(
     them. A first SIGINT or SIGTERM raises one; a second one ends this process, and SIGTERM goes to the others again.
     """
     signals: list[int] = []
-    with on_first_signal(signals.append):
+    with stop_on_signal(signals.append):
         waiting, at_work = iter(jobs), dict[int, tuple[Job, subprocess.Popen]]()
         try:
             while True:
@@ -66,7 +66,7 @@ def work_through(
                     return
                 time.sleep(_POLL)
                 if signals:
-                    raise_for(signals[0])
+                    raise_signal(signals[0])
                 for place, (job, process) in list(at_work.items()):
                     if (code := process.poll()) is not None:
                         del at_work[place]

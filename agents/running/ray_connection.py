@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from agents.errors import UsageError
-from agents.running.signals import ignored_by_children, on_first_signal, raise_for
-from agents.running.startup import in_environment
+from agents.running.signals import ignored_by_children, raise_signal, stop_on_signal
+from agents.running.startup import set_environment
 from agents.storage.run_folder import REPOSITORY
 
 SAME_VERSIONS = "All machines need the same Python and the packages of the same lock file"
@@ -80,11 +80,11 @@ def opened(cluster: str | None, slots: int) -> Iterator[Any]:
     require_ray()
     check(cluster)
     settings = _SETTINGS if cluster else _SETTINGS | _ONE_MACHINE | _single_machine_variables()
-    with in_environment({name: value for name, value in settings.items() if name not in os.environ}):
+    with set_environment({name: value for name, value in settings.items() if name not in os.environ}):
         import ray
 
         # Python's own handlers do nothing while Ray waits in C++; nor does Ray leave them in their places.
-        with warnings.catch_warnings(), on_first_signal(raise_for):
+        with warnings.catch_warnings(), stop_on_signal(raise_signal):
             warnings.simplefilter("ignore", FutureWarning)  # of Ray's own plans, nothing that users can do
             if cluster is None:
                 _start(ray, slots)
@@ -118,7 +118,7 @@ def _unreachable(cluster: str, error: Exception) -> UsageError:
 def _start(ray: Any, slots: int) -> None:
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")]), os.getcwd()]
     try:
-        with ignored_by_children(), in_environment({"PYTHONPATH": os.pathsep.join(paths)}):
+        with ignored_by_children(), set_environment({"PYTHONPATH": os.pathsep.join(paths)}):
             ray.init(
                 address="local",
                 num_cpus=slots,  # not cores: the operating system shares those out

@@ -22,7 +22,7 @@ TOGETHER = 1.0  # seconds
 
 
 @contextlib.contextmanager
-def on_first_signal(stop: Callable[[int], None]) -> Iterator[None]:
+def stop_on_signal(stop: Callable[[int], None]) -> Iterator[None]:
     """Calls `stop` with the first signal; a second one ends the process at once, and says so.
 
     A signal within a second of the first one changes nothing: a terminal, `timeout` and other wrappers may each pass on
@@ -72,7 +72,7 @@ def _handled_by(handler: Any, numbers: list[signal.Signals]) -> Iterator[None]:
             signal.signal(number, before)
 
 
-def raise_for(number: int) -> NoReturn:
+def raise_signal(number: int) -> NoReturn:
     """Raises what Python programs expect of a signal: KeyboardInterrupt for SIGINT, SystemExit for others."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt

@@ -66,7 +66,7 @@ def native_messages_in(path: str | os.PathLike) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
+def set_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Sets environment variables, and sets back what they were."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

@@ -168,7 +168,7 @@ def readable(folder: pathlib.Path) -> Iterator[None]:
 def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> None:
     with readable(folder):
         try:
-            checkpoint.read(_variables_of(folder)).assert_existing_objects_matched()
+            checkpoint.read(_variables_path(folder)).assert_existing_objects_matched()
         except (AssertionError, ValueError) as error:  # variables are missing, or of other shapes
             (first, *_) = str(error).splitlines() or [""]
             raise RunFolderError(
@@ -177,7 +177,7 @@ def _read_variables(checkpoint: tf.train.Checkpoint, folder: pathlib.Path) -> No
             ) from error
 
 
-def _variables_of(folder: pathlib.Path) -> str:
+def _variables_path(folder: pathlib.Path) -> str:
     """The path that TensorFlow reads a checkpoint's variables from."""
     if is_pattern(folder):  # TensorFlow takes the path for one
         # Never closed: variables that are created later are read there, too.

@@ -15,8 +15,8 @@ from tf_agents.specs import tensor_spec
 from tf_agents.train.utils import strategy_utils
 
 from agents.agent import RecurrentMultiHeadAgent
-from agents.replay.backends import LOCAL, RAY, REVERB, chosen_backend
-from agents.replay.blocks import Layout, level_for
+from agents.replay.backends import LOCAL, RAY, REVERB, resolve_backend
+from agents.replay.blocks import Layout, choose_level
 from agents.replay.local_replay import LocalReplay
 from agents.replay.memory import check_memory, estimate_memory
 from agents.replay.replay import Replay
@@ -172,9 +172,9 @@ def build_network(
     )
 
 
-def backend_of(settings: Settings, root_dir: str | os.PathLike, distributed: bool = False) -> str:
-    """The run's replay: of `chosen_backend`, which says what is raised, by the newest checkpoint; reads only."""
-    return chosen_backend(settings.replay.backend, newest_replay(root_dir), distributed)
+def choose_backend(settings: Settings, root_dir: str | os.PathLike, distributed: bool = False) -> str:
+    """The run's replay: of `resolve_backend`, which says what is raised, by the newest checkpoint; reads only."""
+    return resolve_backend(settings.replay.backend, newest_replay(root_dir), distributed)
 
 
 def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distributed: bool = False) -> None:
@@ -186,7 +186,7 @@ def check(settings: Settings, root_dir: str | os.PathLike, stores: bool, distrib
     Raises:
       ValueError, UsageError, EnvironmentFault: something cannot be built, or memory does not hold the replay.
     """
-    backend = backend_of(settings, root_dir, distributed)
+    backend = choose_backend(settings, root_dir, distributed)
     check_buffer(settings, backend, distributed)
     build_environment(settings, 1, seed=0).close()
     with contextlib.closing(build_eval_environment(settings)) as environment, tf.Graph().as_default():
@@ -215,7 +215,7 @@ def check_fits(
 
         check_free(settings.replay.port)
     replay, spec = settings.replay, stored_observation(environment)
-    kind, level = REVERB if backend == REVERB else LOCAL, level_for(spec, replay.compression)
+    kind, level = REVERB if backend == REVERB else LOCAL, choose_level(spec, replay.compression)
     full = estimate_memory(spec, state_spec, settings.shape, replay.capacity, level, kind)
     return check_memory(full, replay.capacity, settings.shape.period)
 

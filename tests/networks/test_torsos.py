@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from networks import ConvTorso, MlpTorso, atari_torso, dqn_torso, small_torso
-from networks.torsos import torso_for
+from networks.torsos import choose_torso
 
 
 def tiny_torso(**kwargs):
@@ -111,7 +111,7 @@ def test_a_bfloat16_torso_is_close_to_float32_and_keeps_float32_variables():
     ],
 )
 def test_observations_choose_their_torso(shape, torso):
-    assert torso_for(tf.TensorSpec(shape, tf.uint8)) is torso
+    assert choose_torso(tf.TensorSpec(shape, tf.uint8)) is torso
 
 
 def test_wrong_arguments_are_named():

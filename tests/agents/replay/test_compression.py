@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay.compression import compress, decompress_batch, level_for
+from agents.replay.compression import choose_level, compress, decompress_batch
 from agents.sequences import Sequence, Steps, unpacked
 
 # Pieces: all of it, lines, halves and quarters.
@@ -86,5 +86,5 @@ def test_replicas_need_not_know_the_size_of_their_share():
 def test_large_images_alone_are_compressed_unasked():
     frames, flags = tf.TensorSpec((210, 160, 3), tf.uint8), tf.TensorSpec((10, 10, 6), tf.uint8)
     vectors = tf.TensorSpec((20_000,), tf.float32)
-    assert [level_for(spec, None) for spec in (frames, flags, vectors)] == [3, 0, 0]
-    assert level_for(flags, 9) == 9 and level_for(frames, 0) == 0
+    assert [choose_level(spec, None) for spec in (frames, flags, vectors)] == [3, 0, 0]
+    assert choose_level(flags, 9) == 9 and choose_level(frames, 0) == 0

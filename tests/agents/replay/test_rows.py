@@ -68,7 +68,7 @@ def check_episode(windows: list, rows: Rows, shape: SequenceShape) -> None:
         assert (stored.step_type[~real] == StepType.LAST).all()
         assert (stored.previous_action[~real] == -1).all()
         assert not stored.observation[~real].any() and not stored.reward[~real].any()
-        assert_same(window, stored.without_stored())
+        assert_same(window, stored.drop_stored())
         # The state that enters padding is the one that enters the episode: zeros.
         np.testing.assert_array_equal(core_state, rows.core_state[max(wanted[0], 0)])
     # Read off the rows themselves.

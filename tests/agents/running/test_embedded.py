@@ -164,20 +164,20 @@ def test_a_distributed_run_takes_what_is_there_or_what_has_written_its_checkpoin
     (tmp_path / "table.json").touch()
     for missing, by_itself in there.items():
         monkeypatch.setattr(backends, "why_no_reverb", lambda missing=missing: missing)
-        assert backends.chosen_backend(None, None, distributed=True) == by_itself
-        assert backends.chosen_backend(backends.RAY, None, distributed=True) == backends.RAY
-        assert backends.chosen_backend(None, tmp_path, distributed=True) == backends.RAY
+        assert backends.resolve_backend(None, None, distributed=True) == by_itself
+        assert backends.resolve_backend(backends.RAY, None, distributed=True) == backends.RAY
+        assert backends.resolve_backend(None, tmp_path, distributed=True) == backends.RAY
         assert (
-            backends.chosen_backend(None, tmp_path) == backends.chosen_backend(None, None) == backends.LOCAL
+            backends.resolve_backend(None, tmp_path) == backends.resolve_backend(None, None) == backends.LOCAL
         )
     with pytest.raises(UsageError, match="needs Reverb.*or leave out --replay$"):
-        backends.chosen_backend(backends.REVERB, None, distributed=True)
+        backends.resolve_backend(backends.REVERB, None, distributed=True)
     for distributed in (True, False):
         words = "folder's checkpoint needs Reverb.*no wheel.*pip install.*--root_dir=DIR"
         with pytest.raises(UsageError, match=words):
-            backends.chosen_backend(None, tmp_path / "reverb", distributed)
+            backends.resolve_backend(None, tmp_path / "reverb", distributed)
     with pytest.raises(UsageError, match="'ray' is of several processes. Add --collectors=N"):
-        backends.chosen_backend(backends.RAY, None)
+        backends.resolve_backend(backends.RAY, None)
 
 
 def test_what_needs_reverb_is_refused_with_what_to_install(tmp_path, monkeypatch, capsys):

@@ -16,11 +16,11 @@ RUN = """
 import os, sys
 from agents.monitoring.progress import Progress
 from agents.running import signals
-from agents.running.signals import on_first_signal
+from agents.running.signals import stop_on_signal
 from agents.running.startup import native_messages_in
 signals.TOGETHER = float(sys.argv[3])
 said, (heard, hear) = os.fdopen(int(sys.argv[1]), "w", 1), os.pipe()
-with native_messages_in(os.devnull), on_first_signal(lambda number: os.write(hear, bytes([number]))):
+with native_messages_in(os.devnull), stop_on_signal(lambda number: os.write(hear, bytes([number]))):
     print("ready", file=said)
     progress = Progress(10)
     number = os.read(heard, 1)[0]

@@ -35,7 +35,7 @@ def train(tmp_path, monkeypatch, capsys):
     def train(ray, *bindings, collectors=1, address=None, backend=REVERB):
         monkeypatch.setattr(cluster.ray_connection, "opened", lambda *_: contextlib.nullcontext(ray))
         monkeypatch.setattr(cluster, "time", ray.clock())
-        monkeypatch.setattr(cluster.build, "backend_of", lambda *_, **__: backend)
+        monkeypatch.setattr(cluster.build, "choose_backend", lambda *_, **__: backend)
         with configured("train.updates = 60", *bindings):
             started = cluster.started(Settings.configured(), str(tmp_path), collectors, address)
             try:
