@@ -18,7 +18,7 @@ import gin
 from agents.errors import EnvironmentFault, RunFolderError, UsageError
 from agents.monitoring.progress import Progress, closing_words
 from agents.monitoring.summaries import LossScales, figures_note
-from agents.replay.backends import CALLS, RAY, REVERB
+from agents.replay.backends import CALLS, REVERB
 from agents.running import processes, ray_connection, roles
 from agents.running.signals import raise_signal, stop_on_signal
 from agents.settings import Settings
@@ -27,8 +27,6 @@ from agents.workers import build
 from agents.workers.results import Result
 
 DEFAULT_COLLECTORS = 4
-# The role that holds the replay. When it dies all restart, as they refer to its table; any other restarts by itself.
-HOLDER = {REVERB: "replay", RAY: "learner"}
 _PREDECESSORS = 300.0  # seconds within which the processes of a killed driver have to be gone
 _THREADS = 4  # of a process, for calls to its replay; none of these waits
 _POLL = 0.5  # seconds between two looks at all processes
@@ -141,7 +139,8 @@ class ClusterRun:
             for i in range(collectors)
         ]
         self._members = [*server, self._learner, self._evaluator, *self._collectors]
-        (self._holder,) = (each for each in self._members if each.name == HOLDER[backend])
+        # When it dies all restart, as they refer to its table; any other restarts by itself.
+        self._holder = server[0] if server else self._learner
 
     def run(self) -> Result:
         """Trains to the end, or until `stop`; then evaluates, and says how it went.

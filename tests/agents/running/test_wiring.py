@@ -6,9 +6,7 @@ import tensorflow as tf
 
 from agents.replay.replay import Episode
 from agents.running.embedded import EmbeddedRun
-from agents.settings import Settings
-from agents.workers import build
-from rbs_tf import ReturnMoments, environments
+from rbs_tf import ReturnMoments
 from tests.agents.quickstart import configured, scalars
 
 HEADS = (
@@ -116,21 +114,6 @@ def test_statistics_come_before_updates_dead_units_are_told_and_weights_that_are
     with pytest.raises(FloatingPointError, match="loss of update 13"):
         update()
     assert sorted((tmp_path / "checkpoints").iterdir()) == saved
-
-
-def test_actions_are_sticky_in_evaluation_alone_if_asked_for(monkeypatch):
-    asked, make = [], environments.make
-
-    def noting(*arguments, **options):
-        asked.append(options.get("repeat_action_probability"))
-        return make(*arguments, **options)
-
-    monkeypatch.setattr(environments, "make", noting)
-    with configured("train.eval_repeat_action_probability = 0.25"):
-        settings = Settings.configured()
-        build.build_eval_environment(settings).close()
-        build.build_environment(settings, 1, settings.seeds.collecting(7)).close()
-    assert asked == [0.25, None]
 
 
 @pytest.mark.parametrize("backend", [pytest.param("reverb", marks=pytest.mark.slow), "local"])

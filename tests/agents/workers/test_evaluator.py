@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.errors import EnvironmentFault
 from agents.heads import Heads
 from agents.scalings import Scaling
 from agents.workers.evaluator import Evaluator, Stopped, describe_returns
@@ -102,10 +101,3 @@ def test_equal_episodes_are_counted_once():
     alike, other = np.array([3.0, 3.0, 3.0]), np.array([7, 7, 8])
     assert describe_returns(alike, other) == "3 episodes, 2 different"
     assert describe_returns(alike + np.arange(3), other) == "3 episodes"
-
-
-def test_what_an_environment_does_wrong_ends_an_evaluation_with_its_place():
-    failing = ScriptedEnvironment([[5]])
-    failing._step = None
-    with pytest.raises(EnvironmentFault, match="evaluation, environments' step 1: TypeError"):
-        Evaluator(failing, ScriptedPolicy(), Heads(PAIRS), Scaling(2)).run()

@@ -31,15 +31,20 @@ def test_parts_are_built_with_their_seeds_and_settings(monkeypatch):
     monkeypatch.setattr(
         build, "LocalReplay", lambda *parts, **options: made.append(options) or replay(*parts, **options)
     )
-    with configured("train.seed = 7", "Replay.capacity = 500", "Replay.min_sequences = 3"):
+    sticky = "train.eval_repeat_action_probability = 0.25"
+    with configured("train.seed = 7", "Replay.capacity = 500", "Replay.min_sequences = 3", sticky):
         settings = Settings.configured()
         environment = build.build_eval_environment(settings, 2)
+        build.build_environment(settings, 1, settings.seeds.collecting(7)).close()
         agent = build.build_agent(settings, environment)
     built = build.build_replay(settings, environment, agent, LOCAL)  # what gin says now plays no part
     environment.close()
-    (options,) = asked
     given = {"num_envs": 2, "seed": settings.seeds.evaluating(0), "random_steps": 5}
-    assert options == vars(settings.environment) | given
+    for_training = {"num_envs": 1, "seed": settings.seeds.collecting(7), "random_steps": 0}
+    assert asked == [
+        vars(settings.environment) | given | {"repeat_action_probability": 0.25},
+        vars(settings.environment) | for_training,
+    ]
     assert made[0]["seed"] == settings.seeds.draws
     assert built.min_sequences == 3 and built._settings.capacity == 500
     assert built._settings.read_ahead == 0
