@@ -84,10 +84,7 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
     for then, now in itertools.zip_longest(layout, fits, fillvalue="nothing"):
         if then != now:
             raise RunFolderError(f"{path} {OF_ANOTHER}: it holds {then} where the network has {now}")
-    try:
-        assign(variables, weights)
-    except ValueError as error:
-        raise RunFolderError(f"{path} {OF_ANOTHER}: {error}") from error
+    assign(variables, weights)
     return found
 
 
