@@ -133,7 +133,11 @@ def _built(
 
     Raises:
       UsageError: something cannot be built.
+      RunFolderError: the folder's newest checkpoint cannot be read.
     """
+    from agents.storage.checkpoint import check
+
+    check(folder)  # before anything in it is replaced
     if options.is_distributed:
         from agents.running import cluster, ray_connection
 

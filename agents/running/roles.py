@@ -176,6 +176,7 @@ class LearnerRole(Role):
         )
         self._acting_variables = agent.acting_variables
         self._doing = ""
+        self._waited, self._mark = 0.0, time.monotonic()
         self._publish()
         self._new_returns: list[float] = []
         self._returns_lock = threading.Lock()
@@ -203,6 +204,7 @@ class LearnerRole(Role):
 
     def more(self) -> None:
         """Waits a moment for the collectors."""
+        self._waited += _POLL
         self._stopping.wait(_POLL)
 
     def figures(self) -> dict[str, Any]:
@@ -231,6 +233,15 @@ class LearnerRole(Role):
     def _after_update(self, updates: int) -> None:
         if updates % min(_PUBLISH_EVERY, self.training.eval_interval or _PUBLISH_EVERY) == 0:
             self._publish()
+        if self.training.summary_interval and updates % self.training.summary_interval == 0:
+            self._write_waits(updates)
+
+    def _write_waits(self, updates: int) -> None:
+        """Tells TensorBoard the share of the time since the last call that the learner has waited."""
+        then, self._mark = self._mark, time.monotonic()
+        with self._learner.summary_writer.as_default(step=updates):
+            tf.summary.scalar("waits/learner", self._waited / (self._mark - then))
+        self._waited = 0.0
 
     def _show(self, returns: list[float], doing: str) -> None:
         self._doing = doing

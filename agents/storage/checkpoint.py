@@ -126,6 +126,20 @@ def newest(root_dir: str | os.PathLike) -> tuple[int, Counters] | None:
     return None
 
 
+def check(root_dir: str | os.PathLike) -> None:
+    """Reads counters and variables of a run's newest checkpoint: a start that is refused leaves the folder as it is.
+
+    Raises:
+      RunFolderError: they cannot be read.
+    """
+    newest(root_dir)
+    for folder in checkpoints(root_dir)[:1]:
+        with readable(folder):
+            variables = tf.train.load_checkpoint(_variables_path(folder))
+            for name in variables.get_variable_to_shape_map():
+                variables.get_tensor(name)
+
+
 def read_newest(root_dir: str | os.PathLike, trackables: Mapping[str, Any], attempts: int = 5) -> int:
     """Restores variables, and nothing else, from the newest checkpoint; returns its step.
 

@@ -14,7 +14,7 @@ from agents.replay.replay import ReplayStopped
 from agents.running import roles
 from agents.storage.checkpoint import newest
 from agents.storage.weights import packed
-from tests.agents.quickstart import configured
+from tests.agents.quickstart import configured, scalars
 from tests.agents.running.stand_in_ray import Calls
 from tests.agents.started import DISTRIBUTED, patience
 
@@ -109,6 +109,9 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     result = cast.work(learner).result()
 
     assert published == [5, 10, 15, 20, 25, 30, 30] and saved == [20, 30]
+    waits = scalars(cast.root / "train")["waits/learner"]
+    assert len(waits) == UPDATES // learner.training.summary_interval
+    assert (waits >= 0.0).all() and 0.0 < waits.max() <= 1.0
     assert result["steps"] > 0, "statistics come before the updates that they cause"
     assert result["updates"] == UPDATES and newest(cast.root)[0] == UPDATES
     assert any(not np.array_equal(now, then) for now, then in zip(weights(learner), first, strict=True))
