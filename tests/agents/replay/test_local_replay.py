@@ -8,10 +8,7 @@ from scipy import stats
 from agents.replay.backends import LOCAL
 from tests.agents.replay.streams import OBSERVATION, SHAPE, Stream
 
-
-@pytest.fixture
-def backend():
-    return LOCAL
+pytestmark = pytest.mark.parametrize("backend", [LOCAL], indirect=True)
 
 
 def filled(make, count=100, **settings):

@@ -21,10 +21,7 @@ from tests.agents.replay.streams import (  # noqa: E402
     whole_table,
 )
 
-
-@pytest.fixture
-def backend():
-    return RAY
+pytestmark = pytest.mark.parametrize("backend", [RAY], indirect=True)
 
 
 class Collector(Stream):

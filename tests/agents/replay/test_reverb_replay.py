@@ -12,9 +12,7 @@ from tests.agents.replay.streams import Stream
 pytest.importorskip("reverb")
 
 
-@pytest.fixture
-def backend():
-    return REVERB
+pytestmark = pytest.mark.parametrize("backend", [REVERB], indirect=True)
 
 
 @pytest.mark.parametrize("spared", ["no_proxy", "no_grpc_proxy"])

@@ -6,9 +6,11 @@ import pty
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from agents.running.signals import ignored_by_children, stop_on_signal
 from agents.storage.run_folder import REPOSITORY
 
 # A run that works until a signal, then saves for a while; it says what happens on a pipe.
@@ -111,3 +113,12 @@ def test_a_terminal_that_closes_does_not_end_a_run_before_its_checkpoint(number)
     if number == signal.SIGTERM:
         run.send(number)
     assert run.said() == "saving" and run.end() == ("saved", 128 + number)
+
+
+def test_a_thread_that_cannot_handle_signals_leaves_them_alone():
+    def work():
+        with stop_on_signal(print), ignored_by_children():
+            return signal.getsignal(signal.SIGUSR1)
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(work).result() is signal.getsignal(signal.SIGUSR1)

@@ -11,7 +11,7 @@ from agents.errors import EnvironmentFault
 from agents.replay.backends import LOCAL, REVERB
 from agents.replay.replay import ReplayStopped
 from tests.agents.replay.streams import drained, whole_table
-from tests.agents.scripted import SMALL, ScriptedEnvironment, collecting, merged, reward_of
+from tests.agents.scripted import SMALL, ScriptedEnvironment, merged, reward_of
 
 LENGTHS = [1, 2, 3, 4, 5, 9]
 
@@ -21,12 +21,6 @@ def backend(request):
     if request.param == REVERB:
         pytest.importorskip("reverb")
     return request.param
-
-
-@pytest.fixture
-def start():
-    with collecting() as start:
-        yield start
 
 
 def test_no_transition_is_lost_or_trained_too_often(start):

@@ -6,13 +6,7 @@ import pytest
 from agents.replay.replay import Episode
 from rbs_tf import ReturnMoments, discounted_returns
 from tests.agents.replay.streams import drained
-from tests.agents.scripted import HEADS, ScriptedEnvironment, collecting, merged, reward_of
-
-
-@pytest.fixture
-def start():
-    with collecting() as start:
-        yield start
+from tests.agents.scripted import HEADS, ScriptedEnvironment, merged, reward_of
 
 
 def scripted_steps(
@@ -36,28 +30,34 @@ def played(scripts: list[list[int]], rows: int):
             left, episode = left - length - 1, episode + 1
 
 
-def test_every_transition_and_every_return_enters_the_statistics_once(start):
-    scripts, kind = [[3, 5], [17]], ReturnMoments
-    collector, replay = start(ScriptedEnvironment(scripts))
+SCRIPTS = [[3, 5], [17]]
+
+
+@pytest.fixture
+def reports(start):
+    """Of a collector of these scripts, after 36 rows of each environment."""
+    collector, replay = start(ScriptedEnvironment(SCRIPTS))
     for _ in range(9):
         collector.run(4)
+    return collector, drained(replay)
+
+
+def test_every_transition_and_every_return_enters_the_statistics_once(reports):
+    (collector, reported), kind = reports, ReturnMoments
     expected = kind.empty(len(HEADS))
-    for index, episode, length, ended in played(scripts, 36):
+    for index, episode, length, ended in played(SCRIPTS, 36):
         steps = scripted_steps(index, episode, length, ended)
         expected = kind.merge(expected, kind.from_steps(*steps))
         if ended:
             expected = kind.merge(expected, kind.from_returns(discounted_returns(*steps)))
-    found = merged(drained(replay), kind)
+    found = merged(reported, kind)
     np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-9)
     assert found.count.tolist() == [collector.environment_steps] * 2
 
 
-def test_finished_episodes_are_returned_and_reported(start):
-    collector, replay = start(ScriptedEnvironment([[3, 5], [17]]))
-    for _ in range(9):
-        collector.run(4)
-    reported = np.concatenate([report["episodes"] for report in drained(replay)])
-    episodes = [Episode(*row) for row in reported.tolist()]
+def test_finished_episodes_are_returned_and_reported(reports):
+    collector, reported = reports
+    episodes = [Episode(*row) for report in reported for row in report["episodes"].tolist()]
     assert [(e.length, e.head, e.epsilon) for e in episodes if e.length < 17] == [
         (3 + 2 * (episode % 2), episode, 0.25) for episode in range(7)
     ]
@@ -66,7 +66,7 @@ def test_finished_episodes_are_returned_and_reported(start):
     # Seven episodes of one environment, two of the other, of rewards from -1 to 118.
     returns = {
         (index, episode): sum(np.float64(reward_of(index, episode, t)) for t in range(1, length + 1))
-        for index, episode, length, ended in played([[3, 5], [17]], 36)
+        for index, episode, length, ended in played(SCRIPTS, 36)
         if ended
     }
     assert max(returns.values()) > 1000.0
