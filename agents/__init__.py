@@ -1,8 +1,8 @@
 """The paper's agent: a recurrent DQN with many heads, its replay, and all that trains, watches and plays it.
 
-For Python programs: `train` trains, `Agent` acts as a run has learned to, and both raise `UsageError` for what cannot
-be. `RecurrentMultiHeadAgent`, `Heads` and `SequenceShape` are for TF-Agents pipelines of your own. TensorFlow is
-imported with the first name that needs it.
+For Python programs: `train` trains, and `Agent` acts as a run has learned to. Both raise `UsageError` for what cannot
+be done. `RecurrentMultiHeadAgent`, `Heads` and `SequenceShape` are for TF-Agents pipelines of your own.
+TensorFlow is imported with the first name that needs it.
 """
 
 from __future__ import annotations

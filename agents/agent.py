@@ -13,9 +13,10 @@ from tf_agents.trajectories import time_step as ts
 from tf_agents.trajectories.trajectory import Trajectory
 
 from agents.bandit import HeadBandit
+from agents.checks import check, number
 from agents.experience import read_sequences, read_weights
 from agents.heads import Heads, PairsOfHeads
-from agents.monitoring.diagnostics import describe, write_summaries
+from agents.monitoring.diagnostics import describe
 from agents.observers import StatisticsObserver, check_observed
 from agents.policy import PAPER_EPSILONS, MultiHeadPolicy, num_actions
 from agents.scalings import ReturnBasedScaling, Scaling
@@ -27,6 +28,8 @@ from networks.any_network import build_networks
 from networks.loss_behind_torsos import Inputs, LossBehindTorsos, choose_compiled, compile_function
 from rbs_tf import ReturnMoments
 
+LEARNING_RATE = number(least=0, most=100)
+
 
 class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     """R2D2 with many value heads whose TD errors pass through one exchangeable scaling.
@@ -35,14 +38,14 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         driver = DynamicStepDriver(env, agent.collect_policy, [buffer.add_batch, *agent.observers], num_steps=100)
         agent.train(trajectory)      # [B, L, ...], L = agent.train_sequence_length
 
-    `agents.update` has the loss. Every head learns from all experience, with the environment's discount times its own,
-    and a target network that is replaced every `target_update_period` updates. `train` takes sequences as `Trajectory`
-    of `collect_data_spec`, or as `Sequence` of our own replay; [B] `weights` multiply the loss of each sequence. Rows
-    behind an episode's end train as the next episode. `observers` keep the statistics that the scaling needs, and
-    choose the head that acts: until an episode has ended, all heads are equally likely, also in `policy`.
+    `agents.update` has the loss. Every head learns from all experience. Discounts are the environment's times its own.
+    `train` takes sequences as `Trajectory` of `collect_data_spec`, or as `Sequence` of our own replay; `weights` [B]
+    multiply the loss of each sequence. Rows behind an episode's end train as the next episode. `observers` keep the
+    statistics that the scaling needs, and choose the head that acts. Until an episode has ended, all heads are equally
+    likely to act, also in `policy`.
 
     Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`, and their losses add up
-    to the batch's. What only acts and observes stays outside of it and sees the first replica's weights.
+    to the batch's. Policies and observers stay outside of it and see the first replica's weights.
 
     Args:
       time_step_spec, action_spec: of TF-Agents, unbatched; an action is a scalar that counts from 0.
@@ -52,25 +55,26 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
       scaling: a class of `agents.scalings` or another factory called with H, a `ReturnScaling` layer of H heads, a name
         such as "return_out", or None for no scaling. See `agents.scalings.making`.
       shape: the layout of a sequence: burn_in + length + n_step rows. None: `SequenceShape()`.
-      epsilon_greedy: how often the collect policy acts at random, or what episodes draw it from. None: the paper's.
-      bandit_window: episodes that choose the acting head. None: that of `HeadBandit`.
+      epsilon_greedy: how often the collect policy acts at random, or the values that an episode draws it from.
+      bandit_window: how many finished episodes count when the acting head is chosen.
       seed: of exploration and head choice.
-      learning_rate, adam_epsilon: of Adam, where no optimizer is given.
+      learning_rate: of Adam. It does not count where an optimizer is given, nor does adam_epsilon.
+      adam_epsilon: of Adam.
       target_update_period: updates between two target networks.
       double_q: the online network chooses the bootstrap action (van Hasselt 2016); off in the paper.
       priority_eta: weight of the maximum in a sequence's priority.
       importance_exponent: beta of the importance weights of a `Sequence`.
       evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
-      jit_compile: compile the update with XLA: all of it, or nothing. None: all of it on a GPU; on a CPU what lies
-        behind the torso of a small core, and Adam; see `networks.loss_behind_torsos.choose_compiled`.
+      jit_compile: compile the update with XLA: all of it, or nothing. None: all of it on a GPU; on a CPU, where XLA is
+        slow at convolutions and large products, Adam and what lies behind the torso, for a core of at most 128 units;
+        nothing under a strategy, though TPUs compile all that they run.
       strategy: a `tf.distribute.Strategy`; do not build the agent inside its scope. None: no replicas.
-      debug_summaries: write the means of `LossExtra` as summaries.
       train_step_counter: int64 variable that counts updates, created in the strategy's scope. None: the global step.
 
     Raises:
       TypeError: a q_network or scaling of another type.
-      ValueError: built inside a strategy's scope; jit_compile under a strategy that mirrors CPUs; actions that do not
-        count from 0; parts of another agent, or that do not fit each other, as the message says.
+      ValueError: the agent is built inside a strategy's scope; jit_compile under a strategy that mirrors CPUs; actions
+        that do not count from 0; a learning rate below 0; parts of another agent, or that do not fit each other.
     """
 
     def __init__(
@@ -95,10 +99,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         evaluation_epsilon: float = 0.0,
         jit_compile: bool | None = None,
         strategy: tf.distribute.Strategy | None = None,
-        debug_summaries: bool = False,
         train_step_counter: tf.Variable | None = None,
     ):
         tf.Module.__init__(self)  # TFAgent's own does not
+
+        # What was given: parts that are free, as objects of our own.
         if tf.distribute.has_strategy():
             raise ValueError(
                 "build RecurrentMultiHeadAgent outside of strategy.scope(), and hand it strategy=strategy: it makes "
@@ -116,7 +121,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.heads = heads if isinstance(heads, Heads) else Heads(heads)
         self.shape = SequenceShape() if shape is None else shape
 
-        # What trains: a variable of its own on each replica.
+        # What trains is made in the scope, so that each replica has variables of its own.
         with self.strategy.scope():
             self.scaling: Scaling = make_scaling(scaling, len(self.heads))
             self.network, self.target_network = build_networks(
@@ -128,14 +133,19 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
                 self.scaling.rewrites_outputs,
             )
             if optimizer is None:
+                check("RecurrentMultiHeadAgent.learning_rate", learning_rate, LEARNING_RATE, example=2e-4)
                 optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
             self.optimizer = optimizer
             if hasattr(optimizer, "build"):  # others make their variables in the first update
                 optimizer.build(self.network.trainable_variables)
             self._initialised = tf.Variable(False, trainable=False, name="initialised")
-        self._check_parts()
+        if self.network.reward_input is not None and self.heads.unclipped is None:
+            raise ValueError(
+                'RecurrentQNetwork.reward_input = "rms" takes its statistics from a head of unclipped rewards, and '
+                'Heads.pairs has none. Write (discount, False) for one of them, or leave the input at "clip"'
+            )
 
-        # How it trains, and what of it XLA compiles.
+        # How it trains. XLA compiles the whole update, or the loss behind the torso and Adam, or nothing.
         self._target_update_period = target_update_period
         self._options = LossOptions(double_q, priority_eta, importance_exponent)
         loss = functools.partial(
@@ -152,7 +162,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             optimizer.apply_gradients, behind_torso and hasattr(optimizer, "build")
         )
 
-        # What acts, outside of the scope: in it, random generators would work in `strategy.run` only.
+        # What acts is made outside of the scope: in it, random generators would work in `strategy.run` only.
         self.bandit = HeadBandit(len(self.heads), bandit_window)
         acts = functools.partial(
             MultiHeadPolicy, time_step_spec, action_spec, self.network, len(self.heads), self.scaling.decode
@@ -163,27 +173,15 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             acts(seed=seed + 1, epsilons=(evaluation_epsilon,)),
             acts(seed=seed, epsilons=np.atleast_1d(epsilon_greedy).tolist()),
             train_sequence_length=self.shape.rows,
-            debug_summaries=debug_summaries,
             train_step_counter=train_step_counter,
         )
         self._observer: StatisticsObserver | None = None
         self.replace_target()
+
+        # Only now, so that parts of an agent that was refused can be used again.
         for part in (q_network, scaling, optimizer):
             if isinstance(part, tf.Module | tf.keras.optimizers.Optimizer):
                 part.in_agent = True
-
-    def _check_parts(self) -> None:
-        """Raises ValueError for a network or optimizer that does not go with heads or scaling."""
-        if self.network.reward_input is not None and self.heads.unclipped is None:
-            raise ValueError(
-                'RecurrentQNetwork.reward_input = "rms" takes its statistics from a head of unclipped rewards, and '
-                'Heads.pairs has none. Write (discount, False) for one of them, or leave the input at "clip"'
-            )
-        if self.scaling.rewrites_outputs and getattr(self.optimizer, "use_ema", False):
-            raise ValueError(
-                f"{type(self.scaling).__name__} rewrites the network's last layers, and the optimizer's averages "
-                "(use_ema=True) would stay in the units from before: leave use_ema out"
-            )
 
     @property
     def observers(self) -> list[StatisticsObserver]:
@@ -207,7 +205,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         reward_input, head = self.network.reward_input, self.heads.unclipped
         if reward_input is None:
             return
-        # Rewards as the environment pays them. Targets should not lag behind in their unit: both networks see the same.
+        # The input is in the environment's own rewards. Both networks get the same unit at once, so that targets do not
+        # lag behind.
         mean_square = moments.reward_variance[head] + moments.reward_mean[head] ** 2
         reward_input.observe(moments.count[head], mean_square / self.heads.reward_multiplier**2)
         self.target_network.reward_input.statistics.assign(reward_input.statistics)
@@ -243,26 +242,24 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _train(
         self, experience: Trajectory | Sequence, weights: tf.Tensor | None = None
     ) -> tf_agent.LossInfo:
-        # Ahead of XLA, which would recompile for every number of pieces that observations are packed in.
+        # Observations are unpacked ahead of XLA, which would recompile for every number of pieces.
         sequence = self.sequences(experience)
         weights = read_weights(weights, sequence)
         with tf.control_dependencies(check_observed(self.scaling)):
             steps = sequence.steps._replace(step_type=tf.identity(sequence.steps.step_type))
         result = self._compiled_update(sequence._replace(steps=steps), weights)
         info = tf_agent.LossInfo(result.loss, describe(result))
-        # Not before the batch is there: a dataset that ends instead makes no update.
+        # The update counts once it has been made: a dataset that ends instead of giving a batch makes none.
         with tf.control_dependencies([info.loss]):
             self.train_step_counter.assign_add(1)
         tf.cond(self.train_step_counter % self._target_update_period == 0, self.replace_target, lambda: None)
-        if self.debug_summaries:
-            write_summaries(info.extra, self.heads.names, self.train_step_counter)
         return info
 
     def _update(self, sequence: Sequence, weights: tf.Tensor | None) -> TDLoss:
         """One update of the online network."""
         self.scaling.before_update(self.network.heads, self.target_network.heads)
         inputs, rest = _split(sequence)
-        # The torso runs once for each row; XLA may compile what is behind it, with a tape of its own.
+        # The torso runs here, once for each row. What is behind it has a tape of its own, and XLA may compile it.
         with tf.GradientTape() as tape:
             features = self._td_loss.features(inputs.observation)
         result, of_features, gradients = self._td_loss.gradients(
@@ -272,7 +269,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         if torso:
             gradients = tape.gradient([features.online], torso, of_features) + gradients
         pairs = [*zip(gradients, torso + self.network.variables_behind_torso, strict=True)]
-        # Not before the loss is there: what is refused changes nothing.
+        # The weights change once the loss is there: a batch that is refused changes nothing.
         with tf.control_dependencies([result.loss]):
             self._initialised.assign(True)
             self._compiled_adam(pairs)

@@ -36,7 +36,7 @@ class Agent:
         action = agent.act(observation)           # and then, with the reward that came with the observation,
         action = agent.act(observation, reward)
 
-    It plays in one environment or in a batch of N, as the observations are.
+    It plays in one environment, or in N side by side if observations have a batch axis.
 
     Attributes:
       name: of the environment.
@@ -58,7 +58,7 @@ class Agent:
 
         Args:
           run: the run folder, or the name of an agent in `pretrained`.
-          checkpoint: "best", or, if the run has kept none, and for "latest", the newest checkpoint.
+          checkpoint: "best" or "latest"; if the run has kept no best weights, both are the newest checkpoint.
           head: name or index; None: the one that played the evaluation of these weights.
 
         Raises:
@@ -264,7 +264,7 @@ def train(
       UsageError: what is asked for cannot be done, or another thread trains; nothing has started.
       TypeError: there is no such flag.
       RunFolderError, EnvironmentFault, FloatingPointError: what ended the run; each says what to do.
-      KeyboardInterrupt: an interrupt (SIGINT), behind the checkpoint. SystemExit: another signal, likewise.
+      KeyboardInterrupt: an interrupt (SIGINT), once the checkpoint is written. SystemExit: another signal, likewise.
     """
     _require_keras_2()
     bindings = [f"{name} = {configuration.as_gin(_plain(value))}" for name, value in (settings or {}).items()]
@@ -281,7 +281,7 @@ def train(
             return False
 
     command = f"agents.train({os.fspath(config)!r}, {dict(settings or {})!r}, **{flags!r})"
-    with configuration.borrowed(training=True):
+    with configuration.borrowed():
         result = run(options, [command], evaluated if on_evaluation else None)
     if raised:
         raise raised[0]

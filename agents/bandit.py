@@ -19,8 +19,8 @@ class HeadBandit(tf.Module):
 
         rating_z = (1/2 + number of z's episodes with return >= m) / (1 + number of z's episodes)
 
-    and head z is drawn with probability rating_z / sum of ratings. Ratings are kind to heads that have hardly played,
-    as exploring asks for, unlike `lower_ends`. The paper names Schaul et al. 2019 and gives no formula: this is a
+    and head z is drawn with probability rating_z / sum of ratings. Ratings favour heads that have hardly played,
+    because training explores; `lower_ends` does not. The paper names Schaul et al. 2019 and gives no formula: this is a
     reconstruction. Returns are undiscounted, of unclipped rewards.
 
     Args:
@@ -58,10 +58,10 @@ class HeadBandit(tf.Module):
 
     @property
     def lower_ends(self) -> tf.Tensor:
-        """float64 [H]; the head that evaluation acts with has the highest, of equals it is the first.
+        """float64 [H]; evaluation acts with the head that has the highest, or with the first of equals.
 
-        The lower end of the 95% interval (Wilson 1927) of each head's share of episodes that reach the mean: the
-        highest is that of the head of which it is surest, not of the one that did best in few.
+        They are the lower ends of 95% intervals (Wilson 1927) of each head's share of episodes that reach the mean. A
+        head that was lucky in a few episodes has a wide interval, and so a low end.
         """
         wins, episodes = self._counts()
         n, square = tf.maximum(episodes, 1.0), _QUANTILE**2
@@ -87,7 +87,7 @@ def successive_halving(
     Karnin et al. 2013. Every round gets an equal share of the episodes, and every head that is left plays at least one.
 
     Args:
-      play: plays one episode for each entry, the index of the head that acts; gives (head, return) of those that count.
+      play: takes the acting head's index for each episode, plays them, and gives (head, return) of those that count.
       num_heads: H.
       episodes: of all rounds together. More are played only where one for each head that is left takes more.
 

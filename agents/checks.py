@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 from rbs_tf.errors import described
 
 _LARGEST_INT = 2**63 - 1  # what int64 holds; larger whole numbers fit no setting
-# Of numbers other than 0: what float32 holds, with room for a product.
-_SMALLEST_FLOAT, _LARGEST_FLOAT = 1e-37, 1e38
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +57,8 @@ def number(
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             return False
         size = float(value)
-        is_held = _is_held(value) or (not finite and abs(size) == math.inf)
         is_above = size >= least if above is None else size > above
-        return is_held and is_above and size <= most
+        return is_above and size <= most and not (finite and math.isinf(size))
 
     return Kind(f"a number{limits}{_bracket(unit)}", fits)
 
@@ -104,10 +101,8 @@ def check(name: str, value: Any, kind: Kind, example: Any) -> None:
     if kind.fits(value):
         return
     given = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else described(value)
-    is_real = isinstance(value, numbers.Real) and not math.isnan(value) and not math.isinf(value)
-    held = ", of a size that float32 and int64 hold" if is_real and not _is_held(value) else ""
     example = example if isinstance(example, str) and example.startswith("@") else repr(example)
-    raise ValueError(f"{name} = {given}: expected {kind.words}{held}. Write for example: {name} = {example}")
+    raise ValueError(f"{name} = {given}: expected {kind.words}. Write for example: {name} = {example}")
 
 
 def setting(default: Any, kind: Kind, example: Any = None, paper: str = "", gin: bool = True) -> Any:
@@ -130,9 +125,11 @@ class Checked:
 
     Attributes:
       known_as: its name in a configuration.
+      built: what has the settings for its arguments, and says in its docstring what they mean; None: the class itself.
     """
 
     known_as: ClassVar[str]
+    built: ClassVar[Any] = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # of what is derived
@@ -142,10 +139,3 @@ class Checked:
 
 def _bracket(unit: str) -> str:
     return f" ({unit})" if unit else ""
-
-
-def _is_held(value: Any) -> bool:
-    """Says whether float32 or int64 holds a number; NaN is none."""
-    if isinstance(value, numbers.Integral):
-        return abs(int(value)) <= _LARGEST_INT
-    return bool(value == 0 or _SMALLEST_FLOAT <= abs(value) <= _LARGEST_FLOAT)

@@ -106,27 +106,23 @@ def explained(error: BaseException, where: str = "") -> str:
 
 
 _turn = threading.RLock()  # gin has one configuration for all threads
-_training = False  # whether a training has the turn
+PATIENCE = 30.0  # seconds; loading an agent takes fewer, training one takes more
 
 
 @contextlib.contextmanager
-def borrowed(training: bool = False) -> Iterator[None]:
-    """Clears gin's configuration, and restores it at the end. Other threads wait, but not for a training.
+def borrowed() -> Iterator[None]:
+    """Clears gin's configuration, and restores it at the end. Another thread waits for `PATIENCE` seconds.
 
     The caller's bindings come back as `gin.config_str` writes them; gin's operative configuration does not.
 
     Raises:
       UsageError: another thread trains.
     """
-    global _training
-    if not _turn.acquire(blocking=False):
-        if _training:
-            raise UsageError(
-                "Another thread of this process is training, and gin has one configuration per process. Train and load "
-                "agents before it or after it (Optuna: n_jobs=1), or in other processes."
-            )
-        _turn.acquire()
-    outer, _training = _training, _training or training
+    if not _turn.acquire(timeout=PATIENCE):
+        raise UsageError(
+            "Another thread of this process is training, and gin has one configuration per process. Train and load "
+            "agents before it or after it (Optuna: n_jobs=1), or in other processes."
+        )
     before, locked = gin.config_str(), gin.config_is_locked()
     gin.clear_config()
     try:
@@ -138,7 +134,6 @@ def borrowed(training: bool = False) -> Iterator[None]:
             if locked:
                 gin.finalize()
         finally:
-            _training = outer
             _turn.release()
 
 

@@ -58,7 +58,7 @@ def writing(place: str | os.PathLike, *errors: type[Exception]) -> Iterator[None
 
 
 def local_path(path: str | os.PathLike) -> str:
-    """Returns a path as it was given; a type of flags, too. There need not be anything.
+    """Checks a path and returns it as it was given. Nothing needs to be there.
 
     Raises:
       UsageError: it has a scheme, as gs://bucket/run: Python would make a folder called "gs:"; or the operating system
@@ -72,19 +72,16 @@ def local_path(path: str | os.PathLike) -> str:
             f"{shown(text)} is an address, and this program reads and writes files by path: give {instead}."
         )
     try:
-        text.encode()  # TensorFlow takes no other names
         os.stat(text)
     except FileNotFoundError:
         pass
     except OSError as error:
         raise UsageError(f"{shown(text)!r} cannot be used: {error.strerror}. Give another path.") from error
-    except ValueError as error:
-        raise UsageError(f"{shown(text)!r} is no name in UTF-8. Give another path.") from error
     return text
 
 
 def is_pattern(path: str | os.PathLike) -> bool:
-    """Says whether TensorFlow, which takes the path of a checkpoint for a pattern, would look for another one."""
+    """Says whether TensorFlow would take a checkpoint's path for a pattern that stands for other paths."""
     return re.search(r"\\|\[.*\]", os.fspath(path), re.S) is not None
 
 

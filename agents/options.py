@@ -61,7 +61,7 @@ class TrainOptions:
             local_path(self.root_dir)
 
     @classmethod
-    def of_flags(cls, flags: argparse.Namespace) -> TrainOptions:
+    def from_flags(cls, flags: argparse.Namespace) -> TrainOptions:
         """From `parsed` flags."""
         return cls(**{field.name: getattr(flags, field.name) for field in dataclasses.fields(cls)})
 

@@ -1,4 +1,4 @@
-"""Epsilon-greedy acting with one of many heads, everything per episode decided on its first step."""
+"""Epsilon-greedy acting with one of many heads. The first step of an episode draws its head and its epsilon."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -130,7 +130,10 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
 
     def _heads(self, time_step: ts.TimeStep, policy_state: PolicyState) -> tf.Tensor:
         """Which head acts in each environment: drawn on first steps, int32 [N]."""
-        drawn = self._draw_heads(tf.shape(time_step.step_type)[0])
+        cumulative = tf.cumsum(self.head_probabilities)
+        draws = self._generator.uniform(tf.shape(time_step.step_type)[:1]) * cumulative[-1]
+        drawn = tf.searchsorted(cumulative, draws, side="right")
+        drawn = tf.minimum(drawn, self.head_probabilities.shape[0] - 1)
         return tf.where(time_step.is_first(), drawn, policy_state.head)
 
     def _values(
@@ -138,12 +141,12 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
     ) -> tuple[tf.Tensor, PolicyState, PolicyInfo]:
         """Values [N, H, A] of a row, and its state and info, which lack the action."""
         first = time_step.is_first()
-        batch = tf.shape(first)[0]
         core_state = tuple(
             tf.where(_like(first, state), tf.zeros_like(state), state) for state in policy_state.core_state
         )
         previous_action = tf.where(first, -1, policy_state.previous_action)
-        epsilon = tf.where(first, self._draw_epsilons(batch), policy_state.epsilon)
+        drawn = self._generator.uniform(tf.shape(first), 0, self.epsilons.shape[0], tf.int32)
+        epsilon = tf.where(first, tf.gather(self.epsilons, drawn), policy_state.epsilon)
         reward = tf.cast(time_step.reward, tf.float32)
         seen = time_step.observation, previous_action, reward
         values, next_core_state = self._network(seen, time_step.step_type, core_state)
@@ -164,16 +167,6 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         result = tf.cast(result, self.action_spec.dtype) if tf.is_tensor(result) else result
         info, state = info._replace(taken_values=taken), state._replace(previous_action=action)
         return policy_step.PolicyStep(result, state, info)
-
-    def _draw_heads(self, batch: tf.Tensor) -> tf.Tensor:
-        cumulative = tf.cumsum(self.head_probabilities)
-        draws = self._generator.uniform((batch,)) * cumulative[-1]
-        heads = tf.searchsorted(cumulative, draws, side="right")
-        return tf.minimum(heads, self.head_probabilities.shape[0] - 1)
-
-    def _draw_epsilons(self, batch: tf.Tensor) -> tf.Tensor:
-        drawn = self._generator.uniform((batch,), 0, self.epsilons.shape[0], tf.int32)
-        return tf.gather(self.epsilons, drawn)
 
 
 def num_actions(action_spec: tensor_spec.BoundedTensorSpec) -> int:

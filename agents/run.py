@@ -63,10 +63,21 @@ def run(
                 begun.append(folder.path)
             if aside is not None:
                 print(f"What was in {root_dir} is now in {aside}", flush=True)
-            _say_where(folder.path)
-            native = native_messages_in(folder.path / run_folder.NATIVE)
-            with native, _synced(options, asked, folder.path), training as training_run:
-                result = training_run.run()
+            tensorboard = [
+                os.path.relpath(Path(sys.prefix, "bin", "tensorboard")),
+                "--logdir",
+                str(folder.path),
+            ]
+            print(
+                f"Run folder: {folder.path}\nTo watch it: {shlex.join(tensorboard)}"
+                "\nThen open:   http://localhost:6006/#custom_scalars",
+                flush=True,
+            )
+            with contextlib.ExitStack() as around:
+                around.enter_context(native_messages_in(folder.path / run_folder.NATIVE))
+                if options.wandb:
+                    around.enter_context(weights_and_biases.synced(folder.path, asked))
+                result = around.enter_context(training).run()
         if result.stopped_by is None:  # environment steps end a run for good
             folder.finish(updates if result.updates >= updates else sys.maxsize, result.head)
     return result._replace(root_dir=str(folder.path))
@@ -129,7 +140,7 @@ def _moved_aside(root_dir: str | os.PathLike) -> Iterator[Path | None]:
 def _built(
     options: TrainOptions, asked: Settings, folder: Path, on_evaluation: Callable[..., Any] | None
 ) -> Iterator[contextlib.AbstractContextManager[Any]]:
-    """Builds what needs no folder; yields what to enter once there is one, for something to `run`.
+    """Builds all that needs no folder; yields a context manager for when there is one, which gives what to `run`.
 
     Raises:
       UsageError: something cannot be built.
@@ -217,19 +228,6 @@ def _done_before(folder: Path, made: int, asked: int) -> Result:
     return Result(
         updates, counters.environment_steps, last_return(folder / EVALUATION), None, str(folder), head
     )
-
-
-def _say_where(folder: Path) -> None:
-    tensorboard = os.path.relpath(Path(sys.prefix, "bin", "tensorboard"))
-    print(
-        f"Run folder: {folder}\nTo watch it: {shlex.join([tensorboard, '--logdir', str(folder)])}"
-        "\nThen open:   http://localhost:6006/#custom_scalars",
-        flush=True,
-    )
-
-
-def _synced(options: TrainOptions, asked: Settings, folder: Path) -> contextlib.AbstractContextManager[None]:
-    return weights_and_biases.synced(folder, asked) if options.wandb else contextlib.nullcontext()
 
 
 def _root_dir(options: TrainOptions, asked: Settings) -> str:

@@ -103,9 +103,13 @@ class SequenceShape(Checked):
 
 
 def unpacked(sequence: Sequence, spec: Any) -> Sequence:
-    """The same with observations [B, L, ...] as `spec` has one of them, which may be arrays by name.
+    """Returns the sequence with whole observations [B, L, ...].
 
-    Nothing to do where they are no `Packed` and no bytes of `side_by_side`.
+    Observations that are neither `Packed` nor bytes of `side_by_side` stay as they are.
+
+    Args:
+      sequence: as the replay gives it.
+      spec: of one observation, which may be arrays by name.
     """
     observation = sequence.steps.observation
     if isinstance(observation, Packed):

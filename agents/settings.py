@@ -1,9 +1,10 @@
-"""Every setting of a run: its meaning, its default, what may be given, and the paper's value where it has one.
+"""Every setting of a run: its default, what may be given, and the paper's value where it has one.
 
-A configuration names them by the class's `known_as`, as in `Replay.capacity = 100000`; those of `Heads` and
-`SequenceShape` stand in `agents.heads` and `agents.sequences`. `Settings.configured` reads all of them out of gin,
-once, and `agents.workers.build` passes each on by name. Besides them gin gives arguments to scalings, to torsos, and to
-what a user has registered.
+A configuration names a setting by the class's `known_as`, as in `Replay.capacity = 100000`. What it means stands in the
+docstring of the class, or of what is `built` with it. The settings of `Heads` and `SequenceShape` stand in
+`agents.heads` and `agents.sequences`. `Settings.configured` reads all settings out of gin once, and
+`agents.workers.build` passes each on by name. gin also gives arguments to scalings, to torsos, and to what a user has
+registered.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ import gin
 import tensorflow as tf
 
 import networks  # noqa: F401  registers torsos
+from agents.agent import LEARNING_RATE, RecurrentMultiHeadAgent
+from agents.bandit import HeadBandit
 from agents.checks import FLAG, Checked, Kind, factory, number, one_of, optional, setting, whole
 from agents.errors import UsageError
 from agents.heads import Heads
-from agents.policy import EPSILONS, PAPER_EPSILONS
+from agents.policy import EPSILONS, PAPER_EPSILONS, MultiHeadPolicy
 from agents.scalings import ReturnBasedScaling, Scaling
 from agents.seeds import Seeds
 from agents.sequences import SequenceShape
+from networks.recurrent_q_network import RecurrentQNetwork
+from rbs_tf import environments
 
-_NAME = Kind("the name of an environment", lambda value: isinstance(value, str) and value != "")
+_NAME = Kind("the name of an environment (--env=NAME)", lambda value: isinstance(value, str) and value != "")
 _SCALING = factory("a scaling", Scaling)
 _TORSO = factory("a network for observations", tf.keras.layers.Layer)
 _ARGUMENTS = Kind(
@@ -110,24 +115,12 @@ class TrainSettings(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class AgentSettings(Checked):
-    """How the agent learns, see `agents.agent`.
-
-    Args:
-      learning_rate: of Adam.
-      adam_epsilon: of Adam.
-      target_update_period: updates between two target networks.
-      double_q: the online network chooses the bootstrap action (van Hasselt 2016); off in the paper.
-      priority_eta: weight of the maximum in a sequence's priority.
-      importance_exponent: beta of the importance weights of sequences.
-      evaluation_epsilon: how often evaluation acts at random: 0 is greedy play (DQN, Mnih et al. 2015: 0.05).
-      jit_compile: compile the update with XLA: all of it, or nothing. None: all of it on a GPU; on a CPU, where XLA is
-        slow at convolutions and large products, Adam and what lies behind the torso, for a core of at most 128 units;
-        nothing under a strategy, though TPUs compile all that they run.
-    """
+    """How the agent learns."""
 
     known_as = "RecurrentMultiHeadAgent"
+    built = RecurrentMultiHeadAgent
 
-    learning_rate: float = setting(2e-4, number(least=0, most=100), paper="2e-4")
+    learning_rate: float = setting(2e-4, LEARNING_RATE, paper="2e-4")
     adam_epsilon: float = setting(1e-6, number(above=0), paper="1e-6")
     target_update_period: int = setting(400, whole("updates", least=1), paper="400")
     double_q: bool = setting(False, FLAG, paper="no")
@@ -139,26 +132,20 @@ class AgentSettings(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class PolicySettings(Checked):
-    """How training explores, see `agents.policy`.
-
-    Args:
-      epsilons: values among which epsilon is drawn.
-    """
+    """How training explores."""
 
     known_as = "MultiHeadPolicy"
+    built = MultiHeadPolicy
 
     epsilons: tuple[float, ...] = setting(PAPER_EPSILONS, EPSILONS, paper="7 values")
 
 
 @dataclasses.dataclass(frozen=True)
 class BanditSettings(Checked):
-    """How the head that acts is chosen, see `agents.bandit`.
-
-    Args:
-      window: how many finished episodes count.
-    """
+    """How the head that acts is chosen."""
 
     known_as = "HeadBandit"
+    built = HeadBandit
 
     window: int = setting(200, whole("episodes", least=1, most=1_000_000), paper="open")
 
@@ -223,22 +210,10 @@ class ReplaySettings(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings(Checked):
-    """The value function, see `networks.RecurrentQNetwork`.
-
-    Args:
-      torso: factory of a layer from observations [N, ...] to float32 [N, D], see `networks.torsos`. None chooses by the
-        observation's shape, see `choose_torso`; for arrays by name a torso for each, see `PartsTorso`.
-      normalise_torso: "centre": each layer of the torso sees its inputs less their mean over the first observations,
-        which keeps its units alive.
-      lstm_units: of the core: U.
-      post_lstm_units: of the linear layer (relu) between core and heads.
-      head_hidden: hidden units of each head's value and advantage stream.
-      scale_gradient: multiply the gradient into the shared part by 1/sqrt(H).
-      reward_input: "clip": the core sees the previous reward clipped to [-1, 1]; "rms": relative to the root mean
-        square of all rewards so far, see `networks.RewardInput`.
-    """
+    """The value function."""
 
     known_as = "RecurrentQNetwork"
+    built = RecurrentQNetwork
 
     torso: Callable | None = setting(None, optional(_TORSO), example="@networks.small_torso")
     normalise_torso: str = setting("none", one_of("none", "centre"))
@@ -251,26 +226,10 @@ class NetworkSettings(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class EnvironmentSettings(Checked):
-    """What environments are like, see `rbs_tf.environments.make`.
-
-    Args:
-      full_action_set: for Atari's and MinAtar's plain names: all of the console's 18 actions (Skiing takes 9)
-        or MinAtar's 6, instead of only those that the game makes use of.
-      max_episode_steps: steps (4 frames each in Atari) until an episode is cut as a time-out, which leaves
-        its discount at 1. None: 27,000 for Atari (108,000 frames), otherwise what Gymnasium has registered.
-      repeat_action_probability: for Atari's and MinAtar's plain names: the chance that the previous action is
-        repeated instead. None: 0 for Atari, 0.1 for MinAtar, which is MinAtar's own.
-      img_height: Atari: what frames are resized to, in pixels. None: 210, the console's own.
-      img_width: likewise. None: 160.
-      grayscale: Atari: one channel per frame in place of three. None: no.
-      stack_num: Atari: frames in an observation, the oldest first; those before an episode's first are zeros. None: 1.
-      fire_on_new_life: Atari: an action given right after an episode's start or the loss of a life becomes FIRE, in
-        games that have it; else Breakout waits for it forever. None: no.
-      terminal_on_life_loss: Atari: discount 0 on a step that loses a life; the episode goes on. None: no.
-      env_kwargs: for Gymnasium's ids: arguments of the environment, `gymnasium.make(id, **env_kwargs)`.
-    """
+    """What environments are like."""
 
     known_as = "environments.make"
+    built = environments.make
 
     full_action_set: bool = setting(True, FLAG)
     max_episode_steps: int | None = setting(None, optional(_STEPS), example=27_000)
@@ -338,7 +297,7 @@ def declared() -> Iterator[tuple[str, dataclasses.Field, str]]:
     """Yields the name of each setting that a configuration may set, its field, and its meaning."""
     for part in _PARTS.values():
         kind: Any = part
-        arguments = (inspect.getdoc(kind) or "").partition("Args:\n")[2]
+        arguments = (inspect.getdoc(kind.built or kind) or "").partition("Args:\n")[2]
         for field in dataclasses.fields(kind):
             meaning = re.search(rf"^  {field.name}: ((?:.*\n?)(?:    .*\n?)*)", arguments, re.M)
             if field.metadata["gin"]:

@@ -31,7 +31,7 @@ def transitions(steps: Steps, heads: Heads, shape: SequenceShape) -> Transitions
 
 
 def zeroed(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """[T or more, B, ...] -> [T, B, ...], 0 where `mask` [T, B] is false: infinities in padding go, too."""
+    """[T or more, B, ...] -> [T, B, ...], with 0 in place of any value, even inf, where `mask` [T, B] is false."""
     values = values[: mask.shape[0]]
     return tf.where(aligned(mask, values), values, 0.0)
 

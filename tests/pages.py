@@ -35,16 +35,6 @@ def run(page: str, *titles: str, shorter: tuple[str, str] = ("", "")) -> SimpleN
     return SimpleNamespace(**names)
 
 
-def sections(path: Path) -> dict[str, str]:
-    """Heading -> the code of its blocks, one after the other."""
-    found = {}
-    for part in re.split(r"^## ", path.read_text(), flags=re.MULTILINE)[1:]:
-        blocks = re.findall(BLOCK, part, flags=re.MULTILINE | re.DOTALL)
-        if blocks:
-            found[part.splitlines()[0]] = "\n".join(blocks)
-    return found
-
-
 def passes_with_keras_2(request):
     """Runs a test in a process of its own."""
     again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]

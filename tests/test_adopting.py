@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from packaging.version import Version
 
-from tests.pages import BLOCK, ROOT, passes_with_keras_2, sections
+from tests.pages import BLOCK, ROOT, passes_with_keras_2, programs
 
-ADOPTING = sections(ROOT / "docs/adopting.md")
+ADOPTING = programs("docs/adopting.md")
 
 
 @pytest.mark.parametrize("section", ADOPTING)

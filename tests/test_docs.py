@@ -8,7 +8,6 @@ from importlib import util
 
 import gin
 import numpy as np
-import pytest
 from scipy import stats
 
 import agents.settings  # noqa: F401  registers everything that a configuration may name
@@ -170,16 +169,11 @@ def test_the_api_page_is_that_of_todays_docstrings():
                 assert re.search(rf"(?<![\w]){re.escape(name)}\b", code), (heading, name)
 
 
-@pytest.mark.parametrize(
-    ("page", "first", "last", "least"),
-    [
-        ("docs/reproducing.md", "## Scalings on MinAtar", "The runs and their analysis", 3),
-    ],
-)
-def test_ratios_of_scalings_are_those_of_the_results(page, first, last, least):
-    text = re.sub(r"\s+", " ", (ROOT / page).read_text().split(first)[1].split(last)[0])
+def test_ratios_of_scalings_are_those_of_the_results():
+    text = (DOCS / "reproducing.md").read_text().split("## Scalings on MinAtar")[1]
+    text = re.sub(r"\s+", " ", text.split("The runs and their analysis")[0])
     ratios = re.findall(r"-?\d\.\d\d \[-?\d\.\d\d, \d\.\d\d\]", text)
-    assert len(ratios) >= least
+    assert len(ratios) >= 3
     results = "".join((DOCS / name).read_text() for name in ("results/scales.md", "paper.md"))
     assert [ratio for ratio in ratios if ratio not in results] == []
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.pages import ROOT, passes_with_keras_2, sections
+from tests.pages import passes_with_keras_2, programs
 
-PAGE = ROOT / "docs" / "tf_agents.md"
-PROGRAMS = sections(PAGE)
+PAGE = "docs/tf_agents.md"
+PROGRAMS = programs(PAGE)
 SHORTEST, PRIORITISED = PROGRAMS
 SHORTER = {
     SHORTEST: ("range(600)", "range(23)"),
@@ -28,7 +28,7 @@ def run(name, capsys, request, shorter):
         passes_with_keras_2(request)
         pytest.skip("it has passed with Keras 2")
     names = {"__name__": "program"}
-    exec(compile(PROGRAMS[name].replace(*shorter), f"{PAGE.name}, {name}", "exec"), names)
+    exec(compile(PROGRAMS[name].replace(*shorter), f"{PAGE}, {name}", "exec"), names)
     return names, capsys.readouterr().out
 
 

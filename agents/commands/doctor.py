@@ -1,7 +1,7 @@
 """Checks what works on this machine: `python -m agents doctor`. Paste what it prints into a bug report.
 
-One line per finding: ok, warn or failed, what was checked, and the result or what to type. Every check runs in a
-process of its own with a time limit: an import that fails, a crash or a hang ends only that check.
+One line per finding: ok, warn or failed, what was checked, and the result or what to type. An exception ends only the
+check that raised it. A crash or a hang is in what would print the next line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from agents.storage.run_folder import REPOSITORY, versions
 
 Finding = tuple[str, str, str]  # status, what, detail
 OK, WARN, FAILED = "ok", "warn", "failed"
-LIMIT = 120.0  # seconds per check
 _REVERB = sys.version_info < (3, 12) and sys.platform == "linux"
 _WITHOUT_REVERB = (
     "Reverb needs Linux with Python 3.10 or 3.11: the replay is local, and Ray's with --collectors"
@@ -85,29 +84,14 @@ CHECKS = {
 
 def main(command_line: Sequence[str] | None = None) -> int:
     """Prints the report; returns the exit status, 1 when something has failed."""
-    parser = Parser(prog="python -m agents doctor", description=__doc__)
-    parser.add_argument("--only", choices=CHECKS, help="one check, in this process")
-    only = parser.parse_args(command_line).only
-    if only is None:
-        return max([_isolated(name) for name in CHECKS])
-    try:
-        return max([_say(*finding) for finding in CHECKS[only]()])
-    except (Exception, SystemExit) as error:
-        return _say(FAILED, f"run: {only}", f"{error!r:.300}. {_REINSTALL}")
-
-
-def _isolated(name: str) -> int:
-    """Runs one check in a process of its own; returns 1 if it has failed."""
-    command = [sys.executable, "-m", "agents", "doctor", f"--only={name}"]
-    try:
-        subprocess.run(command, timeout=LIMIT, check=True, stderr=subprocess.DEVNULL)
-    except subprocess.SubprocessError as error:
-        told = getattr(error, "returncode", None) == 1
-        return 1 if told else _say(FAILED, f"run: {name}", f"{error}. {_REINSTALL}")
-    return 0
-
-
-def _say(status: str, what: str, detail: str) -> int:
-    """Prints a finding; returns 1 for one that has failed."""
-    print(f"{status:<7} {what:<24} {detail}", flush=True)
-    return int(status == FAILED)
+    Parser(prog="python -m agents doctor", description=__doc__).parse_args(command_line)
+    failed = False
+    for name, check in CHECKS.items():
+        try:
+            for status, what, detail in check():
+                failed |= status == FAILED
+                print(f"{status:<7} {what:<24} {detail}", flush=True)
+        except (Exception, SystemExit) as error:
+            failed = True
+            print(f"{FAILED:<7} {f'run: {name}':<24} {f'{error!r:.300}'}. {_REINSTALL}", flush=True)
+    return int(failed)

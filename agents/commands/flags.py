@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,9 +34,6 @@ class Parser(argparse.ArgumentParser):
             if not name.startswith("-"):
                 raise UsageError(f"{name!r} is no flag. {self._stray.format(name)}")
             raise UsageError(f"There is no flag {name}. {nearest(name, self._option_string_actions)}")
-        for argument in sys.argv[1:] if args is None else args:
-            if re.search("[\ud800-\udfff]", argument):
-                raise UsageError(f"{shown(argument)} is no text in UTF-8.")
         for name, value in vars(options).items():
             if value == "":
                 raise UsageError(f"{name} is empty: give a value, or leave it out.")
@@ -49,8 +44,7 @@ def count(least: int, most: int = LARGEST) -> Callable[[str], int]:
     """Argparse type: whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        digits = text.isascii() and text.isdecimal()
-        number = int(text[:99]) if digits else -1  # of thousands of digits Python makes none
+        number = int(text) if text.isascii() and text.isdecimal() else -1
         if not least <= number <= most:
             limits = f"up to {most:,}" if number > most else f"of at least {least}"
             raise argparse.ArgumentTypeError(f"must be a whole number {limits}, not {shown(text)!r}.")

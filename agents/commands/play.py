@@ -35,7 +35,8 @@ def moments(
 ) -> Iterator[Moment]:
     """Plays as the run's evaluations do and hands out every step of every episode as it happens.
 
-    Environment i of a batch of N plays episodes i + 1, i + 1 + N, and so on: the first to finish would be short ones.
+    Environment i of a batch of N plays episodes i + 1, i + 1 + N, and so on, however long they take. The episodes that
+    finish first would be short ones.
 
     Args:
       agent: what acts.

@@ -56,7 +56,13 @@ class Sweep(NamedTuple):
             folder = root_dir / _name(settings, axes)
             if folder in runs:
                 raise UsageError(f"The sweep has the same run more than once: {folder.name}.")
-            flags = [_argument(*setting) for setting in settings.items()]
+            flags = []
+            for name, value in settings.items():
+                if "." in name:
+                    flags.append(f"--gin_bindings={name} = {configuration.as_gin(value)}")
+                else:
+                    is_file = str(value).endswith(".gin")
+                    flags.append(f"--{name}={os.path.abspath(local_path(value)) if is_file else value}")
             bindings = [f"--gin_bindings={text}" for text in self.bindings]
             runs[folder] = [*flags, *bindings, f"--root_dir={folder}"]
         if not runs:
@@ -72,7 +78,7 @@ def read(file: Path) -> Sweep:
     """
     said: dict[str, Any] = {}
     known = (*FLAGS, "at_a_time", "gin_bindings")
-    for line, name, value in _assignments(file):
+    for line, name, value in _read_assignments(file):
         if name not in known and "." not in name:
             raise UsageError(f"{file}, line {line}: a sweep has no {name!r}. {nearest(name, known)}")
         if name in said:
@@ -88,28 +94,22 @@ def read(file: Path) -> Sweep:
     return Sweep(axes, axes.pop("gin_bindings", []), at_a_time)
 
 
-def _assignments(file: Path) -> Iterator[tuple[int, str, Any]]:
+def _read_assignments(file: Path) -> Iterator[tuple[int, str, Any]]:
     """Yields line, name and value."""
-    line, expected = 1, "expected NAME = VALUE, where VALUE is a number, a string or a list of these."
+    line = 1
     try:
         for statement in ast.parse(file.read_text()).body:
             line = statement.lineno
-            if not isinstance(statement, ast.Assign):
-                raise ValueError
-            (target,) = statement.targets
-            if not isinstance(target, ast.Name | ast.Attribute):
-                raise ValueError
-            yield line, ast.unparse(target), ast.literal_eval(statement.value)
-    except (RecursionError, MemoryError) as error:
-        raise UsageError(f"{file}: something is nested too deep; {expected}") from error
+            match statement:
+                case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value):
+                    yield line, ast.unparse(target), ast.literal_eval(value)
+                case _:
+                    raise ValueError
     except (SyntaxError, TypeError, ValueError) as error:
-        raise UsageError(f"{file}, line {getattr(error, 'lineno', None) or line}: {expected}") from error
-
-
-def _argument(name: str, value: Any) -> str:
-    if "." in name:
-        return f"--gin_bindings={name} = {configuration.as_gin(value)}"
-    return f"--{name}={os.path.abspath(local_path(value)) if str(value).endswith('.gin') else value}"
+        raise UsageError(
+            f"{file}, line {getattr(error, 'lineno', None) or line}: expected NAME = VALUE, where VALUE is a number, a "
+            "string or a list of these."
+        ) from error
 
 
 def _name(settings: dict[str, Any], axes: dict[str, list]) -> str:
@@ -125,7 +125,7 @@ def _name(settings: dict[str, Any], axes: dict[str, list]) -> str:
 
 def run(
     file: Path,
-    root_dir: str | None,
+    root_dir: str | os.PathLike | None,
     check: Check,
     train: Sequence[str] = (sys.executable, str(REPOSITORY / "train.py")),
     flags: Sequence[str] = (),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import inspect
-import os
 import signal
 import sys
 import textwrap
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
     this_call = contextlib.ExitStack()
     try:
         flags = parsed(argv, configs)
-        options = TrainOptions.of_flags(flags)
+        options = TrainOptions.from_flags(flags)
         this_call.enter_context(set_environment({VERBOSE: "1"} if options.verbose else {}))
         if flags.list_envs:
             return _list_environments()
@@ -171,7 +171,7 @@ def check_commands(
     Raises:
       UsageError: the first thing wrong.
     """
-    options = [TrainOptions.of_flags(parsed(command, configs)) for command in commands]
+    options = [TrainOptions.from_flags(parsed(command, configs)) for command in commands]
     for name in {option.env for option in options if option.env}:  # misspelt names before TensorFlow is there
         check_environment(name)
     updates, checked = [], set()
@@ -223,13 +223,8 @@ def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path)
         file = folder / f"{name}.sweep"
     if not file.is_file():
         raise UsageError(f"There is no sweep {name!r}. {nearest(name, names(folder, 'sweep'))}")
-
-    def check(commands: Sequence[Sequence[str]], folders: Sequence[Path]) -> list[int]:
-        return check_commands(commands, folders, configs)
-
-    flags_of_all = ["--wandb"] if options.wandb else []
-    root_dir = None if options.root_dir is None else os.fspath(options.root_dir)
-    return sweep.run(file, root_dir, check, flags=flags_of_all)
+    check = functools.partial(check_commands, configs=configs)
+    return sweep.run(file, options.root_dir, check, flags=["--wandb"] if options.wandb else [])
 
 
 def _list_settings() -> int:

@@ -23,9 +23,8 @@ ATARI_RATE = 15.0  # frames per second at the console's own speed: it draws 60, 
 OTHER_RATE = 10.0  # for what does not say
 
 _SIDE = 420  # pixels that the picture should come near to
-_PANEL, _HEADER, _ROW, _MARGIN = 320, 92, 30, 14  # pixels
-_BACKGROUND, _TEXT, _FAINT = (18, 20, 26), (232, 232, 232), (140, 145, 155)
-_ACTING, _ACTING_TEXT = (54, 46, 20), (255, 200, 60)
+_PANEL, _LINE, _MARGIN = 320, 28, 14  # pixels
+_BACKGROUND, _TEXT, _FAINT, _ACTING = (18, 20, 26), (232, 232, 232), (140, 145, 155), (255, 200, 60)
 
 
 def check_file(path: str | os.PathLike) -> None:
@@ -58,8 +57,9 @@ class Moment(NamedTuple):
 class Film:
     """Writes one frame per moment as it comes, into an MP4 (H.264) or a GIF.
 
-    A frame is the game, and a row per head: its name, and its highest value now. An Atari game is filmed by a second
-    environment that plays the same game in colour and full size, unless that is what the agent sees.
+    A frame is the game, and a row per head: its name, and its highest value now, in yellow for the head that acts. An
+    Atari game is filmed by a second environment that plays the same game in colour and full size, unless that is what
+    the agent sees.
 
     Args:
       path: see `check_file`.
@@ -81,7 +81,6 @@ class Film:
         if environment.game and environment.observation_spec().shape != ATARI_FRAME:
             self._camera = agent.make_environment(1, seed, **RAW_FRAMES)
         self._before: Moment | None = None
-        self._font, self._large = ImageFont.load_default(13), ImageFont.load_default(17)
         self._note = ""
         self._writer: Any = None
         self._frames: list[Image.Image] = []
@@ -139,26 +138,24 @@ class Film:
         """RGB of even width and height, always the same for pictures of the same size."""
         names = self._agent.heads.names
         left, height = (0, 0) if picture is None else picture.size
-        height = max(height, _HEADER + _ROW * len(names) + _MARGIN)
+        height = max(height, _LINE * (5 + len(names)))
         image = Image.new("RGB", (left + _PANEL + left % 2, height + height % 2), _BACKGROUND)
         if picture is not None:
             image.paste(picture, (0, (height - picture.height) // 2))
-        draw = ImageDraw.Draw(image)
-        start, right = left + _MARGIN, left + _PANEL - _MARGIN
-        draw.text((start, 10), self._agent.name, _TEXT, self._large)
-        draw.text((right, 10), f"return {moment.episode_return:.6g}", _TEXT, self._large, anchor="ra")
-        draw.text((start, 36), f"episode {moment.episode}, step {moment.step:,}", _FAINT, self._font)
-        draw.text((right, 36), f"reward {moment.reward:+.6g}", _FAINT, self._font, anchor="ra")
-        draw.text((start, _HEADER - 24), "head", _FAINT, self._font)
-        draw.text((right, _HEADER - 24), "highest Q", _FAINT, self._font, anchor="ra")
+        rows = [
+            (self._agent.name, f"return {moment.episode_return:.6g}", _TEXT),
+            (f"episode {moment.episode}, step {moment.step:,}", f"reward {moment.reward:+.6g}", _FAINT),
+            ("", "", _FAINT),
+            ("head", "highest Q", _FAINT),
+        ]
         for index, name in enumerate(names):
-            top, color = _HEADER + _ROW * index, _TEXT
-            if index == self._agent.head:
-                color = _ACTING_TEXT
-                draw.rectangle((left + 4, top, left + _PANEL - 5, top + _ROW - 3), _ACTING)
-            draw.text((start, top + _ROW // 2 - 1), name, color, self._font, anchor="lm")
-            value = f"{moment.values[index]:,.4g}"
-            draw.text((right, top + _ROW // 2 - 1), value, color, self._font, anchor="rm")
+            color = _ACTING if index == self._agent.head else _TEXT
+            rows.append((name, f"{moment.values[index]:,.4g}", color))
+        draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
+        for index, (words, number, color) in enumerate(rows):
+            top = _LINE * index + _LINE // 2
+            draw.text((left + _MARGIN, top), words, color, font)
+            draw.text((left + _PANEL - _MARGIN, top), number, color, font, anchor="ra")
         return image
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -49,15 +48,6 @@ def describe(result: TDLoss) -> LossExtra:
         "masked_fraction": 1.0 - real / steps,
     }
     return LossExtra(result.priorities, per_head, scalars)
-
-
-def write_summaries(extra: LossExtra, heads: Iterable[str], step: tf.Variable) -> None:
-    """Writes the means of an update as TF-Agents' agents write theirs: by the writer in force. `heads`: their names."""
-    for tag, value in extra.scalars.items():
-        tf.summary.scalar(tag, value, step)
-    for tag, values in extra.per_head.items():
-        for name, value in zip(heads, tf.unstack(values), strict=True):
-            tf.summary.scalar(f"{tag}/{name}", value, step)
 
 
 def torso_activity(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import errno
 import math
 import os
@@ -27,7 +28,7 @@ class Progress:
     Args:
       total_updates, total_steps: where the run ends, whichever comes first; without `total_steps` only updates count.
       updates, steps: where it starts.
-      stream: a terminal gets one line that is refreshed, with the fields that fit; anything else whole lines.
+      stream: a terminal gets one line that is refreshed, as far as it fits; anything else whole lines.
       clock: seconds that only grow.
     """
 
@@ -67,7 +68,7 @@ class Progress:
           updates, steps: of the learner, and of all environments together.
           returns: of finished episodes.
           eval_return: mean of an evaluation.
-          doing: what the learner does once, such as compiling: shown at once; rates are those after it.
+          doing: what the learner does only once, such as compiling. It is shown at once, and rates count from its end.
         """
         now, begins = self._clock(), doing and not self._doing
         # A learner that goes on from its checkpoint, or has done what does not come again.
@@ -91,7 +92,7 @@ class Progress:
             self.say(text)
 
     def playing(self, words: str) -> None:
-        """Shows in place of the progress, now and then, what an evaluation has come to, for it may take long."""
+        """Shows what an evaluation has come to so far, now and then, in place of the progress."""
         now = self._clock()
         if words and now - self._drawn >= self._interval:
             self._show(words, now)
@@ -103,7 +104,7 @@ class Progress:
             self._write("\n")
 
     def line(self, now: float) -> str:
-        """What is drawn at `now`, without a line end; a dash stands for what is not known yet."""
+        """The line that is drawn at `now`, without its end; a dash stands for what is not known yet."""
         then, steps, updates = self._marks[0]
         rates: list[float | None] = [None, None]
         if now > then:
@@ -113,9 +114,10 @@ class Progress:
         if self._total_steps is not None:
             ahead.append(self._total_steps - self._steps)
             end = f"/{self._total_steps:,}"
-        left = min((max(n, 0) / rate for n, rate in zip(ahead, rates, strict=False) if rate), default=None)
+        times = [max(n, 0) / rate for n, rate in zip(ahead, rates, strict=False) if rate]
+        left = str(datetime.timedelta(seconds=round(min(times)))) if times else "-"
         fields = [  # as far as the returns they fit 80 columns
-            f"{self._doing} ..." if self._doing else f"left {_duration(left)}",
+            f"{self._doing} ..." if self._doing else f"left {left}",
             f"updates {self._updates:,}/{self._total_updates:,}, {_number(rates[0])}/s",
             f"return {_number(sum(self._returns) / len(self._returns) if self._returns else None)}",
             f"eval {_number(self._eval_return)}",
@@ -131,11 +133,9 @@ class Progress:
 
     def _show(self, line: str, now: float) -> None:
         self._drawn = now
-        if self._refreshed:  # a line that wraps cannot be refreshed
-            room = shutil.get_terminal_size().columns - 1
-            if len(line) > room:  # whole fields only
-                line = line[:room] if "  " not in line[:room] else line[: line.rfind("  ", 0, room + 2)]
-            self._write(f"\r{line}\x1b[K")
+        if self._refreshed:
+            room = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be refreshed
+            self._write(f"\r{line[:room]}\x1b[K")
         else:
             self._write(line + "\n")
 
@@ -155,24 +155,22 @@ def say_nothing_to_closed(*streams: TextIO) -> bool:
     Returns:
       whether there are any.
     """
-    closed = [stream for stream in streams if _is_closed(stream)]
-    for stream in closed:
-        _say_nothing_to(stream)
-    return bool(closed)
+    found = False
+    for stream in streams:
+        look = select.poll()
+        try:
+            look.register(stream.fileno(), 0)
+        except (OSError, ValueError):  # a stand-in for a stream
+            continue
+        if any(what & (select.POLLERR | select.POLLHUP) for _, what in look.poll(0)):
+            _say_nothing_to(stream)
+            found = True
+    return found
 
 
 def nobody_reads(error: BaseException) -> bool:
     """Says whether an error means that the reader of this program's output has gone, as `head` does: it may end."""
     return isinstance(error, BrokenPipeError) and say_nothing_to_closed(sys.stdout, sys.stderr)
-
-
-def _is_closed(stream: TextIO) -> bool:
-    look = select.poll()
-    try:
-        look.register(stream.fileno(), 0)
-    except (OSError, ValueError):  # a stand-in for a stream
-        return False
-    return any(what & (select.POLLERR | select.POLLHUP) for _, what in look.poll(0))
 
 
 def _say_nothing_to(stream: TextIO) -> None:
@@ -205,11 +203,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"

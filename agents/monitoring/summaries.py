@@ -55,7 +55,7 @@ def write_once(root_dir: str | os.PathLike, agent: RecurrentMultiHeadAgent, sett
     with writer.as_default(step=0):
         tf.summary.experimental.write_raw_pb(custom_scalar.pb(layout(agent)).SerializeToString())
         tf.summary.text("operative_config", f"```\n{gin.operative_config_str()}```")
-        # The columns of the table: the same ones in all runs, for TensorBoard takes any run's for all.
+        # All runs have the same columns, because TensorBoard takes one run's columns for the table of all.
         hparams.hparams_config([hparams.HParam(name) for name in chosen], metrics)
         # Runs of equal settings in other folders are runs of their own.
         hparams.hparams(chosen, trial_id="/".join(folder.parts[-2:]))

@@ -25,11 +25,6 @@ def require_wandb() -> None:
         raise UsageError("--wandb needs Weights & Biases. Install it with: pip install wandb")
 
 
-def run_id(folder: str | os.PathLike) -> str:
-    """What W&B knows the run by: the same in every start of a folder, wherever it is; another one after `--anew`."""
-    return hashlib.sha256(run_folder.first_start(folder).encode()).hexdigest()[:16]
-
-
 @contextlib.contextmanager
 def synced(folder: str | os.PathLike, settings: Settings) -> Iterator[None]:
     """Sends the scalars and histograms that are written for TensorBoard meanwhile to the folder's run at W&B.
@@ -41,9 +36,8 @@ def synced(folder: str | os.PathLike, settings: Settings) -> Iterator[None]:
       settings: of the run.
 
     Raises:
-      UsageError: wandb is not installed, or W&B refuses the run, as it does without a login.
+      UsageError: W&B refuses the run, as it does without a login.
     """
-    require_wandb()
     wandb = importlib.import_module("wandb")
     import gin
     import tensorflow as tf
@@ -54,7 +48,8 @@ def synced(folder: str | os.PathLike, settings: Settings) -> Iterator[None]:
     try:
         run = wandb.init(
             dir=str(folder),
-            id=run_id(folder),
+            # The same in every start of a folder, wherever it lies; another one after `--anew`.
+            id=hashlib.sha256(run_folder.first_start(folder).encode()).hexdigest()[:16],
             name=folder.name,
             project=os.environ.get("WANDB_PROJECT", "rbs_tf"),
             config=summaries.columns(settings) | {"gin": gin.config_str()},

@@ -13,7 +13,7 @@ class CrossHeadScaling(ErrorBasedScaling):
     """TD errors of each head divided by max(running deviation, deviation in the batch, 0.01).
 
     Source: Kapturowski et al. 2022, "Human-level Atari 200x faster", loss and priority normalisation. Unlike plain
-    error-based scaling it amplifies noise so far and no further, but by a bound in reward units.
+    error-based scaling it limits how far noise is amplified, by a bound in reward units.
 
     The running deviation is an exponential average over the batches before this one.
 
@@ -23,7 +23,7 @@ class CrossHeadScaling(ErrorBasedScaling):
       min_scale: lower bound of the scale, reward units.
 
     Raises:
-      ValueError: an argument that does not fit.
+      ValueError: a step outside of (0, 1].
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class ErrorBasedScaling(Scaling):
         initialisation (1e-3 to 1e-2), so that amplification shows.
 
     Raises:
-      ValueError: an argument that does not fit.
+      ValueError: a step outside of (0, 1].
 
     Attributes:
       average: float64 [3, H] variable: weight, mean and variance of the errors so far.
@@ -40,7 +40,6 @@ class ErrorBasedScaling(Scaling):
     ):
         super().__init__(num_heads)
         check(f"scalings.{self.known_as}.step", step, number(above=0, most=1), example=1e-3)
-        check(f"scalings.{self.known_as}.min_scale", min_scale, number("reward units", above=0), example=1e-4)
         self._step, self._min_scale = step, min_scale
         self.average = tf.Variable(tf.zeros([3, num_heads], tf.float64), trainable=False, name="average")
 

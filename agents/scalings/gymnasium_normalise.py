@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from agents.checks import check, number
 from agents.scalings.false_friends import return_variance
 from agents.scalings.scaling import Scaling, named
 from rbs_tf.moments import ReturnMoments
@@ -30,13 +29,9 @@ class GymnasiumNormalise(Scaling):
     Args:
       num_heads: H.
       epsilon: added to the variance, squared reward units; above 0.
-
-    Raises:
-      ValueError: an epsilon that does not fit.
     """
 
     def __init__(self, num_heads: int, epsilon: float = 1e-8):
-        check("scalings.gymnasium.epsilon", epsilon, number(above=0), example=1e-8)
         super().__init__(num_heads)
         self._epsilon = epsilon
         self.layer = ReturnScaling(num_heads=num_heads)

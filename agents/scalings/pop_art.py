@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from agents.checks import FLAG, check, number
+from agents.checks import check, number
 from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling, named
 from rbs_tf.tensor_moments import summed_over_replicas
 from rbs_tf.unit_dense import ratio_in_graph
@@ -87,7 +87,7 @@ class PopArt(Scaling):
       start_at_first_targets: the first units are the first targets', in the place of 1.
 
     Raises:
-      ValueError: an argument that does not fit.
+      ValueError: a step size outside of (0, 1].
 
     Attributes:
       first: float64 [H], the unit of min_scale: 1, or the first targets' root mean square, 0 before it.
@@ -104,12 +104,7 @@ class PopArt(Scaling):
         start_at_first_targets: bool = False,
     ):
         super().__init__(num_heads)
-        step, lower = number(above=0, most=1), number("reward units", above=0, most=1)
-        upper = number("reward units", least=1, finite=False)
-        check("scalings.pop_art.step_size", step_size, step, example=1e-3)
-        check("scalings.pop_art.min_scale", min_scale, lower, example=1e-3)
-        check("scalings.pop_art.max_scale", max_scale, upper, example=1e3)
-        check("scalings.pop_art.start_at_first_targets", start_at_first_targets, FLAG, example=True)
+        check("scalings.pop_art.step_size", step_size, number(above=0, most=1), example=1e-3)
         self._step_size, self._min_scale = step_size, min_scale
         self._start_at_first_targets = start_at_first_targets
         self._max_scale = np.inf if start_at_first_targets else max_scale

@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import tensorflow as tf
 
-from agents.checks import FLAG, check, number, optional
+from agents.checks import check, number, optional
 from agents.scalings.error import batch_moments, deviation
 from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling, named
 from rbs_tf.advice import PAPERS_FLOOR
@@ -40,7 +40,7 @@ class ReturnBasedScaling(Scaling):
         and stays; a default one is replaced by what is measured.
 
     Raises:
-      ValueError: an argument that does not fit; a layer of another number of heads.
+      ValueError: a half life below 1; a layer of another number of heads.
     """
 
     def __init__(
@@ -54,8 +54,6 @@ class ReturnBasedScaling(Scaling):
     ):
         super().__init__(num_heads)
         steps = optional(number("environment steps", least=1))
-        check("scalings.return_based.target_network_term", target_network_term, FLAG, example=True)
-        check("scalings.return_based.value_bias", value_bias, FLAG, example=True)
         check("scalings.return_based.half_life", half_life, steps, example=1e6)
         if layer is not None and layer.num_heads != num_heads:
             raise ValueError(
@@ -74,7 +72,12 @@ class ReturnBasedScaling(Scaling):
     def observe(self, moments: ReturnMoments) -> None:
         with self.layer.changes():  # other threads may feed the layer
             if self._half_life is not None:
-                self._fade(moments.count)
+                # Statistics age by the new steps: counts and sums shrink, means are what they were.
+                faded = 0.5 ** (moments.count / self._half_life)
+                fade = ("count", "reward_m2", "discount_m2", "return_count")
+                fades = np.array([[field.name in fade] for field in fields(ReturnMoments)])
+                statistics = self.layer.statistics
+                statistics.assign(statistics * tf.where(fades, faded, tf.ones_like(faded)))
             self.layer.merge_state(moments)
 
     def before_update(self, heads: HeadLayer, target_heads: HeadLayer) -> None:
@@ -97,7 +100,11 @@ class ReturnBasedScaling(Scaling):
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         floor = batch_sigma(context.rewards, context.discounts, context.mask)
         if self._target_network_term:
-            floor = tf.maximum(floor, self._sigma_with_gap(context))
+            # sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)): all-time moments, and the gap of this batch.
+            _, mean, variance = tf.unstack(batch_moments(context.value_gap, context.error_mask))
+            moments = self.layer.moments
+            square = moments.sigma_squared + moments.discount_variance * (variance + tf.square(mean))
+            floor = tf.maximum(floor, tf.sqrt(square))
         return self.layer(targets - outputs, batch_sigma=floor)
 
     def summaries(self) -> dict[str, tf.Tensor]:
@@ -110,16 +117,3 @@ class ReturnBasedScaling(Scaling):
             "mean_square_return": moments.return_mean_square,
             **({} if self.biased is None else {"value_biased": tf.cast(self.biased, tf.float32)}),
         }
-
-    def _fade(self, new_steps: np.ndarray | tf.Tensor) -> None:
-        """Makes the statistics older by float64 [H] steps: counts and sums shrink, means are what they were."""
-        faded = 0.5 ** (new_steps / self._half_life)
-        fade = ("count", "reward_m2", "discount_m2", "return_count")
-        fades = np.array([[field.name in fade] for field in fields(ReturnMoments)])
-        self.layer.statistics.assign(self.layer.statistics * tf.where(fades, faded, tf.ones_like(faded)))
-
-    def _sigma_with_gap(self, context: ErrorContext) -> tf.Tensor:
-        """sqrt(V[R] + V[gamma] (E[G^2] + mean (V' - V)^2)), float64 [H]: all-time moments, the gap of the batch."""
-        _, mean, variance = tf.unstack(batch_moments(context.value_gap, context.error_mask))
-        moments = self.layer.moments
-        return tf.sqrt(moments.sigma_squared + moments.discount_variance * (variance + tf.square(mean)))

@@ -22,6 +22,14 @@ from rbs_tf import ReturnMoments
 SHAPE = SequenceShape(burn_in=2, length=4, period=2, n_step=3)
 PAIRS = ((0.0, True), (0.9, False), (1.0, False))
 ACTIONS, FEATURES = 3, 4
+OBSERVATION = tf.TensorSpec((FEATURES,), tf.float32)
+TIME_STEP = ts.time_step_spec(OBSERVATION)
+ACTION = tensor_spec.BoundedTensorSpec((), tf.int32, 0, ACTIONS - 1)
+SEEN = (
+    OBSERVATION,
+    tf.TensorSpec((), tf.int32),
+    tf.TensorSpec((), tf.float32),
+)  # by a network: with action and reward
 
 
 def make_agent(
@@ -35,10 +43,8 @@ def make_agent(
 ):
     if hasattr(tf.keras, "ops"):
         pytest.skip("TF-Agents' networks need Keras 2")
-    time_step_spec = ts.time_step_spec(tf.TensorSpec((FEATURES,), tf.float32))
-    action_spec = tensor_spec.BoundedTensorSpec((), tf.int32, 0, ACTIONS - 1)
     network = RecurrentQNetwork(
-        (time_step_spec.observation, tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)),
+        SEEN,
         num_actions=ACTIONS,
         num_heads=len(pairs),
         torso=lambda seed: MlpTorso((5,), seed=seed),
@@ -53,8 +59,8 @@ def make_agent(
         train_step = tf.Variable(0, dtype=tf.int64)
     options.setdefault("jit_compile", False)  # compiling takes seconds
     return RecurrentMultiHeadAgent(
-        time_step_spec,
-        action_spec,
+        TIME_STEP,
+        ACTION,
         network,
         heads=Heads(pairs),
         scaling=scaling,
@@ -162,6 +168,15 @@ def shake(network, seed=5):
     rng = np.random.default_rng(seed)
     for variable in network.trainable_variables:
         variable.assign_add(rng.normal(size=variable.shape).astype(np.float32) * 0.3)
+
+
+def shaken(**options):
+    """An agent whose weights are anything, whose target network has others, and whose statistics are known."""
+    agent = make_agent(**options)
+    shake(agent.network, seed=4)
+    shake(agent.target_network, seed=5)
+    agent.observe(some_moments())
+    return agent
 
 
 def some_moments(heads=PAIRS, seed=3):

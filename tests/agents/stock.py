@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import tensorflow as tf
+from tf_agents.drivers import dynamic_step_driver
 from tf_agents.environments import batched_py_environment, py_environment, tf_py_environment
 from tf_agents.specs import array_spec
 from tf_agents.trajectories import time_step as ts
@@ -61,6 +62,13 @@ def batch_of(num_envs, seed=0):
 
 def in_tensorflow(environment):
     return tf_py_environment.TFPyEnvironment(environment, isolation=False)
+
+
+def step_driver(environment, agent, num_steps, observers=None, policy=None):
+    """A stock driver of the agent's, with its observers unless others are given."""
+    observers = agent.observers if observers is None else observers
+    policy = policy or agent.collect_policy
+    return dynamic_step_driver.DynamicStepDriver(environment, policy, observers, num_steps=num_steps)
 
 
 def statistics_of(heads, environments, steps_left=True):

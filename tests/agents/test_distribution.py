@@ -11,7 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.drivers import dynamic_step_driver
 
 from agents import configuration
 from agents.replay.backends import LOCAL, REVERB
@@ -32,7 +31,7 @@ from tests.agents.small_agent import (
     random_windows,
     some_moments,
 )
-from tests.agents.stock import batch_of, in_tensorflow
+from tests.agents.stock import batch_of, in_tensorflow, step_driver
 from tests.devices import two_cpus
 
 CHOICES = configuration.scalings(REPOSITORY / "configs")
@@ -77,15 +76,35 @@ def agent_under(strategy, scaling, **options):
     return make_agent(scaling=scaling, strategy=strategy, train_step=train_step, **options)
 
 
-def shared_out(strategy, windows):
+def shared_out(strategy, nest):
     """Each replica gets two of the four windows; they differ in how much of them is padding."""
 
-    def share(array):
+    def share(tensor):
+        array = np.array(tensor)
         return strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(np.split(array, 2)[context.replica_id_in_sync_group])
         )
 
-    return tf.nest.map_structure(share, tf.nest.map_structure(lambda x: x.numpy(), as_sequence(windows)))
+    return tf.nest.map_structure(share, nest)
+
+
+def compare_updates(strategy, one, two, experience, weights=None):
+    """Lets both make an update of the same windows, and compares what they give out and what they have become."""
+    expected = one.train(experience, weights=weights)
+    options = {} if weights is None else {"weights": shared_out(strategy, weights)}
+    found = strategy.run(two.train, (shared_out(strategy, experience),), options)
+    priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)
+    loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)
+    np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(priorities, expected.extra.priorities, rtol=1e-5)
+    for part in ("network", "target_network", "scaling", "optimizer"):
+        variables = getattr(one, part).variables, getattr(two, part).variables
+        for variable, other in zip(*variables, strict=True):
+            first, second = (copy.numpy() for copy in strategy.experimental_local_results(other))
+            np.testing.assert_array_equal(first, second, err_msg=f"replicas of {part}: {variable.name}")
+            np.testing.assert_allclose(
+                first, variable.numpy(), rtol=1e-5, atol=1e-5, err_msg=f"{part}: {variable.name}"
+            )
 
 
 def check_updates(name):
@@ -95,29 +114,10 @@ def check_updates(name):
     assert {variable.dtype for variable in two.scaling.variables} <= {tf.float64, tf.bool}
 
     for update in range(UPDATES):
-        windows = random_windows(seed=update)
         for agent in (one, two):
             agent.observe(some_moments(seed=update))
-        expected, found = (
-            one.train(as_sequence(windows)),
-            strategy.run(two.train, (shared_out(strategy, windows),)),
-        )
-        priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)
-        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)
-        np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
-        np.testing.assert_allclose(priorities, expected.extra.priorities, rtol=1e-5)
+        compare_updates(strategy, one, two, as_sequence(random_windows(seed=update)))
         assert two.train_step_counter.numpy() == update + 1
-        for part in ("network", "target_network", "scaling", "optimizer"):
-            compare(strategy, getattr(one, part).variables, getattr(two, part).variables, part)
-
-
-def compare(strategy, expected, found, part):
-    for variable, other in zip(expected, found, strict=True):
-        first, second = (copy.numpy() for copy in strategy.experimental_local_results(other))
-        np.testing.assert_array_equal(first, second, err_msg=f"replicas of {part}: {variable.name}")
-        np.testing.assert_allclose(
-            first, variable.numpy(), rtol=1e-5, atol=1e-5, err_msg=f"{part}: {variable.name}"
-        )
 
 
 @pytest.mark.parametrize(
@@ -134,31 +134,11 @@ def check_trajectories():
     one, two = make_agent(), agent_under(strategy, ReturnBasedScaling)
     weights = np.array([0.5, 2.0, 1.0, 0.25], np.float32)
     for agent in (one, two):
-        environment = in_tensorflow(batch_of(2)[1])
-        driver = dynamic_step_driver.DynamicStepDriver(
-            environment, agent.collect_policy, agent.observers, num_steps=40
-        )
-        driver.run()
+        step_driver(in_tensorflow(batch_of(2)[1]), agent, 40).run()
     np.testing.assert_array_equal(one.scaling.layer.statistics, two.scaling.layer.statistics.values[1])
     assert one.scaling.layer.moments.count[0] >= 40
-
-    def share(array):
-        array = tf.convert_to_tensor(array).numpy()
-        return strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(np.split(array, 2)[context.replica_id_in_sync_group])
-        )
-
     for update in range(UPDATES):
-        windows = as_trajectory(random_windows(seed=update))
-        expected = one.train(windows, weights=weights)
-        shared = (tf.nest.map_structure(share, windows),)
-        found = strategy.run(two.train, shared, {"weights": share(weights)})
-        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, found.loss, axis=None)
-        np.testing.assert_allclose(loss, expected.loss, rtol=1e-5)
-        priorities = tf.concat(strategy.experimental_local_results(found.extra.priorities), axis=0)
-        np.testing.assert_allclose(priorities, expected.extra.priorities, rtol=1e-5)
-        for part in ("network", "scaling", "optimizer"):
-            compare(strategy, getattr(one, part).variables, getattr(two, part).variables, part)
+        compare_updates(strategy, one, two, as_trajectory(random_windows(seed=update)), weights)
     with (
         strategy.scope(),
         pytest.raises(ValueError, match="outside of strategy.scope.., and hand it strategy="),
@@ -254,12 +234,12 @@ def check_clipping():
     one = make_agent(scaling=Scaling, optimizer=tf.keras.optimizers.SGD(1.0, clipnorm=limit))
     with strategy.scope():
         clipping = tf.keras.optimizers.SGD(1.0, clipnorm=limit)
-    two, windows = agent_under(strategy, Scaling, optimizer=clipping), random_windows()
+    two, sequence = agent_under(strategy, Scaling, optimizer=clipping), as_sequence(random_windows())
     for agent in (one, two):
         agent.observe(some_moments())
     before = [variable.numpy() for variable in one.network.trainable_variables]
-    one.train(as_sequence(windows))
-    strategy.run(two.train, (shared_out(strategy, windows),))
+    one.train(sequence)
+    strategy.run(two.train, (shared_out(strategy, sequence),))
     after = one.network.trainable_variables
     steps = [np.linalg.norm(b - a) for a, b in zip(before, after, strict=True)]
     assert max(steps) == pytest.approx(limit, rel=1e-2), "some are clipped"

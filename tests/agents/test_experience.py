@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.trajectories import trajectory
 
 from agents.sequences import SequenceShape
 from tests.agents.small_agent import (
@@ -15,19 +14,11 @@ from tests.agents.small_agent import (
     as_trajectory,
     make_agent,
     random_windows,
-    shake,
+    shaken,
     some_moments,
 )
 
 FIRST, MID, LAST = 0, 1, 2
-
-
-def one_agent(**options):
-    agent = make_agent(**options)
-    shake(agent.network, seed=4)
-    shake(agent.target_network, seed=5)
-    agent.observe(some_moments())
-    return agent
 
 
 def alike(windows):
@@ -43,7 +34,7 @@ def test_a_trajectory_trains_as_the_sequence_of_the_same_rows(double_q, burn_in)
     windows = alike(random_windows(shape=shape))
     found = []
     for experience in (as_sequence(windows), as_trajectory(windows)):
-        agent = one_agent(**options)
+        agent = shaken(**options)
         with tf.GradientTape() as tape:
             info = agent.loss(experience)
         gradients = tape.gradient(info.loss, agent.network.trainable_variables)
@@ -63,19 +54,8 @@ def test_the_specs_are_those_of_stock_replay():
     assert agent.preprocess_sequence(experience) is experience
 
 
-def test_a_batch_of_unknown_size_can_be_traced():
-    """As TF-Agents' Learner does before there is data."""
-    agent, experience = one_agent(), as_trajectory(alike(random_windows()))
-    any_batch = tf.nest.map_structure(
-        lambda x: tf.TensorSpec([None, None, *x.shape[2:]], x.dtype), experience
-    )
-    train = tf.function(agent.train).get_concrete_function(any_batch)
-    found = train(*tf.nest.flatten(experience))
-    np.testing.assert_allclose(found.loss, one_agent().train(experience).loss, rtol=1e-5)
-
-
 def test_weights_multiply_the_loss_of_each_window():
-    agent, experience = one_agent(), as_trajectory(random_windows())
+    agent, experience = shaken(), as_trajectory(random_windows())
     losses = []
     for index in range(4):
         only = np.eye(4, dtype=np.float32)[index]
@@ -135,7 +115,7 @@ def padded(columns, rows):
 def test_windows_across_an_episodes_end_give_each_episode_its_own_targets(length, terminal):
     """Against both episodes cut apart: errors, targets, and what the batch alone tells of sigma."""
     shape = SequenceShape(burn_in=0, length=8, period=4, n_step=3)
-    agent = one_agent(shape=shape)
+    agent = shaken(shape=shape)
     columns = crossing(length, 3, terminal, shape.rows)
     whole = agent.sequence_errors(agent.sequences(as_trajectory(with_state(columns))))
     ends = [0, length + 1, min(length + 5, shape.rows), shape.rows]
@@ -163,7 +143,7 @@ def test_windows_across_an_episodes_end_give_each_episode_its_own_targets(length
 def test_an_episode_that_is_left_before_its_end_has_no_transition_into_the_next():
     """A driver that resets: no row tells what the last action led to."""
     shape = SequenceShape(burn_in=0, length=6, period=3, n_step=2)
-    agent = one_agent(shape=shape)
+    agent = shaken(shape=shape)
     columns = crossing(8, 1, False, shape.rows)
     columns["step_type"][0, 3] = FIRST
     first = agent.sequence_errors(as_sequence(with_state(columns)))
@@ -176,7 +156,7 @@ def test_an_episode_that_is_left_before_its_end_has_no_transition_into_the_next(
 
 
 def test_what_does_not_fit_is_refused_before_an_update():
-    agent, experience = one_agent(), as_trajectory(random_windows())
+    agent, experience = shaken(), as_trajectory(random_windows())
     before = [variable.numpy() for variable in agent.variables]
 
     def refused(given, words, **options):
@@ -203,8 +183,9 @@ def test_what_does_not_fit_is_refused_before_an_update():
         np.testing.assert_array_equal(value, variable)
 
 
-def test_a_length_that_is_known_only_when_the_graph_runs_is_checked_there():
-    agent, experience = one_agent(), as_trajectory(random_windows())
+def test_sizes_may_be_unknown_when_the_graph_is_traced_and_are_checked_when_it_runs():
+    """As TF-Agents' Learner traces before there is data."""
+    agent, experience = shaken(), as_trajectory(random_windows())
     any_size = tf.nest.map_structure(lambda x: tf.TensorSpec([None, None, *x.shape[2:]], x.dtype), experience)
     train = tf.function(lambda given, weights: agent.train(given, weights=weights)).get_concrete_function(
         any_size, tf.TensorSpec([None], tf.float32)
@@ -216,6 +197,8 @@ def test_a_length_that_is_known_only_when_the_graph_runs_is_checked_there():
         with pytest.raises(tf.errors.InvalidArgumentError):
             train(*tf.nest.flatten(given), weights)
     assert agent.train_step_counter.numpy() == 0
+    found = train(*tf.nest.flatten(experience), tf.ones(4))
+    np.testing.assert_allclose(found.loss, shaken().train(experience).loss, rtol=1e-5)
 
 
 @pytest.mark.parametrize("traced, made", [(False, as_sequence), (True, as_trajectory)])
@@ -234,12 +217,3 @@ def test_without_statistics_training_raises_when_it_runs_and_says_what_to_type(t
     agent.observe(some_moments())
     assert np.isfinite(train(experience).loss)
     make_agent(scaling=None).train(experience)  # nothing is scaled
-
-
-def test_a_step_of_a_trajectory_is_what_stock_drivers_make_of_it():
-    """`trajectory.from_transition` puts the reward that follows the action beside it."""
-    made = as_trajectory(random_windows())
-    assert isinstance(made, trajectory.Trajectory)
-    windows = random_windows()
-    np.testing.assert_array_equal(made.reward[:, :-1], windows["reward"][:, 1:])
-    np.testing.assert_array_equal(made.policy_info.previous_reward, windows["reward"])

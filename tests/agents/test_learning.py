@@ -3,51 +3,42 @@
 from agents.running.embedded import EmbeddedRun
 from tests.agents.quickstart import configured
 
-RECALL = (
-    "train.env = 'tests.agents.recall:Recall-v0'",
+BOTH = (
     "Heads.reward_multiplier = 1.0",
     "environments.make.max_episode_steps = None",
-    "RecurrentQNetwork.torso = @networks.MlpTorso",
-    "networks.MlpTorso.units = (16,)",
     "SequenceShape.burn_in = 1",
     "SequenceShape.length = 6",
-    "SequenceShape.period = 3",
-    "Heads.pairs = ((0.9, True), (0.9, False), (1.0, False))",
-    "RecurrentMultiHeadAgent.learning_rate = 3e-3",
     "RecurrentMultiHeadAgent.target_update_period = 50",
     "Replay.capacity = 20000",
-    "Replay.min_sequences = 100",
     "Replay.replay_ratio = 8.0",
     "train.num_envs = 16",
-    "train.batch_size = 32",
-    "train.eval_envs = 64",
     "train.final_eval_rounds = 1",
     "train.checkpoint_interval = 1000",
 )
-
-
+RECALL = (
+    *BOTH,
+    "train.env = 'tests.agents.environments:Recall-v0'",
+    "RecurrentQNetwork.torso = @networks.MlpTorso",
+    "networks.MlpTorso.units = (16,)",
+    "SequenceShape.period = 3",
+    "Heads.pairs = ((0.9, True), (0.9, False), (1.0, False))",
+    "RecurrentMultiHeadAgent.learning_rate = 3e-3",
+    "Replay.min_sequences = 100",
+    "train.batch_size = 32",
+    "train.eval_envs = 64",
+)
 # Pictures that are nearly the same in every state, and a step size at which plain layers die of them.
 SPOT = (
-    "train.env = 'tests.agents.spot:Spot-v0'",
-    "Heads.reward_multiplier = 1.0",
-    "environments.make.max_episode_steps = None",
+    *BOTH,
+    "train.env = 'tests.agents.environments:Spot-v0'",
     "RecurrentQNetwork.torso = @networks.dqn_torso",
     "RecurrentQNetwork.normalise_torso = 'centre'",
-    "SequenceShape.burn_in = 1",
-    "SequenceShape.length = 6",
     "SequenceShape.period = 6",
     "Heads.pairs = ((0.0, True), (0.9, False))",
     "RecurrentMultiHeadAgent.learning_rate = 1e-3",
-    "RecurrentMultiHeadAgent.target_update_period = 50",
-    "Replay.backend = 'local'",
-    "Replay.capacity = 20000",
     "Replay.min_sequences = 200",
-    "Replay.replay_ratio = 8.0",
-    "train.num_envs = 16",
     "train.batch_size = 16",
     "train.eval_envs = 16",
-    "train.final_eval_rounds = 1",
-    "train.checkpoint_interval = 1000",
 )
 
 

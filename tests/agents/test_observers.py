@@ -1,17 +1,17 @@
 """The statistics that `agent.observers` keep are those of the same episodes, whoever drives."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from tf_agents.drivers import dynamic_episode_driver, dynamic_step_driver, py_driver
+from tf_agents.drivers import dynamic_episode_driver, py_driver
 from tf_agents.policies import py_tf_eager_policy, random_tf_policy
-from tf_agents.train import actor
 from tf_agents.utils import common
 
 from agents.scalings import ReturnBasedScaling
-from rbs_tf import ReturnMoments
 from tests.agents.small_agent import make_agent
-from tests.agents.stock import assert_statistics, batch_of, in_tensorflow, statistics_of
+from tests.agents.stock import assert_statistics, batch_of, in_tensorflow, statistics_of, step_driver
 
 
 def returns_of(environments):
@@ -37,9 +37,7 @@ def test_dynamic_step_driver(num_envs, traced):
     """In a graph, as TF-Agents' examples have it, over several runs, each of which goes on where the last one was."""
     agent, (environments, batch) = make_agent(), batch_of(num_envs)
     environment = in_tensorflow(batch)
-    driver = dynamic_step_driver.DynamicStepDriver(
-        environment, agent.collect_policy, observers=agent.observers, num_steps=20 * num_envs
-    )
+    driver = step_driver(environment, agent, 20 * num_envs)
     run = common.function(driver.run) if traced else driver.run
     time_step, state = environment.reset(), agent.collect_policy.get_initial_state(num_envs)
     for _ in range(3):
@@ -72,25 +70,11 @@ def test_py_driver(num_envs):
     check(agent, environments)
 
 
-def test_an_actor():
-    agent, (environments, _) = make_agent(), batch_of(1)
-    (environment,) = environments
-    policy = py_tf_eager_policy.PyTFEagerPolicy(agent.collect_policy, use_tf_function=True)
-    collecting = actor.Actor(
-        environment, policy, agent.train_step_counter, steps_per_run=15, observers=agent.observers
-    )
-    for _ in range(3):
-        collecting.run()
-    check(agent, environments)
-
-
 def test_a_checkpoint_goes_on_with_the_statistics_and_cuts_what_was_open(tmp_path):
     agent, (environments, batch) = make_agent(), batch_of(2)
 
     def drive(agent, environment, num_steps):
-        driver = dynamic_step_driver.DynamicStepDriver(
-            environment, agent.collect_policy, observers=agent.observers, num_steps=num_steps
-        )
+        driver = step_driver(environment, agent, num_steps)
         driver.run(environment.reset(), agent.collect_policy.get_initial_state(environment.batch_size))
 
     drive(agent, in_tensorflow(batch), 25)
@@ -109,17 +93,11 @@ def test_a_checkpoint_goes_on_with_the_statistics_and_cuts_what_was_open(tmp_pat
 
 
 def test_statistics_in_a_graph_are_those_of_a_half_life_and_of_a_rewards_root_mean_square_input():
-    import functools
-
     agent, (environments, batch) = (
         make_agent(scaling=functools.partial(ReturnBasedScaling, half_life=1e9), reward_input="rms"),
         batch_of(2),
     )
-    environment = in_tensorflow(batch)
-    driver = dynamic_step_driver.DynamicStepDriver(
-        environment, agent.collect_policy, observers=agent.observers, num_steps=40
-    )
-    driver.run()
+    step_driver(in_tensorflow(batch), agent, 40).run()
     rewards = np.concatenate([rewards for env in environments for rewards, _ in env.episodes])
     statistics = agent.network.reward_input.statistics
     np.testing.assert_allclose(statistics, [len(rewards), np.mean(np.square(rewards))], rtol=1e-6)
@@ -132,10 +110,7 @@ def test_steps_of_two_streams_are_refused():
     words = "step does not follow.*Give agent.observers to one driver.*not a random policy"
 
     def drive(observers, policy=None, runs=1, num_envs=2):
-        environment = in_tensorflow(batch_of(num_envs)[1])
-        driver = dynamic_step_driver.DynamicStepDriver(
-            environment, policy or agent.collect_policy, observers=observers, num_steps=30
-        )
+        driver = step_driver(in_tensorflow(batch_of(num_envs)[1]), agent, 30, observers, policy)
         for _ in range(runs):
             driver.run()
 
@@ -179,15 +154,3 @@ def test_a_reward_that_is_no_number_is_refused_and_leaves_no_trace():
     np.testing.assert_array_equal(agent.scaling.layer.statistics, before)
     observer(seen[1])
     assert agent.scaling.layer.moments.count[0] > before[0, 0]
-
-
-def test_fed_by_hand_it_is_the_same():
-    """`observe` of whole episodes, as loops of one's own do, and the observer's steps."""
-    agent, other, (environments, batch) = make_agent(), make_agent(), batch_of(2)
-    driver = dynamic_step_driver.DynamicStepDriver(
-        in_tensorflow(batch), agent.collect_policy, observers=agent.observers, num_steps=30
-    )
-    driver.run()
-    other.observe(statistics_of(agent.heads, environments))
-    np.testing.assert_allclose(agent.scaling.layer.sigma, other.scaling.layer.sigma, rtol=1e-9)
-    assert isinstance(statistics_of(agent.heads, environments), ReturnMoments)

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 
 from agents import configuration
-from agents.agent import RecurrentMultiHeadAgent
-from agents.bandit import HeadBandit
 from agents.checks import FLAG, Checked, Kind, number, one_of, optional, setting, several, whole
 from agents.commands import loading
 from agents.commands.train import main
 from agents.errors import UsageError
-from agents.policy import MultiHeadPolicy
 from agents.settings import (
     AgentSettings,
     BanditSettings,
@@ -27,8 +24,6 @@ from agents.settings import (
     declared,
     refuse_constants,
 )
-from networks.recurrent_q_network import RecurrentQNetwork
-from rbs_tf import environments
 
 ASKED = "train.env = 'CartPole-v1'\ntrain.updates = 5\n"
 # A value of each kind, and the words of the kinds that it may fit.
@@ -83,7 +78,6 @@ def test_a_refusal_says_what_is_expected_and_what_to_write():
     for name, values, expected, example in (
         ("count", (0, 2001, 1.0, True, None, math.nan), "a whole number from 1 to 2,000 (steps)", "3"),
         ("rate", (0, math.inf, "x"), "a number above 0, or None", "0.5"),
-        ("rate", (1e39, 1e-38), "a number above 0, or None, of a size that float32 and int64 hold", "0.5"),
         ("share", (-0.1, 1.1, None), "a number from 0 to 1", "0.25"),
         ("bound", (0.5, math.nan), "a number of at least 1", "1.0"),
         ("flag", (1, None), "True or False", "False"),
@@ -110,14 +104,8 @@ def test_every_default_and_every_example_fits():
 
 
 def test_defaults_of_the_page_are_those_of_what_is_built():
-    for settings, built in (
-        (AgentSettings, RecurrentMultiHeadAgent),
-        (NetworkSettings, RecurrentQNetwork),
-        (PolicySettings, MultiHeadPolicy),
-        (BanditSettings, HeadBandit),
-        (EnvironmentSettings, environments.make),
-    ):
-        parameters = inspect.signature(built).parameters
+    for settings in (AgentSettings, NetworkSettings, PolicySettings, BanditSettings, EnvironmentSettings):
+        parameters = inspect.signature(settings.built).parameters
         for field in dataclasses.fields(settings):
             assert parameters[field.name].default == field.default, field.name
 
@@ -164,66 +152,3 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name():
                     (ValueError, TypeError), match="NOTHING" if "%" in value else f"^{name} = "
                 ):
                     Settings.configured()
-
-
-@pytest.fixture
-def refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-
-    def refused(*argv):
-        code = main(argv)
-        out, err = capsys.readouterr()
-        assert (code, out, list(tmp_path.iterdir())) == (2, "", []), argv
-        assert err.startswith("train.py: ") and "Traceback" not in err
-        assert 1 <= len(err.splitlines()) <= 4, err
-        return err
-
-    return refused
-
-
-def test_messages_say_what_is_expected_and_what_to_type(refused):
-    for binding, answer in (
-        (
-            "train.num_envs = 0",
-            "train.num_envs = 0: expected a whole number from 1 to 100,000 (environments)",
-        ),
-        ("RecurrentMultiHeadAgent.learning_rate = -1", "expected a number from 0 to 100"),
-        ("environments.make.stack_num = 0", "expected a whole number from 1 to 256 (frames), or None"),
-        ("Replay.backend = 'ring'", "expected one of 'local', 'ray', 'reverb', or None"),
-        ("RecurrentMultiHeadAgent.priority_eta = 1.5", "expected a number from 0 to 1"),
-        ("Heads.pairs = ((0.9, True), (1.1, True))", "each (its discount from 0 to 1"),
-        ("train.scaling = @networks.MlpTorso", "Write for example: train.scaling = @scalings.return_based"),
-        ("RecurrentQNetwork.torso = @Heads", "expected a network for observations"),
-        ("train.env = None", "Write for example: train.env = 'pong'"),
-        ("train.seed = %NOTHING", "The macro %NOTHING has no value. Add --gin_bindings='NOTHING = ...'"),
-        ("train.num_env = 3", "Did you mean train.num_envs"),
-        ("Replays.capacity = 3", "Did you mean Replay?"),
-        ("Replay.read_ahead = 3", "Replay.read_ahead is not for a configuration to set"),
-        ("RecurrentQNetwork.seed = 3", "doesn't have a parameter named 'seed'"),
-        (
-            "scalings.return_based.half_life = 0",
-            "expected a number of at least 1 (environment steps), or None",
-        ),
-        ("scalings.return_based.num_heads = 3", "num_heads"),
-        ("MlpTorso.units = 64", "MlpTorso.units = 64: expected a tuple of whole numbers of at least 1"),
-    ):
-        assert answer in refused("--env=CartPole-v1", f"--gin_bindings={binding}"), binding
-
-
-def test_flags_without_a_value_or_a_name_are_refused(refused):
-    for argv, answer in (
-        (["--scaling="], "scaling is empty"),
-        (["--config="], "config is empty"),
-        (["quickstart"], "Did you mean --config=quickstart?"),
-        (["--env=CartPole-v9"], "CartPole-v9"),
-        (["--env=FrozenLake-v1", "--env_kwargs=map_name=8x8"], "8x8. Write for example: --env_kwargs="),
-        (["--env_kwargs=1, 2"], "expected NAME=VALUE"),
-        (["--env=FrozenLake-v1", "--env_kwargs=slippery=True"], "argument 'slippery'; it takes"),
-        (["--replay=ring"], "expected one of 'local', 'ray', 'reverb', or None"),
-        (["--strategy=tpus"], "expected one of 'default', 'mirrored', 'tpu'"),
-        (["--replay=local", "--collectors=2"], "is of one process:"),
-        (["--replay=ray"], "is of several processes"),
-        (["--gin_bindings=Replay.backend = 'local'", "--cluster=here:1"], "is of one process:"),
-        (["--gin_bindings=train.steps_per_update = 4", "--collectors=2"], "paces a run in one process"),
-    ):
-        assert answer in refused(*argv), argv

@@ -11,7 +11,7 @@ import numpy as np
 
 from agents.errors import RunFolderError
 from agents.monitoring.report import recorded
-from agents.monitoring.tags import DEAD, EVALUATION, LOSS, OVER_STEPS, RETURN, STEPS, TRAIN
+from agents.monitoring.tags import DEAD, EVALUATION, OVER_STEPS, RETURN, STEPS, TRAIN
 from agents.storage import run_folder
 from agents.storage.run_folder import CONFIG, OPERATIVE
 from rbs_tf.environments.names import ATARI_IDS
@@ -33,11 +33,6 @@ class Run(NamedTuple):
     versions: Mapping[str, str]  # package -> version, and "commit", of the last start
     train: Scalars  # over updates, as are evaluations
     evaluation: Scalars
-
-    @property
-    def heads(self) -> list[str]:
-        """Names of the heads in the order of the network's outputs; empty without any summary of the loss."""
-        return [tag.removeprefix(f"{LOSS}/") for tag in self.train if tag.startswith(f"{LOSS}/")]
 
     @property
     def dead_units(self) -> float:

@@ -5,13 +5,11 @@ import subprocess
 import sys
 
 import numpy as np
-import tensorflow as tf
-from tf_agents.trajectories import time_step as ts
 
 from agents import Agent
 from agents.__main__ import main
 from agents.commands.export import save
-from tests.agents.commands.small_runs import CARTPOLE, NAMES, write_slim_run
+from tests.agents.commands.small_runs import NAMES
 
 ALONE = """
 import sys
@@ -66,37 +64,12 @@ def test_an_exported_policy_plays_the_same_without_this_package(run, tmp_path, p
     played = np.load(alone / "played.npz")
     assert played["actions"].tolist() == [moment.action for moment in moments]
     values = [moment.values for moment in moments]
+    assert np.any(np.diff(values, axis=1) != 0.0)
     np.testing.assert_allclose(agent.reward_values(played["values"]), values, rtol=1e-4, atol=1e-4)
     firsts = [moment.values for moment in moments if moment.step == 0]
     np.testing.assert_allclose(agent.reward_values(played["served"]), firsts, rtol=1e-4, atol=1e-4)
-    # An episode may go by without any reward, and two heads may agree in all of it.
-    policy, size = tf.saved_model.load(str(tmp_path / "exported")), 64
-    seen = rng.integers(2, size=(size, *moments[0].observation.shape), dtype=np.uint8)
-    rewards, steps = np.linspace(-1, 1, size, dtype=np.float32), np.ones(size, np.int32)
-    time_step = ts.TimeStep(steps, rewards, np.ones(size, np.float32), seen)
-    state = policy.get_initial_state(size)._replace(
-        previous_action=tf.constant(-steps), head=tf.ones(size, tf.int32)
-    )
-    step = policy.action(time_step, state)
-    outputs, _ = agent.tf_agent.network((seen, -steps, rewards), steps, ())
-    np.testing.assert_allclose(step.info.greedy_values, tf.reduce_max(outputs, -1), rtol=1e-4, atol=1e-4)
-    actions = np.argmax(outputs, axis=-1)
-    np.testing.assert_array_equal(step.action, actions[:, 1])
-    assert np.any(actions[:, 0] != actions[:, 1])
     described = json.loads((tmp_path / "exported" / "policy.json").read_text())
     assert described["heads"] == list(NAMES) and described["acting_head"] == NAMES[agent.head]
-
-
-def test_an_exported_policy_of_distributions_says_their_means(tmp_path):
-    """Untrained ones are uniform, around 0."""
-    bindings = (*CARTPOLE, "Heads.pairs = ((0.9, True), (0.99, False))", "train.updates = 1")
-    run = write_slim_run(tmp_path / "run", "train.scaling = @scalings.two_hot", *bindings)
-    assert main(["export", str(run), str(tmp_path / "exported")]) == 0
-    policy = tf.saved_model.load(str(tmp_path / "exported"))
-    first = ts.restart(np.ones((1, 4), np.float32), batch_size=1)
-    step = policy.action(first, policy.get_initial_state(1))
-    assert step.action.shape == (1,)
-    np.testing.assert_array_equal(step.info.greedy_values, [[0.0, 0.0]])
 
 
 def test_an_export_takes_another_head_and_no_folder_that_exists_and_touches_nothing_beside_it(

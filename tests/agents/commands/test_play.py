@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from agents import Agent
 from agents.__main__ import main
@@ -37,23 +36,6 @@ def test_the_latest_weights_are_those_of_the_newest_checkpoint(run, tmp_path):
     agent = Agent.load(tmp_path / "run", head="unclipped_0.99")
     assert agent.weights == "The run has kept no best weights. Newest checkpoint: update 30."
     assert agent.chosen == "Acting: head unclipped_0.99, as asked for."
-
-
-def test_the_chosen_head_acts_greedily_and_all_values_are_in_units_of_their_rewards(run, played):
-    agent = Agent.load(run.root, head=1)
-    moments = played(agent, 2, seed=3)
-    assert moments[-1].ended and moments[-1].action is None and moments[0].reward == 0.0
-    # Both episodes at once: what each step's state and previous action must have been.
-    acted = [moment for moment in moments if not moment.ended]
-    first = np.array([moment.step == 0 for moment in acted])
-    previous = np.where(first, -1, [-1, *(moment.action for moment in acted[:-1])]).astype(np.int32)
-    observations, rewards = zip(*((moment.observation, moment.reward) for moment in acted), strict=True)
-    inputs = np.array([observations]), previous[None], np.array([rewards], np.float32)
-    outputs, _ = agent.tf_agent.network(inputs, np.where(first, 0, 1).astype(np.int32)[None], ())
-    assert [moment.action for moment in acted] == np.argmax(outputs[0, :, 1], axis=-1).tolist()
-    best = tf.cast(tf.reduce_max(outputs[0], -1), tf.float64)
-    values = agent.tf_agent.scaling.online.scale * best / [1, 0.25]
-    np.testing.assert_allclose([moment.values for moment in acted], values, rtol=1e-4, atol=1e-5)
 
 
 def test_every_head_plays_in_turn_and_greedily(run, capsys, monkeypatch):
@@ -133,16 +115,10 @@ def test_playing_prints_every_return_and_their_mean_and_leaves_the_folder_as_it_
 
 def test_what_cannot_be_played_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
     assert f"There is no folder {tmp_path}/none" in refusal(capsys, tmp_path / "none")
-    assert "it holds no config.gin" in refusal(capsys, tmp_path)
     (tmp_path / "config.gin").write_text("train.updates = 3")
     assert "holds no weights yet" in refusal(capsys, tmp_path)
-    (tmp_path / "best.npz").write_bytes(b"")
-    assert "holds no checkpoint yet" in refusal(capsys, tmp_path, "--checkpoint=latest")
-    assert "cannot be built from" in refusal(capsys, tmp_path)
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     for flags, answer in (
-        (["--head=unclipped_0.9"], "There is no head 'unclipped_0.9'. Did you mean unclipped_0.99"),
-        (["--head=2"], "There is no head '2'. There is: clipped_0.9, unclipped_0.99."),
         (["--heads", "--head=0"], "Leave out one of the two"),
         (["--heads", "--video=out.gif"], "Leave out one of the two"),
         (["--video=out.avi"], "ends in .mp4 or .gif"),
@@ -156,7 +132,7 @@ def test_pretrained_weights_play_and_export_by_name_or_are_refused_in_a_sentence
     atari, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(loading, "PRETRAINED", atari)
-    name, weights = "--pretrained=small_breakout", atari / "small_breakout" / "best.npz"
+    name = "--pretrained=small_breakout"
     assert main(["play", name, "--episodes=3", "--max_steps=30"]) == 0
     first, *episodes, last = capsys.readouterr().out.splitlines()
     assert all(line.endswith("cut there") for line in episodes) and "human-normalised" not in last
@@ -172,10 +148,6 @@ def test_pretrained_weights_play_and_export_by_name_or_are_refused_in_a_sentence
     assert "There is no pretrained agent 'pong'. There is: small_breakout." in answer
     assert "either RUN_DIR" in refusal(capsys, "runs/mine", name)
     assert "or --pretrained=NAME" in refusal(capsys)
-    contents = weights.read_bytes()
-    place = len(contents) // 2
-    weights.write_bytes(contents[:place] + bytes([contents[place] ^ 1]) + contents[place + 1 :])
-    assert f"{weights} is damaged" in refusal(capsys, name)
 
 
 def test_the_weights_in_the_repository_are_whole_and_small():

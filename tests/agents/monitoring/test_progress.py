@@ -52,10 +52,8 @@ def test_a_log_gets_a_whole_line_when_the_interval_has_passed_and_one_at_the_end
     ]
 
 
-@pytest.mark.parametrize("columns, last", [(80, "steps 3, 2/s"), (30, "left 0:00:48"), (6, "left ")])
-def test_a_terminal_gets_one_line_that_is_refreshed_and_never_wraps_nor_ends_inside_a_field(
-    monkeypatch, columns, last
-):
+@pytest.mark.parametrize("columns, last", [(80, "steps 3, 2/s"), (6, "left ")])
+def test_a_terminal_gets_one_line_that_is_refreshed_and_never_wraps(monkeypatch, columns, last):
     monkeypatch.setenv("COLUMNS", str(columns))
     clock, stream = Clock(), Terminal()
     progress = Progress(100, stream=stream, clock=clock)

@@ -1,20 +1,18 @@
 """`train.py --wandb`: what TensorBoard gets, W&B gets once. Offline: nothing here touches the network."""
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
 
 from agents import run as program
 from agents.commands.train import main
-from agents.monitoring.weights_and_biases import run_id
 from agents.storage import run_folder
 from agents.workers.results import Result
+from tests.agents.commands.small_runs import instead_of_building
 
 
 def test_without_wandb_one_sentence_says_what_to_type_before_anything_starts(tmp_path, monkeypatch, capsys):
@@ -29,7 +27,7 @@ def test_a_run_is_the_same_in_every_start_and_wherever_it_lies_but_not_anew(tmp_
     def start(name, *command):
         with run_folder.opened(tmp_path / name) as folder:
             folder.begin(["python", "train.py", *command])
-            return run_id(folder.path)
+            return run_folder.first_start(folder.path)
 
     first = start("run", "--root_dir=run")
     assert start("run", "--root_dir=run", "--updates=9") == first
@@ -41,7 +39,7 @@ def test_a_run_is_the_same_in_every_start_and_wherever_it_lies_but_not_anew(tmp_
 def main_that_writes(argv, steps):
     """train.py, whose training writes as others do: several writers, one after the other, in each folder."""
 
-    def run(root_dir):
+    def run(root_dir, _):
         for step in steps:
             for name in ("train", "eval"):
                 writer = tf.summary.create_file_writer(f"{root_dir}/{name}")
@@ -50,11 +48,7 @@ def main_that_writes(argv, steps):
                 writer.close()
         return Result(steps[-1], 0, 0.0, None)
 
-    @contextlib.contextmanager
-    def built(options, asked, folder, on_evaluation):
-        yield contextlib.nullcontext(SimpleNamespace(run=lambda: run(folder)))
-
-    program._built = built
+    program._built = instead_of_building(run)
     return main(argv)
 
 
@@ -96,7 +90,7 @@ def test_everything_arrives_once_and_a_resumed_run_goes_on_as_the_same(tmp_path)
         command = [sys.executable, "-c", program]
         subprocess.run(command, cwd=run_folder.REPOSITORY, env=environment, check=True)
     (first, before), (second, after) = synced(folder)
-    assert first.run_id == second.run_id == run_id(folder)
+    assert first.run_id == second.run_id
     assert (first.display_name, first.project) == ("cart", "rbs_tf")
     columns = {item.key: json.loads(item.value_json) for item in first.config.update}
     assert {"env": "CartPole-v1", "seed": 0, "scaling": "return_based"}.items() <= columns.items()

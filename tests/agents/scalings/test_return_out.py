@@ -58,20 +58,6 @@ def test_rewards_count_where_returns_are_smaller():
     np.testing.assert_allclose(scaling.online.scale, [1.0, 1.0])
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0], ids=["no rewards", "constant rewards"])
-@pytest.mark.parametrize("seen", [False, True], ids=["nothing seen", "not updated yet"])
-def test_first_priorities_are_free_of_the_unit(size, seen):
-    found = []
-    for factor in (1.0, 2.0**-10):
-        scaling, rewards = ReturnOut(H), np.full(ROWS, factor * size, np.float32)
-        if seen:
-            scaling.observe(episode(size=factor))
-        batch = context(rewards=rewards, discounts=np.zeros(ROWS))
-        found.append(scaling.errors(rewards[:5], normal(0), batch).numpy())
-    np.testing.assert_array_equal(*found)
-    assert np.isfinite(found).all() and np.abs(found).max() > 0
-
-
 def test_padding_in_first_priorities():
     rewards, discounts, mask = normal(0, shape=ROWS), np.full(ROWS, GAMMAS), np.ones(ROWS[:2])
     mask[:, 0] = 0.0

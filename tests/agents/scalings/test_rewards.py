@@ -90,10 +90,3 @@ def test_targets_and_bootstraps():
     assert (agent.scaling.scale.numpy() > 1.01).any()
     normalised = targets(2.0 * one) - targets(one)
     np.testing.assert_allclose(normalised, raw / agent.scaling.scale, rtol=1e-4, atol=1e-5)
-
-
-def one_step_errors(scaling, rewards, outputs, next_outputs):
-    """As the agent computes them: discount 0.9, the target network's outputs after each step."""
-    targets = scaling.rewards(tf.constant(rewards)) + 0.9 * scaling.values(tf.constant(next_outputs), True)
-    batch = context(rewards=np.concatenate([rewards, rewards[:2]]))
-    return scaling.errors(targets, tf.constant(outputs), batch).numpy()

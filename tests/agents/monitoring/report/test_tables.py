@@ -10,7 +10,7 @@ import pytest
 from agents.commands.report import main
 from agents.errors import UsageError
 from agents.monitoring.report import runs, tables
-from tests.agents.monitoring.report.written import HEADS, write_run
+from tests.agents.monitoring.report.written import write_run
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_a_run_says_what_it_is_and_how_far_it_came(root):
     run = runs.read(root / "below" / "ypong1")
     assert (run.environment, run.seed, run.planned) == ("pong", 1, 100)
     assert (run.updates, run.steps, run.state) == (60, 600, "stopped")
-    assert run.versions["commit"] == "a" * 40 and run.heads == list(HEADS)
+    assert run.versions["commit"] == "a" * 40
     assert runs.read(root / "xpong0").state == "finished"
 
 
