@@ -33,7 +33,7 @@ def main(command_line: Sequence[str]) -> int:
     try:
         from agents.monitoring.report import page, runs, tables
     except ImportError as error:
-        raise UsageError(f"The report needs {error.name}: pip install pandas rliable matplotlib") from error
+        raise UsageError(f"The report needs {error.name}: pip install pandas matplotlib") from error
     output = Path(options.output)
     check_output("--output", output)  # before anything is computed
     csv_dir = output.with_name(output.stem + "_csv")

@@ -1,7 +1,7 @@
 """The statistics of the report: curves, their bootstrap intervals, aggregates over games, comparisons.
 
-Estimates over seeds are rliable's (Agarwal et al. 2021): 95% intervals from a stratified percentile bootstrap. What has
-one seed gets no interval, NaN.
+Intervals over seeds are 95% intervals from a stratified percentile bootstrap (Agarwal et al. 2021). What has one seed
+gets no interval, NaN.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from rliable import library, metrics
+from scipy import stats
 
 RESAMPLES = 2_000
 AGGREGATES = ("mean", "median", "capped mean", "interquartile mean")
@@ -33,18 +33,6 @@ def final(places: np.ndarray, values: np.ndarray, end: float) -> float:
     return float(last.mean() if len(last) else before[-1] if len(before) else np.nan)
 
 
-def curve_interval(curves: np.ndarray) -> np.ndarray:
-    """Mean over seeds and its pointwise 95% percentile bootstrap interval: [seeds, K] -> [3, K].
-
-    NaN wherever a seed has none, and for the interval of one seed.
-    """
-    point = curves.mean(axis=0)
-    if len(curves) < 2:
-        return np.stack([point, *[np.full_like(point, np.nan)] * 2])
-    drawn = np.random.default_rng(0).integers(len(curves), size=(RESAMPLES, len(curves)))
-    return np.stack([point, *np.percentile(curves[drawn].mean(axis=1), [2.5, 97.5], axis=0)])
-
-
 def aggregates(samples: np.ndarray) -> np.ndarray:
     """Those of `AGGREGATES`, of human-normalised scores [seeds, games]: [4].
 
@@ -52,23 +40,24 @@ def aggregates(samples: np.ndarray) -> np.ndarray:
     """
     games = samples.mean(axis=0)
     capped = np.minimum(games, 1.0).mean()
-    return np.array([games.mean(), np.median(games), capped, metrics.aggregate_iqm(samples)])
+    return np.array([games.mean(), np.median(games), capped, stats.trim_mean(samples, 0.25, axis=None)])
 
 
-def estimate(samples: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Point and 95% interval of each of the function's K numbers: [3, K]; NaN for an interval from one seed.
+def estimate(
+    samples: np.ndarray, function: Callable[[np.ndarray], np.ndarray] = lambda samples: samples.mean(axis=0)
+) -> np.ndarray:
+    """Point and 95% interval of each of the function's K numbers: [3, K].
+
+    The interval is from a percentile bootstrap in which each column draws its own seeds. It is NaN for one seed, and
+    wherever a number is NaN.
 
     Args:
-      samples: [seeds, tasks].
-      function: of arrays [seeds, tasks]; returns [K].
+      samples: [seeds, columns]: games, or points of a curve.
+      function: of arrays [seeds, columns]; returns [K]. The default is the mean over seeds.
     """
+    point = function(samples)
     if len(samples) < 2:
-        return curve_interval(function(samples)[None])
-    # rliable 1.2 draws from NumPy's global generator, whatever `random_state` it is given.
-    state = np.random.get_state()
-    np.random.seed(0)
-    try:
-        points, intervals = library.get_interval_estimates({"": samples}, function, reps=RESAMPLES)
-    finally:
-        np.random.set_state(state)
-    return np.vstack([points[""], intervals[""]])
+        return np.stack([point, *[np.full_like(point, np.nan)] * 2])
+    drawn = np.random.default_rng(0).integers(len(samples), size=(RESAMPLES, *samples.shape))
+    found = [function(np.take_along_axis(samples, rows, axis=0)) for rows in drawn]
+    return np.stack([point, *np.percentile(found, [2.5, 97.5], axis=0)])

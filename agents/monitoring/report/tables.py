@@ -86,7 +86,7 @@ def compute(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
         human = np.full(len(runs), np.nan)
         if scores.has_score(env):
             human = normalised[env, label] = np.asarray(scores.human_normalised_score(env, returns))
-        mean, low, high = estimates.curve_interval(returns[:, None])[:, 0]
+        mean, low, high = estimates.estimate(returns[:, None])[:, 0]
         numbers = {"mean": mean, "low": low, "high": high, "human_normalised_mean": human.mean()}
         final.append(cell | {"seeds": len(runs), "returns": kind, "updates": ends[env]} | numbers)
         edges = np.linspace(
@@ -94,7 +94,7 @@ def compute(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
         )
         for returns_of in ("training", "evaluation"):
             seeds = np.stack([estimates.binned(*run.returns(returns_of), edges) for run in runs])
-            for at, (mean, low, high) in zip(edges[1:], estimates.curve_interval(seeds).T, strict=True):
+            for at, (mean, low, high) in zip(edges[1:], estimates.estimate(seeds).T, strict=True):
                 point = {"updates": at, "mean": mean, "low": low, "high": high}
                 curves.append(cell | {"seeds": len(runs), "returns": returns_of} | point)
     return {
