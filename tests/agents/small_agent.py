@@ -1,5 +1,6 @@
 """A small agent and windows of random experience, for the tests of several modules."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -168,6 +169,15 @@ def shake(network, seed=5):
     rng = np.random.default_rng(seed)
     for variable in network.trainable_variables:
         variable.assign_add(rng.normal(size=variable.shape).astype(np.float32) * 0.3)
+
+
+@contextlib.contextmanager
+def unchanged(variables):
+    """Nothing inside changes these variables."""
+    before = [variable.numpy() for variable in variables]
+    yield
+    for value, variable in zip(before, variables, strict=True):
+        np.testing.assert_array_equal(value, variable, err_msg=variable.name)
 
 
 def shaken(**options):

@@ -26,6 +26,7 @@ from tests.agents.small_agent import (
     random_windows,
     shaken,
     some_moments,
+    unchanged,
 )
 
 
@@ -142,11 +143,9 @@ def test_a_loss_that_is_only_looked_at_changes_nothing():
     for each in (agent, fresh):
         each.observe(some_moments())
     first, other = as_sequence(random_windows()), as_sequence(random_windows(seed=9))
-    before = [variable.numpy() for variable in agent.variables]
-    agent.loss(first)
-    agent.sequence_errors(first)
-    for a, b in zip(before, agent.variables, strict=True):
-        np.testing.assert_array_equal(a, b)
+    with unchanged(agent.variables):
+        agent.loss(first)
+        agent.sequence_errors(first)
     agent.train(other)
     fresh.train(other)
     np.testing.assert_array_equal(agent.scaling.layer.sigma_v, fresh.scaling.layer.sigma_v)
@@ -307,10 +306,8 @@ def test_the_update_compiles_with_xla_to_the_same_numbers(scaling, jit_compile):
 def test_compiling_in_part_and_ahead_changes_nothing_and_serves_the_first_update():
     agent, other = (make_agent(jit_compile=jit, scaling=ReturnOut) for jit in (None, False))
     sequence, train = as_sequence(random_windows()), tf.function(agent.train)
-    before = [variable.numpy() for variable in agent.variables]
-    agent.compile_ahead(batch_size=4)
-    for value, variable in zip(before, agent.variables, strict=True):
-        np.testing.assert_array_equal(value, variable)
+    with unchanged(agent.variables):
+        agent.compile_ahead(batch_size=4)
     for each in (agent, other):
         each.observe(some_moments())
     for _ in range(3):

@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 
 from agents.agent import RecurrentMultiHeadAgent
+from agents.heads import Heads
 from agents.scalings import HLGauss, Scaling, TwoHot
-from tests.agents.scalings.test_categorical import expected_projection, softmax
+from agents.update import LossOptions, td_loss
+from tests.agents.scalings.episodes import expected_projection, softmax
 from tests.agents.small_agent import (
     ACTIONS,
     PAIRS,
@@ -18,70 +20,31 @@ from tests.agents.small_agent import (
     shaken,
 )
 
-LAST = 2
 
-
-def logits_of(network, sequence):
-    """float64 [B, L, H, A, K]"""
-    return outputs_of(network, sequence).numpy().astype(np.float64)
-
-
-def values_of(agent, sequence, target=False):
-    """float64 [B, L, H, A], reward units"""
-    network = agent.target_network if target else agent.network
-    return softmax(logits_of(network, sequence)) @ agent.scaling.support.astype(np.float64)
-
-
-def in_numpy(agent, windows, double_q, eta=0.9, beta=0.6):
-    """loss, priorities [B], mean losses [H] in loops. The network's outputs are TensorFlow's."""
+@pytest.mark.parametrize("kind, double_q", [(TwoHot, False), (TwoHot, True), (HLGauss, True)])
+def test_targets_are_those_of_the_decoded_values_and_losses_are_cross_entropies(kind, double_q):
+    scaling, windows, rng = kind(len(PAIRS)), random_windows(), np.random.default_rng(0)
+    shape = (4, SHAPE.rows - SHAPE.burn_in, len(PAIRS), ACTIONS, scaling.outputs_per_action)
+    logits = [tf.constant(rng.normal(size=shape), tf.float32) for _ in ("online", "target")]
+    of_both = {"heads": Heads(PAIRS), "shape": SHAPE, "options": LossOptions(double_q, eta=0.9, beta=0.6)}
     sequence = as_sequence(windows)
-    logits, values = logits_of(agent.network, sequence), values_of(agent, sequence)
-    target_values = values_of(agent, sequence, target=True)
-    scaling = agent.scaling
-    losses = np.zeros((4, SHAPE.length, len(PAIRS)))
-    errors, mask = np.zeros_like(losses), np.zeros((4, SHAPE.length))
-    valid = windows["step_type"] != LAST
-    for s in range(4):
-        for t in range(SHAPE.burn_in, SHAPE.burn_in + SHAPE.length):
-            if not valid[s, t]:
-                continue
-            action = windows["previous_action"][s, t + 1]
-            mask[s, t - SHAPE.burn_in] = 1.0
-            for k, (discount, clip) in enumerate(PAIRS):
-                target, weight, row = 0.0, 1.0, t
-                while row < t + SHAPE.n_step and valid[s, row]:
-                    reward = float(windows["reward"][s, row + 1])
-                    target += weight * (np.clip(reward, -1, 1) if clip else reward)
-                    weight *= discount * windows["discount"][s, row + 1]
-                    row += 1
-                choice = (values if double_q else target_values)[s, row, k].argmax()
-                target += weight * target_values[s, row, k, choice]
-                wanted = expected_projection(type(scaling), target)
-                log_probabilities = np.log(softmax(logits[s, t, k, action]))
-                losses[s, t - SHAPE.burn_in, k] = -(wanted * log_probabilities).sum()
-                value = values[s, t, k, action]
-                if isinstance(scaling, TwoHot):
-                    target, value = (np.sign(x) * np.log1p(abs(x)) for x in (target, value))
-                errors[s, t - SHAPE.burn_in, k] = target - value
-    weights = (windows["table_size"] * windows["probability"]) ** -beta
-    weights = weights / weights.max()
-    loss = (losses.sum(axis=-1) * weights[:, None]).sum() / (4 * SHAPE.length)
-    per_step = np.abs(errors).mean(axis=-1)
-    priorities = eta * per_step.max(axis=1) + (1 - eta) * per_step.sum(axis=1) / mask.sum(axis=1)
-    return loss, priorities, losses.sum(axis=(0, 1)) / mask.sum(), errors
-
-
-@pytest.mark.parametrize("scaling, double_q", [(TwoHot, False), (TwoHot, True), (HLGauss, True)])
-def test_loss_priorities_and_diagnostics_equal_numpy_in_float64(scaling, double_q):
-    agent, windows = shaken(scaling=scaling, double_q=double_q), random_windows()
-    windows["step_type"][1, : SHAPE.burn_in] = 1  # the reference unrolls from the window's first row
-    info = agent.loss(as_sequence(windows))
-    loss, priorities, per_head, errors = in_numpy(agent, windows, double_q)
-    assert float(info.loss) == pytest.approx(loss, rel=1e-4)
-    np.testing.assert_allclose(info.extra.priorities, priorities, rtol=1e-4)
-    np.testing.assert_allclose(info.extra.per_head["loss"], per_head, rtol=1e-4)
-    scaled = np.sqrt(np.square(errors).sum(axis=(0, 1)) / (errors[..., 0] != 0).sum())
-    np.testing.assert_allclose(info.extra.per_head["td_error/scaled"], scaled, rtol=1e-4)
+    found = td_loss(*logits, sequence, scaling=scaling, **of_both)
+    plain = td_loss(*map(scaling.decode, logits), sequence, scaling=Scaling(len(PAIRS)), **of_both)
+    mask, targets = plain.mask.numpy(), plain.targets.numpy()
+    for name in ("targets", "values", "mask"):
+        np.testing.assert_allclose(getattr(found, name), getattr(plain, name), rtol=1e-4, atol=1e-4)
+    values = [np.sign(x) * np.log1p(abs(x)) if kind is TwoHot else x for x in (targets, plain.values.numpy())]
+    np.testing.assert_allclose(found.errors, values[0] - values[1], rtol=1e-3, atol=1e-3)
+    actions = windows["previous_action"][:, SHAPE.burn_in + 1 :][:, : SHAPE.length, None, None, None]
+    taken = np.take_along_axis(logits[0].numpy()[:, : SHAPE.length], np.maximum(actions, 0), axis=3)[
+        :, :, :, 0
+    ]
+    wanted = np.reshape([expected_projection(kind, x) for x in targets.ravel()], (*targets.shape, -1))
+    losses = -(wanted * np.log(softmax(taken.swapaxes(0, 1).astype(float)))).sum(-1) * mask[..., None]
+    np.testing.assert_allclose(found.losses, losses, rtol=1e-4, atol=1e-5)
+    weights = (windows["table_size"] * windows["probability"]) ** -0.6
+    expected = (losses.sum(axis=(0, 2)) * weights / weights.max()).sum() / mask.size
+    assert float(found.loss) == pytest.approx(expected, rel=1e-4)
 
 
 def test_gradients_reach_everything_but_the_logits_of_other_actions():
@@ -117,7 +80,8 @@ def test_the_policy_goes_by_decoded_values_and_first_priorities_are_the_learners
     begun = {name: windows[name].copy() for name in ("step_type", "previous_action", "reward")}
     for name, before in (("step_type", 0), ("previous_action", -1), ("reward", 0.0)):
         begun[name][:, 0] = before
-    values = values_of(agent, as_sequence(windows | begun))[:, 0]
+    logits = outputs_of(agent.network, as_sequence(windows | begun))[:, 0].numpy().astype(np.float64)
+    values = softmax(logits) @ agent.scaling.support.astype(np.float64)
     np.testing.assert_array_equal(step.action, values[:, 2].argmax(axis=-1))
     np.testing.assert_allclose(agent.scaling.values(step.info.greedy_values), values.max(axis=-1), rtol=1e-4)
 

@@ -5,8 +5,6 @@ process clash: these tests have a process of their own, and one strategy in it.
 """
 
 import functools
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -32,7 +30,7 @@ from tests.agents.small_agent import (
     some_moments,
 )
 from tests.agents.stock import batch_of, in_tensorflow, step_driver
-from tests.devices import two_cpus
+from tests.devices import process_with_two_cpus
 
 CHOICES = configuration.scalings(REPOSITORY / "configs")
 SCALINGS = dict.fromkeys(CHOICES, ())
@@ -59,8 +57,8 @@ UPDATES = 2  # the second from targets that lag behind; after it they are replac
 
 @pytest.fixture(scope="module")
 def process():
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=two_cpus) as pool:
-        yield lambda function, *args: pool.submit(function, *args).result()
+    with process_with_two_cpus() as process:
+        yield process
 
 
 @functools.cache

@@ -4,22 +4,20 @@ TensorFlow takes logical devices only before it has done anything: these tests r
 """
 
 import functools
-import multiprocessing
 import types
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rbs_tf import ReturnMoments, ReturnScaling, ScaledLoss, batch_sigma, discounted_returns
-from tests.devices import two_cpus
+from tests.devices import process_with_two_cpus
 
 
 @pytest.fixture(scope="module")
 def process():
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=two_cpus) as pool:
-        yield lambda function, *args: pool.submit(function, *args).result()
+    with process_with_two_cpus() as process:
+        yield process
 
 
 def data(seed=0):

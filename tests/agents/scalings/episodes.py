@@ -1,9 +1,11 @@
-"""Episodes, batches, last layers of two heads, and updates as the agent makes them, without an agent."""
+"""Episodes, batches, bins, last layers of two heads, and updates as the agent makes them, without an agent."""
+
+import math
 
 import numpy as np
 import tensorflow as tf
 
-from agents.scalings import ErrorContext
+from agents.scalings import ErrorContext, HLGauss, TwoHot
 from networks.dueling_heads import DuelingHeads
 from rbs_tf import ReturnMoments
 
@@ -129,3 +131,38 @@ def played(scaling, seeds=range(4), factor=1.0, layers=None, padding=0.0, by_xla
 def numbers(scaling):
     """Values of a scaling's variables."""
     return [variable.numpy() for variable in scaling.variables]
+
+
+SUPPORTS = {
+    TwoHot: np.array([np.sign(x) * np.expm1(abs(x)) for x in (-20.0 + 40.0 * k / 254.0 for k in range(255))]),
+    HLGauss: np.array([-10.0 + 20.0 / 51.0 * (k + 0.5) for k in range(51)]),
+}
+
+
+def two_hot(x, support):
+    """Looked up, not added up."""
+    found = np.zeros(len(support))
+    x = min(max(x, support[0]), support[-1])
+    right = max(1, int(np.searchsorted(support, x)))
+    share = (x - support[right - 1]) / (support[right] - support[right - 1])
+    found[right - 1], found[right] = 1.0 - share, share
+    return found
+
+
+def normal_masses(x, v_min=-10.0, v_max=10.0, bins=51, deviation=0.75):
+    width = (v_max - v_min) / bins
+    x = min(max(x, v_min), v_max)
+    below = [
+        0.5 * math.erfc(-(v_min + k * width - x) / (deviation * width * math.sqrt(2.0)))
+        for k in range(bins + 1)
+    ]
+    return np.diff(below) / (below[-1] - below[0])
+
+
+def expected_projection(kind, x):
+    return normal_masses(x) if kind is HLGauss else two_hot(x, SUPPORTS[kind])
+
+
+def softmax(logits):
+    masses = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return masses / masses.sum(axis=-1, keepdims=True)

@@ -9,42 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.scalings import ErrorContext, HLGauss, TwoHot
+from tests.agents.scalings.episodes import SUPPORTS, expected_projection, softmax
 
 H = 2
 SCALINGS = [TwoHot, HLGauss]
-SUPPORTS = {
-    TwoHot: np.array([np.sign(x) * np.expm1(abs(x)) for x in (-20.0 + 40.0 * k / 254.0 for k in range(255))]),
-    HLGauss: np.array([-10.0 + 20.0 / 51.0 * (k + 0.5) for k in range(51)]),
-}
-
-
-def two_hot(x, support):
-    """Looked up, not added up."""
-    found = np.zeros(len(support))
-    x = min(max(x, support[0]), support[-1])
-    right = max(1, int(np.searchsorted(support, x)))
-    share = (x - support[right - 1]) / (support[right] - support[right - 1])
-    found[right - 1], found[right] = 1.0 - share, share
-    return found
-
-
-def normal_masses(x, v_min=-10.0, v_max=10.0, bins=51, deviation=0.75):
-    width = (v_max - v_min) / bins
-    x = min(max(x, v_min), v_max)
-    below = [
-        0.5 * math.erfc(-(v_min + k * width - x) / (deviation * width * math.sqrt(2.0)))
-        for k in range(bins + 1)
-    ]
-    return np.diff(below) / (below[-1] - below[0])
-
-
-def expected_projection(kind, x):
-    return normal_masses(x) if kind is HLGauss else two_hot(x, SUPPORTS[kind])
-
-
-def softmax(logits):
-    masses = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return masses / masses.sum(axis=-1, keepdims=True)
 
 
 def context(mask):
