@@ -41,8 +41,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     `agents.update` has the loss. Every head learns from all experience. Discounts are the environment's times its own.
     `train` takes sequences as `Trajectory` of `collect_data_spec`, or as `Sequence` of our own replay; `weights` [B]
     multiply the loss of each sequence. Rows behind an episode's end train as the next episode. `observers` keep the
-    statistics that the scaling needs, and choose the head that acts. Until an episode has ended, all heads are equally
-    likely to act, also in `policy`.
+    scaling's statistics and choose the head that acts. All heads are equally likely until an episode has ended.
 
     Under a strategy each replica trains on an equal share of the batch, inside `strategy.run`, and their losses add up
     to the batch's. Policies and observers stay outside of it and see the first replica's weights.
@@ -102,8 +101,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         train_step_counter: tf.Variable | None = None,
     ):
         tf.Module.__init__(self)  # TFAgent's own does not
-
-        # What was given: parts that are free, as objects of our own.
+        # What was given: parts that no other agent has, as objects of our own.
         if tf.distribute.has_strategy():
             raise ValueError(
                 "build RecurrentMultiHeadAgent outside of strategy.scope(), and hand it strategy=strategy: it makes "
@@ -135,6 +133,10 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
             if optimizer is None:
                 check("RecurrentMultiHeadAgent.learning_rate", learning_rate, LEARNING_RATE, example=2e-4)
                 optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
+            if self.scaling.rewrites_outputs and getattr(optimizer, "use_ema", False):
+                raise ValueError(
+                    "the optimizer's averages would stay in units from before: leave use_ema=True out"
+                )
             self.optimizer = optimizer
             if hasattr(optimizer, "build"):  # others make their variables in the first update
                 optimizer.build(self.network.trainable_variables)

@@ -74,10 +74,8 @@ class Agent:
             environment = build.build_eval_environment(settings)
             with contextlib.closing(environment):
                 self.first_action = int(environment.vector_env.single_action_space.start)  # type: ignore[attr-defined]
-                self.num_actions, self.observation_spec = (
-                    environment.num_actions,
-                    environment.observation_spec(),
-                )
+                self.num_actions = environment.num_actions
+                self.observation_spec = environment.observation_spec()
                 self.tf_agent = build.build_agent(settings, environment)
         self.settings, self.name = settings, settings.train.env
         self.heads = self.tf_agent.heads

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from agents.checks import Checked, Kind, number, setting
+from agents.checks import Checked, Kind, number, setting, several
 
 PAPER_DISCOUNTS = (0.0, 0.9, 0.99, 0.999, 1.0)
 PairsOfHeads: TypeAlias = Sequence[tuple[float, bool]]
@@ -24,10 +24,7 @@ def _is_pair(value: Any) -> bool:
     return is_pair and _DISCOUNT.fits(value[0]) and isinstance(value[1], bool)
 
 
-_PAIRS = Kind(
-    "a tuple of heads, each (its discount from 0 to 1, whether it sees clipped rewards)",
-    lambda value: isinstance(value, tuple | list) and 0 < len(value) <= 1000 and all(map(_is_pair, value)),
-)
+_PAIRS = several("heads", Kind("(its discount from 0 to 1, whether it sees clipped rewards)", _is_pair))
 
 
 @dataclasses.dataclass(frozen=True)

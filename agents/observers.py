@@ -107,5 +107,6 @@ class StatisticsObserver(tf.Module):
         ended = real & (next_step_type == StepType.LAST)
         with tf.control_dependencies([*moments]):  # nothing counts of what they refuse
             self._open.assign(tf.stack([steps + 1.0, episode_return, action]))
-        finished = tf.cast(tf.boolean_mask(head, ended), tf.int64), tf.boolean_mask(episode_return, ended)
-        tf.cond(tf.reduce_any(ended), lambda: self._update_bandit(*finished), lambda: None)
+        heads = tf.cast(tf.boolean_mask(head, ended), tf.int64)
+        returns = tf.boolean_mask(episode_return, ended)
+        tf.cond(tf.reduce_any(ended), lambda: self._update_bandit(heads, returns), lambda: None)

@@ -79,8 +79,16 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         scalar_int, scalar_float = tf.TensorSpec((), tf.int32), tf.TensorSpec((), tf.float32)
         per_head = tf.TensorSpec((num_heads,), tf.float32)
         state_spec = PolicyState(network.state_spec, scalar_int, scalar_int, scalar_float)
-        led_to = network.state_spec, scalar_int, scalar_float, scalar_float
-        info_spec = PolicyInfo(*led_to, scalar_int, scalar_float, per_head, per_head)
+        info_spec = PolicyInfo(
+            core_state=network.state_spec,
+            previous_action=scalar_int,
+            previous_reward=scalar_float,
+            previous_discount=scalar_float,
+            head=scalar_int,
+            epsilon=scalar_float,
+            taken_values=per_head,
+            greedy_values=per_head,
+        )
         super().__init__(
             time_step_spec,
             action_spec,
@@ -151,8 +159,16 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         seen = time_step.observation, previous_action, reward
         values, next_core_state = self._network(seen, time_step.step_type, core_state)
         values = self._decode(values) if self._decode else values
-        before = core_state, previous_action, reward, tf.cast(time_step.discount, tf.float32)
-        info = PolicyInfo(*before, head, epsilon, (), tf.reduce_max(values, axis=-1))
+        info = PolicyInfo(
+            core_state=core_state,
+            previous_action=previous_action,
+            previous_reward=reward,
+            previous_discount=tf.cast(time_step.discount, tf.float32),
+            head=head,
+            epsilon=epsilon,
+            taken_values=(),
+            greedy_values=tf.reduce_max(values, axis=-1),
+        )
         return values, PolicyState(next_core_state, (), head, epsilon), info
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -129,18 +130,18 @@ def _play(agent: Agent, environment: Environment, options: Any) -> None:
     random = f" As in its evaluations, {100 * epsilon:.3g}% of its actions are random." if epsilon else ""
     chosen = "" if options.heads else f" {agent.chosen}"
     print(f"{agent.name}. {agent.weights}{chosen}{random}", flush=True)
-    what = agent, environment, options.episodes, options.max_steps
+    play = functools.partial(moments, agent, environment, options.episodes, options.max_steps)
     if options.heads:
         for name in agent.heads.names:
             agent.let_act(name)
-            ended = [each for each in moments(*what) if each.ended]
+            ended = [each for each in play() if each.ended]
             print(f"{name}: {_summary(ended, environment.game)}", flush=True)
         return
     film = Film(options.video, agent, environment, options.seed) if options.video else None
     ends: dict[int, Moment] = {}
     played: list[Moment] = []
     try:
-        for moment in moments(*what):
+        for moment in play():
             if film:
                 film.add(moment)
             if moment.ended:

@@ -126,9 +126,9 @@ class PopArt(Scaling):
         scale = tf.where(scale > 0.0, scale, 1.0)  # of heads that have no units yet: any will do
         # Outputs are still in the units from before the batch, but for those that it is the first of.
         known = self.online.scale > 0.0
-        before = tf.where(known, self.online.scale, scale), tf.where(known, self.online.shift, mean)
-        scale, old_scale, old_shift = (tf.cast(x, outputs.dtype) for x in (scale, *before))
-        return (targets - (old_scale * outputs + old_shift)) / scale
+        old_scale = tf.cast(tf.where(known, self.online.scale, scale), outputs.dtype)
+        old_shift = tf.cast(tf.where(known, self.online.shift, mean), outputs.dtype)
+        return (targets - (old_scale * outputs + old_shift)) / tf.cast(scale, outputs.dtype)
 
     def after_update(self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: HeadLayer) -> None:
         mean, mean_square = self._moments_after(targets, mask)

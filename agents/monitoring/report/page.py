@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,8 @@ from agents.monitoring import figure
 from agents.monitoring.report import recorded
 from agents.monitoring.report.tables import Group
 
-# Apart for the colour-blind (after Okabe and Ito). The paper's come first: green with the method, red without.
-_OF_SCALING = {recorded.SCALED: "#009e73", recorded.UNSCALED: "#d55e00"}
-_OTHERS = ("#2f86c5", "#b8629a", "#b07a00", "#8a8d92", "#7d6bd0")
+# Apart for the colour-blind (after Okabe and Ito). Of the paper's two the method is green, and the other one red.
+_COLOURS = ("#009e73", "#d55e00", "#2f86c5", "#b8629a", "#b07a00", "#8a8d92", "#7d6bd0")
 _STYLE = """body { margin: 1rem auto; padding: 0 1rem; max-width: 70rem; font: 16px/1.5 sans-serif }
 img { max-width: 100% }
 table { border-collapse: collapse; font-size: 0.9rem; display: block; overflow: auto }
@@ -31,12 +31,7 @@ def write(
     """The page as text, of what `tables.compute` has made."""
     names = recorded.differing([group.settings for group in groups])
     settings = {group.label: [group.settings.get(name, "-") for name in names] for group in groups}
-    colours: dict[str, str] = {}
-    for place, group in enumerate(groups):
-        colour = _OF_SCALING.get(group.settings.get(recorded.SCALING, ""), "")
-        if not colour or colour in colours.values():
-            colour = _OTHERS[place % len(_OTHERS)]
-        colours[group.label] = colour
+    colours = dict(zip((group.label for group in groups), itertools.cycle(_COLOURS), strict=False))
     gone = "".join(f"<li>{html.escape(f'{folder}: {why}')}</li>" for folder, why in left_out)
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Training runs</title><style>{_STYLE}</style></head><body>
