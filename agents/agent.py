@@ -134,9 +134,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
                 check("RecurrentMultiHeadAgent.learning_rate", learning_rate, LEARNING_RATE, example=2e-4)
                 optimizer = tf.keras.optimizers.Adam(learning_rate, epsilon=adam_epsilon)
             if self.scaling.rewrites_outputs and getattr(optimizer, "use_ema", False):
-                raise ValueError(
-                    "the optimizer's averages would stay in units from before: leave use_ema=True out"
-                )
+                raise ValueError("averages would stay in units from before: leave use_ema=True out")
             self.optimizer = optimizer
             if hasattr(optimizer, "build"):  # others make their variables in the first update
                 optimizer.build(self.network.trainable_variables)

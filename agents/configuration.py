@@ -17,18 +17,20 @@ from rbs_tf.errors import described, shown
 
 # Those in gin's module `scalings`: importing the classes takes TensorFlow; a test holds the two together.
 _CLASSES = (
-    *(
-        "clip",
-        "cross_head",
-        "error_based",
-        "gymnasium",
-        "hl_gauss",
-        "horizon",
-        "none",
-        "pop_art",
-        "return_based",
-    ),
-    *("return_out", "return_std", "reward_std", "signed_hyperbolic", "two_hot"),
+    "clip",
+    "cross_head",
+    "error_based",
+    "gymnasium",
+    "hl_gauss",
+    "horizon",
+    "none",
+    "pop_art",
+    "return_based",
+    "return_out",
+    "return_std",
+    "reward_std",
+    "signed_hyperbolic",
+    "two_hot",
 )
 # What --scaling may name -> its name in gin.
 SCALINGS = {name.removesuffix("_based"): name for name in _CLASSES}

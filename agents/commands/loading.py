@@ -34,8 +34,8 @@ def find_folder(options: argparse.Namespace) -> Path:
         raise UsageError(
             "Which run is it? Give either RUN_DIR or --pretrained=NAME; to export, then the folder to make."
         )
-    folder = Path(options.run_dir) if options.pretrained is None else pretrained(options.pretrained)
-    return _checked(folder, options.checkpoint)
+    run = options.run_dir if options.pretrained is None else pretrained(options.pretrained)
+    return find(run, options.checkpoint)
 
 
 def pretrained(name: str) -> Path:
@@ -64,11 +64,6 @@ def find(run: str | os.PathLike, checkpoint: str) -> Path:
             folder = pretrained(str(run))
         except UsageError as error:
             raise UsageError(f"There is no folder {folder}. {error}") from error
-    return _checked(folder, checkpoint)
-
-
-def _checked(folder: Path, checkpoint: str) -> Path:
-    """The folder; raises UsageError if it holds no weights."""
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}. Write what train.py has called the run folder.")
     if not (folder / CONFIG).is_file():

@@ -239,7 +239,7 @@ def test_defaults_are_the_papers_and_every_setting_is_an_argument():
     with pytest.raises(ValueError, match="learning_rate = -1: expected a number from 0 to 100"):
         make_agent(learning_rate=-1)
     averaging = tf.keras.optimizers.Adam(use_ema=True)
-    with pytest.raises(ValueError, match="would stay in units from before: leave use_ema=True out"):
+    with pytest.raises(ValueError, match="averages would stay in units from before: leave use_ema=True out"):
         make_agent(scaling="return_out", optimizer=averaging)
     make_agent(optimizer=averaging)
 
