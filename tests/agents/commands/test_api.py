@@ -271,6 +271,7 @@ def test_what_cannot_be_trained_is_refused_as_an_exception_and_leaves_nothing_be
         (dict(config="quikstart"), "There is no config 'quikstart'. Did you mean quickstart?"),
         (dict(updtes=5), "unexpected keyword argument 'updtes'"),
         (dict(updates=1e6), "train.updates = 1000000.0: expected a whole number of at least 0"),
+        (dict(root_dir="/dev/null/x"), "'/dev/null/x' cannot be used: Not a directory"),
         (dict(collectors=0), "collectors must be a whole number of at least 1"),
         (dict(settings={"train.batch_size": EmbeddedRun}), "This is not gin: train.batch_size = <class"),
         (dict(settings={"batch size": 4}), "This is not gin"),

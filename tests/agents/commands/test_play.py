@@ -79,7 +79,9 @@ def by_number(all_moments, episodes):
 
 def test_every_environment_plays_episodes_of_its_own_whoever_is_done_first(tmp_path, played):
     """No episode is lost to a cut, either."""
-    untrained = Agent.load(write_slim_run(tmp_path / "run", *BINDINGS, *CARTPOLE))
+    # Outputs are values, of which `return_out` would make zeros.
+    bindings = (*BINDINGS, *CARTPOLE, "train.scaling = @scalings.return_based")
+    untrained = Agent.load(write_slim_run(tmp_path / "run", *bindings))
     side_by_side = by_number(played(untrained, 5, num_envs=2), 5)
     lengths = [len(moments) for moments in side_by_side.values()]
     assert lengths[0] != lengths[1]
@@ -89,6 +91,10 @@ def test_every_environment_plays_episodes_of_its_own_whoever_is_done_first(tmp_p
         assert [moment.action for moment in moments] == [moment.action for moment in twins]
         assert [moment.reward for moment in moments] == [moment.reward for moment in twins]
         np.testing.assert_allclose([m.values for m in moments], [m.values for m in twins], rtol=1e-3)
+    untrained.reset()
+    for moment in alone[1][:-1]:  # what the agent was told when it acted
+        assert untrained.act(moment.observation, moment.reward) == moment.action
+        np.testing.assert_allclose(untrained.values, moment.values, rtol=1e-3)
     cut_short = by_number(played(untrained, 7, num_envs=3, max_steps=8), 7)
     for moments in cut_short.values():
         assert len(moments) == 9 and moments[-1].cut and moments[-1].action is None
