@@ -34,11 +34,18 @@ def new_figure(
     Returns:
       The figure and its axes, an array [rows, columns].
     """
+    made_of = figure_class()
+    import matplotlib
+
+    matplotlib.rcParams.update(STYLE)
+    figure = made_of(figsize=(columns * panel[0], rows * panel[1]), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def figure_class() -> type[Figure]:
+    """Without pyplot: it would choose a backend for the whole process."""
     try:
-        import matplotlib
-        from matplotlib.figure import Figure  # pyplot would choose a backend for the whole process
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("figures are drawn with matplotlib: pip install matplotlib") from error
-    matplotlib.rcParams.update(STYLE)
-    figure = Figure(figsize=(columns * panel[0], rows * panel[1]), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+    return Figure
