@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import random
 import re
 import shlex
 import shutil
@@ -295,22 +294,6 @@ def test_an_agent_builds_its_own_environments_whatever_is_configured(folder):
         with pytest.raises(UsageError, match="cannot be built from .*/config.gin: img_height: for Atari's"):
             agent.make_environment(img_height=84)
     assert lengths[0] > 3 and lengths[1] == 2
-
-
-def test_the_callers_random_numbers_are_the_same_with_an_agent_and_without(folder):
-    def drawn(between):
-        tf.random.set_seed(3)
-        random.seed(3)
-        np.random.seed(3)
-        first = tf.random.uniform([2], seed=5)
-        between()
-        later = tf.random.uniform([2], seed=5), tf.random.normal([2])
-        return [part.numpy().tolist() for part in (first, *later)], random.random(), np.random.random()
-
-    def acting():
-        Agent.load(folder).act(np.zeros(4))
-
-    assert drawn(acting) == drawn(lambda: None)
 
 
 def test_what_the_documentation_shows_runs(folder, tmp_path, monkeypatch):
