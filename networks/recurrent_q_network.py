@@ -83,6 +83,10 @@ class RecurrentQNetwork(network.Network):
                 f"torso must be a factory of a layer, got the layer {torso.name!r}, which the target network would "
                 "share. Write torso=networks.atari_torso, or torso=lambda seed: your_layer(...)"
             )
+        if normalise_torso not in ("none", "centre"):
+            raise ValueError(f"normalise_torso = {normalise_torso!r}: expected 'none' or 'centre'")
+        if reward_input not in ("clip", "rms"):
+            raise ValueError(f"reward_input = {reward_input!r}: expected 'clip' or 'rms'")
         state = tf.TensorSpec((lstm_units,), tf.float32)
         super().__init__(input_tensor_spec, state_spec=(state, state), name=name)
         self.num_actions, self.num_heads, self.outputs_per_action = num_actions, num_heads, outputs_per_action

@@ -81,10 +81,13 @@ def load(root_dir: str | os.PathLike, variables: Sequence[tf.Variable]) -> Found
         return None
     found, weights, layout = contents
     fits = _layout(variables)
-    for then, now in itertools.zip_longest(layout, fits, fillvalue="nothing"):
+    for then, now in itertools.zip_longest(layout or fits, fits, fillvalue="nothing"):
         if then != now:
             raise RunFolderError(f"{path} {OF_ANOTHER}: it holds {then} where the network has {now}")
-    assign(variables, weights)
+    try:
+        assign(variables, weights)
+    except ValueError as error:
+        raise RunFolderError(f"{path} {OF_ANOTHER}: {error}") from error
     return found
 
 
@@ -96,8 +99,8 @@ def _layout(variables: Sequence[tf.Variable]) -> list[str]:
     return [f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True)]
 
 
-def _read(path: pathlib.Path) -> tuple[Found, np.ndarray, list[str]] | None:
-    """The evaluation, the weights and their `_layout`; None if there is no such file.
+def _read(path: pathlib.Path) -> tuple[Found, np.ndarray, list[str] | None] | None:
+    """The evaluation, the weights and their `_layout`, which older files lack; None if there is no such file.
 
     Raises:
       RunFolderError: it is damaged.
@@ -105,7 +108,7 @@ def _read(path: pathlib.Path) -> tuple[Found, np.ndarray, list[str]] | None:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = Found(int(arrays["update"]), float(arrays["mean_return"]), int(arrays["episodes"]))
-            return found, arrays["weights"], arrays["layout"].tolist()
+            return found, arrays["weights"], arrays["layout"].tolist() if "layout" in arrays else None
     except FileNotFoundError:
         return None
     except Exception as error:  # zipfile and zlib have a dozen kinds for damage

@@ -211,6 +211,8 @@ def test_vectors_get_linear_layers_unless_a_torso_is_given():
 def test_wrong_arguments_are_named():
     for build, error, complaint in (
         (lambda: RecurrentQNetwork(SPEC[0], A, H), ValueError, "input_tensor_spec"),
+        (lambda: tiny_network(reward_input="sign"), ValueError, "reward_input"),
+        (lambda: tiny_network(normalise_torso="sign"), ValueError, "normalise_torso"),
         (lambda: RecurrentQNetwork(SPEC, A, H, torso=atari_torso()), TypeError, "torso.* factory"),
         (
             lambda: tiny_network(torso=lambda seed: OwnTorso(), normalise_torso="centre"),

@@ -89,3 +89,13 @@ def test_a_network_that_is_made_again_in_one_process_takes_its_weights(tmp_path)
     first, again = (dense(None, None) for _ in range(2))  # Keras counts: dense, dense_1; dense_2, dense_3
     offer(Best(tmp_path), first, 10, 8.0)
     assert kept(tmp_path, again).update == 10
+
+
+def test_a_file_from_before_names_were_kept_is_taken_by_its_size(tmp_path, variables):
+    offer(Best(tmp_path), variables, 10, 8.0)
+    with np.load(tmp_path / "best.npz") as arrays:
+        older = {name: arrays[name] for name in arrays if name != "layout"}
+    np.savez(tmp_path / "best.npz", **older)
+    assert kept(tmp_path, variables).update == 10
+    with pytest.raises(RunFolderError, match="different version"):
+        best.load(tmp_path, variables[:1])
