@@ -168,5 +168,5 @@ def _bytes(spec: tf.TensorSpec) -> int:
 
 
 def _padded(size: int) -> int:
-    """Bytes of a row: long ones can be halved until their pieces are as short as compression wants them."""
+    """Rounds bytes of a long row up, so that compression can halve it into pieces that are short enough."""
     return size if size < _LONG else -(-size // _HALVES) * _HALVES

@@ -162,7 +162,7 @@ class ReplaySettings(Checked):
       min_sequences: sequences that must be there before the first is sampled.
       replay_ratio: how often a sequence is sampled per sequence inserted, on average. Does not count under
         `train.steps_per_update`.
-      error_buffer: of Ray's and Reverb's, in samples: neither side may run ahead of the other by more. In one process
+      error_buffer: how many samples learner and collectors may be apart, with Ray's and Reverb's replay. In one process
         it must exceed what a round of collecting inserts times `replay_ratio`. Does not count under
         `train.steps_per_update`.
       priority_exponent: of the prioritised draw; 0 draws uniformly.
@@ -181,7 +181,7 @@ class ReplaySettings(Checked):
     capacity: int = setting(4_000_000, whole("observations", least=1), paper="4e6")
     min_sequences: int = setting(1_000, whole("sequences", least=1), paper="open")
     replay_ratio: float = setting(1.0, number("samples per sequence", above=0), paper="1")
-    error_buffer: float = setting(10_000, number("samples", least=1, finite=False))
+    error_buffer: float = setting(10_000, number("samples", least=1))
     priority_exponent: float = setting(0.9, number(least=0), paper="0.9")
     read_ahead: int | None = setting(None, optional(whole("batches", most=1000)), gin=False)
     compression: int | None = setting(None, optional(whole("zlib's level", most=9)), example=3, gin=False)

@@ -42,8 +42,8 @@ class Advice:
             if self._in_units:
                 factor = "errors are divided by their own root mean square"
             log.warning(
-                "%s has not seen any step yet: %s. Before the errors, call %s. collect_returns calls merge_state, in "
-                "the process that scales",
+                "%s has not seen any step yet: %s. Before the errors, play in the environment that collect_returns "
+                "wraps, in this process, or call %s",
                 self._name,
                 factor,
                 self._feed,
@@ -68,7 +68,9 @@ class Advice:
         known = unit > 0.0  # a head whose rewards are all 0 has no unit, and values of 0
         unit = np.where(known, unit, 1.0)
         floor = sigma_v * unit
-        below = known & (moments.sigma < floor) & ((sigma_v == PAPERS_FLOOR) | (floor < 0.5 * first_errors))
+        # In units the default floor is small beside all values, and may stay.
+        is_default = (sigma_v == PAPERS_FLOOR) & (not self._in_units)
+        below = known & (moments.sigma < floor) & (is_default | (floor < 0.5 * first_errors))
         if not below.any():
             return ""
         floors = np.where(below & (first_errors > 0), np.maximum(first_errors / unit, SMALLEST), sigma_v)

@@ -85,7 +85,9 @@ def collect_returns(
 
         return CollectVecEnvReturns(env, feed(env.num_envs))
     kinds = "a gymnasium.Env, a gymnasium.vector.VectorEnv or a Stable-Baselines3 VecEnv"
-    raise TypeError(f"env must be {kinds}; got {env!r}")
+    raise TypeError(
+        f"env must be {kinds}; got {env!r}. TF-Agents' drivers take the observer of a ScaledLoss instead"
+    )
 
 
 def _is_fed(env: Any, feed: Feed) -> bool:

@@ -38,9 +38,8 @@ class Feed:
         heads = getattr(scaling, "num_heads", gammas.size)
         within = gammas.dtype != bool and ((gammas >= 0.0) & (gammas <= 1.0)).all()
         if not within or gammas.shape not in ((), (heads,)) or not gammas.size:
-            raise ValueError(
-                f"gamma must be within [0, 1], one number or {heads}, one per head; got {gamma!r}"
-            )
+            several = f" or {heads}, one per head" if heads > 1 else ""
+            raise ValueError(f"gamma must be within [0, 1], one number{several}; got {gamma!r}")
         for name, steps in (("report_steps", report_steps), ("max_report_steps", max_report_steps)):
             if not isinstance(steps, int | np.integer) or steps < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1; got {steps!r}")

@@ -257,7 +257,7 @@ def wrong_columns(name: str, shape: Any, num_heads: int) -> ValueError:
     """The error to raise for values whose last axis is not the heads'."""
     return ValueError(
         f"{name} must have shape [..., {num_heads}], one column per head; got {shape}. "
-        "Values that all heads share need repeating: np.repeat(x[..., None], num_heads, axis=-1)"
+        "Repeat values that all heads share"
     )
 
 

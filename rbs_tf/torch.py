@@ -90,6 +90,8 @@ class ReturnScaling(_Float64Buffers):
           ValueError: errors of another shape, complex numbers; on the CPU, a head out of range, unless compiled or in
             `torch.vmap`.
         """
+        if not isinstance(errors, torch.Tensor):
+            raise TypeError(f"errors must be a torch.Tensor; got {type(errors).__name__}, see rbs_tf.numpy")
         _check_real(errors=errors, batch_sigma=batch_sigma)
         several = self.num_heads > 1 and head is None
         if several and errors.shape[-1:] != (self.num_heads,):
@@ -113,6 +115,11 @@ class ReturnScaling(_Float64Buffers):
         elif self.num_heads == 1:
             divisor = divisor[0]
         return errors / divisor
+
+    def extra_repr(self) -> str:
+        """Steps seen, sigma and unit, for `print`."""
+        steps, sigma, unit = (x.tolist() for x in (self.moments.count, self.sigma, self.unit))
+        return f"steps={steps}, sigma={sigma}, unit={unit}"
 
     def merge_state(self, moments: ReturnMoments) -> None:
         """Adds statistics, in a process group of several at the next `sync`; raises what NumPy's raises."""

@@ -35,7 +35,8 @@ def compress(rows: np.ndarray, level: int) -> bytes:
     """
     lines = rows.shape[1] if rows.ndim > 2 else 1
     size = _piece(rows.shape[1:], rows.itemsize)
-    # As strings of bytes NumPy compares pieces in one go; it skips zeros at their ends, which makes no two alike.
+    # Viewed as byte strings, pieces compare in one go. NumPy ignores zeros at their ends, but pieces have equal
+    # length, so different ones stay different.
     flat = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8).view(f"S{size}")
     pieces = flat.reshape(len(rows), lines, -1)
     # First what changes from row to row, in the first one from line to line ...

@@ -1,9 +1,9 @@
 """The local table in the learner's process, and the way there for the others: calls of the learner's actor in Ray.
 
 A collector hands over what a round has written in one call: statistics, and the blocks of all its environments, each
-once. The table keeps the last blocks of every stream, which later sequences refer to. A call carries a random number of
-its writer and a running one: sent again, it counts once. Calls never wait: sequences that the replay ratio does not let
-in yet stand in a line, and their writer polls until it is empty.
+once. The table keeps the last blocks of every stream, which later sequences refer to. A call carries its writer's
+random number and a counter, so that a call sent twice counts once. Calls never wait: sequences that the replay ratio
+does not let in yet stand in a line, and their writer polls until it is empty.
 
 Weights are put into Ray's object store once; every machine fetches them once, and its processes share that memory.
 """

@@ -119,8 +119,8 @@ class ClusterRun:
         gpus = most if self._training.strategy == "mirrored" else min(most, 1)
         backend = build.choose_backend(settings, root_dir, distributed=True)
         config = f"{gin.config_str()}\nReplay.backend = {backend!r}\n"
-        # Sequences are the largest stream of all, and checkpoints are renamed within the run folder: what shares these
-        # stays with this process if it can; collectors go where there is room.
+        # Learner, evaluator and replay share large streams and a disk, so Ray puts them on this node if it can.
+        # Collectors go where there is room.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )

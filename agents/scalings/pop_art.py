@@ -36,7 +36,7 @@ class OutputUnits(tf.Module):
         return tf.cast(self.scale, outputs.dtype) * outputs + tf.cast(self.shift, outputs.dtype)
 
     def take_over(self, scale: tf.Tensor, shift: tf.Tensor) -> None:
-        """Sets the units of heads that are not known yet, float64 [H]; outputs stay, values are what they then say."""
+        """Sets the units of heads that have none yet, float64 [H]. Outputs stay the same; values follow the units."""
         known = self.scale > 0.0
         self.shift.assign(tf.where(known, self.shift, shift))
         self.scale.assign(tf.where(known, self.scale, scale))

@@ -32,7 +32,7 @@ class ReturnOut(ReturnBasedScaling):
     rewrites_outputs = True
 
     def __init__(self, num_heads: int, sigma_v: float = 1e-2):
-        # All of them: what gin sets of the paper's scaling would come along.
+        # Every option is given: gin would otherwise add what is bound for `return_based`.
         super().__init__(num_heads, sigma_v, target_network_term=False, value_bias=False, half_life=None)
         self.online, self.target = (OutputUnits(num_heads, known=False) for _ in range(2))
 

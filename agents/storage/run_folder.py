@@ -117,7 +117,7 @@ def opened(root_dir: str | os.PathLike) -> Iterator[RunFolder]:
 
 
 def made(root_dir: str | os.PathLike, updates: int) -> int | None:
-    """Updates of a run that has nothing left to do for this many `updates`; None for any other."""
+    """How many updates a run has made, if it has nothing left to do for `updates`; otherwise None."""
     newest = newest_step(root_dir)
     return newest or updates if newest > updates or finished(root_dir, updates) else None
 

@@ -173,7 +173,7 @@ def build_network(
 
 
 def choose_backend(settings: Settings, root_dir: str | os.PathLike, distributed: bool = False) -> str:
-    """The run's replay: of `resolve_backend`, which says what is raised, by the newest checkpoint; reads only."""
+    """Chooses the backend from the settings and the newest checkpoint, and raises what `resolve_backend` raises."""
     return resolve_backend(settings.replay.backend, newest_replay(root_dir), distributed)
 
 

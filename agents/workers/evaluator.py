@@ -97,7 +97,7 @@ class Evaluator:
         acting = [self._policy.best_head] * episodes_per_environment
         played = self._play([acting] * self._environment.batch_size, stopped)
         returns, lengths, errors = zip(*itertools.chain.from_iterable(played), strict=True)
-        # sqrt(E[(Q - G)^2] / V[G]); what rounding leaves of a variance of 0 is none.
+        # sqrt(E[(Q - G)^2] / V[G]). A variance below 1e-12 E[G^2] is a rounding error and counts as 0.
         steps, *sums = np.sum(errors, axis=0)
         mean, squares, square_errors = sums / steps
         variance = squares - np.square(mean)

@@ -182,7 +182,7 @@ class Learner:
         agent.replace_target()
 
     def _read_mean(self, mean: Any) -> tf.Tensor:
-        """A mean of the whole batch, of which all replicas hold the same."""
+        """Reads a mean over the whole batch, which is the same on all replicas."""
         return self._agent.strategy.experimental_local_results(mean)[0]
 
     def loss_scales(self) -> summaries.LossScales:

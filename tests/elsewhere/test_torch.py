@@ -65,6 +65,11 @@ def test_it_computes_what_the_layer_does(name):
         assert values.dtype == torch.float64
 
 
+def test_what_it_shows(scaled):
+    assert repr(ReturnScaling()) == "ReturnScaling(steps=[0.0], sigma=[0.0], unit=[0.0])"
+    assert repr(scaled).startswith("ReturnScaling(steps=[2.0, 2.0], sigma=[")
+
+
 def test_dtypes(scaled):
     for given, expected in ((torch.bfloat16, torch.float32), (torch.int32, torch.float32)):
         assert scaled(torch.ones(3, 2, dtype=given)).dtype == expected
@@ -89,6 +94,8 @@ def test_updates_between_forward_and_backward():
 
 
 def test_what_does_not_fit_is_refused(scaled):
+    with pytest.raises(TypeError, match="must be a torch.Tensor; got ndarray, see rbs_tf.numpy"):
+        scaled(np.ones(2))
     for errors in (torch.ones(3), torch.ones(()), torch.ones(2, 3)):
         with pytest.raises(ValueError, match=r"\[..., 2\]"):
             scaled(errors)
@@ -321,7 +328,7 @@ def test_advice(monkeypatch, caplog):
     scaled(torch.ones(1))
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.startswith("ReturnScaling has not seen any step yet: ")
-    assert "call merge_state(moments), and in a process group of several sync() after it." in said
+    assert "or call merge_state(moments), and in a process group of several sync() after it" in said
     monkeypatch.setattr(os, "getpid", lambda: 1)  # as after a fork
     with pytest.raises(RuntimeError, match="copy of a scaling from another process"):
         scaled.merge_state(rbs_tf.ReturnMoments.from_episode([1.0], [0.0]))

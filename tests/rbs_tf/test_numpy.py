@@ -186,6 +186,9 @@ def test_a_floor_in_units_is_named_as_what_it_is(fed, caplog):
     (said,) = warnings_of(caplog)
     assert "below its floor sigma_v times the unit for head 0: errors are multiplied by [3.33]" in said
     assert said.endswith("the size of the first errors, sqrt(sigma^2 + E[R]^2) / unit: sigma_v=[1]")
+    # Mean rewards of 6 that vary by 1: a floor of 0.01 units is the size of the first errors, though above sigma.
+    fed(heads(steps(6.0 + VARYING, 0.99, length=10**5)), floor_in_units=True)
+    assert not warnings_of(caplog)
 
 
 def test_what_is_not_judged(fed, caplog):
@@ -202,7 +205,8 @@ def test_a_scale_without_steps_says_so_once(caplog):
     for _ in range(2):
         scale()
     (said,) = (record.getMessage() for record in caplog.records)
-    assert "multiplies errors by up to 50. Before the errors, call merge_state(moments). " in said
+    assert "multiplies errors by up to 50. Before the errors, play in the environment that" in said
+    assert said.endswith("collect_returns wraps, in this process, or call merge_state(moments)")
     assert "\n" not in said
     caplog.clear()
     NumpyScaling(floor_in_units=True)()

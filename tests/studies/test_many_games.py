@@ -99,6 +99,6 @@ def test_the_pages_table_is_that_of_the_runs():
     assert "\n".join(many_games.table(found)) in (ROOT / "docs/reproducing.md").read_text()
     above = found.groupby("arm")["above none"].sum()
     readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"{above['return']} games are better with scaling than without it" in readme
-    assert f"Clipped rewards improve {above['clip']} " in readme
+    assert f"{above['return']} games are better with scaled errors than without" in readme
+    assert f"With clipped rewards, {above['clip']} are" in readme
     assert (scored["clip"] > scored["return"]).sum() == (scored["clip"] < scored["return"]).sum() == 8
