@@ -5,9 +5,6 @@ import sys
 import time
 
 import numpy as np
-import torch
-import torch.distributed as dist
-from torch import nn
 
 import rbs_tf
 
@@ -19,6 +16,10 @@ def episodes_of(rank):
 
 
 def main():
+    import torch  # pytest looks at this file without it, too
+    import torch.distributed as dist
+    from torch import nn
+
     rank, place = int(sys.argv[1]), sys.argv[2]
     dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=2)
     model = nn.ModuleDict({"last": rbs_tf.torch.UnitLinear(3, 2), "scaled": rbs_tf.torch.ReturnScaling()})
