@@ -277,10 +277,11 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         return result
 
     def compile_ahead(self, batch_size: int) -> None:
-        """Compiles the update for batches of this size ahead of the first one; changes nothing else."""
-        zeros = tensor_spec.zero_spec_nest(self.collect_data_spec, (batch_size, self.shape.rows))
-        inputs, rest = _split(self.sequences(zeros))
-        self._td_loss.compile_ahead(inputs, rest, None, tf.constant(False))
+        """Compiles the loss behind the torso for batches of this size, where it is compiled; changes nothing else."""
+        if self._td_loss.compiled:
+            zeros = tensor_spec.zero_spec_nest(self.collect_data_spec, (batch_size, self.shape.rows))
+            inputs, rest = _split(self.sequences(zeros))
+            self._td_loss.compile_ahead(inputs, rest, None, tf.constant(False))
 
     def replace_target(self) -> None:
         """Makes the target network a copy of the online network; `train` does so every `target_update_period`."""

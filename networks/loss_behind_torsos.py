@@ -42,7 +42,7 @@ class LossBehindTorsos:
         the rows behind the burn-in; returns a named tuple with the field `loss`, float32 [].
       burn_in: rows that only warm up the state; no gradient passes through them.
       online_rows: how many of the first rows the online network sees; the target network sees all L.
-      compiled: let XLA compile what is behind the torsos.
+      compiled: let XLA compile what is behind the torsos; an attribute, too.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LossBehindTorsos:
         self._loss = loss
         self._burn_in = slice(burn_in)
         self._training = slice(burn_in, online_rows)
-        self._compiled = compiled
+        self.compiled = compiled
         self._behind_torsos = compile_function(self._gradients, compiled)
 
     def __call__(self, inputs: Inputs, *arguments: Any) -> Any:
@@ -82,11 +82,10 @@ class LossBehindTorsos:
         return self._behind_torsos(features, inputs._replace(observation=()), arguments)
 
     def compile_ahead(self, inputs: Inputs, *arguments: Any) -> None:
-        """Compiles what `gradients` needs for inputs and arguments of these shapes, if it is compiled at all."""
-        if self._compiled:
-            # In a graph, as in the update: what an eager call compiles serves eager calls only.
-            features = self.features(inputs.observation)
-            tf.function(lambda: self.gradients(features, inputs, *arguments)[0], autograph=False)()
+        """Compiles what `gradients` needs for inputs and arguments of these shapes."""
+        # In a graph, as in the update: what an eager call compiles serves eager calls only.
+        features = self.features(inputs.observation)
+        tf.function(lambda: self.gradients(features, inputs, *arguments)[0], autograph=False)()
 
     def _gradients(
         self, features: Features, inputs: Inputs, arguments: tuple

@@ -308,6 +308,7 @@ def test_compiling_in_part_and_ahead_changes_nothing_and_serves_the_first_update
     sequence, train = as_sequence(random_windows()), tf.function(agent.train)
     with unchanged(agent.variables):
         agent.compile_ahead(batch_size=4)
+        other.compile_ahead(batch_size=2**40)  # there is nothing to compile: no batch is made
     for each in (agent, other):
         each.observe(some_moments())
     for _ in range(3):
