@@ -265,7 +265,9 @@ def train(
       KeyboardInterrupt: an interrupt (SIGINT), once the checkpoint is written. SystemExit: another signal, likewise.
     """
     _require_keras_2()
-    bindings = [f"{name} = {configuration.as_gin(_plain(value))}" for name, value in (settings or {}).items()]
+    bindings = [
+        f"{name} = {configuration.format_gin(_plain(value))}" for name, value in (settings or {}).items()
+    ]
     options = TrainOptions(config, gin_bindings=bindings, **{name: _plain(of) for name, of in flags.items()})
     if on_evaluation and options.is_distributed:
         raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")

@@ -62,7 +62,7 @@ def number(
     return Kind(f"a number{limits}{_bracket(unit)}", fits)
 
 
-def one_of(*names: str) -> Kind:
+def choice(*names: str) -> Kind:
     """One of these strings."""
     return Kind(
         f"one of {', '.join(map(repr, names))}", lambda value: isinstance(value, str) and value in names

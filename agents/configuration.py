@@ -139,7 +139,7 @@ def borrowed() -> Iterator[None]:
             _turn.release()
 
 
-def as_gin(value: Any) -> str:
+def format_gin(value: Any) -> str:
     """A value as gin reads it; a string that begins with @ or % is a reference or a macro."""
     return value if isinstance(value, str) and value[:1] in ("@", "%") else repr(value)
 

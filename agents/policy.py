@@ -112,9 +112,9 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
     @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _action(self, time_step: ts.TimeStep, policy_state: PolicyState, seed: Any) -> policy_step.PolicyStep:
         del seed  # The generator holds the only randomness, so that a checkpoint holds all of it.
-        return self.action_of(self._heads(time_step, policy_state), time_step, policy_state)
+        return self.act_by_heads(self._heads(time_step, policy_state), time_step, policy_state)
 
-    def action_of(
+    def act_by_heads(
         self, head: tf.Tensor, time_step: ts.TimeStep, policy_state: PolicyState
     ) -> policy_step.PolicyStep:
         """Acts as `action` does with these heads, int32 [N], in place of the drawn ones."""

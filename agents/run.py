@@ -18,7 +18,7 @@ from agents.errors import EnvironmentFault, RunFolderError, UsageError, strip_gi
 from agents.monitoring import weights_and_biases
 from agents.monitoring.tags import EVALUATION
 from agents.options import CONFIGS, TrainOptions, config_file
-from agents.running.startup import VERBOSE, native_messages_in, set_environment
+from agents.running.startup import VERBOSE, redirect_native_messages, set_environment
 from agents.storage import run_folder
 from rbs_tf.errors import described, shown
 
@@ -55,8 +55,8 @@ def run(
         run_folder.opened(root_dir) as folder,
         set_environment({VERBOSE: "1"} if options.verbose else {}),
     ):
-        if made := run_folder.made(root_dir, updates):
-            return _done_before(folder.path, made, updates)
+        if made := run_folder.find_made_updates(root_dir, updates):
+            return _describe_done(folder.path, made, updates)
         with _built(options, asked, folder.path, on_evaluation) as training:
             folder.begin(command)
             if begun is not None:
@@ -74,7 +74,7 @@ def run(
                 flush=True,
             )
             with contextlib.ExitStack() as around:
-                around.enter_context(native_messages_in(folder.path / run_folder.NATIVE))
+                around.enter_context(redirect_native_messages(folder.path / run_folder.NATIVE))
                 if options.wandb:
                     around.enter_context(weights_and_biases.synced(folder.path, asked))
                 result = around.enter_context(training).run()
@@ -207,7 +207,7 @@ def check_environment(env: str) -> None:
         raise UsageError(str(error)) from error
 
 
-def _done_before(folder: Path, made: int, asked: int) -> Result:
+def _describe_done(folder: Path, made: int, asked: int) -> Result:
     """The result of a run that has nothing left to do."""
     from agents.storage.checkpoint import Counters, newest
     from agents.storage.episodes import last_return

@@ -105,7 +105,7 @@ class SequenceShape(Checked):
 def unpacked(sequence: Sequence, spec: Any) -> Sequence:
     """Returns the sequence with whole observations [B, L, ...].
 
-    Observations that are neither `Packed` nor bytes of `side_by_side` stay as they are.
+    Observations that are neither `Packed` nor bytes of `concatenate_parts` stay as they are.
 
     Args:
       sequence: as the replay gives it.
@@ -139,7 +139,7 @@ def stored_spec(spec: Any) -> tf.TensorSpec:
     return tf.TensorSpec((_padded(sum(map(_bytes, spec.values()))),), tf.uint8, "observation")
 
 
-def side_by_side(observation: Any) -> np.ndarray:
+def concatenate_parts(observation: Any) -> np.ndarray:
     """Observations [N, ...] as they are stored: arrays by name as their bytes, sorted by name, uint8 [N, bytes]."""
     if not isinstance(observation, Mapping):
         return observation
@@ -150,7 +150,7 @@ def side_by_side(observation: Any) -> np.ndarray:
 
 
 def _unpack_parts(stored: tf.Tensor, spec: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor]:
-    """The inverse of `side_by_side`, for [..., bytes], of which one outer dimension may be unknown."""
+    """The inverse of `concatenate_parts`, for [..., bytes], of which one outer dimension may be unknown."""
     outer = [-1 if size is None else size for size in stored.shape[:-1]]
     found, start = {}, 0
     for name in sorted(spec):

@@ -21,7 +21,7 @@ import tensorflow as tf
 import networks  # noqa: F401  registers torsos
 from agents.agent import LEARNING_RATE, RecurrentMultiHeadAgent
 from agents.bandit import HeadBandit
-from agents.checks import FLAG, Checked, Kind, factory, number, one_of, optional, setting, whole
+from agents.checks import FLAG, Checked, Kind, choice, factory, number, optional, setting, whole
 from agents.errors import UsageError
 from agents.heads import Heads
 from agents.policy import EPSILONS, PAPER_EPSILONS, MultiHeadPolicy
@@ -44,8 +44,8 @@ _PIXELS = whole("pixels", least=1, most=4096)
 _STEPS = whole("environment steps", least=1)
 _PACE = number("environment steps", least=1e-3)
 _ROUND = whole("steps of each environment", least=1, most=100_000)
-_STRATEGY = one_of("default", "mirrored", "tpu")
-_BACKEND = one_of("local", "ray", "reverb")
+_STRATEGY = choice("default", "mirrored", "tpu")
+_BACKEND = choice("local", "ray", "reverb")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,12 +216,12 @@ class NetworkSettings(Checked):
     built = RecurrentQNetwork
 
     torso: Callable | None = setting(None, optional(_TORSO), example="@networks.small_torso")
-    normalise_torso: str = setting("none", one_of("none", "centre"))
+    normalise_torso: str = setting("none", choice("none", "centre"))
     lstm_units: int = setting(512, _LAYER, paper="512")
     post_lstm_units: int = setting(256, _LAYER, paper="256")
     head_hidden: int = setting(256, _LAYER, paper="256")
     scale_gradient: bool = setting(True, FLAG, paper="yes")
-    reward_input: str = setting("clip", one_of("clip", "rms"))
+    reward_input: str = setting("clip", choice("clip", "rms"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -83,11 +83,11 @@ class AnyNetwork(tf.Module):
         return self.trainable_variables
 
     def create_variables(self) -> None:
-        """Makes the variables, by a call on zeros. Raises ValueError as `behind_torso` does."""
+        """Makes the variables, by a call on zeros. Raises ValueError as `run_behind_torso` does."""
         observation = tensor_spec.zero_spec_nest(self._arguments[0], outer_dims=(1, 1))
         outer = tf.zeros((1, 1), tf.int32)
         state = tuple(tf.zeros((1, *spec.shape), spec.dtype) for spec in self.state_spec)
-        self.behind_torso(observation, outer, tf.zeros((1, 1)), outer, state)
+        self.run_behind_torso(observation, outer, tf.zeros((1, 1)), outer, state)
 
     def copy(self, name: str) -> AnyNetwork:
         """Builds one with weights of its own. Raises ValueError if it shares them."""
@@ -106,9 +106,9 @@ class AnyNetwork(tf.Module):
     ) -> tuple[tf.Tensor, State]:
         """As `RecurrentQNetwork.call`."""
         observation, previous_action, previous_reward = inputs
-        return self.behind_torso(observation, previous_action, previous_reward, step_type, network_state)
+        return self.run_behind_torso(observation, previous_action, previous_reward, step_type, network_state)
 
-    def behind_torso(
+    def run_behind_torso(
         self,
         features: Any,
         action: tf.Tensor,

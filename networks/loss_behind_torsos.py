@@ -152,7 +152,7 @@ def _unroll(
     network: Any, features: Any, inputs: Inputs, rows: slice, state: State
 ) -> tuple[tf.Tensor, State]:
     """The network's outputs for these rows from their features, and the state behind them."""
-    return network.behind_torso(
+    return network.run_behind_torso(
         features,
         inputs.previous_action[:, rows],
         inputs.previous_reward[:, rows],

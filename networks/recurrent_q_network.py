@@ -167,7 +167,7 @@ class RecurrentQNetwork(network.Network):
         """
         observation, previous_action, previous_reward = inputs
         features = self.features(observation, training)
-        return self.behind_torso(features, previous_action, previous_reward, step_type, network_state)
+        return self.run_behind_torso(features, previous_action, previous_reward, step_type, network_state)
 
     def features(self, observation: tf.Tensor, training: bool = False) -> tf.Tensor:
         """What the torso makes of observations [B, ...] or [B, T, ...]: float32 [B, D] or [B, T, D]."""
@@ -212,7 +212,7 @@ class RecurrentQNetwork(network.Network):
         """Sets the torso by observations [B, ...] or [B, T, ...], see `networks.torsos.Torso.centre`. Eager."""
         self._torso.activations(self._merged(observation), setting=True)
 
-    def behind_torso(
+    def run_behind_torso(
         self,
         features: tf.Tensor,
         previous_action: tf.Tensor,

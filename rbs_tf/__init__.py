@@ -8,7 +8,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rbs_tf.extras import needed_by
+from rbs_tf.extras import explain_missing
 
 if TYPE_CHECKING:
     from rbs_tf.collecting import collect_returns as collect_returns
@@ -41,11 +41,11 @@ __all__ = [*_MODULES]
 
 def __getattr__(name: str) -> Any:
     if name in _LIBRARIES:
-        with needed_by(f"rbs_tf.{name}"):
+        with explain_missing(f"rbs_tf.{name}"):
             return importlib.import_module(f"rbs_tf.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with needed_by(f"rbs_tf.{name}"):
+    with explain_missing(f"rbs_tf.{name}"):
         value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

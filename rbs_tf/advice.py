@@ -32,7 +32,7 @@ class Advice:
         self._name, self._feed, self._in_units = name, feed, floor_in_units
         self.is_fed = self.is_judged = False
 
-    def before_errors(self, moments: ReturnMoments, sigma_v: np.ndarray) -> None:
+    def warn_before_errors(self, moments: ReturnMoments, sigma_v: np.ndarray) -> None:
         """Warns if no step has been seen; moments in NumPy, sigma_v float64 [H]."""
         if self.is_fed:
             return

@@ -91,16 +91,16 @@ class EpisodeStatistics:
         finished = sorted(self._finished, key=lambda env_and_steps: env_and_steps[0])
         self._new, self._finished = [], []
         if self._tasks is None:
-            return self._moments_of(steps, [episode for _, episode in finished], slice(None))
+            return self._compute_moments(steps, [episode for _, episode in finished], slice(None))
         (num_heads,) = self._heads.rewards(0.0).shape
         total = ReturnMoments.empty(num_heads)
         for task in np.unique(self._tasks):
             episodes = [episode for env, episode in finished if self._tasks[env] == task]
-            own = self._moments_of(steps[..., self._tasks == task], episodes, [task])
-            total = ReturnMoments.merge(total, own.of_task(task, num_heads))
+            own = self._compute_moments(steps[..., self._tasks == task], episodes, [task])
+            total = ReturnMoments.merge(total, own.put_in_head(task, num_heads))
         return total
 
-    def _moments_of(
+    def _compute_moments(
         self, steps: np.ndarray, episodes: list[np.ndarray], columns: slice | list[int]
     ) -> ReturnMoments:
         """Of steps [3, K, N] and episodes [2, T] each, as these heads see them."""

@@ -14,7 +14,7 @@ _EXTRAS = {
 
 
 @contextlib.contextmanager
-def needed_by(what: str) -> Iterator[None]:
+def explain_missing(what: str) -> Iterator[None]:
     """Turns a missing package's error into one that names the extra.
 
     Raises:

@@ -22,7 +22,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rbs_tf.advice import PAPERS_FLOOR
-from rbs_tf.moments import ReturnMoments, moments_of_batch, wrong_columns
+from rbs_tf.moments import ReturnMoments, compute_batch_moments, wrong_columns
 from rbs_tf.pair import FIELDS, Pair
 from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
 from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, ratio_and_unit
@@ -84,7 +84,7 @@ def observe(
     """
     _check_real(rewards=rewards, discounts=discounts)
     pairs = isinstance(state.moments.count, Pair)
-    number, (largest, largest_sum) = (Pair.of, _OF_PAIRS) if pairs else (jnp.asarray, _OF_FLOAT64)
+    number, (largest, largest_sum) = (Pair.wrap, _OF_PAIRS) if pairs else (jnp.asarray, _OF_FLOAT64)
     num_envs, num_heads = state.episodes[0].shape
     given = [jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts)]
     given = [jnp.broadcast_to(x[:, None] if x.ndim == 1 else x, (num_envs, num_heads)) for x in given]
@@ -119,7 +119,7 @@ def merge_state(state: State, other: State | ReturnMoments) -> State:
     """
     moments = other.moments if isinstance(other, State) else other
     if isinstance(moments.count, np.ndarray):
-        number = Pair.of_float64 if isinstance(state.moments.count, Pair) else jnp.asarray
+        number = Pair.split_float64 if isinstance(state.moments.count, Pair) else jnp.asarray
         moments = ReturnMoments(*map(number, moments))
     return state._replace(moments=ReturnMoments.merge(state.moments, moments))
 
@@ -204,7 +204,7 @@ def batch_sigma(rewards: ArrayLike, discounts: ArrayLike, mask: ArrayLike) -> ja
     """
     _check_real(rewards=rewards, discounts=discounts)
     rewards, discounts = (jax.lax.stop_gradient(jnp.asarray(x, float)) for x in (rewards, discounts))
-    return moments_of_batch(jnp, rewards, discounts, jnp.asarray(mask)).sigma
+    return compute_batch_moments(jnp, rewards, discounts, jnp.asarray(mask)).sigma
 
 
 def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tuple[Any, jax.Array]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rbs_tf.returns import discounted_returns, finite_columns, real_numbers, returns_by_doubling
+from rbs_tf.returns import compute_returns, discounted_returns, finite_columns, real_numbers
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -134,9 +134,9 @@ class ReturnMoments:
         given = (("rewards", rewards), ("discounts", discounts), ("mask", mask))
         columns = (real_numbers(name, values).astype(np.float64) for name, values in given)
         with np.errstate(all="ignore"):  # what is not finite is refused below
-            return moments_of_batch(np, *columns)
+            return compute_batch_moments(np, *columns)
 
-    def of_task(self, head: int, num_heads: int) -> ReturnMoments:
+    def put_in_head(self, head: int, num_heads: int) -> ReturnMoments:
         """These moments, of one head, as those of head number `head` of `num_heads`; the others are empty."""
         rows = np.zeros((len(fields(self)), num_heads))
         rows[:, checked_heads(head, num_heads)] = self.to_array()[:, 0]
@@ -217,7 +217,7 @@ class ReturnMoments:
         return self.return_mean
 
 
-def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> ReturnMoments:
+def compute_batch_moments(xp: Any, rewards: Any, discounts: Any, mask: Any) -> ReturnMoments:
     """`ReturnMoments.from_batch` of arrays of `xp`, PyTorch, JAX or NumPy, in the dtype of the rewards.
 
     Rewards and discounts [T, B, H] are of one floating dtype, without gradients. Raises ValueError for other shapes.
@@ -239,7 +239,7 @@ def moments_of_batch(xp: Any, rewards: Any, discounts: Any, mask: Any) -> Return
         deviations = ones * (values - mean(values))
         return mean(values), (deviations * deviations).sum((0, 1))
 
-    returns = returns_by_doubling(rewards, discounts, xp.zeros_like, xp.concatenate)
+    returns = compute_returns(rewards, discounts, xp.zeros_like, xp.concatenate)
     return ReturnMoments(
         count, *mean_and_m2(rewards), *mean_and_m2(discounts), count, mean(returns), mean(returns * returns)
     )

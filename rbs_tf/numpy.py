@@ -96,7 +96,7 @@ class ReturnScaling:
           ValueError: errors whose last axis is not the heads', a head out of range, complex numbers.
           TypeError: tensors of another library, whose gradients would be lost.
         """
-        self.advice.before_errors(self.moments, self._sigma_v)
+        self.advice.warn_before_errors(self.moments, self._sigma_v)
         self.advice.judge(self.moments, self._sigma_v)
         divisor = np.maximum(self.sigma, self._sigma_v * self.unit if self.floor_in_units else self._sigma_v)
         if batch_sigma is not None:

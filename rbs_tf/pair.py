@@ -31,7 +31,7 @@ class Pair:
     low: jax.Array
 
     @classmethod
-    def of(cls, value: Pair | jax.Array | float) -> Pair:
+    def wrap(cls, value: Pair | jax.Array | float) -> Pair:
         """From float32; a pair is returned as it is."""
         if isinstance(value, Pair):
             return value
@@ -39,7 +39,7 @@ class Pair:
         return cls(high, jnp.zeros_like(high))
 
     @classmethod
-    def of_float64(cls, values: np.ndarray) -> Pair:
+    def split_float64(cls, values: np.ndarray) -> Pair:
         """From NumPy. Raises ValueError for a number that is too large for float32."""
         with np.errstate(over="ignore"):
             high = values.astype(np.float32)
@@ -58,7 +58,7 @@ class Pair:
 
     def __add__(self, other: Pair | float) -> Pair:
         """Right to 46 bits of the larger summand; differences of close numbers lose digits."""
-        other = Pair.of(other)
+        other = Pair.wrap(other)
         high, rest = _sum(self.high, other.high)
         return Pair(*_sum_by_size(high, rest + (self.low + other.low)))
 
@@ -66,7 +66,7 @@ class Pair:
         return Pair(-self.high, -self.low)
 
     def __sub__(self, other: Pair | float) -> Pair:
-        return self + -Pair.of(other)
+        return self + -Pair.wrap(other)
 
     def __mul__(self, other: Pair) -> Pair:
         high, low = _product(self.high, other.high)

@@ -200,7 +200,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         scale = self.scale
         self._scales = True
         if batch_sigma is None:
-            self._advise(before_errors=True)
+            self._advise(warn_before_errors=True)
         else:
             own = real_float64("batch_sigma", tf.stop_gradient(batch_sigma))
             own = tf.reshape(own, [self.num_heads])  # other sizes than H must not spread
@@ -217,9 +217,9 @@ class ReturnScaling(tf.keras.layers.Layer):
         return errors / tf.cast(scale, errors.dtype)
 
     @tf.autograph.experimental.do_not_convert
-    def _advise(self, before_errors: bool = False) -> None:
+    def _advise(self, warn_before_errors: bool = False) -> None:
         """Logs the advice that is due, if the layer scales errors and its statistics can be read."""
-        if not self._scales or (self.advice.is_judged and (self.advice.is_fed or not before_errors)):
+        if not self._scales or (self.advice.is_judged and (self.advice.is_fed or not warn_before_errors)):
             return
         # Keras calls layers in a scratch graph when it builds a model, which may be long before any data.
         building = not tf.executing_eagerly() and "scratch_graph" in tf.compat.v1.get_default_graph().name
@@ -229,8 +229,8 @@ class ReturnScaling(tf.keras.layers.Layer):
             if not tf.executing_eagerly():
                 return
             readable = ReturnMoments(*self.statistics.numpy()), self.sigma_v.numpy()
-        if before_errors:
-            self.advice.before_errors(*readable)
+        if warn_before_errors:
+            self.advice.warn_before_errors(*readable)
         self.advice.judge(*readable)
 
     def reset_state(self) -> None:

@@ -45,7 +45,7 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
     return sums.reshape(shape)
 
 
-def returns_by_doubling(
+def compute_returns(
     rewards: Any, discounts: Any, zeros_like: Callable[[Any], Any], concatenate: Callable[[list], Any]
 ) -> Any:
     """`discounted_returns` of arrays [T, ...] of any library, in operations that compile; T may be unknown to a graph.

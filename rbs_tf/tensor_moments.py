@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import LARGEST, returns_by_doubling
+from rbs_tf.returns import LARGEST, compute_returns
 
 
 def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
@@ -52,7 +52,7 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
     if tf.executing_eagerly():
         for name, values in (("rewards", rewards), ("discounts", discounts)):
             check_finite(name, values, "batch_sigma")
-    returns = returns_by_doubling(rewards, discounts, tf.zeros_like, lambda rows: tf.concat(rows, axis=0))
+    returns = compute_returns(rewards, discounts, tf.zeros_like, lambda rows: tf.concat(rows, axis=0))
     moments = ReturnMoments(*step_fields(rewards, discounts, keep), *return_fields(returns, keep))
     return tf.sqrt(moments.sigma_squared)
 
@@ -82,10 +82,10 @@ def _rows(values: tf.Tensor) -> tf.Tensor:
 
 def _sums(*rows: tf.Tensor) -> list[tf.Tensor]:
     """[..., N, H] -> [..., H] each, over the rows of all replicas."""
-    return summed_over_replicas(*(tf.reduce_sum(x, axis=-2) for x in rows))
+    return sum_over_replicas(*(tf.reduce_sum(x, axis=-2) for x in rows))
 
 
-def summed_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
+def sum_over_replicas(*sums: tf.Tensor) -> list[tf.Tensor]:
     """Sums over a replica's share of a batch -> those over the whole batch; any shapes, float. Not in `tf.cond`."""
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:

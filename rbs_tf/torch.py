@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from rbs_tf.advice import PAPERS_FLOOR, Advice
-from rbs_tf.moments import ReturnMoments, checked_heads, moments_of_batch, wrong_columns
+from rbs_tf.moments import ReturnMoments, checked_heads, compute_batch_moments, wrong_columns
 from rbs_tf.numpy import ReturnScaling as HostScaling
 from rbs_tf.units import EXPONENT, HALF, check_outputs, needs_powers_of_two, ratio_and_unit
 
@@ -32,7 +32,7 @@ class _Float64Buffers(nn.Module):
             self._buffers = own
         for name, values in own.items():
             made = fn(torch.empty(0, device=values.device))
-            own[name] = values.to(_with_float64(made.device))
+            own[name] = values.to(_choose_float64_device(made.device))
             if made.is_shared():  # `share_memory`
                 own[name].share_memory_()
         return self
@@ -233,7 +233,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
         super().__init__(in_features, out_features, **options)
         check_outputs(out_features, heads)
         self.heads = heads
-        self.register_buffer("unit", _zeros(heads).to(_with_float64(self.weight.device)))
+        self.register_buffer("unit", _zeros(heads).to(_choose_float64_device(self.weight.device)))
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[..., in] -> values [..., out], float64 in a layer of float64 and float32 in all others."""
@@ -287,7 +287,7 @@ def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tens
     """
     _check_real(rewards=rewards, discounts=discounts)
     rewards, discounts = _double(rewards), _double(discounts)
-    return moments_of_batch(torch, rewards, discounts, mask.to(rewards.device)).sigma
+    return compute_batch_moments(torch, rewards, discounts, mask.to(rewards.device)).sigma
 
 
 def _check_real(**named: torch.Tensor | None) -> None:
@@ -301,14 +301,14 @@ def _zeros(*shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.float64, device="cpu")
 
 
-def _with_float64(device: torch.device) -> torch.device:
+def _choose_float64_device(device: torch.device) -> torch.device:
     """The device, or the CPU for devices without float64 or without values."""
     return torch.device("cpu") if device.type in ("mps", "meta") else device
 
 
 def _double(values: torch.Tensor) -> torch.Tensor:
     """float64, without gradient."""
-    return values.detach().to(_with_float64(values.device)).double()
+    return values.detach().to(_choose_float64_device(values.device)).double()
 
 
 def _power_of_two(values: torch.Tensor) -> torch.Tensor:

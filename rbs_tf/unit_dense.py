@@ -74,7 +74,7 @@ class UnitDense(tf.keras.layers.Dense):
             wanted = tf.reshape(wanted, [self.heads])
         powers = needs_powers_of_two(tf.as_dtype(self.kernel.dtype).name)
         wanted = tf.cast(_power_of_two(wanted), tf.float64) if powers else wanted
-        ratio, after = ratio_in_graph(self.unit, wanted, powers)
+        ratio, after = compute_ratio(self.unit, wanted, powers)
         for weight in (self.kernel, self.bias) if self.use_bias else (self.kernel,):
             weight.assign(weight * tf.cast(tf.repeat(ratio, self.units // self.heads), weight.dtype))
         self.unit.assign(after)
@@ -93,7 +93,7 @@ class UnitDense(tf.keras.layers.Dense):
         return super().get_config() | {"heads": self.heads}
 
 
-def ratio_in_graph(old: Any, new: Any, powers_of_two: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
+def compute_ratio(old: Any, new: Any, powers_of_two: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
     """`rbs_tf.unit_ratio` of tensors, float64 [H] each, unchecked: float32 [H] and float64 [H]."""
 
     def single(ratio: tf.Tensor) -> tf.Tensor:

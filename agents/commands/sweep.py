@@ -59,7 +59,7 @@ class Sweep(NamedTuple):
             flags = []
             for name, value in settings.items():
                 if "." in name:
-                    flags.append(f"--gin_bindings={name} = {configuration.as_gin(value)}")
+                    flags.append(f"--gin_bindings={name} = {configuration.format_gin(value)}")
                 else:
                     is_file = str(value).endswith(".gin")
                     flags.append(f"--{name}={os.path.abspath(local_path(value)) if is_file else value}")

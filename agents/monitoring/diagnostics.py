@@ -11,7 +11,7 @@ from agents.sequences import SequenceShape, select_rows
 from agents.targets import gather_replicas
 from agents.update import TDLoss
 from networks.recurrent_q_network import RecurrentQNetwork
-from rbs_tf.tensor_moments import summed_over_replicas
+from rbs_tf.tensor_moments import sum_over_replicas
 
 
 class LossExtra(NamedTuple):
@@ -26,7 +26,7 @@ def describe(result: TDLoss) -> LossExtra:
     """The priorities, and means over the real steps of the whole batch."""
     squares = tf.square(result.errors), tf.square(result.targets - result.values)
     of_steps = tf.stack([result.losses, *squares, result.values, result.targets])
-    loss, real, steps, sums = summed_over_replicas(
+    loss, real, steps, sums = sum_over_replicas(
         result.loss,
         tf.reduce_sum(result.mask),
         tf.cast(tf.size(result.mask), tf.float32),

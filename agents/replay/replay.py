@@ -137,7 +137,7 @@ class Replay(Intake):
         """
         return self._samples_due(self.inserted, updates * batch_size) >= batch_size
 
-    def updates_due_by_steps(self, updates: int, environment_steps: int, steps_per_update: float) -> bool:
+    def allows_update(self, updates: int, environment_steps: int, steps_per_update: float) -> bool:
         """Says whether one more update after `updates` of them keeps to a number of environment steps per update.
 
         The first `min_sequences` times `SequenceShape.period` steps earn none. Insertions do not count: the same steps

@@ -373,7 +373,7 @@ def _wait_for_predecessors(root_dir: str) -> None:
     # A number alone may by now be that of another process, or may come from another machine.
     listed = re.findall(r": (\d+) since (\d+)$", text, re.MULTILINE)
     end = time.monotonic() + _PREDECESSORS
-    while left := [number for number, began in listed if processes.started_at(number) == began]:
+    while left := [number for number, began in listed if processes.read_start_time(number) == began]:
         if time.monotonic() > end:
             raise RunFolderError(
                 f"Processes of an earlier start still work in {root_dir}: {', '.join(left)}. Stop them, or wait."

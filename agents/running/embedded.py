@@ -192,7 +192,7 @@ class EmbeddedRun:
         if training.steps_per_update is None:
             return self.replay.updates_due(updates, training.batch_size)
         steps = self.learner.environment_steps
-        return self.replay.updates_due_by_steps(updates, steps, training.steps_per_update)
+        return self.replay.allows_update(updates, steps, training.steps_per_update)
 
     def more(self) -> None:
         """Collects a round."""

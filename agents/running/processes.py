@@ -19,7 +19,7 @@ _POLL = 0.5  # seconds between two looks at all processes
 _PRCTL, _PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl, 1
 
 
-def started_at(process: int | str) -> str:
+def read_start_time(process: int | str) -> str:
     """Clock ticks between this machine's start and that of a process, which tells it from others of the same number.
 
     "" if no process has this number, or only one that has ended and whose parent does not look.

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agents.errors import UsageError
-from agents.running.signals import ignored_by_children, raise_signal, stop_on_signal
+from agents.running.signals import raise_signal, shield_children, stop_on_signal
 from agents.running.startup import set_environment
 from agents.storage.run_folder import REPOSITORY
 
@@ -118,7 +118,7 @@ def _unreachable(cluster: str, error: Exception) -> UsageError:
 def _start(ray: Any, slots: int) -> None:
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")]), os.getcwd()]
     try:
-        with ignored_by_children(), set_environment({"PYTHONPATH": os.pathsep.join(paths)}):
+        with shield_children(), set_environment({"PYTHONPATH": os.pathsep.join(paths)}):
             ray.init(
                 address="local",
                 num_cpus=slots,  # not cores: the operating system shares those out

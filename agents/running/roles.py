@@ -28,7 +28,7 @@ from agents.monitoring import summaries  # noqa: E402
 from agents.replay.backends import RAY, REVERB  # noqa: E402
 from agents.replay.replay import ReplayStopped  # noqa: E402
 from agents.running.loop import learn  # noqa: E402
-from agents.running.processes import started_at  # noqa: E402
+from agents.running.processes import read_start_time  # noqa: E402
 from agents.running.ray_connection import SAME_VERSIONS  # noqa: E402
 from agents.settings import Settings  # noqa: E402
 from agents.storage.checkpoint import Checkpointer  # noqa: E402
@@ -107,7 +107,7 @@ class Role(abc.ABC):
     def status(self) -> dict[str, Any]:
         """Figures for the driver; only those of the process until the role is built."""
         pid = os.getpid()
-        return {"pid": pid, "began": started_at(pid)} | (self.figures() if self._built else {})
+        return {"pid": pid, "began": read_start_time(pid)} | (self.figures() if self._built else {})
 
     def stop(self) -> None:
         """Ends `run` soon."""

@@ -49,17 +49,17 @@ def stop_on_signal(stop: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    with _handled_by(handle, numbers):
+    with _handle_signals(handle, numbers):
         yield
 
 
-def ignored_by_children() -> contextlib.AbstractContextManager[None]:
+def shield_children() -> contextlib.AbstractContextManager[None]:
     """Processes started inside ignore SIGHUP and SIGUSR1, which may be sent to all processes of a job."""
-    return _handled_by(signal.SIG_IGN, [signal.SIGHUP, signal.SIGUSR1])
+    return _handle_signals(signal.SIG_IGN, [signal.SIGHUP, signal.SIGUSR1])
 
 
 @contextlib.contextmanager
-def _handled_by(handler: Any, numbers: list[signal.Signals]) -> Iterator[None]:
+def _handle_signals(handler: Any, numbers: list[signal.Signals]) -> Iterator[None]:
     """Handles signals like this, in the main thread, and then again as before."""
     if threading.current_thread() is not threading.main_thread():
         yield

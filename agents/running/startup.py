@@ -38,7 +38,7 @@ def quiet() -> None:
 
 
 @contextlib.contextmanager
-def native_messages_in(path: str | os.PathLike) -> Iterator[None]:
+def redirect_native_messages(path: str | os.PathLike) -> Iterator[None]:
     """Sends what C++ libraries write to stderr into a file, Reverb's log above all.
 
     What Python writes there stays on the terminal. With `RBS_TF_VERBOSE=1`, or where Python's stderr has been replaced,

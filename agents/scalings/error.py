@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from agents.checks import check, number
 from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling, named
-from rbs_tf.tensor_moments import summed_over_replicas
+from rbs_tf.tensor_moments import sum_over_replicas
 
 
 @named("error_based")
@@ -45,10 +45,10 @@ class ErrorBasedScaling(Scaling):
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         errors = targets - self.values(outputs)
-        return self._divided(errors, deviation(self._average_after(errors, context.error_mask)))
+        return self._divided(errors, deviation(self._next_average(errors, context.error_mask)))
 
     def after_update(self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: HeadLayer) -> None:
-        self.average.assign(self._average_after(targets - self.values(outputs), mask))
+        self.average.assign(self._next_average(targets - self.values(outputs), mask))
 
     def summaries(self) -> dict[str, tf.Tensor]:
         return {"error_mean": self.average[1], "error_deviation": deviation(self.average)}
@@ -56,7 +56,7 @@ class ErrorBasedScaling(Scaling):
     def _divided(self, errors: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         return errors / tf.cast(tf.maximum(scale, self._min_scale), errors.dtype)
 
-    def _average_after(self, errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    def _next_average(self, errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """The new `average` with errors [T, B, H] under mask [T, B]; what has weight 0 does not count."""
         both = tf.stack([self.average, batch_moments(errors, mask)])
         weight, mean, variance = tf.unstack(both, axis=1)  # [2, H] each
@@ -76,12 +76,12 @@ def batch_moments(errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """
     keep = tf.cast(mask, tf.bool)[..., None]
     errors = tf.where(keep, tf.cast(tf.stop_gradient(errors), tf.float64), 0.0)
-    count, total = summed_over_replicas(
+    count, total = sum_over_replicas(
         tf.reduce_sum(tf.cast(keep, tf.float64)), tf.reduce_sum(errors, axis=(0, 1))
     )
     mean = tf.math.divide_no_nan(total, count)
     squares = tf.where(keep, tf.square(errors - mean), 0.0)
-    (total_square,) = summed_over_replicas(tf.reduce_sum(squares, axis=(0, 1)))
+    (total_square,) = sum_over_replicas(tf.reduce_sum(squares, axis=(0, 1)))
     return tf.stack([tf.fill(tf.shape(mean), count), mean, tf.math.divide_no_nan(total_square, count)])
 
 

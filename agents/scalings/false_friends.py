@@ -25,11 +25,11 @@ class FalseFriend(Scaling):
       sigma_v: positive floor of the scale, reward units.
 
     Attributes:
-      scale_of: what a subclass defines: the statistic, ReturnMoments -> float64 [H], without the floor.
+      compute_scale: what a subclass defines: the statistic, ReturnMoments -> float64 [H], without the floor.
       layer: holds the statistics and the floor, float64; its own sigma is not used.
     """
 
-    scale_of: Callable[[ReturnMoments], tf.Tensor]
+    compute_scale: Callable[[ReturnMoments], tf.Tensor]
 
     def __init__(self, num_heads: int, sigma_v: float = 1e-2):
         super().__init__(num_heads)
@@ -47,7 +47,7 @@ class FalseFriend(Scaling):
     @property
     def scale(self) -> tf.Tensor:
         """Divisor of errors, float64 [H]."""
-        return tf.maximum(self.scale_of(self.layer.moments), self.layer.sigma_v)
+        return tf.maximum(self.compute_scale(self.layer.moments), self.layer.sigma_v)
 
 
 @named("reward_std")
@@ -59,7 +59,7 @@ class RewardStd(FalseFriend):
     """
 
     @staticmethod
-    def scale_of(moments: ReturnMoments) -> tf.Tensor:
+    def compute_scale(moments: ReturnMoments) -> tf.Tensor:
         return tf.sqrt(moments.reward_variance)
 
 
@@ -73,7 +73,7 @@ class ReturnStd(FalseFriend):
     """
 
     @staticmethod
-    def scale_of(moments: ReturnMoments) -> tf.Tensor:
+    def compute_scale(moments: ReturnMoments) -> tf.Tensor:
         return tf.sqrt(return_variance(moments))
 
 
@@ -90,7 +90,7 @@ class Horizon(FalseFriend):
     """
 
     @staticmethod
-    def scale_of(moments: ReturnMoments) -> tf.Tensor:
+    def compute_scale(moments: ReturnMoments) -> tf.Tensor:
         mean_square = moments.discount_variance + tf.square(moments.discount_mean)
         gamma = tf.math.divide_no_nan(mean_square, moments.discount_mean)
         ending = tf.math.divide_no_nan(moments.discount_variance, mean_square)

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from agents.checks import check, number
 from agents.scalings.scaling import ErrorContext, HeadLayer, Scaling, named
-from rbs_tf.tensor_moments import summed_over_replicas
-from rbs_tf.unit_dense import ratio_in_graph
+from rbs_tf.tensor_moments import sum_over_replicas
+from rbs_tf.unit_dense import compute_ratio
 from rbs_tf.units import SMALLEST_CHANGE
 
 
@@ -48,7 +48,7 @@ class OutputUnits(tf.Module):
           heads: the head layer whose units these are.
           scale, shift: float64 [H], the wanted ones; a scale of 0 stays, and one that was 0 is taken over.
         """
-        ratio, new_scale = ratio_in_graph(self.scale, scale)
+        ratio, new_scale = compute_ratio(self.scale, scale)
         move = tf.math.divide_no_nan(self.shift - shift, new_scale)
         offset = tf.where(tf.abs(move) > SMALLEST_CHANGE, tf.cast(move, tf.float32), 0.0)
         new_shift = self.shift - new_scale * tf.cast(offset, tf.float64)
@@ -121,7 +121,7 @@ class PopArt(Scaling):
         return (self.target if target else self.online).values(outputs)
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
-        mean, mean_square = self._moments_after(targets, context.error_mask)
+        mean, mean_square = self._next_moments(targets, context.error_mask)
         scale = self._scale(mean, mean_square)
         scale = tf.where(scale > 0.0, scale, 1.0)  # of heads that have no units yet: any will do
         # Outputs are still in the units from before the batch, but for those that it is the first of.
@@ -131,13 +131,13 @@ class PopArt(Scaling):
         return (targets - (old_scale * outputs + old_shift)) / tf.cast(scale, outputs.dtype)
 
     def after_update(self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: HeadLayer) -> None:
-        mean, mean_square = self._moments_after(targets, mask)
+        mean, mean_square = self._next_moments(targets, mask)
         scale = self._scale(mean, mean_square)
         for units in (self.online, self.target):
             units.take_over(scale, mean)
         self.online.rewrite(heads, scale, mean)
         if self._start_at_first_targets:
-            self.first.assign(self._first_after(mean_square))
+            self.first.assign(self._next_first(mean_square))
         self.mean.assign(mean)
         self.mean_square.assign(mean_square)
 
@@ -147,10 +147,10 @@ class PopArt(Scaling):
     def summaries(self) -> dict[str, tf.Tensor]:
         return {"scale": self.online.scale, "shift": self.online.shift}
 
-    def _moments_after(self, targets: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _next_moments(self, targets: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and mean square, float64 [H], after a step towards those of targets [T, B, H] under mask [T, B]."""
         keep, targets = tf.cast(mask, tf.float64)[..., None], tf.cast(targets, tf.float64)
-        count, total, total_square = summed_over_replicas(
+        count, total, total_square = sum_over_replicas(
             tf.reduce_sum(keep),
             *(tf.reduce_sum(keep * x, axis=(0, 1)) for x in (targets, tf.square(targets))),
         )
@@ -166,9 +166,9 @@ class PopArt(Scaling):
     def _scale(self, mean: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
         """Standard deviation within the bounds, float64 [H]; rounding never makes its square negative."""
         deviation = tf.sqrt(tf.maximum(mean_square - tf.square(mean), 0.0))
-        smallest = self._min_scale * self._first_after(mean_square)
+        smallest = self._min_scale * self._next_first(mean_square)
         return tf.clip_by_value(deviation, smallest, self._max_scale)
 
-    def _first_after(self, mean_square: tf.Tensor) -> tf.Tensor:
+    def _next_first(self, mean_square: tf.Tensor) -> tf.Tensor:
         """`first` once the moments have come to this mean square, float64 [H]."""
         return tf.where(self.first > 0.0, self.first, tf.sqrt(mean_square))

@@ -66,7 +66,7 @@ class Scaling(tf.Module):
     makes one value; everything else is about values.
 
     Under `tf.distribute` every replica calls the hooks with its share of the batch and holds its own variables. Sum
-    what is taken from a batch with `tensor_moments.summed_over_replicas`, outside of `tf.cond`. Hooks end in
+    what is taken from a batch with `tensor_moments.sum_over_replicas`, outside of `tf.cond`. Hooks end in
     `return None` because AutoGraph does not compile a body that is only a docstring.
 
     Args:

@@ -116,7 +116,7 @@ def opened(root_dir: str | os.PathLike) -> Iterator[RunFolder]:
         yield RunFolder(pathlib.Path(local_path(root_dir)).absolute(), held)
 
 
-def made(root_dir: str | os.PathLike, updates: int) -> int | None:
+def find_made_updates(root_dir: str | os.PathLike, updates: int) -> int | None:
     """How many updates a run has made, if it has nothing left to do for `updates`; otherwise None."""
     newest = newest_step(root_dir)
     return newest or updates if newest > updates or finished(root_dir, updates) else None

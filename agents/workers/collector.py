@@ -16,7 +16,7 @@ from agents.heads import Heads
 from agents.policy import PolicyInfo
 from agents.replay.replay import Intake
 from agents.replay.rows import Piece, Rows, SequenceCutter
-from agents.sequences import SequenceShape, Steps, side_by_side
+from agents.sequences import SequenceShape, Steps, concatenate_parts
 from agents.workers.step_statistics import Reports
 from agents.workers.stepper import Stepper
 
@@ -107,7 +107,7 @@ class Collector:
             # The fields of a time step and of `PolicyInfo` are named as the columns; the latter has some again.
             row = time_step._asdict() | info._asdict()
             del row["previous_reward"], row["previous_discount"]
-            row["observation"] = side_by_side(time_step.observation)
+            row["observation"] = concatenate_parts(time_step.observation)
             row["core_state"] = np.concatenate(info.core_state, axis=-1)
             if rows is None or len(rows) != num_steps:
                 room = {name: np.empty((num_steps, *of.shape), of.dtype) for name, of in row.items()}

@@ -81,7 +81,7 @@ class Evaluator:
     ):
         self._environment, self._policy, self._max_steps = environment, policy, max_steps
         self._heads, self._scaling = heads, scaling
-        self._act = tf.function(policy.action_of, autograph=False)
+        self._act = tf.function(policy.act_by_heads, autograph=False)
         self.stepper = Stepper(environment, "evaluation")
         self.steps, self.playing = 0, ""
 

@@ -8,9 +8,9 @@
 `wrappers.py` what makes one array of observations of other kinds.
 """
 
-from rbs_tf.extras import needed_by
+from rbs_tf.extras import explain_missing
 
-with needed_by("rbs_tf.environments"):
+with explain_missing("rbs_tf.environments"):
     from rbs_tf.environments.factory import check_name, make
     from rbs_tf.environments.names import list_environments
 

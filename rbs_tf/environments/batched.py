@@ -112,7 +112,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         )
         self._seeds = None  # seeding again would play the first episode again
         self._ended = np.zeros(self._num_envs, bool)
-        return self._finite(ts.restart(_mapped(_as_spec, observation), self._num_envs))
+        return self._finite(ts.restart(_mapped(_convert_bool, observation), self._num_envs))
 
     def _step(self, action: np.ndarray) -> ts.TimeStep:
         first = self._ended
@@ -130,7 +130,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
                 step_type.astype(np.int32),
                 reward.astype(np.float32, copy=False),
                 1 - over.astype(np.float32),
-                _mapped(_as_spec, observation),
+                _mapped(_convert_bool, observation),
             )
         )
 
@@ -204,7 +204,7 @@ def _spec(space: gymnasium.spaces.Box) -> array_spec.BoundedArraySpec:
     return array_spec.BoundedArraySpec(space.shape, dtype, *limits, "observation")
 
 
-def _as_spec(observation: np.ndarray) -> np.ndarray:
+def _convert_bool(observation: np.ndarray) -> np.ndarray:
     return observation.view(np.uint8) if observation.dtype == bool else observation
 
 

@@ -23,7 +23,7 @@ from rbs_tf.environments.wrappers import (
     holds_images,
 )
 from rbs_tf.errors import EnvironmentFault, described
-from rbs_tf.extras import needed_by
+from rbs_tf.extras import explain_missing
 
 if TYPE_CHECKING:
     from rbs_tf.environments.batched import GymnasiumVectorEnvironment
@@ -140,9 +140,13 @@ def make(
             make_one = _gymnasium(names.minatar_id(name), max_episode_steps, arguments)
         else:
             make_one = _gymnasium(name.rpartition(":")[2], max_episode_steps, arguments)
-        vector_env = Copies(functools.partial(_as_array, make_one, random_steps), num_envs, name)
+        vector_env = Copies(
+            functools.partial(_make_array_environment, make_one, random_steps), num_envs, name
+        )
 
-    with needed_by("rbs_tf.environments"):  # here, for a typo need not wait the seconds that TensorFlow takes
+    with explain_missing(
+        "rbs_tf.environments"
+    ):  # here, for a typo need not wait the seconds that TensorFlow takes
         from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
     try:
@@ -170,7 +174,7 @@ def check_name(name: str) -> None:
             "your own a name: gymnasium.register('Mine-v0', entry_point=Mine); in another module, 'module:Mine-v0'"
         )
     if name in scores.GAMES or name.startswith("ALE/"):
-        with needed_by("Atari"):
+        with explain_missing("Atari"):
             importlib.import_module("ale_py")
     if name in names.MINATAR_GAMES:
         _register_minatar()
@@ -204,7 +208,7 @@ def _check_arguments(env_id: str, arguments: Mapping[str, Any]) -> None:
         raise ValueError(f"env_kwargs: {env_id} {error}; it takes {takes}") from error
 
 
-def _as_array(make_one: Callable[[], gymnasium.Env], random_steps: int) -> gymnasium.Env:
+def _make_array_environment(make_one: Callable[[], gymnasium.Env], random_steps: int) -> gymnasium.Env:
     env = make_one()
     env = RandomStart(env, random_steps) if random_steps else env
     if isinstance(env.observation_space, gymnasium.spaces.Box):
@@ -241,7 +245,7 @@ def _unknown(name: str) -> ValueError:
 
 
 def _register_minatar() -> None:
-    with needed_by("MinAtar"):
+    with explain_missing("MinAtar"):
         importlib.import_module("minatar")
         games = importlib.import_module("minatar.gym")
     if "MinAtar/Breakout-v1" not in gymnasium.registry:  # registering twice prints a warning

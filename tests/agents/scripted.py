@@ -97,9 +97,9 @@ class ScriptedPolicy:
     best_head = 1
 
     def action(self, time_step, policy_state):
-        return self.action_of(tf.cast(time_step.observation[:, 1], tf.int32), time_step, policy_state)
+        return self.act_by_heads(tf.cast(time_step.observation[:, 1], tf.int32), time_step, policy_state)
 
-    def action_of(self, head, time_step, policy_state):
+    def act_by_heads(self, head, time_step, policy_state):
         rows, previous_action = policy_state
         first = time_step.is_first()
         rows = tf.where(first[:, None], 0.0, rows)

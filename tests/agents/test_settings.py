@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents import configuration
-from agents.checks import FLAG, Checked, Kind, number, one_of, optional, setting, several, whole
+from agents.checks import FLAG, Checked, Kind, choice, number, optional, setting, several, whole
 from agents.commands import loading
 from agents.commands.train import main
 from agents.errors import UsageError
@@ -54,7 +54,7 @@ class Some(Checked):
     share: float = setting(0.25, number(least=0, most=1))
     bound: float = setting(1.0, number(least=1))
     flag: bool = setting(False, FLAG)
-    kind: str = setting("near", one_of("near", "far"))
+    kind: str = setting("near", choice("near", "far"))
     sizes: tuple[int, ...] = setting((8, 4), several("pixels", whole(least=1)))
     even: int = setting(2, Kind("an even number", lambda n: n % 2 == 0))
 
@@ -98,7 +98,7 @@ def test_every_default_and_every_example_fits():
         assert fits(field.default) or name in ("train.env", "train.updates"), name
         example = field.metadata["example"]
         with configuration.borrowed():
-            gin.parse_config(f"{ASKED}{name} = {configuration.as_gin(example)}")
+            gin.parse_config(f"{ASKED}{name} = {configuration.format_gin(example)}")
             if name not in ("Replay.backend", "Replay.capacity"):
                 Settings.configured()  # its message would name the setting
 

@@ -284,7 +284,7 @@ def test_gradients():
 def test_pairs_hold_twice_the_digits(operation, how):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 10_000)) * 10.0 ** rng.uniform(-6, 6, (2, 10_000))
-    pairs = Pair.of_float64(a), Pair.of_float64(b)
+    pairs = Pair.split_float64(a), Pair.split_float64(b)
     function = how(lambda a, b: getattr(a, operation)(b))
     a, b = (np.longdouble(pair.float64()) for pair in pairs)
     expected = getattr(a, operation)(b)

@@ -85,7 +85,7 @@ def test_environments_of_a_vector():
         for (rewards, terminal), task in zip(episodes, tasks, strict=True):
             discounts = np.full(len(rewards), gammas[task])
             discounts[-1] *= not terminal
-            own = ReturnMoments.from_episode(rewards, discounts).of_task(task, TASKS)
+            own = ReturnMoments.from_episode(rewards, discounts).put_in_head(task, TASKS)
             expected = ReturnMoments.merge(expected, own)
         found = ReturnMoments(*map(np.array, scaling.moments))
         np.testing.assert_allclose(found.to_array(), expected.to_array(), rtol=1e-12, atol=1e-14)

@@ -20,7 +20,7 @@ def updated(arm, times):
     rng, learner, per_game = np.random.default_rng(0), Learner(2, arm, 1e-3), np.repeat(times, OF_EACH_GAME)
     for game, factor in enumerate(times):
         episode = ReturnMoments.from_episode(factor * rng.normal(size=20), np.full(20, 0.99))
-        learner.scaling.merge_state(episode.of_task(game, 2))
+        learner.scaling.merge_state(episode.put_in_head(game, 2))
     for _ in range(3):
         size = 2 * OF_EACH_GAME
         memory, following = rng.integers(256, size=(2, size, 128)).astype(np.uint8)

@@ -82,12 +82,12 @@ def test_every_environment_plays_episodes_of_its_own_whoever_is_done_first(tmp_p
     # Outputs are values, of which `return_out` would make zeros.
     bindings = (*BINDINGS, *CARTPOLE, "train.scaling = @scalings.return_based")
     untrained = Agent.load(write_slim_run(tmp_path / "run", *bindings))
-    side_by_side = by_number(played(untrained, 5, num_envs=2), 5)
-    lengths = [len(moments) for moments in side_by_side.values()]
+    concatenate_parts = by_number(played(untrained, 5, num_envs=2), 5)
+    lengths = [len(moments) for moments in concatenate_parts.values()]
     assert lengths[0] != lengths[1]
     alone = by_number(played(untrained, 3), 3)  # the same as the first of the two
     for number, moments in alone.items():
-        twins = side_by_side[2 * number - 1]
+        twins = concatenate_parts[2 * number - 1]
         assert [moment.action for moment in moments] == [moment.action for moment in twins]
         assert [moment.reward for moment in moments] == [moment.reward for moment in twins]
         np.testing.assert_allclose([m.values for m in moments], [m.values for m in twins], rtol=1e-3)

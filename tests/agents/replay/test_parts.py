@@ -7,7 +7,7 @@ import tensorflow as tf
 from agents.errors import EnvironmentFault
 from agents.replay.blocks import Layout
 from agents.running.embedded import EmbeddedRun
-from agents.sequences import side_by_side, stored_spec, unpacked
+from agents.sequences import concatenate_parts, stored_spec, unpacked
 from tests.agents.quickstart import configured
 from tests.agents.replay.streams import SHAPE, STATE, rows_of
 
@@ -31,7 +31,7 @@ def test_what_is_stored_side_by_side_comes_back_by_name(specs, level, on_gpu):
         name: rng.integers(0, 99, (windows * SHAPE.rows, *spec.shape)).astype(spec.dtype.as_numpy_dtype)
         for name, spec in specs.items()
     }
-    rows = side_by_side({name: parts[name] for name in sorted(parts, reverse=True)})
+    rows = concatenate_parts({name: parts[name] for name in sorted(parts, reverse=True)})
     assert rows.dtype == np.uint8 and rows.shape[1:] == stored.shape
     assert stored.shape[0] % 4096 == 0 or stored.shape[0] < 20_000
     stream = rows_of(rows, 1, 0, 0.0, 1.0, np.zeros(4))

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agents.running.signals import ignored_by_children, stop_on_signal
+from agents.running.signals import shield_children, stop_on_signal
 from agents.storage.run_folder import REPOSITORY
 
 # A run that works until a signal, then saves for a while; it says what happens on a pipe.
@@ -19,10 +19,10 @@ import os, sys
 from agents.monitoring.progress import Progress
 from agents.running import signals
 from agents.running.signals import stop_on_signal
-from agents.running.startup import native_messages_in
+from agents.running.startup import redirect_native_messages
 signals.TOGETHER = float(sys.argv[3])
 said, (heard, hear) = os.fdopen(int(sys.argv[1]), "w", 1), os.pipe()
-with native_messages_in(os.devnull), stop_on_signal(lambda number: os.write(hear, bytes([number]))):
+with redirect_native_messages(os.devnull), stop_on_signal(lambda number: os.write(hear, bytes([number]))):
     print("ready", file=said)
     progress = Progress(10)
     number = os.read(heard, 1)[0]
@@ -117,7 +117,7 @@ def test_a_terminal_that_closes_does_not_end_a_run_before_its_checkpoint(number)
 
 def test_a_thread_that_cannot_handle_signals_leaves_them_alone():
     def work():
-        with stop_on_signal(print), ignored_by_children():
+        with stop_on_signal(print), shield_children():
             return signal.getsignal(signal.SIGUSR1)
 
     with ThreadPoolExecutor(1) as thread:

@@ -48,8 +48,8 @@ PYTHONS = "python's own\nWARNING:root:logged\nafter\nWARNING:root:logged after\n
 def test_imports_and_reverbs_log_stay_off_the_terminal_and_python_on_it(tmp_path):
     program = f"""
 import logging, sys
-from agents.running.startup import native_messages_in
-with native_messages_in({str(tmp_path / "native.log")!r}):
+from agents.running.startup import redirect_native_messages
+with redirect_native_messages({str(tmp_path / "native.log")!r}):
     exec({FIRST_STEPS!r})
     print("python's own", file=sys.stderr)
     logging.warning("logged")
@@ -64,8 +64,8 @@ logging.warning("logged after")
 def test_nothing_is_silenced_with_rbs_tf_verbose(tmp_path):
     program = f"""
 import os
-from agents.running.startup import native_messages_in
-with native_messages_in({str(tmp_path / "log")!r}):
+from agents.running.startup import redirect_native_messages
+with redirect_native_messages({str(tmp_path / "log")!r}):
     os.write(2, b"of a library")
 print(os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
 """

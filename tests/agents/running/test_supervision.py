@@ -317,9 +317,9 @@ def test_the_processes_of_a_killed_driver_are_waited_for(train, tmp_path, monkey
     listed = tmp_path / "processes.txt"
     listed.write_text("replay: 12345 since 99\nlearner: -\ncollector 0: 678 since 11\n")
     ray = Ray()
-    monkeypatch.setattr(processes, "started_at", lambda number: "99" if ray.now < 10.0 else "7")
+    monkeypatch.setattr(processes, "read_start_time", lambda number: "99" if ray.now < 10.0 else "7")
     assert train(ray)[0] == DONE and ray.now > 10.0
-    monkeypatch.setattr(processes, "started_at", lambda number: "100")
+    monkeypatch.setattr(processes, "read_start_time", lambda number: "100")
     listed.write_text("replay: 12345 since 100\nlearner: 678 since 100\nevaluator: 9 since 7\n")
     with pytest.raises(
         RunFolderError, match=r"Processes of an earlier start still work in .*: 12345, 678\. "
@@ -329,14 +329,14 @@ def test_the_processes_of_a_killed_driver_are_waited_for(train, tmp_path, monkey
 
 
 def test_a_process_is_known_by_its_number_and_its_start():
-    assert processes.started_at(os.getpid()) == processes.started_at("self") != ""
+    assert processes.read_start_time(os.getpid()) == processes.read_start_time("self") != ""
     with subprocess.Popen(["sleep", "60"]) as process:
-        began = processes.started_at(process.pid)
-        assert int(began) > int(processes.started_at(os.getpid()))
+        began = processes.read_start_time(process.pid)
+        assert int(began) > int(processes.read_start_time(os.getpid()))
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert processes.started_at(process.pid) == "", "it is a zombie"
-    assert processes.started_at(process.pid) == ""
+        assert processes.read_start_time(process.pid) == "", "it is a zombie"
+    assert processes.read_start_time(process.pid) == ""
 
 
 @pytest.mark.parametrize(

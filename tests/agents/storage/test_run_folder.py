@@ -149,13 +149,16 @@ def test_what_a_run_has_finished_is_known_until_it_begins_again(tmp_path):
     with opened(tmp_path) as run:
         run.begin(COMMAND)
         run.finish(12, "a head")
-    assert [run_folder.made(tmp_path, updates) for updates in (8, 12, 13)] == [8, 12, None]
+    assert [run_folder.find_made_updates(tmp_path, updates) for updates in (8, 12, 13)] == [8, 12, None]
     assert run_folder.acting_head(tmp_path) == "a head"
     (tmp_path / "finished.json").unlink()
     (tmp_path / "checkpoints/20").mkdir(parents=True)
-    assert run_folder.made(tmp_path, 12) is None, "nobody's checkpoint"
+    assert run_folder.find_made_updates(tmp_path, 12) is None, "nobody's checkpoint"
     (tmp_path / "checkpoints/20/extra.json").touch()
-    assert run_folder.made(tmp_path, 12) == 20 and run_folder.made(tmp_path, 20) is None
+    assert (
+        run_folder.find_made_updates(tmp_path, 12) == 20
+        and run_folder.find_made_updates(tmp_path, 20) is None
+    )
 
 
 @pytest.mark.parametrize("name", ["config.gin", "versions.txt", "mine"])

@@ -61,8 +61,8 @@ class Earning(ScriptedEnvironment):
 
 
 class ItsNumber(ScriptedPolicy):
-    def action_of(self, head, time_step, policy_state):
-        step = super().action_of(head, time_step, policy_state)
+    def act_by_heads(self, head, time_step, policy_state):
+        step = super().act_by_heads(head, time_step, policy_state)
         info = step.info._replace(taken_values=tf.zeros((tf.shape(head)[0], 5)))
         return step._replace(action=tf.where(head == 3, 2 * head, head), info=info)
 
