@@ -43,8 +43,9 @@ def number(
     least: float = -math.inf,
     most: float = math.inf,
     above: float | None = None,
+    finite: bool = True,
 ) -> Kind:
-    """Finite numbers from `least`, or from above another, to `most`."""
+    """Numbers from `least`, or from above another, to `most`; infinite ones only if not `finite`, NaN never."""
     if above is not None:
         limits = f" above {above:g}" + (f", up to {most:g}" if most < math.inf else "")
     elif most < math.inf:
@@ -57,7 +58,7 @@ def number(
             return False
         size = float(value)
         is_above = size >= least if above is None else size > above
-        return is_above and size <= most and math.isfinite(size)
+        return is_above and size <= most and not (finite and math.isinf(size))
 
     return Kind(f"a number{limits}{_bracket(unit)}", fits)
 

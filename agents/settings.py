@@ -181,7 +181,7 @@ class ReplaySettings(Checked):
     capacity: int = setting(4_000_000, whole("observations", least=1), paper="4e6")
     min_sequences: int = setting(1_000, whole("sequences", least=1), paper="open")
     replay_ratio: float = setting(1.0, number("samples per sequence", above=0), paper="1")
-    error_buffer: float = setting(10_000, number("samples", least=1))
+    error_buffer: float = setting(10_000, number("samples", least=1, finite=False))
     priority_exponent: float = setting(0.9, number(least=0), paper="0.9")
     read_ahead: int | None = setting(None, optional(whole("batches", most=1000)), gin=False)
     compression: int | None = setting(None, optional(whole("zlib's level", most=9)), example=3, gin=False)

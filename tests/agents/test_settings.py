@@ -35,7 +35,7 @@ VALUES = {
     "2.5": ("a number",),
     "-5": (),
     "0": ("a whole number", "a number"),
-    "1e400": (),
+    "1e400": ("a number of at least 1 (samples)",),
     "-1e400": (),
     "(1, 'x')": (),
     "()": (),
@@ -52,7 +52,7 @@ class Some(Checked):
     count: int = setting(3, whole("steps", least=1, most=2000))
     rate: float | None = setting(None, optional(number(above=0)), example=0.5)
     share: float = setting(0.25, number(least=0, most=1))
-    bound: float = setting(1.0, number(least=1))
+    bound: float = setting(1.0, number(least=1, finite=False))
     flag: bool = setting(False, FLAG)
     kind: str = setting("near", choice("near", "far"))
     sizes: tuple[int, ...] = setting((8, 4), several("pixels", whole(least=1)))
@@ -64,7 +64,7 @@ def test_what_fits():
         ("count", (1, 2000, np.int64(7))),
         ("rate", (None, 1e-9, 3, np.float32(0.5))),
         ("share", (0, 1, 0.5)),
-        ("bound", (1, 1e300)),
+        ("bound", (1, math.inf)),
         ("flag", (True, False)),
         ("kind", ("near", "far")),
         ("sizes", ((1,), [3, 2])),
@@ -79,7 +79,7 @@ def test_a_refusal_says_what_is_expected_and_what_to_write():
         ("count", (0, 2001, 1.0, True, None, math.nan), "a whole number from 1 to 2,000 (steps)", "3"),
         ("rate", (0, math.inf, "x"), "a number above 0, or None", "0.5"),
         ("share", (-0.1, 1.1, None), "a number from 0 to 1", "0.25"),
-        ("bound", (0.5, math.nan, math.inf), "a number of at least 1", "1.0"),
+        ("bound", (0.5, math.nan), "a number of at least 1", "1.0"),
         ("flag", (1, None), "True or False", "False"),
         ("kind", ("here", 1), "one of 'near', 'far'", "'near'"),
         ("sizes", ((), (0,), 3), "a tuple of pixels, each a whole number of at least 1", "(8, 4)"),
