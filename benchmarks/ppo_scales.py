@@ -141,6 +141,11 @@ def scores(rows: list[Row]) -> dict[tuple[str, str, float], np.ndarray]:
     }
 
 
+def is_complete() -> bool:
+    """Whether all runs are in the table."""
+    return len(read(TABLE)) == len(ENVIRONMENTS) * len(SEEDS) * len(TIMES) * len(ARMS)
+
+
 def best_rates(rows: list[Row]) -> dict[str, float]:
     """Environment -> the rate at which `plain` earns most. Raises SystemExit while runs of `--rates` are missing."""
     found: dict[str, dict[float, list[float]]] = {name: {} for name in ENVIRONMENTS}
@@ -220,8 +225,8 @@ def main() -> None:
     parser.add_argument("--rates", action="store_true", help="make the runs that chose the rates instead")
     options = parser.parse_args()
     if options.table:
-        if not read(TABLE):
-            raise SystemExit(f"{TABLE} has no runs: the page keeps its table until there are some")
+        if not is_complete():
+            raise SystemExit(f"{TABLE} lacks runs: the page keeps its table until all are in")
         put_between(PAGE, BEGIN, END, "\n".join(table(read(TABLE))))
         return
     torch.set_num_threads(1)
