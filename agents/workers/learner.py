@@ -91,8 +91,13 @@ class Learner:
         if summary_interval:
             self.summary_writer = tf.summary.create_file_writer(str(self._events), flush_millis=10_000)
         self._look_at_torso = tf.function(torso_activity, autograph=False)
+
+        def train(sequence: Any) -> tuple[tf.Tensor, Any]:
+            info = agent.strategy.run(agent.train, (sequence,))
+            return agent.strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None), info
+
         # Pieces of packed observations differ in number: one trace serves them all.
-        self._train = tf.function(agent.train, autograph=False, reduce_retracing=True)
+        self._train = tf.function(train, autograph=False, reduce_retracing=True)
         restored = checkpointer.restore() if checkpointer else None
 
         def compile_ahead() -> None:
@@ -147,8 +152,7 @@ class Learner:
             self._centre_torso()
         strategy = self._agent.strategy
         sequence, draw = next(self._batches)
-        info = strategy.run(self._train, (sequence,))
-        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, info.loss, axis=None)
+        loss, info = self._train(sequence)
         keys, priorities = map(strategy.experimental_local_results, (draw.key, info.extra.priorities))
         for key, new in zip(keys, priorities, strict=True):
             # No draw could use a NaN, whose cause is named below, by the loss.
