@@ -48,28 +48,38 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
       search_in: a folder.
 
     Raises:
-      UsageError: it is not gin, or names what there is not.
+      UsageError: it is not gin, names what there is not, or sets a macro that nothing refers to.
     """
     gin.clear_config()
+    read: list[str] = []
     for file in files:
-        _parse_file(file, search_in, ())
-    _parse("\n".join(bindings), "; ".join(bindings), search_in, ())
+        _parse_file(file, search_in, (), read)
+    _parse("\n".join(bindings), "; ".join(bindings), search_in, (), read)
+    # gin takes a name without a dot for a macro, and says nothing where none refers to it.
+    for name in re.findall(r"^(\w+) =", gin.config_str(), re.M):
+        if not any(f"%{name}" in text for text in read):
+            from agents.settings import declared  # with it comes TensorFlow
+
+            full = [setting for setting, *_ in declared() if setting.rpartition(".")[2] == name]
+            meant = f" Did you mean {' or '.join(full)}?" if full else ""
+            raise UsageError(f"{name} = ... sets nothing: no binding refers to %{name}. {_WRITE}{meant}")
 
 
-def _parse_file(path: Path, search_in: Path, within: tuple[Path, ...]) -> None:
-    """Parses a file; `within`: the files that include it."""
+def _parse_file(path: Path, search_in: Path, within: tuple[Path, ...], read: list[str]) -> None:
+    """Parses a file; `within`: the files that include it; `read` gets all that is parsed."""
     if path in within:
         raise UsageError(f"{path} includes itself.")
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    _parse(text, str(path), search_in, (*within, path))
+    _parse(text, str(path), search_in, (*within, path), read)
 
 
-def _parse(text: str, where: str, search_in: Path, within: tuple[Path, ...]) -> None:
+def _parse(text: str, where: str, search_in: Path, within: tuple[Path, ...], read: list[str]) -> None:
     """Parses gin, and included files where they stand; `where`: the file or the bindings, for messages."""
     start = 0
+    read.append(text)
     try:
         for include in [*_INCLUDE.finditer(text), None]:
             end = include.start() if include else len(text)
@@ -78,7 +88,7 @@ def _parse(text: str, where: str, search_in: Path, within: tuple[Path, ...]) -> 
                 beside = [path.parent for path in within[-1:]]
                 places = [folder / include[2] for folder in (*beside, search_in)]
                 found = next((place for place in places if place.is_file()), Path(include[2]).absolute())
-                _parse_file(found, search_in, within)
+                _parse_file(found, search_in, within, read)
                 start = include.end()
     except (Exception, SystemExit) as error:  # those of imported modules, too
         raise UsageError(explained(error, where)) from error

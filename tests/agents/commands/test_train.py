@@ -173,6 +173,8 @@ def test_what_there_is_not_is_refused_with_what_there_is(refusal):
             "--gin_bindings=train.eval_repeat_action_probability = 0.25",
             "train.eval_repeat_action_probability: for Atari and MinAtar, not for 'CartPole-v1'; take one",
         ),
+        ("--gin_bindings=updates = 5", "no binding refers to %updates. Write NAME.PARAMETER = VALUE"),
+        ("--gin_bindings=reward_input = 'rms'", "Did you mean RecurrentQNetwork.reward_input?"),
         ("--updtes=5", "There is no flag --updtes. Did you mean --updates?"),
         ("stray", "'stray' is no flag. Did you mean --config=stray?"),
         ("--scaling=", "scaling is empty"),
