@@ -26,8 +26,7 @@ Rules, written before the first run that counts:
 
 One row a run in docs/results/ppo.csv, beside the score the median norm of gradients before clipping, and the median
 share of it that is the value loss's, both of the last minibatch of each rollout. Runs that are in the table are
-skipped. docs/results/ppo_scales.csv has runs of an earlier form, which took time-outs for deaths and had the arm
-`unit`, value errors divided by the unit instead of sigma.
+skipped.
 """
 
 from __future__ import annotations
@@ -226,7 +225,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.table:
         if not is_complete():
-            raise SystemExit(f"{TABLE} lacks runs: the page keeps its table until all are in")
+            raise SystemExit(f"{TABLE} lacks runs: make them first")
         put_between(PAGE, BEGIN, END, "\n".join(table(read(TABLE))))
         return
     torch.set_num_threads(1)

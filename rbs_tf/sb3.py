@@ -189,8 +189,8 @@ class _ScaledOffPolicyAlgorithm(_ScaledAlgorithm):
 class ScaledDQN(_ScaledOffPolicyAlgorithm, DQN):
     """DQN whose TD errors are divided by sigma, and whose two networks are in units of the return.
 
-    Takes what `DQN` takes, keeps a `scale` and raises for a policy and a `VecNormalize` as `ScaledPPO` does. The bounds
-    of Huber's loss and of gradients are in units of sigma.
+    Takes what `DQN` takes, keeps a `scaling` and raises for a policy and a `VecNormalize` as `ScaledPPO` does. The
+    bounds of Huber's loss and of gradients are in units of sigma.
     """
 
     def _last_layers(self) -> list[str]:
@@ -215,7 +215,7 @@ class _ScaledCritics(_ScaledOffPolicyAlgorithm):
 class ScaledTD3(_ScaledCritics, TD3):
     """TD3 whose critics' errors are divided by sigma, and whose critics are in units of the return.
 
-    Takes what `TD3` takes, keeps a `scale` and raises for a policy and a `VecNormalize` as `ScaledPPO` does. The
+    Takes what `TD3` takes, keeps a `scaling` and raises for a policy and a `VecNormalize` as `ScaledPPO` does. The
     actor's loss is in units of sigma.
     """
 
@@ -223,7 +223,7 @@ class ScaledTD3(_ScaledCritics, TD3):
 class ScaledSAC(_ScaledCritics, SAC):
     """SAC whose critics' errors are divided by sigma, and whose critics are in units of the return.
 
-    Takes what `SAC` takes, keeps a `scale` and raises for a policy and a `VecNormalize` as `ScaledPPO` does. A
+    Takes what `SAC` takes, keeps a `scaling` and raises for a policy and a `VecNormalize` as `ScaledPPO` does. A
     temperature that is learned is in units of the rewards' root mean square: "auto_0.1" begins with a tenth of it. A
     fixed one is in the rewards' own units, as in `SAC`. The actor's loss is in units of sigma, as is the
     "train/ent_coef" of the log.
