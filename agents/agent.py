@@ -227,7 +227,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
 
     def sequence_errors(self, sequence: Sequence, weights: tf.Tensor | None = None) -> TDLoss:
         """Loss and scaled TD errors of the training rows; changes nothing. Before an update, sigma_v is a default."""
-        inputs, rest = _split(sequence)
+        inputs, rest = _split_inputs(sequence)
         return self._td_loss(inputs, rest, weights, None)
 
     @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
@@ -258,7 +258,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
     def _update(self, sequence: Sequence, weights: tf.Tensor | None) -> TDLoss:
         """One update of the online network."""
         self.scaling.before_update(self.network.heads, self.target_network.heads)
-        inputs, rest = _split(sequence)
+        inputs, rest = _split_inputs(sequence)
         # The torso runs here, once for each row. What is behind it has a tape of its own, and XLA may compile it.
         with tf.GradientTape() as tape:
             features = self._td_loss.features(inputs.observation)
@@ -280,7 +280,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         """Compiles the loss behind the torso for batches of this size, where it is compiled; changes nothing else."""
         if self._td_loss.compiled:
             zeros = tensor_spec.zero_spec_nest(self.collect_data_spec, (batch_size, self.shape.rows))
-            inputs, rest = _split(self.sequences(zeros))
+            inputs, rest = _split_inputs(self.sequences(zeros))
             self._td_loss.compile_ahead(inputs, rest, None, tf.constant(False))
 
     def replace_target(self) -> None:
@@ -290,7 +290,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self.scaling.target_updated()
 
 
-def _split(sequence: Sequence) -> tuple[Inputs, Sequence]:
+def _split_inputs(sequence: Sequence) -> tuple[Inputs, Sequence]:
     """What the networks see, and all that the loss takes: everything but the observation."""
     steps = sequence.steps
     inputs = Inputs(

@@ -114,7 +114,7 @@ class Agent:
                 gin.parse_config(self._config)
                 yield Settings.configured()
             except (Exception, SystemExit) as error:
-                why = strip_gin_trail(UsageError(configuration.explained(error)))
+                why = strip_gin_trail(UsageError(configuration.explain(error)))
                 raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
 
     def make_environment(
@@ -183,7 +183,7 @@ class Agent:
         Raises:
           ValueError: a shape that does not fit. TypeError: a dtype that does not.
         """
-        observation, batch = self._batched(observation)
+        observation, batch = self._add_batch(observation)
         size = batch or (1,)
         first = np.ones(size, bool) if self._first is None else self._first
         if first.shape != size:
@@ -204,7 +204,7 @@ class Agent:
         self.values = self.reward_values(step.info.greedy_values).numpy().reshape(*batch, -1)
         return step.action.numpy() if batch else int(step.action[0])
 
-    def _batched(self, observation: Any) -> tuple[Any, tuple[int, ...]]:
+    def _add_batch(self, observation: Any) -> tuple[Any, tuple[int, ...]]:
         """The observation as a batch in the dtypes of its spec; and (N,), or () if it was of one environment."""
         named = isinstance(self.observation_spec, dict)
         spec = self.observation_spec if named else {"": self.observation_spec}

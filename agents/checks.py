@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from rbs_tf.errors import described
+from rbs_tf.errors import describe
 
 _LARGEST_INT = 2**63 - 1  # what int64 holds; larger whole numbers fit no setting
 
@@ -100,7 +100,7 @@ def check(name: str, value: Any, kind: Kind, example: Any) -> None:
     """Raises ValueError for a value of another kind; `example`: what to write, in Python or as "@NAME"."""
     if kind.fits(value):
         return
-    given = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else described(value)
+    given = f"@{value.__name__}" if callable(value) and hasattr(value, "__name__") else describe(value)
     example = example if isinstance(example, str) and example.startswith("@") else repr(example)
     raise ValueError(f"{name} = {given}: expected {kind.words}. Write for example: {name} = {example}")
 

@@ -13,7 +13,7 @@ from typing import Any
 import gin
 
 from agents.errors import UsageError, nearest
-from rbs_tf.errors import described, shown
+from rbs_tf.errors import describe, shorten
 
 # Those in gin's module `scalings`: importing the classes takes TensorFlow; a test holds the two together.
 _CLASSES = (
@@ -58,9 +58,9 @@ def parse(files: Sequence[Path], bindings: Sequence[str], search_in: Path) -> No
     # gin takes a name without a dot for a macro, and says nothing where none refers to it.
     for name in re.findall(r"^(\w+) =", gin.config_str(), re.M):
         if not any(f"%{name}" in text for text in read):
-            from agents.settings import declared  # with it comes TensorFlow
+            from agents.settings import list_settings  # with it comes TensorFlow
 
-            full = [setting for setting, *_ in declared() if setting.rpartition(".")[2] == name]
+            full = [setting for setting, *_ in list_settings() if setting.rpartition(".")[2] == name]
             meant = f" Did you mean {' or '.join(full)}?" if full else ""
             raise UsageError(f"{name} = ... sets nothing: no binding refers to %{name}. {_WRITE}{meant}")
 
@@ -91,27 +91,27 @@ def _parse(text: str, where: str, search_in: Path, within: tuple[Path, ...], rea
                 _parse_file(found, search_in, within, read)
                 start = include.end()
     except (Exception, SystemExit) as error:  # those of imported modules, too
-        raise UsageError(explained(error, where)) from error
+        raise UsageError(explain(error, where)) from error
 
 
-def explained(error: BaseException, where: str = "") -> str:
+def explain(error: BaseException, where: str = "") -> str:
     """What is wrong with a configuration, in gin's words; `where`: the file or the bindings."""
     if isinstance(error, UsageError):
         return str(error)
-    where = f"{shown(where, 300)}: " if where else ""
+    where = f"{shorten(where, 300)}: " if where else ""
     if isinstance(error, SyntaxError | tokenize.TokenError):
-        return f"This is not gin: {where}{shown(' '.join(str(error).split()), 200)}\n{_WRITE}"
+        return f"This is not gin: {where}{shorten(' '.join(str(error).split()), 200)}\n{_WRITE}"
     if macro := re.search(r"call to configurable 'macro' .* in scope '(\S+)'", str(error)):
         return f"The macro %{macro[1]} has no value. Add --gin_bindings='{macro[1]} = ...'"
     speaks = isinstance(error, ValueError | TypeError | ImportError | OSError | LookupError | NameError)
-    message = str(error) if speaks and " " in str(error) else described(error)
+    message = str(error) if speaks and " " in str(error) else describe(error)
     unknown = (
         r"Configurable '([\w.]+)' doesn't have a parameter named '(\w+)'|No configurable matching '([\w.]+)'"
     )
     if found := re.search(unknown, message):
-        from agents.settings import declared  # with it comes TensorFlow
+        from agents.settings import list_settings  # with it comes TensorFlow
 
-        known = [name for name, *_ in declared()]
+        known = [name for name, *_ in list_settings()]
         classes = {name.rpartition(".")[0] for name in known}
         message += f"\n{nearest(found[3], classes) if found[3] else nearest(f'{found[1]}.{found[2]}', known)}"
     return where + message

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from rbs_tf.errors import EnvironmentFault as EnvironmentFault
-from rbs_tf.errors import shown
+from rbs_tf.errors import shorten
 
 _LINES, _WIDTH = 6, 500  # of a message at most
 
@@ -31,12 +31,12 @@ def brief(error: BaseException | str) -> str:
     words = str(error)
     if isinstance(error, OSError) and error.strerror:
         name = error.filename2 or error.filename
-        where = f"{shown(os.fsdecode(name))}: " if isinstance(name, str | bytes) else ""
+        where = f"{shorten(os.fsdecode(name))}: " if isinstance(name, str | bytes) else ""
         words = f"{where}{error.strerror}. Give another path, or make room or rights there."
     elif isinstance(error, MemoryError):
         words = f"There is not enough memory: {words or 'Python could not get more'}."
     words = re.sub(r"\{\{(function_)?node .*?\}\} ?", "", words)  # of TensorFlow's graphs
-    lines = [shown(line, _WIDTH) for line in words.splitlines()]
+    lines = [shorten(line, _WIDTH) for line in words.splitlines()]
     if len(lines) > _LINES:
         lines[_LINES - 2 : -1] = [f"  ... {len(lines) - _LINES + 1} lines more"]
     return "\n".join(lines)
@@ -69,14 +69,14 @@ def local_path(path: str | os.PathLike) -> str:
         without = re.sub(r"^file:/+", "/", text)
         instead = without if without != text else "the path where it is mounted, or copy it to a disk first"
         raise UsageError(
-            f"{shown(text)} is an address, and this program reads and writes files by path: give {instead}."
+            f"{shorten(text)} is an address, and this program reads and writes files by path: give {instead}."
         )
     try:
         os.stat(text)
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise UsageError(f"{shown(text)!r} cannot be used: {error.strerror}. Give another path.") from error
+        raise UsageError(f"{shorten(text)!r} cannot be used: {error.strerror}. Give another path.") from error
     return text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tf_agents.trajectories.trajectory import Trajectory
 
-from agents.sequences import Sequence, SequenceShape, Steps, unpacked
+from agents.sequences import Sequence, SequenceShape, Steps, unpack
 
 
 def read_sequences(experience: Trajectory | Sequence, spec: Trajectory, shape: SequenceShape) -> Sequence:
@@ -25,8 +25,8 @@ def read_sequences(experience: Trajectory | Sequence, spec: Trajectory, shape: S
       ValueError: a `Trajectory` of another structure, length, shape or dtype.
     """
     if isinstance(experience, Sequence):
-        return unpacked(experience, spec.observation)
-    trajectory = _checked(experience, spec, shape)
+        return unpack(experience, spec.observation)
+    trajectory = _check_trajectory(experience, spec, shape)
     info = trajectory.policy_info
     steps = Steps(
         trajectory.step_type,
@@ -56,7 +56,7 @@ def read_weights(weights: Any, sequence: Sequence) -> tf.Tensor | None:
         return tf.identity(weights)
 
 
-def _checked(trajectory: Any, spec: Trajectory, shape: SequenceShape) -> Trajectory:
+def _check_trajectory(trajectory: Any, spec: Trajectory, shape: SequenceShape) -> Trajectory:
     """The trajectory as tensors [B, L, ...] with L known; raises as `read_sequences`."""
     if not isinstance(trajectory, Trajectory):
         raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from agents.errors import UsageError, local_path, nearest
 from agents.storage.run_folder import REPOSITORY
-from rbs_tf.errors import shown
+from rbs_tf.errors import shorten
 
 CONFIGS = REPOSITORY / "configs"
 
@@ -55,7 +55,7 @@ class TrainOptions:
         collectors = self.collectors
         if collectors is not None and (not isinstance(collectors, int) or collectors < 1):
             raise UsageError(
-                f"collectors must be a whole number of at least 1, or None; got {shown(repr(collectors))}."
+                f"collectors must be a whole number of at least 1, or None; got {shorten(repr(collectors))}."
             )
         if self.root_dir is not None:
             local_path(self.root_dir)

@@ -20,7 +20,7 @@ from agents.monitoring.tags import EVALUATION
 from agents.options import CONFIGS, TrainOptions, config_file
 from agents.running.startup import VERBOSE, redirect_native_messages, set_environment
 from agents.storage import run_folder
-from rbs_tf.errors import described, shown
+from rbs_tf.errors import describe, shorten
 
 if TYPE_CHECKING:
     from agents.settings import Settings
@@ -110,7 +110,7 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
     try:
         configured = Settings.configured()
     except (Exception, SystemExit) as error:
-        raise UsageError(strip_gin_trail(UsageError(configuration.explained(error)))) from error
+        raise UsageError(strip_gin_trail(UsageError(configuration.explain(error)))) from error
     check_environment(configured.train.env)
     if options.is_distributed and configured.replay.backend == "local":
         raise UsageError(
@@ -190,9 +190,9 @@ def _refusing(env: str) -> Iterator[None]:
         ]
         if type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's, which need not be imported here
             raise UsageError("There is not enough memory for the network: lower its sizes.") from error
-        why = described(error).split(" In call to configurable")[0]
+        why = describe(error).split(" In call to configurable")[0]
         asked_for = f"\nWith {', '.join(bound)}" if bound else ""
-        raise UsageError(f"The run in {shown(env)} cannot be built: {why}{asked_for}") from error
+        raise UsageError(f"The run in {shorten(env)} cannot be built: {why}{asked_for}") from error
 
 
 def check_environment(env: str) -> None:

@@ -17,19 +17,19 @@ class Seeds:
 
     def __init__(self, seed: int):
         self.of_run = seed
-        self.draws = self._derived(1, 1)
+        self.draws = self._derive(1, 1)
 
-    def evaluating(self, step: int) -> int:
+    def evaluation_seed(self, step: int) -> int:
         """Of the evaluations of a run that goes on at update `step`."""
-        return self._derived(1, 0, step)
+        return self._derive(1, 0, step)
 
-    def collecting(self, step: int) -> int:
+    def collection_seed(self, step: int) -> int:
         """Of the environments of a run in one process that goes on at update `step`."""
-        return self._derived(0, step)
+        return self._derive(0, step)
 
     def collector(self, index: int, start: int, seconds: int) -> int:
         """Of the run's collector of this index: how often it was started before, and when this run was."""
-        return self._derived(2 + index, start, seconds)
+        return self._derive(2 + index, start, seconds)
 
-    def _derived(self, *purpose: int) -> int:
+    def _derive(self, *purpose: int) -> int:
         return int(np.random.SeedSequence([self.of_run, *purpose]).generate_state(1)[0] >> 1)

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from agents.checks import Checked, setting, whole
 
-_LONG, _HALVES = 20_000, 4096  # bytes, see `_padded`
+_LONG, _HALVES = 20_000, 4096  # bytes, see `_round_up`
 _MOST = 1_000_000  # rows, more than anybody has memory for
 
 
@@ -37,7 +37,7 @@ class Steps(NamedTuple):
 class Packed(NamedTuple):
     """Observations of sequences as pieces of P to an observation, most of them stored once.
 
-    A GPU gets a tenth of the bytes in this way, see `unpacked`.
+    A GPU gets a tenth of the bytes in this way, see `unpack`.
     """
 
     pieces: Any  # [M, ...] of the observation's dtype, or int64 that holds 8 pixels each
@@ -102,7 +102,7 @@ class SequenceShape(Checked):
         return range(0, max(1, transitions - self.length + self.period), self.period)
 
 
-def unpacked(sequence: Sequence, spec: Any) -> Sequence:
+def unpack(sequence: Sequence, spec: Any) -> Sequence:
     """Returns the sequence with whole observations [B, L, ...].
 
     Observations that are neither `Packed` nor bytes of `concatenate_parts` stay as they are.
@@ -136,7 +136,7 @@ def stored_spec(spec: Any) -> tf.TensorSpec:
     """How an observation is stored: as it is, or uint8 [bytes] if it is arrays by name."""
     if not isinstance(spec, Mapping):
         return spec
-    return tf.TensorSpec((_padded(sum(map(_bytes, spec.values()))),), tf.uint8, "observation")
+    return tf.TensorSpec((_round_up(sum(map(_bytes, spec.values()))),), tf.uint8, "observation")
 
 
 def concatenate_parts(observation: Any) -> np.ndarray:
@@ -146,7 +146,7 @@ def concatenate_parts(observation: Any) -> np.ndarray:
     parts = [observation[name] for name in sorted(observation)]
     rows = [np.ascontiguousarray(part).reshape(len(part), -1).view(np.uint8) for part in parts]
     size = sum(row.shape[1] for row in rows)
-    return np.concatenate([*rows, np.zeros((len(parts[0]), _padded(size) - size), np.uint8)], axis=1)
+    return np.concatenate([*rows, np.zeros((len(parts[0]), _round_up(size) - size), np.uint8)], axis=1)
 
 
 def _unpack_parts(stored: tf.Tensor, spec: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor]:
@@ -167,6 +167,6 @@ def _bytes(spec: tf.TensorSpec) -> int:
     return spec.shape.num_elements() * spec.dtype.size
 
 
-def _padded(size: int) -> int:
+def _round_up(size: int) -> int:
     """Rounds bytes of a long row up, so that compression can halve it into pieces that are short enough."""
     return size if size < _LONG else -(-size // _HALVES) * _HALVES

@@ -107,7 +107,7 @@ class TrainSettings(Checked):
     step_timeout: float = setting(120.0, number("seconds", above=0), gin=False)
     max_faults: int = setting(10, whole())
 
-    def reached(self, updates: int, steps: int) -> bool:
+    def is_over(self, updates: int, steps: int) -> bool:
         """Says whether the run has come to its end."""
         limit = self.environment_steps
         return updates >= self.updates or (limit is not None and steps >= limit)
@@ -293,7 +293,7 @@ _PARTS: dict[str, Callable[[], Any]] = {
 }
 
 
-def declared() -> Iterator[tuple[str, dataclasses.Field, str]]:
+def list_settings() -> Iterator[tuple[str, dataclasses.Field, str]]:
     """Yields the name of each setting that a configuration may set, its field, and its meaning."""
     for part in _PARTS.values():
         kind: Any = part

@@ -30,13 +30,13 @@ def transitions(steps: Steps, heads: Heads, shape: SequenceShape) -> Transitions
     return Transitions(actions[1:], heads.rewards(rewards[1:]), heads.discounts(discounts[1:]), mask)
 
 
-def zeroed(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+def zero_masked(values: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """[T or more, B, ...] -> [T, B, ...], with 0 in place of any value, even inf, where `mask` [T, B] is false."""
     values = values[: mask.shape[0]]
-    return tf.where(aligned(mask, values), values, 0.0)
+    return tf.where(add_axes(mask, values), values, 0.0)
 
 
-def aligned(tensor: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+def add_axes(tensor: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """The tensor with axes of size 1 added behind until it has as many as the values."""
     return tensor[(..., *[None] * (values.shape.rank - tensor.shape.rank))]
 

@@ -16,13 +16,13 @@ from agents.scalings import ErrorContext, Scaling
 from agents.sequences import Sequence, SequenceShape, Steps
 from agents.targets import (
     Transitions,
-    aligned,
+    add_axes,
     importance_weights,
     n_step_targets,
     num_replicas,
     sequence_priorities,
     transitions,
-    zeroed,
+    zero_masked,
 )
 from networks.recurrent_q_network import swap_batch_and_time
 
@@ -86,8 +86,8 @@ def td_loss(
 
     # Scaled errors of the actions that were taken, against n-step targets.
     taken = tf.one_hot(batch.actions[:length], online_q.shape[-1])[:, :, None]
-    raw = zeroed(tf.reduce_sum(raw[:length] * aligned(taken, raw), axis=3), mask)
-    outputs = zeroed(scaling.decode(raw), mask)
+    raw = zero_masked(tf.reduce_sum(raw[:length] * add_axes(taken, raw), axis=3), mask)
+    outputs = zero_masked(scaling.decode(raw), mask)
     best = tf.argmax(online_q if options.double_q else target_q, axis=-1)
     bootstrap = scaling.values(tf.gather(target_q, best, batch_dims=3), target=True)
     errors, targets, context = td_errors(batch, outputs, bootstrap, value_gap, scaling, shape)
@@ -98,7 +98,7 @@ def td_loss(
     of_steps = tf.reduce_sum(losses, axis=-1) * (of_draws if weights is None else of_draws * weights)
     loss = tf.reduce_sum(of_steps) / tf.cast(num_replicas() * tf.size(mask), tf.float32)
     priorities = sequence_priorities(errors, context.error_mask, options.eta)
-    values = zeroed(scaling.values(outputs), mask)
+    values = zero_masked(scaling.values(outputs), mask)
     return TDLoss(loss, priorities, losses, errors, targets, values, outputs, context.error_mask)
 
 
@@ -119,9 +119,11 @@ def td_errors(
     """
     mask, rewards = batch.mask[: shape.length], scaling.rewards(batch.rewards)
     targets = n_step_targets(bootstrap, rewards, batch.discounts, batch.mask, shape.n_step)
-    targets = tf.stop_gradient(zeroed(targets, mask))
-    context = ErrorContext(rewards, batch.discounts, tf.cast(batch.mask, tf.float32), zeroed(value_gap, mask))
-    return zeroed(scaling.errors(targets, outputs, context), mask), targets, context
+    targets = tf.stop_gradient(zero_masked(targets, mask))
+    context = ErrorContext(
+        rewards, batch.discounts, tf.cast(batch.mask, tf.float32), zero_masked(value_gap, mask)
+    )
+    return zero_masked(scaling.errors(targets, outputs, context), mask), targets, context
 
 
 def first_priorities(
@@ -141,6 +143,6 @@ def first_priorities(
     """
     batch = transitions(steps, heads, shape)
     taken, greedy = (swap_batch_and_time(values)[shape.burn_in :] for values in (taken, greedy))
-    outputs, bootstrap = zeroed(taken, batch.mask[: shape.length]), scaling.values(greedy)
+    outputs, bootstrap = zero_masked(taken, batch.mask[: shape.length]), scaling.values(greedy)
     errors, _, context = td_errors(batch, outputs, bootstrap, tf.zeros_like(outputs), scaling, shape)
     return sequence_priorities(errors, context.error_mask, eta)

@@ -27,7 +27,7 @@ from agents.commands.loading import PRETRAINED  # noqa: E402
 from agents.commands.play import SIDE_BY_SIDE, interval, moments  # noqa: E402
 from agents.errors import UsageError  # noqa: E402
 from agents.storage import best  # noqa: E402
-from agents.storage.weights import packed  # noqa: E402
+from agents.storage.weights import pack  # noqa: E402
 from rbs_tf.environments.batched import GymnasiumVectorEnvironment  # noqa: E402
 
 EPISODES = 100
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(options.run_dir / CONFIG, folder)
     found = best.Found(agent.update, float(after.mean()), len(after))
-    weights = packed([tf.identity(variable) for variable in agent.tf_agent.acting_variables])
+    weights = pack([tf.identity(variable) for variable in agent.tf_agent.acting_variables])
     np.savez_compressed(folder / BEST, weights=weights, **found._asdict())
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     print(f"{folder}: {size:.2f} MB, weights of update {agent.update:,}")

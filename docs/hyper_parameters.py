@@ -8,7 +8,7 @@ import tensorflow as tf
 import agents.settings  # noqa: F401  registers everything that a configuration may name
 from agents import configuration
 from agents.heads import TEN_HEADS
-from agents.settings import Settings, declared
+from agents.settings import Settings, list_settings
 from networks.torsos import choose_torso
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +42,7 @@ def table() -> str:
     ]
     about = {f"ConvTorso.{name}": of for name, of in TORSO.items()}
     for owner in OWNERS:
-        for name, field, meaning in declared():
+        for name, field, meaning in list_settings():
             if name.startswith(f"{owner}.") and field.metadata["paper"]:
                 about[name] = re.split(r"[.;] ", f"{meaning} ")[0], field.metadata["paper"]
     for name, (meaning, paper) in about.items():

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import ArrayLike
 
-from rbs_tf.feed import Feed, checked
+from rbs_tf.feed import Feed, check_values
 from rbs_tf.returns import LONGEST_EPISODE
 
 
@@ -127,10 +127,10 @@ class CollectEnvReturns(gymnasium.Wrapper):
                 "and has been left out. Call reset, or put collect_returns beneath what resets the environment itself"
             )
         else:
-            terminal = checked("terminated", terminated, bool)
-            over = terminal | checked("truncated", truncated, bool)
+            terminal = check_values("terminated", terminated, bool)
+            over = terminal | check_values("truncated", truncated, bool)
             self._ended = bool(over)
-            number = checked("reward", reward, np.float64)
+            number = check_values("reward", reward, np.float64)
             self._feed.step(number.reshape(1), terminal.reshape(1), over.reshape(1), np.ones(1, bool))
         return observation, reward, terminated, truncated, info
 
@@ -160,9 +160,9 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         """As the environment's."""
         observations, rewards, terminated, truncated, info = self.env.step(actions)
         shape = (self.num_envs,)
-        numbers = checked("rewards", rewards, np.float64, shape)
-        terminal = checked("terminated", terminated, bool, shape)
-        over = terminal | checked("truncated", truncated, bool, shape)
+        numbers = check_values("rewards", rewards, np.float64, shape)
+        terminal = check_values("terminated", terminated, bool, shape)
+        over = terminal | check_values("truncated", truncated, bool, shape)
         counts = ~self._ended
         if self._mode == AutoresetMode.NEXT_STEP:
             self._ended = over
@@ -175,7 +175,7 @@ class CollectVectorReturns(gymnasium.vector.VectorWrapper):
         """As the environment's; `options={"reset_mask": bool [N]}` resets only those."""
         # Read before: Gymnasium takes the mask out of the caller's dictionary.
         mask = (arguments.get("options") or {}).get("reset_mask", np.ones(self.num_envs, bool))
-        mask = checked("reset_mask", mask, bool, (self.num_envs,))
+        mask = check_values("reset_mask", mask, bool, (self.num_envs,))
         observations, info = self.env.reset(**arguments)
         self._feed.finish(mask)
         self._ended = self._ended & ~mask

@@ -11,13 +11,13 @@ class Unsuitable(ValueError):
     """An environment whose spaces cannot be dealt with; the message says which can."""
 
 
-def shown(text: str, width: int = 80) -> str:
+def shorten(text: str, width: int = 80) -> str:
     """A text that a terminal can show, shortened in its middle."""
     text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
     return text if len(text) <= width else f"{text[: width // 2]} ... {text[-width // 4 :]}"
 
 
-def described(value: object, typed: bool = False) -> str:
+def describe(value: object, typed: bool = False) -> str:
     """Any value in one line: an exception as its class and words, all else as Python writes it, with its type if asked.
 
     Never raises.
@@ -28,5 +28,5 @@ def described(value: object, typed: bool = False) -> str:
     except BaseException:
         words = "it cannot be shown"
     if is_error:
-        return f"{kind}: {shown(words, 300)}" if words else kind
-    return f"{shown(words)}, of type {kind}" if typed else shown(words)
+        return f"{kind}: {shorten(words, 300)}" if words else kind
+    return f"{shorten(words)}, of type {kind}" if typed else shorten(words)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rbs_tf.episode_statistics import EpisodeStatistics
-from rbs_tf.moments import checked_heads
+from rbs_tf.moments import check_heads
 from rbs_tf.returns import LARGEST, real_numbers
 
 
@@ -45,7 +45,7 @@ class Feed:
                 raise ValueError(f"{name} must be a whole number of at least 1; got {steps!r}")
         tasks = None
         if head is not None:
-            tasks = checked_heads(head, heads)
+            tasks = check_heads(head, heads)
             if tasks.shape not in ((), (num_envs,)):
                 raise ValueError(f"head must be one number, or one per environment, {num_envs}; got {head!r}")
             tasks = np.broadcast_to(tasks, num_envs)
@@ -101,7 +101,7 @@ class _SameRewards:
         return np.asarray(discounts, np.float64)[..., None] * self.gammas
 
 
-def checked(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
+def check_values(name: str, values: Any, dtype: type, shape: tuple[int, ...] = ()) -> np.ndarray:
     """The values in this shape and dtype; for one environment, any array of one value fits.
 
     Raises:

@@ -24,7 +24,7 @@ from jax.typing import ArrayLike
 from rbs_tf.advice import PAPERS_FLOOR
 from rbs_tf.moments import ReturnMoments, compute_batch_moments, wrong_columns
 from rbs_tf.pair import FIELDS, Pair
-from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extended
+from rbs_tf.returns import LARGEST, LONGEST_EPISODE, extend_episodes
 from rbs_tf.units import EXPONENT, HALF, needs_powers_of_two, ratio_and_unit
 
 # The largest reward or discount, and the largest sum over an episode: those of 100,000 long episodes at once fit.
@@ -92,7 +92,7 @@ def observe(
     if head is not None:
         keep &= jnp.asarray(head)[:, None] == jnp.arange(num_heads)
     reward, discount = (number(jnp.where(keep, x, 0.0)) for x in given)
-    after = extended(state.episodes, reward, discount)
+    after = extend_episodes(state.episodes, reward, discount)
     keep &= functools.reduce(jnp.maximum, map(jnp.abs, jax.tree.leaves(after))) <= largest_sum
     after = _where(keep, after, state.episodes)
     closed = jnp.asarray(ended, bool)[:, None] | (_plain(after[0]) >= max_report_steps)
@@ -250,12 +250,12 @@ def to_unit(layer: Any, old: jax.Array, new: jax.Array, *, axis: int = -1) -> tu
     ratio, after = ratio_and_unit(old, new, jnp.where, single, lambda x: x.astype(old.dtype))
     ratio = jnp.repeat(ratio, min(outputs) // ratio.size)
 
-    def multiplied(x: jax.Array) -> jax.Array:
+    def multiply(x: jax.Array) -> jax.Array:
         shape = [1] * x.ndim
         shape[axis if x.ndim > 1 else 0] = -1
         return x * ratio.reshape(shape).astype(x.dtype)
 
-    return jax.tree.map(multiplied, layer), after
+    return jax.tree.map(multiply, layer), after
 
 
 def _check_real(**named: Any) -> None:

@@ -139,7 +139,7 @@ class ReturnMoments:
     def put_in_head(self, head: int, num_heads: int) -> ReturnMoments:
         """These moments, of one head, as those of head number `head` of `num_heads`; the others are empty."""
         rows = np.zeros((len(fields(self)), num_heads))
-        rows[:, checked_heads(head, num_heads)] = self.to_array()[:, 0]
+        rows[:, check_heads(head, num_heads)] = self.to_array()[:, 0]
         return ReturnMoments(*rows)
 
     @staticmethod
@@ -245,7 +245,7 @@ def compute_batch_moments(xp: Any, rewards: Any, discounts: Any, mask: Any) -> R
     )
 
 
-def checked_heads(head: Any, num_heads: int) -> np.ndarray:
+def check_heads(head: Any, num_heads: int) -> np.ndarray:
     """Head numbers as whole numbers, in their shape. Raises ValueError for any that is not in [0, num_heads)."""
     heads = real_numbers("head", head)
     if heads.dtype.kind not in "iu" or ((heads < 0) | (heads >= num_heads)).any():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rbs_tf.advice import PAPERS_FLOOR, Advice
-from rbs_tf.moments import ReturnMoments, checked_heads, wrong_columns
+from rbs_tf.moments import ReturnMoments, check_heads, wrong_columns
 from rbs_tf.returns import real_numbers
 
 _FLOAT32 = np.finfo(np.float32)
@@ -57,7 +57,7 @@ class ReturnScaling:
 
     @sigma_v.setter
     def sigma_v(self, sigma_v: np.ndarray) -> None:
-        self._sigma_v = np.broadcast_to(checked_floor(self.num_heads, sigma_v), self.num_heads)
+        self._sigma_v = np.broadcast_to(check_floor(self.num_heads, sigma_v), self.num_heads)
 
     @property
     def sigma(self) -> np.ndarray:
@@ -118,7 +118,7 @@ class ReturnScaling:
             of_errors = np.sqrt(np.mean(np.square(errors, dtype=np.float64), axis=axes))
             divisor = np.where(divisor > 0.0, divisor, np.where(of_errors > 0.0, of_errors, 1.0))
         if head is not None:
-            divisor = divisor[checked_heads(head, self.num_heads)]
+            divisor = divisor[check_heads(head, self.num_heads)]
         elif self.num_heads == 1:
             divisor = divisor[0]
         return errors / np.asarray(divisor, errors.dtype)
@@ -209,7 +209,7 @@ class Home:
             )
 
 
-def checked_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
+def check_floor(num_heads: int, sigma_v: ArrayLike) -> np.ndarray:
     """sigma_v as float64, [] or [H]. Raises ValueError for a wrong number of heads, too."""
     if not isinstance(num_heads, int | np.integer) or num_heads < 1:
         raise ValueError(f"num_heads must be a whole number of at least 1, got {num_heads!r}")

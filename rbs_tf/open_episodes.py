@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from rbs_tf.moments import ReturnMoments
-from rbs_tf.returns import LONGEST_EPISODE, extended
-from rbs_tf.tensor_moments import check_finite, checked_real, step_fields
+from rbs_tf.returns import LONGEST_EPISODE, extend_episodes
+from rbs_tf.tensor_moments import check_finite, check_real, step_fields
 
 _FIRST, _LAST = 0, 2  # TF-Agents' StepType
 _FIELDS = ("step_type", "next_step_type", "reward", "discount")  # of a Trajectory
@@ -32,7 +32,7 @@ class OpenEpisodes(tf.Module):
         self._num_heads, self._who, self._remedy = num_heads, who, remedy
         self._max_report_steps = max_report_steps
         self._num_envs: int | None = None
-        # Of each environment's open episode, see `extended`; a checkpoint may hold more or fewer.
+        # Of each environment's open episode, see `extend_episodes`; a checkpoint may hold more or fewer.
         self._open = tf.Variable(
             tf.zeros([6, 0, num_heads], tf.float64),
             shape=[6, None, num_heads],
@@ -47,9 +47,7 @@ class OpenEpisodes(tf.Module):
         Raises ValueError for other shapes, complex numbers, and a B that is unknown when a graph is traced;
         tf.errors.InvalidArgumentError for another B than before.
         """
-        fields = {
-            name: checked_real(name, tf.convert_to_tensor(getattr(trajectory, name))) for name in _FIELDS
-        }
+        fields = {name: check_real(name, tf.convert_to_tensor(getattr(trajectory, name))) for name in _FIELDS}
         shape = fields["reward"].shape
         if shape.rank not in (0, 1) or not all(x.shape.is_compatible_with(shape) for x in fields.values()):
             shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in fields.items())
@@ -96,7 +94,7 @@ class OpenEpisodes(tf.Module):
             before, cut = resize_for(self._open, tf.shape(rewards)[0])
         fresh = tf.zeros_like(before)
         left = (step_type == _FIRST)[:, None] & (before[0] > 0.0)
-        after = tf.stack(extended(tf.unstack(tf.where(left, fresh, before)), rewards, discounts))
+        after = tf.stack(extend_episodes(tf.unstack(tf.where(left, fresh, before)), rewards, discounts))
         after = tf.where(real, after, before)
         ended = real & ((next_step_type == _LAST)[:, None] | (after[0] >= self._max_report_steps))
         finite = tf.reduce_all(tf.math.is_finite(after))

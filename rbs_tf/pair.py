@@ -115,7 +115,7 @@ def _halves(a: jax.Array) -> tuple[jax.Array, jax.Array]:
 FIELDS = tuple(field.name for field in dataclasses.fields(ReturnMoments))
 
 
-def _unflattened(_: None, children: Any) -> ReturnMoments:
+def _unflatten(_: None, children: Any) -> ReturnMoments:
     moments = object.__new__(ReturnMoments)  # unchecked: leaves may be anything that stands for an array
     moments.__dict__.update(zip(FIELDS, children, strict=True))
     return moments
@@ -123,5 +123,5 @@ def _unflattened(_: None, children: Any) -> ReturnMoments:
 
 _KEYS = [jax.tree_util.GetAttrKey(name) for name in FIELDS]
 jax.tree_util.register_pytree_with_keys(
-    ReturnMoments, lambda x: ([*zip(_KEYS, x, strict=True)], None), _unflattened, lambda x: ([*x], None)
+    ReturnMoments, lambda x: ([*zip(_KEYS, x, strict=True)], None), _unflatten, lambda x: ([*x], None)
 )

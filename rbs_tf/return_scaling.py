@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from rbs_tf.advice import PAPERS_FLOOR, Advice
 from rbs_tf.moments import ReturnMoments, wrong_columns
-from rbs_tf.numpy import Home, checked_floor
+from rbs_tf.numpy import Home, check_floor
 from rbs_tf.tensor_moments import (
     check_finite,
+    check_real,
     check_steps,
-    checked_real,
     real_float64,
     return_fields,
     step_fields,
@@ -91,7 +91,7 @@ class ReturnScaling(tf.keras.layers.Layer):
             )
         kwargs.setdefault("trainable", False)
         super().__init__(autocast=False, **kwargs)
-        floor = checked_floor(num_heads, sigma_v)
+        floor = check_floor(num_heads, sigma_v)
         self.supports_masking = True
         self.num_heads, self.floor_in_units = num_heads, floor_in_units
         self._initial_sigma_v = floor
@@ -116,14 +116,14 @@ class ReturnScaling(tf.keras.layers.Layer):
             they were. XLA drops such checks: there an update that is not finite is left out silently.
           ValueError: shapes that do not fit, a number of axes that is unknown when a graph is traced, complex numbers.
         """
-        columns, keep = self._masked(mask, head, rewards=rewards, discounts=discounts)
+        columns, keep = self._mask_columns(mask, head, rewards=rewards, discounts=discounts)
         self.advice.is_fed = True
         nothing = tf.zeros(self.num_heads, tf.float64)
         self._add(ReturnMoments(*step_fields(**columns, keep=keep), *[nothing] * 3), **columns)
 
     def update_returns(self, returns: Any, mask: Any = None, head: Any = None) -> None:
         """Takes in the returns of steps that `update_state` has seen before; shapes and errors as there."""
-        columns, keep = self._masked(mask, head, returns=returns)
+        columns, keep = self._mask_columns(mask, head, returns=returns)
         nothing = tf.zeros(self.num_heads, tf.float64)
         self._add(ReturnMoments(*[nothing] * 5, *return_fields(**columns, keep=keep)), **columns)
 
@@ -192,11 +192,11 @@ class ReturnScaling(tf.keras.layers.Layer):
         Raises:
           ValueError: errors whose last axis is not the heads', complex numbers.
         """
-        errors = checked_real("td_errors", tf.convert_to_tensor(td_errors))
+        errors = check_real("td_errors", tf.convert_to_tensor(td_errors))
         errors = tf.cast(errors, tf.float64 if errors.dtype == tf.float64 else tf.float32)
         several = self.num_heads > 1 and head is None
         if several:
-            errors = self._check_heads("td_errors", errors)
+            errors = self._check_last_axis("td_errors", errors)
         scale = self.scale
         self._scales = True
         if batch_sigma is None:
@@ -211,7 +211,7 @@ class ReturnScaling(tf.keras.layers.Layer):
             of_errors = tf.sqrt(tf.reduce_mean(squares, axis=axes))
             scale = tf.where(scale > 0.0, scale, tf.where(of_errors > 0.0, of_errors, 1.0))
         if head is not None:
-            scale = tf.gather(scale, self._checked_heads(head))
+            scale = tf.gather(scale, self._check_head_numbers(head))
         elif self.num_heads == 1:
             scale = tf.reshape(scale, [])
         return errors / tf.cast(scale, errors.dtype)
@@ -268,7 +268,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         if tf.executing_eagerly():
             self._advise()
 
-    def _masked(self, mask: Any, head: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def _mask_columns(self, mask: Any, head: Any, **columns: Any) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The columns as float64 [..., H], 0 where masked, and the mask as bool [..., 1], or [..., H] with `head`."""
         for name, values in columns.items():
             tensor = real_float64(name, values)
@@ -282,17 +282,17 @@ class ReturnScaling(tf.keras.layers.Layer):
             elif self.num_heads == 1 and tensor.shape[-1:] != [1]:
                 columns[name] = tensor[..., None]
             else:
-                columns[name] = self._check_heads(name, tensor)
+                columns[name] = self._check_last_axis(name, tensor)
         some = next(iter(columns.values()))
         keep = tf.ones(tf.shape(some)[:-1], tf.bool) if mask is None else tf.cast(mask, tf.bool)
         with tf.control_dependencies(check_steps("ReturnScaling", columns, keep)):
             keep = tf.reshape(keep, tf.shape(some)[:-1])[..., None]
         if head is not None:
-            heads = tf.broadcast_to(self._checked_heads(head), tf.shape(some)[:-1])
+            heads = tf.broadcast_to(self._check_head_numbers(head), tf.shape(some)[:-1])
             keep &= tf.one_hot(heads, self.num_heads, True, False)
         return {name: tf.where(keep, values, 0.0) for name, values in columns.items()}, keep
 
-    def _checked_heads(self, head: Any) -> tf.Tensor:
+    def _check_head_numbers(self, head: Any) -> tf.Tensor:
         heads = tf.convert_to_tensor(head)
         words = f"head must be whole numbers from 0 to {self.num_heads - 1}; got"
         if not heads.dtype.is_integer:
@@ -301,7 +301,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         with tf.control_dependencies([tf.debugging.Assert(there, [f"ReturnScaling: {words}", heads])]):
             return tf.identity(heads)
 
-    def _check_heads(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
+    def _check_last_axis(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         if not tensor.shape[-1:].is_compatible_with([self.num_heads]):
             raise wrong_columns(name, tensor.shape, self.num_heads)
         # A size that is known only when a graph runs must not be 1 there.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rbs_tf.errors import described
+from rbs_tf.errors import describe
 
 LONGEST_EPISODE = 27_000  # steps: half an hour of Atari, its usual time-out
 LARGEST = 1e140  # larger numbers count as infinite: sums of their squares leave float64
@@ -62,7 +62,7 @@ def compute_returns(
     return sums
 
 
-def extended(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:
+def extend_episodes(episodes: Any, rewards: Any, discounts: Any) -> tuple[Any, ...]:
     """The moments of all returns of open episodes, one more step later, without a memory of their steps.
 
     G_t gains w_t R, where w_t is the product of all discounts since step t. Sums over t follow from sums over t:
@@ -89,7 +89,7 @@ def real_numbers(name: str, values: ArrayLike) -> np.ndarray:
         if array.dtype.kind == "O":
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} must be real numbers that float64 holds: {described(error)}") from error
+        raise ValueError(f"{name} must be real numbers that float64 holds: {describe(error)}") from error
     # Other packages add kinds of half precision.
     if array.dtype.kind not in "biuf" and array.dtype.name not in ("bfloat16", "float8_e4m3fn"):
         raise ValueError(f"{name} must be real numbers; got {array.dtype}")

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 from torch import nn
 
-from rbs_tf.feed import Feed, checked
+from rbs_tf.feed import Feed, check_values
 from rbs_tf.numpy import ReturnScaling
 from rbs_tf.returns import LONGEST_EPISODE
 from rbs_tf.torch import UnitLinear
@@ -43,10 +43,10 @@ class CollectVecEnvReturns(VecEnvWrapper):
 
 def _take_in(feed: Feed, rewards: Any, dones: Any, infos: list[dict[str, Any]]) -> None:
     shape = (len(infos),)
-    over = checked("dones", dones, bool, shape)
+    over = check_values("dones", dones, bool, shape)
     timed_out = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-    terminal = over & ~checked("TimeLimit.truncated", timed_out, bool, shape)
-    feed.step(checked("rewards", rewards, np.float64, shape), terminal, over, np.ones(shape, bool))
+    terminal = over & ~check_values("TimeLimit.truncated", timed_out, bool, shape)
+    feed.step(check_values("rewards", rewards, np.float64, shape), terminal, over, np.ones(shape, bool))
 
 
 class _Collect(BaseCallback):

@@ -86,7 +86,7 @@ class ScaledLoss(tf.Module):
         Raises:
           tf.errors.InvalidArgumentError: no step has been observed yet.
         """
-        with tf.control_dependencies(self._checked()):
+        with tf.control_dependencies(self._check_observed()):
             errors = self.scaling(tf.subtract(td_targets, predictions))
         return self._loss_fn(errors, tf.zeros_like(errors))
 
@@ -96,7 +96,7 @@ class ScaledLoss(tf.Module):
         The loss is what `value_estimation_loss` of TF-Agents' PPO and REINFORCE returns, of any shape; float64 stays,
         all others become float32. Raises as the call does.
         """
-        with tf.control_dependencies(self._checked()):
+        with tf.control_dependencies(self._check_observed()):
             # Divided twice: the square of a small scale is 0 in float32.
             return self.scaling(self.scaling(tf.convert_to_tensor(loss)))
 
@@ -124,7 +124,7 @@ class ScaledLoss(tf.Module):
         rewards, discounts = self._reward_scale_factor * reward[:, None], self._gamma * discount[:, None]
         self.scaling.merge_state(self._episodes.moments(step_type, next_step_type, rewards, discounts))
 
-    def _checked(self) -> list[tf.Operation]:
+    def _check_observed(self) -> list[tf.Operation]:
         """Raises, in a graph when it runs, unless a step has been observed."""
         observed = self.scaling.moments.count[0] > 0
         if not tf.executing_eagerly():

@@ -42,7 +42,7 @@ def batch_sigma(rewards: Any, discounts: Any, mask: Any) -> tf.Tensor:
             "batch_sigma takes rewards [T, B, H], discounts [T, B, H] and a mask [T, B]; got "
             f"{rewards.shape}, {discounts.shape} and {mask.shape}"
         )
-    rewards, discounts = checked_real("rewards", rewards), checked_real("discounts", discounts)
+    rewards, discounts = check_real("rewards", rewards), check_real("discounts", discounts)
     checks = check_steps("batch_sigma", {"rewards": rewards, "discounts": discounts}, mask)
     with tf.control_dependencies(checks):
         keep = tf.cast(mask, tf.bool)[..., None]
@@ -118,7 +118,7 @@ def _strip_trailing_ones(shape: tf.TensorShape) -> tf.TensorShape:
     return shape
 
 
-def checked_real(name: str, values: tf.Tensor) -> tf.Tensor:
+def check_real(name: str, values: tf.Tensor) -> tf.Tensor:
     """The values. Raises ValueError for complex numbers, of which a cast would keep the real part."""
     if values.dtype.is_complex:
         raise ValueError(f"{name} must be real numbers; got {values.dtype.name}")
@@ -129,7 +129,7 @@ def real_float64(name: str, values: Any) -> tf.Tensor:
     """The values as float64. Raises ValueError for complex numbers."""
     # Asked for float64, TensorFlow takes the real part of NumPy's complex numbers.
     hint = None if "complex" in str(getattr(values, "dtype", "")) else tf.float64
-    return tf.cast(checked_real(name, tf.convert_to_tensor(values, dtype_hint=hint)), tf.float64)
+    return tf.cast(check_real(name, tf.convert_to_tensor(values, dtype_hint=hint)), tf.float64)
 
 
 def check_finite(name: str, values: tf.Tensor, who: str = "ReturnScaling") -> list[tf.Operation]:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from rbs_tf.advice import PAPERS_FLOOR, Advice
-from rbs_tf.moments import ReturnMoments, checked_heads, compute_batch_moments, wrong_columns
+from rbs_tf.moments import ReturnMoments, check_heads, compute_batch_moments, wrong_columns
 from rbs_tf.numpy import ReturnScaling as HostScaling
 from rbs_tf.units import EXPONENT, HALF, check_outputs, needs_powers_of_two, ratio_and_unit
 
@@ -100,7 +100,7 @@ class ReturnScaling(_Float64Buffers):
             if self.home.is_here and not self._scale.moments.count.any():
                 self._scale()  # warns once
             if head is not None and _can_be_seen(torch.as_tensor(head)):
-                checked_heads(np.asarray(head), self.num_heads)
+                check_heads(np.asarray(head), self.num_heads)
         errors = _to_single(errors)
         divisor = _like(errors, self._floored)
         if batch_sigma is not None:

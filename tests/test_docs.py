@@ -16,7 +16,7 @@ from agents import configuration
 from agents.commands import sweep
 from agents.commands import train as command_line
 from agents.scalings import making
-from agents.settings import declared
+from agents.settings import list_settings
 from docs import api_page, hyper_parameters
 from networks.torsos import ConvTorso, MlpTorso
 from rbs_tf.environments import names
@@ -75,7 +75,7 @@ def test_every_training_command_parses():
         for flag in [flag for flag in flags if re.fullmatch(r"--config=.*\.gin", flag)]:
             assert f"`{flag[9:]}`" in page.read_text(), "a file that the page tells how to write"
             flags[flags.index(flag)] = f"--config={CONFIGS[0]}"
-        options = command_line.parsed(flags)
+        options = command_line.parse_flags(flags)
         if options.env and ":" not in options.env and not options.env.endswith(("-v0", "-v1")):
             assert options.env in names.ATARI_GAMES | set(names.MINATAR_GAMES)
         gin.parse_config(options.gin_bindings)  # its message names what there is not
@@ -146,7 +146,7 @@ def test_the_sweep_that_is_shown_is_read_as_the_page_says(tmp_path):
     (tmp_path / "shown.sweep").write_text(text)
     grid = sweep.read(tmp_path / "shown.sweep")
     assert len(grid.axes["env"]) * len(grid.axes["seed"]) * len(grid.axes[LEARNING_RATE]) == 12
-    assert {name for name in grid.axes if "." in name} <= {name for name, *_ in declared()}
+    assert {name for name in grid.axes if "." in name} <= {name for name, *_ in list_settings()}
 
 
 def test_every_page_can_be_reached_and_every_public_name_is_on_the_api_page():
@@ -209,10 +209,10 @@ MODULES = ("agents", "networks", "environments", "scalings")  # that gin's names
 
 
 def test_every_parameter_that_is_named_exists():
-    scalings = making.known()
+    scalings = making.named_scalings()
     known = {kind.known_as: inspect.signature(kind).parameters for kind in scalings.values()}
     known |= {torso.__name__: inspect.signature(torso).parameters for torso in (ConvTorso, MlpTorso)}
-    for name, *_ in declared():
+    for name, *_ in list_settings():
         known.setdefault(name.rpartition(".")[0], []).append(name.rpartition(".")[2])
     for words in code("\n\n".join(page.read_text() for page in PAGES if page.name != "api.md")):
         for name in re.findall(r"(?<![\w./])[\w.]+\.\w+\b", words):

@@ -66,7 +66,7 @@ def test_the_sbatch_file_asks_for_what_it_counts_on():
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(.*))?$", text, re.M))
     assert asked["signal"].startswith("B:USR1@") and "requeue" in asked and asked["ntasks-per-node"] == "1"
     (flags,) = re.findall(r"^# +sbatch \S+ (.*)$", text, re.M)
-    options = command_line.parsed(shlex.split(flags))
+    options = command_line.parse_flags(shlex.split(flags))
     assert options.collectors == (int(asked["nodes"]) - 1) * int(asked["cpus-per-task"])
     subprocess.run(["bash", "-n", SBATCH], check=True)
 
@@ -84,7 +84,7 @@ def test_the_pods_are_alike_and_have_the_slots_that_the_command_needs():
     assert re.search(rf"^ray=={spec['rayVersion']} ", lock, re.M), "the image has another Ray"
     text = RAYCLUSTER.read_text().replace("\n", " ")
     (flags,) = re.findall(r"python train.py (.*?) #", text)
-    options = command_line.parsed(shlex.split(flags))
+    options = command_line.parse_flags(shlex.split(flags))
     assert options.cluster == "auto" and str(options.root_dir).startswith(f"{mount['mountPath']}/")
     head, *workers = groups
     slots = [int(group["rayStartParams"]["num-cpus"]) for group in groups]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from agents.errors import UsageError, local_path, nearest
-from rbs_tf.errors import shown
+from rbs_tf.errors import shorten
 
 LARGEST = 2**63 - 1  # of whole numbers: what TensorFlow and NumPy count with
 
@@ -47,7 +47,7 @@ def count(least: int, most: int = LARGEST) -> Callable[[str], int]:
         number = int(text) if text.isascii() and text.isdecimal() else -1
         if not least <= number <= most:
             limits = f"up to {most:,}" if number > most else f"of at least {least}"
-            raise argparse.ArgumentTypeError(f"must be a whole number {limits}, not {shown(text)!r}.")
+            raise argparse.ArgumentTypeError(f"must be a whole number {limits}, not {shorten(text)!r}.")
         return number
 
     return parse
@@ -70,6 +70,6 @@ def check_output(flag: str, path: str | os.PathLike) -> None:
     path = Path(path)
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not path.name or os.path.lexists(path) and not path.is_file():
-        raise UsageError(f"{flag} {shown(str(path))!r} is no file: give the name of one, or a new one.")
+        raise UsageError(f"{flag} {shorten(str(path))!r} is no file: give the name of one, or a new one.")
     if not os.access(path if path.exists() else folder, os.W_OK) or not folder.is_dir():
-        raise UsageError(f"{flag} {shown(str(path))!r} cannot be written. Give another one.")
+        raise UsageError(f"{flag} {shorten(str(path))!r} cannot be written. Give another one.")

@@ -34,11 +34,11 @@ def find_folder(options: argparse.Namespace) -> Path:
         raise UsageError(
             "Which run is it? Give either RUN_DIR or --pretrained=NAME; to export, then the folder to make."
         )
-    run = options.run_dir if options.pretrained is None else pretrained(options.pretrained)
+    run = options.run_dir if options.pretrained is None else pretrained_folder(options.pretrained)
     return find(run, options.checkpoint)
 
 
-def pretrained(name: str) -> Path:
+def pretrained_folder(name: str) -> Path:
     """The folder of weights that come with the repository.
 
     Raises:
@@ -61,7 +61,7 @@ def find(run: str | os.PathLike, checkpoint: str) -> Path:
     folder = Path(local_path(run))
     if not folder.exists() and len(folder.parts) == 1:
         try:
-            folder = pretrained(str(run))
+            folder = pretrained_folder(str(run))
         except UsageError as error:
             raise UsageError(f"There is no folder {folder}. {error}") from error
     if not folder.is_dir():

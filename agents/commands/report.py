@@ -46,7 +46,7 @@ def main(command_line: Sequence[str]) -> int:
         except Exception as error:  # whatever a damaged file leads to: the others are reported on
             why = str(error) if isinstance(error, RunFolderError) else f"{type(error).__name__}: {error}"
             left_out.append((folder, why))
-    groups, without = tables.grouped(found)
+    groups, without = tables.group_runs(found)
     left_out += without
     for folder, why in left_out:
         print(f"{folder}: left out, {why}")

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from agents import configuration
 from agents.errors import UsageError, local_path, nearest
 from agents.running import processes
-from agents.storage.run_folder import REPOSITORY, finished, is_locked
+from agents.storage.run_folder import REPOSITORY, is_finished, is_locked
 
 Check = Callable[[Sequence[Sequence[str]], Sequence[Path]], list[int]]
 FLAGS = ("config", "env", "scaling", "seed", "updates", "strategy", "replay", "collectors")
@@ -153,7 +153,7 @@ def run(
 
     def done() -> int:
         """How many runs have finished, those of other machines with them."""
-        return sum(finished(folder, asked) for folder, asked in updates.items())
+        return sum(is_finished(folder, asked) for folder, asked in updates.items())
 
     print(f"{len(runs)} runs in {root}, {done()} of them finished before", flush=True)
     tensorboard = [os.path.relpath(Path(sys.prefix, "bin", "tensorboard")), "--logdir", os.path.relpath(root)]
@@ -164,7 +164,7 @@ def run(
         """Whether a run is to be started now; another machine with the same sweep may have it, or have finished it."""
         if locked := is_locked(folder):
             print(f"{folder.name} is in work elsewhere and is left alone.", flush=True)
-        return not locked and not finished(folder, updates[folder])
+        return not locked and not is_finished(folder, updates[folder])
 
     def begin(folder: Path, place: int) -> subprocess.Popen:
         core = cores[place % len(cores)] if sweep.at_a_time > 1 else None

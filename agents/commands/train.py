@@ -26,7 +26,7 @@ from agents.options import CONFIGS, TrainOptions, names
 from agents.run import check_built, check_environment, configure, run
 from agents.running.startup import VERBOSE, set_environment, verbose
 from agents.storage import run_folder
-from rbs_tf.errors import shown
+from rbs_tf.errors import shorten
 
 EXAMPLES = """\
 examples:
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
     begun: list[Path] = []
     this_call = contextlib.ExitStack()
     try:
-        flags = parsed(argv, configs)
+        flags = parse_flags(argv, configs)
         options = TrainOptions.from_flags(flags)
         this_call.enter_context(set_environment({VERBOSE: "1"} if options.verbose else {}))
         if flags.list_envs:
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
         command = ["python", "train.py", *argv]
         stopped_by = run(options, command, configs=configs, begun=begun).stopped_by
     except Exception as error:
-        return _failed(error, bool(begun))
+        return _report_failure(error, bool(begun))
     except KeyboardInterrupt:  # before the run handles signals, or again while it stops
         stopped_by = signal.SIGINT
     finally:
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
     return code
 
 
-def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
+def parse_flags(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
     """The flags of train.py: those of `TrainOptions`, and `sweep`, `list_envs`, `list_settings`.
 
     Args:
@@ -102,7 +102,7 @@ def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
     what, stray = "Trains a multi-head recurrent DQN with return-based scaling.", "Did you mean --config={}?"
     parser = Parser(prog="python train.py", description=what, epilog=EXAMPLES, stray=stray)
     flag = parser.add_argument
-    configs_known = f"{_listed(configs)}, or a .gin file (%(default)s)"
+    configs_known = f"{_list_names(configs)}, or a .gin file (%(default)s)"
     flag("--config", type=a_path, default="quickstart", metavar="NAME", help=configs_known)
     flag("--env", metavar="NAME", help="environment, see --list_envs (sets train.env)")
     arguments = (
@@ -125,7 +125,7 @@ def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
     processes = "distributed: N processes collect, others learn, evaluate and hold the replay"
     flag("--collectors", type=count(1), metavar="N", help=processes)
     flag("--cluster", metavar="ADDRESS", help="distributed over this Ray cluster, not this machine only")
-    sweeps = f"many runs, one after the other: {_listed(configs / 'sweeps', 'sweep')}, or a file"
+    sweeps = f"many runs, one after the other: {_list_names(configs / 'sweeps', 'sweep')}, or a file"
     flag("--sweep", type=a_path, metavar="NAME", help=sweeps)
     folder = "the run's folder (runs/CONFIG-ENV-SCALING-seedN)"
     flag("--root_dir", type=a_path, metavar="DIR", help=folder)
@@ -142,7 +142,7 @@ def parsed(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _listed(folder: Path, suffix: str = "gin") -> str:
+def _list_names(folder: Path, suffix: str = "gin") -> str:
     return " | ".join(names(folder, suffix)).replace("%", "%%")
 
 
@@ -154,7 +154,7 @@ def _arguments(text: str) -> dict[str, Any]:
         return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError) as error:
         raise argparse.ArgumentTypeError(
-            f"expected NAME=VALUE, ... with values as Python writes them, got {shown(text)}. Write for example: "
+            f"expected NAME=VALUE, ... with values as Python writes them, got {shorten(text)}. Write for example: "
             "--env_kwargs='is_slippery=False, map_name=\"8x8\"'"
         ) from error
 
@@ -171,7 +171,7 @@ def check_commands(
     Raises:
       UsageError: the first thing wrong.
     """
-    options = [TrainOptions.from_flags(parsed(command, configs)) for command in commands]
+    options = [TrainOptions.from_flags(parse_flags(command, configs)) for command in commands]
     for name in {option.env for option in options if option.env}:  # misspelt names before TensorFlow is there
         check_environment(name)
     updates, checked = [], set()
@@ -190,7 +190,7 @@ def check_commands(
     return updates
 
 
-def _failed(error: Exception, begun: bool) -> int:
+def _report_failure(error: Exception, begun: bool) -> int:
     """Prints what went wrong, in a sentence if it is a known kind; returns the exit code."""
     if nobody_reads(error):
         return 128 + signal.SIGPIPE
@@ -228,16 +228,16 @@ def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path)
 
 
 def _list_settings() -> int:
-    from agents.scalings.making import known
-    from agents.settings import declared
+    from agents.scalings.making import named_scalings
+    from agents.settings import list_settings
     from networks.torsos import ConvTorso, MlpTorso
 
-    for name, field, meaning in declared():
+    for name, field, meaning in list_settings():
         kind, default = field.metadata["kind"], getattr(field.default, "__name__", repr(field.default))
         print(f"{name} = {default}" if kind.fits(field.default) else name)
         print(textwrap.fill(f"    {kind.words}. {meaning}", 100, subsequent_indent="    "))
     print("Scalings and torsos, whose arguments docs/api.md and networks/torsos.py explain:")
-    for scaling in known().values():
+    for scaling in named_scalings().values():
         print(f"@scalings.{scaling.known_as}{_signature(scaling)}")
     for torso in (ConvTorso, MlpTorso):
         print(f"@networks.{torso.__name__}{_signature(torso)}")

@@ -132,7 +132,7 @@ class Film:
         else:  # behind an end any action begins the next episode
             seen = self._camera.step(np.array([self._before.action or 0]))
         self._before = moment
-        return _enlarged(seen.observation[0])
+        return _enlarge(seen.observation[0])
 
     def draw(self, picture: Image.Image | None, moment: Moment) -> Image.Image:
         """RGB of even width and height, always the same for pictures of the same size."""
@@ -172,7 +172,7 @@ def game_picture(environment: Any, observation: np.ndarray) -> Image.Image | Non
         name = next(name for name in sorted(observation) if observation[name].ndim == 3)
         observation, spec = observation[name], spec[name]
     if observation.dtype != np.uint8 or observation.ndim != 3:
-        return _rendered(environment)
+        return _render(environment)
     channels = observation.shape[-1]
     if np.all(spec.maximum <= 1):
         hues = (colorsys.hsv_to_rgb(index / channels, 0.65, 1.0) for index in range(channels))
@@ -181,16 +181,16 @@ def game_picture(environment: Any, observation: np.ndarray) -> Image.Image | Non
         pixels = colors.astype(np.uint8)[topmost]
     else:
         pixels = observation if channels == 3 else np.repeat(observation[..., -1:], 3, axis=-1)
-    return _enlarged(pixels)
+    return _enlarge(pixels)
 
 
-def _enlarged(pixels: np.ndarray) -> Image.Image:
+def _enlarge(pixels: np.ndarray) -> Image.Image:
     image = Image.fromarray(pixels)
     factor = max(1, _SIDE // image.height)
     return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
 
 
-def _rendered(environment: Any) -> Image.Image | None:
+def _render(environment: Any) -> Image.Image | None:
     """Lets Gymnasium draw an environment; None if it cannot."""
     envs = getattr(environment.vector_env, "envs", ())
     if not envs or "rgb_array" not in envs[0].metadata.get("render_modes", ()):

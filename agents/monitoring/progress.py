@@ -91,7 +91,7 @@ class Progress:
             self._said.add(text)
             self.say(text)
 
-    def playing(self, words: str) -> None:
+    def show_evaluation(self, words: str) -> None:
         """Shows what an evaluation has come to so far, now and then, in place of the progress."""
         now = self._clock()
         if words and now - self._drawn >= self._interval:

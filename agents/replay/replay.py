@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from agents.replay.blocks import Layout
 from agents.replay.rows import Rows
-from agents.sequences import unpacked
+from agents.sequences import unpack
 from agents.settings import ReplaySettings
 from rbs_tf import ReturnMoments
 
@@ -164,7 +164,7 @@ class Replay(Intake):
         """Batches without end, until the replay is stopped: `(Sequence, Drawn)`.
 
         A batch is drawn when it is asked for (see `read_ahead`), so that its draw sees the priorities written
-        after the batch before it. With `packed` compressed observations come as `Packed`, for `unpacked` to put them
+        after the batch before it. With `packed` compressed observations come as `Packed`, for `unpack` to put them
         together elsewhere: on a GPU, behind the copy to it.
         """
         draws = tf.data.Dataset.counter().take_while(lambda _: tf.logical_not(self._stopped))
@@ -174,7 +174,7 @@ class Replay(Intake):
         batches = self._batches(draws, batch_size)
         if self._layout.level and not packed:
             spec = self._layout.observation_spec
-            batches = batches.map(lambda batch, drawn: (unpacked(batch, spec), drawn))
+            batches = batches.map(lambda batch, drawn: (unpack(batch, spec), drawn))
         batches = batches.with_options(options)
         ahead = self._settings.read_ahead
         return batches.prefetch(ahead) if ahead else batches

@@ -74,14 +74,14 @@ class ReverbReplay(Replay):
         self._stopping = threading.Event()
         self._weights_seen = -1
         _reach_directly((address or "localhost").rsplit(":", 1)[0])
-        self._server: Any = None if address else self._started(writes_to, saved)
+        self._server: Any = None if address else self._start_server(writes_to, saved)
         self.address = address or f"localhost:{self._server.port}"
         self._client = reverb.Client(self.address)
         self._tf_client = reverb.TFClient(self.address)
         # `reverb.Client.server_info` also decodes the signatures of all tables, which takes far longer than to ask.
         self._counters = reverb.pybind.Client(self.address)
 
-    def _started(self, writes_to: pathlib.Path | None, saved: pathlib.Path | None) -> reverb.Server:
+    def _start_server(self, writes_to: pathlib.Path | None, saved: pathlib.Path | None) -> reverb.Server:
         """A server; of a checkpoint with other settings a ValueError."""
         port, tables, checkpointer = self._settings.port, self._tables(), None
         wanted = {table.name: _settings(table.info) for table in tables}

@@ -71,7 +71,7 @@ class Member:
         self.task = self.process.run.remote(address, self._starts)
         self._starts += 1
 
-    def ended(self, within: float = 0.0) -> bool:
+    def has_ended(self, within: float = 0.0) -> bool:
         """Whether the task has ended, or ends within so many seconds; sets `status` or `error` then."""
         if self.task is None or not self._ray.wait([self.task], timeout=within)[0]:
             return False
@@ -172,7 +172,7 @@ class ClusterRun:
         if ready:
             # When the holder of the replay dies, the others fail as well, and their end may be seen first: look at the
             # holder before them.
-            ended = next(member for member in (self._holder, tasks[ready[0]]) if member.ended(2.0))
+            ended = next(member for member in (self._holder, tasks[ready[0]]) if member.has_ended(2.0))
             if not _has_finished(self._learner):
                 self._restart(ended)
 
@@ -306,7 +306,7 @@ class ClusterRun:
         for member in (self._learner, self._evaluator):
             member.process.stop.remote()
         begun = "updates" in self._learner.status  # otherwise it has nothing to save
-        while begun and not self._learner.ended():
+        while begun and not self._learner.has_ended():
             self._look(self._learner)
             time.sleep(_POLL)
 
@@ -319,7 +319,7 @@ class ClusterRun:
         evaluator.process.note.remote(loss_scales, True)
         self._look(self._holder, evaluator)
         self._replace_stuck(evaluator)
-        self._progress.playing(evaluator.status.get("playing", ""))
+        self._progress.show_evaluation(evaluator.status.get("playing", ""))
         time.sleep(_POLL)
 
 
@@ -359,7 +359,7 @@ def started(
 
 def _has_finished(member: Member) -> bool:
     """Whether its task has ended in order."""
-    return member.ended() and member.error is None
+    return member.has_ended() and member.error is None
 
 
 def _wait_for_predecessors(root_dir: str) -> None:

@@ -91,8 +91,10 @@ class EmbeddedRun:
         settings, training = self._settings, self._training
         step = newest_step(self._root)
         self._backend = build.choose_backend(settings, self._root)
-        seed = settings.seeds.evaluating(step)
-        self.eval_environment = self._closed(build.build_eval_environment(settings, training.eval_envs, seed))
+        seed = settings.seeds.evaluation_seed(step)
+        self.eval_environment = self._close_later(
+            build.build_eval_environment(settings, training.eval_envs, seed)
+        )
         strategy = build.build_strategy(training.strategy)
         tf.random.set_seed(training.seed)  # for layers of users that draw from it
         self.agent = build.build_agent(settings, self.eval_environment, strategy=strategy)
@@ -100,8 +102,8 @@ class EmbeddedRun:
         state_spec = self.agent.network.state_spec
         self._memory_note = build.check_fits(settings, self.eval_environment, state_spec, self._backend)
         # A resumed run does not repeat the episodes that the first start began with.
-        seed = settings.seeds.collecting(step)
-        self.environment = self._closed(build.build_environment(settings, training.num_envs, seed))
+        seed = settings.seeds.collection_seed(step)
+        self.environment = self._close_later(build.build_environment(settings, training.num_envs, seed))
 
     def _attach(self) -> None:
         """Builds what writes into the folder, and restores what it holds."""
@@ -121,12 +123,12 @@ class EmbeddedRun:
             self._training.summary_interval,
             checkpointer,
         )
-        self.collector = self._closed(build.build_collector(self.environment, self.agent, self.replay))
-        self.evaluations = self._closed(Evaluations(self._root, self.eval_environment, self.agent))
+        self.collector = self._close_later(build.build_collector(self.environment, self.agent, self.replay))
+        self.evaluations = self._close_later(Evaluations(self._root, self.eval_environment, self.agent))
         write_operative_config(self._root)
         summaries.write_once(self._root, self.agent, self._settings)
 
-    def _closed(self, part: Part) -> Part:
+    def _close_later(self, part: Part) -> Part:
         """The part, which `close` closes."""
         return self._parts.enter_context(closing(part))
 
@@ -210,7 +212,7 @@ class EmbeddedRun:
         """Evaluates every `eval_interval` updates, but not where the evaluation at the end follows."""
         training = self._training
         if training.eval_interval and updates % training.eval_interval == 0:
-            last = training.reached(updates, self.learner.environment_steps) and not self.due()
+            last = training.is_over(updates, self.learner.environment_steps) and not self.due()
             if not (last and training.final_eval_rounds):
                 self._evaluate(1)
 
@@ -219,7 +221,7 @@ class EmbeddedRun:
         updates, steps = scales.updates, scales.steps
 
         def stopped() -> bool:
-            self._progress.playing(self.evaluations.evaluator.playing)
+            self._progress.show_evaluation(self.evaluations.evaluator.playing)
             return self._stopped_by is not None
 
         mean_return = self.evaluations.run(updates, rounds, stopped, scales, trial_episodes)

@@ -41,7 +41,7 @@ def learn(
         # Before the first update, too: the first priorities should know the scale.
         show(learner.drain_statistics(), "")
         if not source.due():
-            if training.reached(learner.updates, learner.environment_steps):
+            if training.is_over(learner.updates, learner.environment_steps):
                 return
             source.more()
             continue

@@ -33,7 +33,7 @@ from agents.running.ray_connection import SAME_VERSIONS  # noqa: E402
 from agents.settings import Settings  # noqa: E402
 from agents.storage.checkpoint import Checkpointer  # noqa: E402
 from agents.storage.run_folder import newest_step, write_operative_config  # noqa: E402
-from agents.storage.weights import assign, packed  # noqa: E402
+from agents.storage.weights import assign, pack  # noqa: E402
 from agents.workers import build  # noqa: E402
 from agents.workers.evaluator import Evaluations  # noqa: E402
 from agents.workers.learner import Learner  # noqa: E402
@@ -199,7 +199,7 @@ class LearnerRole(Role):
     def due(self) -> bool:
         """Says whether a batch keeps to the replay ratio, and the run goes on."""
         learner = self._learner
-        over = self.training.reached(learner.updates, learner.environment_steps)
+        over = self.training.is_over(learner.updates, learner.environment_steps)
         return not over and self.replay.batch_due(learner.batch_size)
 
     def more(self) -> None:
@@ -250,7 +250,7 @@ class LearnerRole(Role):
 
     def _publish(self) -> None:
         self._loss_scales = self._learner.loss_scales()
-        self.replay.publish(self._learner.updates, packed(self._acting_variables))
+        self.replay.publish(self._learner.updates, pack(self._acting_variables))
 
 
 class Acting(Role):
@@ -317,7 +317,7 @@ class EvaluatorRole(Acting):
         self._finishing = threading.Event()
 
     def build(self, address: Any, start: int) -> None:
-        seed = self.settings.seeds.evaluating(newest_step(self._root))
+        seed = self.settings.seeds.evaluation_seed(newest_step(self._root))
         self._open(address, build.build_eval_environment(self.settings, self.training.eval_envs, seed), seed)
         self._evaluations = Evaluations(self._root, self.environment, self._agent)
         self.opened.callback(self._evaluations.close)

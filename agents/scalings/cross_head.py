@@ -37,4 +37,4 @@ class CrossHeadScaling(ErrorBasedScaling):
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         errors = targets - self.values(outputs)
         of_batch = deviation(batch_moments(errors, context.error_mask))
-        return self._divided(errors, tf.maximum(deviation(self.average), of_batch))
+        return self._divide(errors, tf.maximum(deviation(self.average), of_batch))

@@ -45,7 +45,7 @@ class ErrorBasedScaling(Scaling):
 
     def errors(self, targets: tf.Tensor, outputs: tf.Tensor, context: ErrorContext) -> tf.Tensor:
         errors = targets - self.values(outputs)
-        return self._divided(errors, deviation(self._next_average(errors, context.error_mask)))
+        return self._divide(errors, deviation(self._next_average(errors, context.error_mask)))
 
     def after_update(self, targets: tf.Tensor, outputs: tf.Tensor, mask: tf.Tensor, heads: HeadLayer) -> None:
         self.average.assign(self._next_average(targets - self.values(outputs), mask))
@@ -53,7 +53,7 @@ class ErrorBasedScaling(Scaling):
     def summaries(self) -> dict[str, tf.Tensor]:
         return {"error_mean": self.average[1], "error_deviation": deviation(self.average)}
 
-    def _divided(self, errors: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+    def _divide(self, errors: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         return errors / tf.cast(tf.maximum(scale, self._min_scale), errors.dtype)
 
     def _next_average(self, errors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -32,7 +32,7 @@ def make(choice: Choice, num_heads: int) -> Scaling:
     if isinstance(choice, ReturnScaling):
         return ReturnBasedScaling(num_heads, layer=choice)
     if isinstance(choice, str):
-        names = known()
+        names = named_scalings()
         if choice.removesuffix("_based") not in names:
             raise ValueError(f"there is no scaling {choice!r}: write one of {', '.join(sorted(names))}")
         choice = names[choice.removesuffix("_based")]
@@ -43,7 +43,7 @@ def make(choice: Choice, num_heads: int) -> Scaling:
     return choice(num_heads)
 
 
-def known() -> dict[str, type[Scaling]]:
+def named_scalings() -> dict[str, type[Scaling]]:
     """The scalings that have a name."""
     kinds = (getattr(scalings, name) for name in scalings.__all__)
     named = {vars(kind).get("known_as"): kind for kind in kinds}

@@ -157,11 +157,11 @@ class PopArt(Scaling):
         step = tf.where(self.first > 0.0, tf.constant(self._step_size, tf.float64), 1.0)
         step = tf.where(count > 0.0, step, 0.0)
 
-        def stepped(moment: tf.Variable, total: tf.Tensor) -> tf.Tensor:
+        def take_step(moment: tf.Variable, total: tf.Tensor) -> tf.Tensor:
             moved = moment + step * (total / tf.maximum(count, 1.0) - moment)
             return tf.where(tf.math.is_finite(total_square), moved, moment)
 
-        return stepped(self.mean, total), stepped(self.mean_square, total_square)
+        return take_step(self.mean, total), take_step(self.mean_square, total_square)
 
     def _scale(self, mean: tf.Tensor, mean_square: tf.Tensor) -> tf.Tensor:
         """Standard deviation within the bounds, float64 [H]; rounding never makes its square negative."""

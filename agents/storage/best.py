@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from agents.errors import RunFolderError, writing
 from agents.storage.run_folder import BEST, OF_ANOTHER, replacing
-from agents.storage.weights import assign, packed
+from agents.storage.weights import assign, pack
 
 
 class Found(NamedTuple):
@@ -62,7 +62,7 @@ class Best:
         if np.isnan(found.mean_return) or self.found and not found.mean_return > self.found.mean_return:
             return False
         content = io.BytesIO()
-        weights = packed([tf.identity(v) for v in variables])
+        weights = pack([tf.identity(v) for v in variables])
         np.savez(content, weights=weights, layout=_layout(variables), **found._asdict())
         with writing(self._path), replacing(self._path) as file:
             file.write(content.getbuffer())

@@ -119,20 +119,20 @@ def opened(root_dir: str | os.PathLike) -> Iterator[RunFolder]:
 def find_made_updates(root_dir: str | os.PathLike, updates: int) -> int | None:
     """How many updates a run has made, if it has nothing left to do for `updates`; otherwise None."""
     newest = newest_step(root_dir)
-    return newest or updates if newest > updates or finished(root_dir, updates) else None
+    return newest or updates if newest > updates or is_finished(root_dir, updates) else None
 
 
-def finished(root_dir: str | os.PathLike, updates: int) -> bool:
+def is_finished(root_dir: str | os.PathLike, updates: int) -> bool:
     """Whether a run of this many updates has ended, the last evaluation included."""
-    return _finished(root_dir).get("updates", -1) >= updates
+    return _read_finished(root_dir).get("updates", -1) >= updates
 
 
 def acting_head(root_dir: str | os.PathLike) -> str | None:
     """The head that played a finished run's last evaluation: checkpoints of many processes lack it."""
-    return _finished(root_dir).get("head")
+    return _read_finished(root_dir).get("head")
 
 
-def _finished(root_dir: str | os.PathLike) -> dict[str, Any]:
+def _read_finished(root_dir: str | os.PathLike) -> dict[str, Any]:
     try:
         said = json.loads(pathlib.Path(root_dir, FINISHED).read_text())
     except (OSError, ValueError):

@@ -51,7 +51,7 @@ class StatisticsLog:
         self.keys = {key for key, _ in self._records()}
         self._open(step, max([self._since, *(number + 1 for _, number, _ in _files(self._folder))]))
 
-    def kept(self) -> list[dict[str, np.ndarray]]:
+    def reports(self) -> list[dict[str, np.ndarray]]:
         """Every report since the position that was given, in order."""
         return [report for _, report in self._records()]
 
@@ -74,7 +74,7 @@ class StatisticsLog:
             self._writer.close()
         return self._open(step, self._number + 1)
 
-    def saved(self, oldest: int) -> None:
+    def forget_saved(self, oldest: int) -> None:
         """Forgets what the checkpoint of the latest position holds, and files from before that of step `oldest`."""
         self.keys.clear()
         for step, _, path in _files(self._folder):

@@ -8,13 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 
-def packed(tensors: Sequence[tf.Tensor | tf.Variable]) -> np.ndarray:
+def pack(tensors: Sequence[tf.Tensor | tf.Variable]) -> np.ndarray:
     """The values of tensors of any dtypes one after the other, uint8 [bytes]."""
     return np.frombuffer(b"".join(tensor.numpy().tobytes() for tensor in tensors), np.uint8)
 
 
 def assign(variables: Sequence[tf.Variable], data: np.ndarray) -> None:
-    """The inverse of `packed`: variables of the same shapes and dtypes in the same order take the values.
+    """The inverse of `pack`: variables of the same shapes and dtypes in the same order take the values.
 
     Raises:
       ValueError: another number of bytes: the weights are those of another network.

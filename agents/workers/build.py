@@ -73,7 +73,7 @@ def build_eval_environment(
 ) -> GymnasiumVectorEnvironment:
     """The same for evaluation, which has its own seed and may have stickier actions than training."""
     training, name = settings.train, "repeat_action_probability"
-    seed = settings.seeds.evaluating(0) if seed is None else seed
+    seed = settings.seeds.evaluation_seed(0) if seed is None else seed
     sticky, random_steps = training.eval_repeat_action_probability, training.eval_random_steps
     if random_steps is None and training.env in MINATAR_GAMES:
         random_steps = _RANDOM_STEPS

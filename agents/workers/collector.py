@@ -63,7 +63,7 @@ class Collector:
         # One graph: a `tf.function` would check the types of all its arguments at every step.
         act = tf.function(lambda time_step, state: policy.action(time_step, state), autograph=False)
         self._act = act.get_concrete_function(tensor_spec.add_outer_dim(spec, batch), self._policy_state)
-        self._priorities = _traced_once(priorities, shape.rows, len(heads))
+        self._priorities = _trace_once(priorities, shape.rows, len(heads))
         self._time_step: ts.TimeStep | None = None
         self._rows: Rows | None = None  # of a round, [K, N, ...], used again by the next
         self._rounds_steps = 0  # of each environment, in rounds before this one
@@ -139,7 +139,7 @@ class Collector:
         self._replay.end_round()
 
 
-def _traced_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
+def _trace_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
     """`priorities` as a graph for any number of sequences, called with the columns `_OF_PRIORITIES` of them."""
     of_rows = [tf.TensorSpec((None, rows), of) for of in (tf.int32, tf.int32, tf.float32, tf.float32)]
     values = tf.TensorSpec((None, rows, num_heads), tf.float32)

@@ -212,7 +212,7 @@ class Evaluations:
             that is another one, the policy's plays as well, for comparison.
         """
         with contextlib.suppress(Stopped):
-            self.last = self._played(update, rounds, stopped, trial_episodes)
+            self.last = self._play(update, rounds, stopped, trial_episodes)
             self._write(update, self.last, loss_scales)
             self.best.offer(update, self.last.returns, self._agent.acting_variables)
             best, self.best_words = self.best.found, ""
@@ -223,9 +223,7 @@ class Evaluations:
             return self.last_return
         return None
 
-    def _played(
-        self, update: int, rounds: int, stopped: Callable[[], bool], trial_episodes: int
-    ) -> Evaluation:
+    def _play(self, update: int, rounds: int, stopped: Callable[[], bool], trial_episodes: int) -> Evaluation:
         """Plays, and keeps the episodes, without those of an earlier start at this update or later."""
         policy, names = self._agent.policy, self._agent.heads.names
         bandits, why, played = policy.best_head, "the bandit's best", []

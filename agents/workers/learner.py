@@ -115,7 +115,7 @@ class Learner:
         self._episodes = Episodes(self._events / NAME, columns, most=self.environment_steps)
         # The checkpoint lacks the reports that were drained after it: the log has them.
         self._log = StatisticsLog(root_dir, counters.statistics_log)
-        self._take_in(self._log.kept())
+        self._take_in(self._log.reports())
         self.note: str | None = None
         self._mark = time.monotonic(), self.updates, self.environment_steps
         # RMS TD errors [H] of the latest updates, before and after scaling: tensors, as reading them would wait for the
@@ -204,7 +204,7 @@ class Learner:
             self.summary_writer.flush()
         counters = Counters(self.environment_steps, self.episodes, self._log.begin_file(self.updates))
         self._checkpointer.save(self.updates, counters)
-        self._log.saved(self._checkpointer.oldest)
+        self._log.forget_saved(self._checkpointer.oldest)
 
     @contextlib.contextmanager
     def _events_written(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from tf_agents.environments import py_environment
 from tf_agents.trajectories import time_step as ts
 
 from agents.errors import EnvironmentFault
-from rbs_tf.errors import described
+from rbs_tf.errors import describe
 
 
 class Stepper:
@@ -40,7 +40,7 @@ class Stepper:
         try:
             return self._environment.reset() if actions is None else self._environment.step(actions)
         except (Exception, SystemExit) as error:
-            why = error if isinstance(error, EnvironmentFault) else described(error)
+            why = error if isinstance(error, EnvironmentFault) else describe(error)
             raise EnvironmentFault(f"{self._name}, environments' step {number}: {why}") from error
         finally:
             self._since = None

@@ -50,7 +50,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         life_lost: Callable[[], np.ndarray] | None = None,
     ):
         super().__init__()
-        actions, pixels = _checked_spaces(vector_env, name)
+        actions, pixels = _check_spaces(vector_env, name)
         self.name = name
         self.game = game
         self._life_lost = life_lost
@@ -70,7 +70,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         else:
             limits = (_bound(actions.low), _bound(actions.high))
             self._action_spec = array_spec.BoundedArraySpec(actions.shape, actions.dtype, *limits, "action")
-        self._observation_spec = _mapped(_spec, pixels)
+        self._observation_spec = _map_parts(_spec, pixels)
 
     @property
     def batched(self) -> bool:
@@ -112,11 +112,11 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         )
         self._seeds = None  # seeding again would play the first episode again
         self._ended = np.zeros(self._num_envs, bool)
-        return self._finite(ts.restart(_mapped(_convert_bool, observation), self._num_envs))
+        return self._finite(ts.restart(_map_parts(_convert_bool, observation), self._num_envs))
 
     def _step(self, action: np.ndarray) -> ts.TimeStep:
         first = self._ended
-        action = self._checked(action, first)
+        action = self._check_actions(action, first)
         if self._discrete:
             action = np.where(first, 0, action) + self._first_action
         observation, reward, terminated, truncated, _ = self.vector_env.step(action)
@@ -130,7 +130,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
                 step_type.astype(np.int32),
                 reward.astype(np.float32, copy=False),
                 1 - over.astype(np.float32),
-                _mapped(_convert_bool, observation),
+                _map_parts(_convert_bool, observation),
             )
         )
 
@@ -149,7 +149,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
                 )
         return time_step
 
-    def _checked(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
+    def _check_actions(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
         action, spec = np.asarray(action), self._action_spec
         shape = (self._num_envs, *spec.shape)
         kind = np.integer if np.issubdtype(spec.dtype, np.integer) else np.floating
@@ -168,7 +168,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         return action if self._discrete else nearest
 
 
-def _checked_spaces(
+def _check_spaces(
     vector_env: gymnasium.vector.VectorEnv, name: str
 ) -> tuple[gymnasium.spaces.Discrete | gymnasium.spaces.Box, Any]:
     """Actions and observations of each environment, if `GymnasiumVectorEnvironment` can deal with them."""
@@ -191,7 +191,7 @@ def _checked_spaces(
     return actions, observations
 
 
-def _mapped(function: Callable, observation: Any) -> Any:
+def _map_parts(function: Callable, observation: Any) -> Any:
     """An observation's arrays, or spaces, by name where they have names."""
     if isinstance(observation, dict | gymnasium.spaces.Dict):
         return {name: function(part) for name, part in observation.items()}

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from rbs_tf.environments.wrappers import describe_space, find_part
-from rbs_tf.errors import EnvironmentFault, Unsuitable, described
+from rbs_tf.errors import EnvironmentFault, Unsuitable, describe
 
 _TODAYS_API = (
     "Gymnasium calls reset(seed=..., options=...), which gives (observation, info), and step(action), which gives"
@@ -53,7 +53,7 @@ class Copies(gymnasium.vector.VectorEnv):
         except (Exception, SystemExit) as error:
             self.close()
             which = self._where(len(self.envs)) if max(1, len(self.envs)) < num_envs else name
-            raise EnvironmentFault(f"{which} cannot be made: {described(error)}") from error
+            raise EnvironmentFault(f"{which} cannot be made: {describe(error)}") from error
 
     def _take_over_spaces(self) -> None:
         first, batch = self.envs[0], gymnasium.vector.utils.batch_space
@@ -107,7 +107,7 @@ class Copies(gymnasium.vector.VectorEnv):
             try:
                 env.close()
             except (Exception, SystemExit) as error:
-                log.warning(f"{self._where(index)} cannot be closed: {described(error)}")
+                log.warning(f"{self._where(index)} cannot be closed: {describe(error)}")
 
     def _room(self) -> Any:
         create = gymnasium.vector.utils.create_empty_array
@@ -117,7 +117,7 @@ class Copies(gymnasium.vector.VectorEnv):
         return f"{self._name}, copy {index + 1} of {self.num_envs}"
 
     def _fault(self, index: int, error: BaseException) -> EnvironmentFault:
-        words = described(error)
+        words = describe(error)
         hint = f". {_TODAYS_API}" if any(sign in words for sign in _OLD_API) else ""
         return EnvironmentFault(f"{self._where(index)}: {words}{hint}")
 
@@ -128,7 +128,7 @@ def _number(what: str, value: Any) -> float:
         return float(value)
     array = np.asarray(value)
     if array.size != 1 or array.dtype.kind not in "biuf":
-        raise ValueError(f"{what} is {described(value, typed=True)}: expected a number")
+        raise ValueError(f"{what} is {describe(value, typed=True)}: expected a number")
     return float(array.item())
 
 
@@ -138,7 +138,7 @@ def _flag(what: str, value: Any) -> bool:
         return value
     number = _number(what, value)
     if number not in (0.0, 1.0):
-        raise ValueError(f"{what} is {described(value, typed=True)}: expected True or False")
+        raise ValueError(f"{what} is {describe(value, typed=True)}: expected True or False")
     return bool(number)
 
 

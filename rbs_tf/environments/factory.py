@@ -22,7 +22,7 @@ from rbs_tf.environments.wrappers import (
     channels_last,
     holds_images,
 )
-from rbs_tf.errors import EnvironmentFault, described
+from rbs_tf.errors import EnvironmentFault, describe
 from rbs_tf.extras import explain_missing
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def check_name(name: str) -> None:
     """Raises what `make` does where there is no such environment, or its package is not installed; makes none."""
     if not isinstance(name, str):
         raise ValueError(
-            f"environments.make takes an environment's name, as 'CartPole-v1'; got {described(name)}. Give a class of "
+            f"environments.make takes an environment's name, as 'CartPole-v1'; got {describe(name)}. Give a class of "
             "your own a name: gymnasium.register('Mine-v0', entry_point=Mine); in another module, 'module:Mine-v0'"
         )
     if name in scores.GAMES or name.startswith("ALE/"):
@@ -225,7 +225,7 @@ def _register(name: str) -> None:
         except ImportError:
             raise
         except (Exception, SystemExit) as error:
-            raise EnvironmentFault(f"{name}: importing {module}: {described(error)}") from error
+            raise EnvironmentFault(f"{name}: importing {module}: {describe(error)}") from error
     elif name.startswith("MinAtar/"):
         _register_minatar()
     if env_id not in gymnasium.registry:

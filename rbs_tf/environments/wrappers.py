@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rbs_tf.errors import Unsuitable, described
+from rbs_tf.errors import Unsuitable, describe
 
 WRAP = "wrap the environment, and register that under an id of its own"
 MOST_STATES = 10_000  # of one number: a larger one makes a vector that no torso is meant for
@@ -53,7 +53,7 @@ class FlatObservation(gymnasium.ObservationWrapper):
         self.observation_space = _flat_space(env.observation_space)
 
     def observation(self, observation: Any) -> np.ndarray:
-        return np.asarray(_flattened(self.env.observation_space, observation), np.float32)
+        return np.asarray(_flatten(self.env.observation_space, observation), np.float32)
 
 
 class PartsObservation(gymnasium.ObservationWrapper):
@@ -69,13 +69,13 @@ class PartsObservation(gymnasium.ObservationWrapper):
         # Of each part its keys, and what makes an array of it.
         self._parts: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {}
         boxes: dict[str, spaces.Space] = {}
-        for path, part in _named(env.observation_space):
+        for path, part in _list_parts(env.observation_space):
             name = "/".join(path)
             convert: Callable[[Any], Any] = np.asarray
             boxes[name] = part
             if not isinstance(part, spaces.Box):
-                boxes[name], convert = _flat_space(part), functools.partial(_flattened, part)
-            elif turned := _transposed(part):
+                boxes[name], convert = _flat_space(part), functools.partial(_flatten, part)
+            elif turned := _channels_last(part):
                 boxes[name], convert = turned, _CHANNELS_LAST
             self._parts[name] = path, convert
         self.observation_space = spaces.Dict(boxes)
@@ -87,7 +87,7 @@ class PartsObservation(gymnasium.ObservationWrapper):
         }
 
 
-def _flattened(space: spaces.Space, observation: Any) -> Any:
+def _flatten(space: spaces.Space, observation: Any) -> Any:
     """`spaces.flatten`, of states that the space has: NumPy would count those below the first from the end."""
     _check_states(space, observation)
     return spaces.flatten(space, observation)
@@ -102,7 +102,7 @@ def _check_states(space: spaces.Space, value: Any) -> None:
             _check_states(part, each)
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and not space.contains(value):
         raise ValueError(
-            f"an observation is {described(value, typed=True)}, and its space says {describe_space(space)}"
+            f"an observation is {describe(value, typed=True)}, and its space says {describe_space(space)}"
         )
 
 
@@ -110,7 +110,7 @@ def find_part(observation: Any, name: str) -> Any:
     """What stands in an observation under a name."""
     if not isinstance(observation, Mapping) or name not in observation:
         raise ValueError(
-            f"an observation is {described(observation, typed=True)}: expected a dictionary with {name!r}"
+            f"an observation is {describe(observation, typed=True)}: expected a dictionary with {name!r}"
         )
     return observation[name]
 
@@ -121,13 +121,15 @@ def channels_last(env: gymnasium.Env) -> gymnasium.Env:
     Images whose first axis is the shortest come as [channels, height, width] and are transposed.
     """
     assert isinstance(env.observation_space, spaces.Box)
-    space = _transposed(env.observation_space)
+    space = _channels_last(env.observation_space)
     return gymnasium.wrappers.TransformObservation(env, _CHANNELS_LAST, space) if space else env
 
 
 def holds_images(space: spaces.Space) -> bool:
     """Whether it is a Dict with an image in it, however deep."""
-    return isinstance(space, spaces.Dict) and any(len(part.shape or ()) == 3 for _, part in _named(space))
+    return isinstance(space, spaces.Dict) and any(
+        len(part.shape or ()) == 3 for _, part in _list_parts(space)
+    )
 
 
 def describe_space(space: spaces.Space) -> str:
@@ -138,7 +140,7 @@ def describe_space(space: spaces.Space) -> str:
 _CHANNELS_LAST = functools.partial(np.moveaxis, source=0, destination=-1)
 
 
-def _transposed(space: spaces.Box) -> spaces.Box | None:
+def _channels_last(space: spaces.Box) -> spaces.Box | None:
     """The space of images with their channels last; None if they need no transposing."""
     if len(space.shape) != 3 or space.shape[0] >= min(space.shape[1:]):
         return None
@@ -161,11 +163,13 @@ def _flat_space(space: spaces.Space) -> spaces.Box:
     return spaces.Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
 
 
-def _named(space: spaces.Dict, of: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], spaces.Space]]:
+def _list_parts(
+    space: spaces.Dict, of: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], spaces.Space]]:
     """The parts of a Dict, and of each Dict in it, with their keys."""
     for key, part in space.spaces.items():
         if isinstance(part, spaces.Dict):
-            yield from _named(part, (*of, key))
+            yield from _list_parts(part, (*of, key))
         else:
             yield (*of, key), part
 

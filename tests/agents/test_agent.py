@@ -10,7 +10,7 @@ from tf_agents.trajectories import time_step as ts
 
 from agents.heads import Heads
 from agents.scalings import HLGauss, PopArt, ReturnBasedScaling, ReturnOut, Scaling
-from agents.storage.weights import assign, packed
+from agents.storage.weights import assign, pack
 from networks import loss_behind_torsos
 from networks.loss_behind_torsos import choose_compiled
 from rbs_tf import ReturnMoments
@@ -89,7 +89,7 @@ def test_the_inputs_statistics_are_in_the_environments_units_and_reach_what_acts
     agent.observe(ReturnMoments.from_steps(heads.rewards(rewards), heads.discounts(np.ones(4))))
     statistics = agent.network.reward_input.statistics
     np.testing.assert_allclose(statistics, [4.0, np.mean(np.square(rewards))], rtol=1e-12)
-    assign(other.acting_variables, packed(agent.acting_variables))
+    assign(other.acting_variables, pack(agent.acting_variables))
     np.testing.assert_array_equal(other.network.reward_input.statistics, statistics)
     time_step = ts.TimeStep(
         *map(

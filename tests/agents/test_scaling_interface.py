@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from agents import configuration
 from agents.scalings import PopArt, Scaling
-from agents.scalings.making import known
+from agents.scalings.making import named_scalings
 from agents.settings import Settings
 from tests.agents.quickstart import REPOSITORY, configured
 from tests.agents.small_agent import SHAPE, as_sequence, make_agent, outputs_of, random_windows
@@ -61,4 +61,4 @@ def test_every_scaling_of_the_code_can_be_named_and_every_name_is_that_of_a_scal
     for statement in configuration.scalings(REPOSITORY / "configs").values():
         with configured(statement):
             chosen.add(type(Settings.configured().train.scaling(2)).__name__)
-    assert chosen == {kind.__name__ for kind in known().values()}
+    assert chosen == {kind.__name__ for kind in named_scalings().values()}

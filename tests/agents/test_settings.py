@@ -21,7 +21,7 @@ from agents.settings import (
     NetworkSettings,
     PolicySettings,
     Settings,
-    declared,
+    list_settings,
     refuse_constants,
 )
 
@@ -93,7 +93,7 @@ def test_a_refusal_says_what_is_expected_and_what_to_write():
 
 
 def test_every_default_and_every_example_fits():
-    for name, field, _ in declared():
+    for name, field, _ in list_settings():
         fits = field.metadata["kind"].fits
         assert fits(field.default) or name in ("train.env", "train.updates"), name
         example = field.metadata["example"]
@@ -114,8 +114,8 @@ def test_the_list_has_the_default_the_range_and_the_meaning_of_every_setting(cap
     assert main(["--list_settings"]) == 0
     said = capsys.readouterr().out
     entries = dict(re.findall(r"^([\w.]+)(?: = .*)?\n((?:    .*\n)+)", said, re.M))
-    assert entries.keys() == {name for name, *_ in declared()}
-    assert all(meaning for *_, meaning in declared())
+    assert entries.keys() == {name for name, *_ in list_settings()}
+    assert all(meaning for *_, meaning in list_settings())
     assert (
         "SequenceShape.burn_in = 20\n    a whole number from 0 to 1,000,000 (environment steps). rows bef"
         in said
@@ -141,7 +141,7 @@ def test_what_is_for_python_only_cannot_be_bound():
 
 
 def test_a_value_of_the_wrong_kind_is_refused_by_name():
-    for name, field, _ in declared():
+    for name, field, _ in list_settings():
         words = field.metadata["kind"].words
         for value, kinds in VALUES.items():
             if any(kind in words for kind in kinds):

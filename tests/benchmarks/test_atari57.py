@@ -87,7 +87,7 @@ def test_a_sweep_on_another_machine_leaves_out_what_the_table_has(tmp_path, monk
     atari57.mark(tmp_path)
     grid = sweep.read(atari57.ROOT / "benchmarks/sweeps/atari57_heads.sweep")
     runs = grid.runs(tmp_path)
-    done = [folder.name for folder in runs if sweep.finished(folder, 25_000)]
+    done = [folder.name for folder in runs if sweep.is_finished(folder, 25_000)]
     names = "atari_100k-pong-none-seed571", "atari_100k-pong-benchmarks_sweeps_one_head_none-seed571"
     assert len(runs) == 2 * 228 and sorted(done) == sorted(names)
     assert [atari57.name_of(tmp_path / name) for name in names] == [tuple(row.values()) for row in rows]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.sequences import SequenceShape, unpacked
+from agents.sequences import SequenceShape, unpack
 from benchmarks import gpu, workloads
 
 TINY = dataclasses.replace(workloads.QUICKSTART, batch=2, shape=SequenceShape(1, 2, 1, 1))
@@ -50,7 +50,7 @@ def test_updates_and_losses_are_measured_in_the_type_that_their_rows_name(monkey
 def test_packed_windows_hold_the_same_frames_in_a_fifth_of_the_pieces():
     work = dataclasses.replace(TINY, shape=SequenceShape(5, 20, 10, 5))
     whole, packed = (gpu.windows(work, packed) for packed in (False, True))
-    frames = unpacked(packed, work.observation_spec).steps.observation
+    frames = unpack(packed, work.observation_spec).steps.observation
     assert np.array_equal(frames, whole.steps.observation) and frames.numpy().any()
     pieces, numbers = packed.steps.observation
     assert 5 * len(pieces) <= tf.size(numbers)

@@ -16,7 +16,7 @@ RESAMPLES = 2_000
 AGGREGATES = ("mean", "median", "capped mean", "interquartile mean")
 
 
-def binned(places: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+def bin_means(places: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Means of the values whose places lie in (edge, next edge], the first edge included: float64 [len(edges) - 1].
 
     Bins without a value between two that have some are interpolated; NaN before the first and after the last value.

@@ -29,7 +29,7 @@ def write(
     groups: Sequence[Group], tables: dict[str, pd.DataFrame], left_out: Sequence[tuple[Path, str]]
 ) -> str:
     """The page as text, of what `tables.compute` has made."""
-    names = recorded.differing([group.settings for group in groups])
+    names = recorded.find_differing([group.settings for group in groups])
     settings = {group.label: [group.settings.get(name, "-") for name in names] for group in groups}
     colours = dict(zip((group.label for group in groups), itertools.cycle(_COLOURS), strict=False))
     gone = "".join(f"<li>{html.escape(f'{folder}: {why}')}</li>" for folder, why in left_out)

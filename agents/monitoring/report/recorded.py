@@ -51,16 +51,16 @@ def parse(text: str) -> dict[str, Any]:
     except tokenize.TokenError as error:
         raise SyntaxError(str(error)) from error
 
-    def resolved(value: Any) -> Any:
+    def resolve(value: Any) -> Any:
         if isinstance(value, Reference):
-            return resolved(macros[value]) if value in macros else value
+            return resolve(macros[value]) if value in macros else value
         if isinstance(value, list | tuple):
-            return type(value)(map(resolved, value))
+            return type(value)(map(resolve, value))
         if isinstance(value, dict):
-            return {key: resolved(each) for key, each in value.items()}
+            return {key: resolve(each) for key, each in value.items()}
         return value
 
-    return resolved(settings)
+    return resolve(settings)
 
 
 def method(settings: Settings) -> dict[str, str]:
@@ -68,7 +68,7 @@ def method(settings: Settings) -> dict[str, str]:
     return {name: repr(value) for name, value in settings.items() if name not in REPETITION}
 
 
-def differing(methods: Sequence[Mapping[str, str]]) -> list[str]:
+def find_differing(methods: Sequence[Mapping[str, str]]) -> list[str]:
     """Names of the settings that have two values or more, or that some groups lack, such as a scaling's parameters."""
     names = sorted(set().union(*methods))
     return [name for name in names if len({settings.get(name) for settings in methods}) > 1]
@@ -81,7 +81,7 @@ def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
         return [_text(SCALING, methods[0].get(SCALING, "'run'"))]
     chosen: list[str] = []
     apart = 1
-    for name in sorted(differing(methods), key=lambda name: [name != first for first in _FIRST]):
+    for name in sorted(find_differing(methods), key=lambda name: [name != first for first in _FIRST]):
         kinds = len({tuple(settings.get(part) for part in (*chosen, name)) for settings in methods})
         if kinds > apart:
             chosen, apart = [*chosen, name], kinds

@@ -27,7 +27,7 @@ class Group(NamedTuple):
     runs: Mapping[str, Sequence[Run]]  # environment -> runs by seed
 
 
-def grouped(found: Sequence[Run]) -> tuple[list[Group], list[tuple[Path, str]]]:
+def group_runs(found: Sequence[Run]) -> tuple[list[Group], list[tuple[Path, str]]]:
     """Groups runs by their settings.
 
     Returns:
@@ -93,7 +93,7 @@ def compute(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
             0, max(run.updates for name, _, of in cells if name == env for run in of), BINS + 1
         )
         for returns_of in ("training", "evaluation"):
-            seeds = np.stack([estimates.binned(*run.returns(returns_of), edges) for run in runs])
+            seeds = np.stack([estimates.bin_means(*run.returns(returns_of), edges) for run in runs])
             for at, (mean, low, high) in zip(edges[1:], estimates.estimate(seeds).T, strict=True):
                 point = {"updates": at, "mean": mean, "low": low, "high": high}
                 curves.append(cell | {"seeds": len(runs), "returns": returns_of} | point)

@@ -159,5 +159,5 @@ def test_pretrained_weights_play_and_export_by_name_or_are_refused_in_a_sentence
 def test_the_weights_in_the_repository_are_whole_and_small():
     names = [path.name for path in loading.PRETRAINED.iterdir() if path.is_dir()]
     assert "pong" in names
-    files = [file for name in names for file in loading.pretrained(name).iterdir()]
+    files = [file for name in names for file in loading.pretrained_folder(name).iterdir()]
     assert sum(file.stat().st_size for file in files) < 5e6

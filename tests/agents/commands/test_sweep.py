@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agents.commands import sweep
-from agents.commands.train import check_commands, configure, main, parsed
+from agents.commands.train import check_commands, configure, main, parse_flags
 from agents.errors import UsageError
 from agents.options import CONFIGS, TrainOptions
 from agents.running import processes
-from agents.storage.run_folder import REPOSITORY, finished, versions
+from agents.storage.run_folder import REPOSITORY, is_finished, versions
 
 # Leaves what train.py leaves. It fails with scaling none unless told not to, and of seeds 8 and 9 it waits for a
 # signal, on which 8 hangs.
@@ -102,7 +102,7 @@ def test_every_sweep_that_comes_along_can_run(tmp_path):
         for flags in runs.values():
             scaled.setdefault(next((flag for flag in flags if flag.startswith("--scaling=")), ""), flags)
         for flags in scaled.values():
-            configure(TrainOptions.from_flags(parsed(flags)))
+            configure(TrainOptions.from_flags(parse_flags(flags)))
 
 
 def test_what_is_wrong_with_any_run_is_said_before_the_first_one_starts(started, tmp_path):
@@ -141,7 +141,7 @@ def test_a_folder_of_another_configuration_is_refused_before_the_first_run(start
     # What has finished is known from the updates that it was asked for.
     for text, has in (('{"updates": 10}', (True, False)), ('{"upd', (False, False))):
         (folder / "finished.json").write_text(text)
-        assert (finished(folder, 10), finished(folder, 11)) == has
+        assert (is_finished(folder, 10), is_finished(folder, 11)) == has
 
 
 def test_a_failing_run_does_not_stop_the_others_and_is_tried_again(started, tmp_path, capfd):

@@ -13,7 +13,7 @@ import gin
 import pytest
 
 from agents import run as program
-from agents.commands.train import main, parsed
+from agents.commands.train import main, parse_flags
 from agents.errors import EnvironmentFault, RunFolderError
 from agents.options import TrainOptions
 from agents.scalings import ReturnBasedScaling, Scaling
@@ -48,7 +48,7 @@ def configured(configs):
     """Flags -> settings, and the name of the run's folder."""
 
     def configured(*argv):
-        options = TrainOptions.from_flags(parsed(argv, configs))
+        options = TrainOptions.from_flags(parse_flags(argv, configs))
         asked = program.configure(options, configs)
         return asked.train, program._root_dir(options, asked).removeprefix("runs/")
 

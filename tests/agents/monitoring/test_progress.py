@@ -151,6 +151,6 @@ def test_an_evaluation_takes_the_place_of_the_progress_now_and_then():
         clock = Clock()
         progress = Progress(100, stream=stream, clock=clock)
         for words in ("evaluating", "evaluating", ""):
-            progress.playing(words)
+            progress.show_evaluation(words)
             clock.now += 20
         assert stream.getvalue() == shown

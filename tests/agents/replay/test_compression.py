@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.replay.compression import choose_level, compress, decompress_batch
-from agents.sequences import Sequence, Steps, unpacked
+from agents.sequences import Sequence, Steps, unpack
 
 # Pieces: all of it, lines, halves and quarters.
 SHAPES = [(), (5,), (4, 2), (6, 8, 3), (3, 96, 4), (2, 50, 6), (700,)]
@@ -23,7 +23,7 @@ def strings_of(rows: np.ndarray) -> np.ndarray:
 def back(strings: tf.Tensor, rows: int, spec: tf.TensorSpec) -> tf.Tensor:
     """Observations, by way of `Packed`."""
     packed = decompress_batch(strings, rows, spec)
-    return unpacked(Sequence(Steps(None, packed, None, None, None), None, None, None), spec).steps.observation
+    return unpack(Sequence(Steps(None, packed, None, None, None), None, None, None), spec).steps.observation
 
 
 def assert_comes_back(rows: np.ndarray) -> None:

@@ -7,7 +7,7 @@ import tensorflow as tf
 from agents.errors import EnvironmentFault
 from agents.replay.blocks import Layout
 from agents.running.embedded import EmbeddedRun
-from agents.sequences import concatenate_parts, stored_spec, unpacked
+from agents.sequences import concatenate_parts, stored_spec, unpack
 from tests.agents.quickstart import configured
 from tests.agents.replay.streams import SHAPE, STATE, rows_of
 
@@ -50,7 +50,7 @@ def test_what_is_stored_side_by_side_comes_back_by_name(specs, level, on_gpu):
     @tf.function(autograph=False)
     def separated():
         sequence = layout.sequence(batch, tf.ones(windows), tf.ones(windows, tf.int64))
-        return unpacked(sequence if on_gpu else unpacked(sequence, stored), specs).steps.observation
+        return unpack(sequence if on_gpu else unpack(sequence, stored), specs).steps.observation
 
     found = separated()
     assert sorted(found) == sorted(specs)
@@ -74,7 +74,7 @@ def test_a_run_learns_from_several_arrays_keeps_them_together_and_goes_on(tmp_pa
             *("picture/conv_0", "picture/linear_2"),
         ]
         sequence, _ = next(iter(run.replay.dataset(8)))
-        observation = unpacked(sequence, run.agent.time_step_spec.observation).steps.observation
+        observation = unpack(sequence, run.agent.time_step_spec.observation).steps.observation
         features = network.features(observation)
         for name in observation:
             others = observation | {name: tf.ones_like(observation[name])}

@@ -7,7 +7,7 @@ import tensorflow as tf
 from agents.errors import RunFolderError
 from agents.replay import memory as replay_memory
 from agents.replay.backends import REVERB
-from agents.sequences import Packed, SequenceShape, unpacked
+from agents.sequences import Packed, SequenceShape, unpack
 from agents.settings import ReplaySettings
 from tests.agents.replay.streams import OBSERVATION, SHAPE, Stream, drained, first_rows, report_of
 
@@ -18,7 +18,7 @@ def test_a_sequence_comes_out_as_it_went_in(make, compression):
     Stream(replay).insert(3)
     sequence, info = next(iter(replay.dataset(batch_size=20, packed=True)))
     assert isinstance(sequence.steps.observation, Packed) == bool(compression)
-    sequence = unpacked(sequence, OBSERVATION)
+    sequence = unpack(sequence, OBSERVATION)
     starts = np.array(first_rows(sequence))
     assert set(starts) == {0, 2, 4}
     t = np.arange(8) + starts[:, None]

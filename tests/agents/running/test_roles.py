@@ -13,7 +13,7 @@ from agents.replay.backends import RAY, REVERB
 from agents.replay.replay import ReplayStopped
 from agents.running import roles
 from agents.storage.checkpoint import newest
-from agents.storage.weights import packed
+from agents.storage.weights import pack
 from tests.agents.quickstart import configured, scalars
 from tests.agents.running.stand_in_ray import Calls
 from tests.agents.started import DISTRIBUTED, patience
@@ -162,7 +162,7 @@ def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_tha
     evaluating = cast.work(evaluator)
     evaluator._built = True
     wait_until(lambda: evaluator._weights_step >= 0)
-    learner.replay.publish(evaluator.training.eval_interval, packed(learner._acting_variables))
+    learner.replay.publish(evaluator.training.eval_interval, pack(learner._acting_variables))
     wait_until(lambda: evaluator.figures()["eval_return"] is not None)
     evaluator.stop()
     evaluating.result()

@@ -28,12 +28,12 @@ def append(log, *keys):
 def checkpoint(log, step, oldest=0):
     """What a checkpoint does; returns what it remembers."""
     position = log.begin_file(step)
-    log.saved(oldest)
+    log.forget_saved(oldest)
     return position
 
 
 def assert_kept(log, *keys):
-    kept = list(log.kept())
+    kept = list(log.reports())
     assert len(kept) == len(keys) and log.keys == set(keys)
     for report, key in zip(kept, keys, strict=True):
         assert report.keys() == REPORTS[key].keys()
@@ -54,7 +54,7 @@ def test_falling_back_to_an_older_checkpoint(tmp_path):
     append(log, 8)
     newer = log.begin_file(200)
     assert log.keys == {8}  # until it is written
-    log.saved(oldest=100)
+    log.forget_saved(oldest=100)
     append(log, 2**64 - 1)
     assert log.keys == {2**64 - 1}
     assert_kept(StatisticsLog(tmp_path, newer), 2**64 - 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agents.storage.weights import assign, packed
+from agents.storage.weights import assign, pack
 
 
 def variables(seed):
@@ -25,7 +25,7 @@ def assert_same(ours, others):
 def test_variables_of_any_dtype_come_back_bit_for_bit():
     sent, received = variables(0), variables(1)
     with pytest.raises(ValueError, match="do not fit"):
-        assign(received, packed(sent[:-1]))
+        assign(received, pack(sent[:-1]))
     assert_same(received, variables(1))
-    assign(received, packed(sent))
+    assign(received, pack(sent))
     assert_same(received, sent)

@@ -16,9 +16,9 @@ def derived(*numbers):
 
 def test_every_part_has_a_seed_of_its_own_which_a_later_version_keeps():
     seeds = Seeds(7)
-    assert (seeds.of_run, seeds.evaluating(0), seeds.draws) == (7, derived(7, 1), derived(7, 1, 1))
-    assert seeds.evaluating(40) == derived(7, 1, 0, 40)
-    assert [seeds.collecting(step) for step in (0, 40)] == [derived(7, 0, 0), derived(7, 0, 40)]
+    assert (seeds.of_run, seeds.evaluation_seed(0), seeds.draws) == (7, derived(7, 1), derived(7, 1, 1))
+    assert seeds.evaluation_seed(40) == derived(7, 1, 0, 40)
+    assert [seeds.collection_seed(step) for step in (0, 40)] == [derived(7, 0, 0), derived(7, 0, 40)]
     assert seeds.collector(1, 2, seconds=99) == derived(7, 3, 2, 99)
 
 
@@ -35,12 +35,12 @@ def test_parts_are_built_with_their_seeds_and_settings(monkeypatch):
     with configured("train.seed = 7", "Replay.capacity = 500", "Replay.min_sequences = 3", sticky):
         settings = Settings.configured()
         environment = build.build_eval_environment(settings, 2)
-        build.build_environment(settings, 1, settings.seeds.collecting(7)).close()
+        build.build_environment(settings, 1, settings.seeds.collection_seed(7)).close()
         agent = build.build_agent(settings, environment)
     built = build.build_replay(settings, environment, agent, LOCAL)  # what gin says now plays no part
     environment.close()
-    given = {"num_envs": 2, "seed": settings.seeds.evaluating(0), "random_steps": 5}
-    for_training = {"num_envs": 1, "seed": settings.seeds.collecting(7), "random_steps": 0}
+    given = {"num_envs": 2, "seed": settings.seeds.evaluation_seed(0), "random_steps": 5}
+    for_training = {"num_envs": 1, "seed": settings.seeds.collection_seed(7), "random_steps": 0}
     assert asked == [
         vars(settings.environment) | given | {"repeat_action_probability": 0.25},
         vars(settings.environment) | for_training,

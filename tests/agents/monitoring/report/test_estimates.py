@@ -12,11 +12,11 @@ def test_bins_are_means_and_gaps_are_bridged():
     places, values = np.sort(rng.uniform(0, 10, 200)), rng.normal(size=200)
     edges = np.linspace(0, 10, 8)
     expected = stats.binned_statistic(places, values, "mean", edges)[0]
-    np.testing.assert_allclose(estimates.binned(places, values, edges), expected)
-    sparse = estimates.binned(np.array([2.5, 8.0, 12.0]), np.array([1.0, 4.0, 99.0]), np.arange(11.0))
+    np.testing.assert_allclose(estimates.bin_means(places, values, edges), expected)
+    sparse = estimates.bin_means(np.array([2.5, 8.0, 12.0]), np.array([1.0, 4.0, 99.0]), np.arange(11.0))
     # (2, 3] holds the first, (7, 8] the second: a place on an edge belongs to what comes before it.
     np.testing.assert_allclose(sparse, [np.nan] * 2 + [1, 1.6, 2.2, 2.8, 3.4, 4] + [np.nan] * 2)
-    assert np.isnan(estimates.binned(np.empty(0), np.empty(0), np.arange(3.0))).all()
+    assert np.isnan(estimates.bin_means(np.empty(0), np.empty(0), np.arange(3.0))).all()
 
 
 def test_the_final_return_is_of_the_last_fifth_before_the_end():

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.monitoring.report import recorded
-from agents.monitoring.report.recorded import Reference, differing, labels, method, parse
+from agents.monitoring.report.recorded import Reference, find_differing, labels, method, parse
 from tests.agents.monitoring.report.written import OPERATIVE
 
 
@@ -56,7 +56,7 @@ def test_a_group_is_named_after_what_tells_it_apart():
 
 def test_settings_differ_or_belong_to_a_part_that_some_lack():
     groups = [of("none", a__b=1, c__d=1), of("return_based", a__b=2, c__d=1, r__s=3)]
-    assert differing(groups) == ["a.b", "r.s", "train.scaling"]
+    assert find_differing(groups) == ["a.b", "r.s", "train.scaling"]
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("123")), min_size=2, max_size=8))

@@ -32,7 +32,7 @@ def whole(root):
 
 
 def made(*folders):
-    return tables.grouped([runs.read(folder) for folder in runs.find(folders)])
+    return tables.group_runs([runs.read(folder) for folder in runs.find(folders)])
 
 
 def rows(table, **values):
