@@ -37,7 +37,8 @@ class HeadBandit(tf.Module):
 
     def update(self, heads: Any, returns: Any) -> None:
         """Adds finished episodes: the head that acted, and the episode's return (raw reward units). In graphs, too."""
-        window, heads = self._window_heads.shape[0], tf.cast(heads, tf.int64)
+        window = self._window_heads.shape[0]
+        heads = tf.cast(heads, tf.int64)
         places = (self._episodes + tf.range(tf.size(heads, tf.int64))) % window
         places = places[-window:, None]  # of equal places the last
         self._window_heads.scatter_nd_update(places, heads[-window:])
@@ -64,7 +65,8 @@ class HeadBandit(tf.Module):
         head that was lucky in a few episodes has a wide interval, and so a low end.
         """
         wins, episodes = self._counts()
-        n, square = tf.maximum(episodes, 1.0), _QUANTILE**2
+        n = tf.maximum(episodes, 1.0)
+        square = _QUANTILE**2
         share = wins / n
         half = _QUANTILE * tf.sqrt(share * (1.0 - share) / n + square / (4.0 * n**2))
         return (share + square / (2.0 * n) - half) / (1.0 + square / n)

@@ -133,7 +133,8 @@ class Checked:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # of what is derived
-            name, about = f"{self.known_as}.{field.name}", field.metadata
+            name = f"{self.known_as}.{field.name}"
+            about = field.metadata
             check(name, getattr(self, field.name), about["kind"], about["example"])
 
 

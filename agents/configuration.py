@@ -167,7 +167,8 @@ def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
     Raises:
       UsageError: there is no such scaling, nor a gin file of this name.
     """
-    path, short = Path(name), name.removesuffix("_based")
+    path = Path(name)
+    short = name.removesuffix("_based")
     if path.suffix == ".gin" and path.is_file():
         return path.stem, f"include {str(path.absolute())!r}"
     if short not in known:

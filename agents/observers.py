@@ -96,7 +96,8 @@ class StatisticsObserver(tf.Module):
         step_type, next_step_type, reward, discount, head, previous_action, action = tf.unstack(columns)
         before, _ = resize_for(self._open, tf.shape(reward)[0])
         steps, episode_return, last_action = tf.unstack(before)
-        first, real = step_type == StepType.FIRST, step_type != StepType.LAST
+        first = step_type == StepType.FIRST
+        real = step_type != StepType.LAST
         follows = first | (steps == 0.0) | (previous_action == last_action)
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(follows), [_ONE_STREAM])]):
             rewards, discounts = self._heads.rewards(reward), self._heads.discounts(discount)

@@ -48,7 +48,8 @@ def run(
     if options.wandb:
         weights_and_biases.require_wandb()
     asked = configure(options, configs)
-    updates, root_dir = asked.train.updates, _root_dir(options, asked)
+    updates = asked.train.updates
+    root_dir = _root_dir(options, asked)
     moved = _moved_aside(root_dir) if options.anew else contextlib.nullcontext()
     with (
         moved as aside,
@@ -58,11 +59,14 @@ def run(
         if made := run_folder.find_made_updates(root_dir, updates):
             return _describe_done(folder.path, made, updates)
         with _built(options, asked, folder.path, on_evaluation) as training:
+            starts_over = run_folder.first_start(folder.path) and not run_folder.checkpoints(folder.path)
             folder.begin(command)
             if begun is not None:
                 begun.append(folder.path)
             if aside is not None:
                 print(f"What was in {root_dir} is now in {aside}", flush=True)
+            if starts_over:
+                print(f"{root_dir} holds no checkpoint: the run starts from the beginning", flush=True)
             tensorboard = [
                 os.path.relpath(Path(sys.prefix, "bin", "tensorboard")),
                 "--logdir",
@@ -93,7 +97,8 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
       UsageError: a name that there is not, or a value that does not fit.
     """
     # The quickest first: misspelt names are answered before TensorFlow is there.
-    file, bindings = config_file(options.config, configs), options.bindings()
+    file = config_file(options.config, configs)
+    bindings = options.bindings()
     if options.scaling:
         _, statement = configuration.scaling(options.scaling, configuration.scalings(configs))
         bindings = [statement, *bindings]
@@ -221,7 +226,8 @@ def _describe_done(folder: Path, made: int, asked: int) -> Result:
     print(
         f"Already done: {os.path.relpath(folder)} has made {made:,} updates{how}; to begin again, add --anew."
     )
-    updates, counters = made, Counters()
+    updates = made
+    counters = Counters()
     with contextlib.suppress(RunFolderError):  # the newest checkpoint is damaged
         updates, counters = newest(folder) or (updates, counters)
     head = run_folder.acting_head(folder) or ""

@@ -113,7 +113,8 @@ def unpack(sequence: Sequence, spec: Any) -> Sequence:
     """
     observation = sequence.steps.observation
     if isinstance(observation, Packed):
-        packed, stored = observation, stored_spec(spec)
+        packed = observation
+        stored = stored_spec(spec)
         observation = tf.gather(packed.pieces, packed.numbers)
         if observation.dtype != stored.dtype:
             observation = tf.bitcast(observation, stored.dtype)
@@ -152,10 +153,13 @@ def concatenate_parts(observation: Any) -> np.ndarray:
 def _unpack_parts(stored: tf.Tensor, spec: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor]:
     """The inverse of `concatenate_parts`, for [..., bytes], of which one outer dimension may be unknown."""
     outer = [-1 if size is None else size for size in stored.shape[:-1]]
-    found, start = {}, 0
+    found = {}
+    start = 0
     for name in sorted(spec):
-        part, size = spec[name], _bytes(spec[name])
-        row, start = stored[..., start : start + size], start + size
+        part = spec[name]
+        size = _bytes(spec[name])
+        row = stored[..., start : start + size]
+        start = start + size
         if part.dtype.size > 1:
             row = tf.reshape(row, (*outer, size // part.dtype.size, part.dtype.size))
         row = row if part.dtype == tf.uint8 else tf.bitcast(row, part.dtype)

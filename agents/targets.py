@@ -61,7 +61,8 @@ def n_step_targets(
     Returns:
       float32 [T, B, H]; where `mask` is False, the row's own value.
     """
-    bootstrap, target = values[:-1], values
+    bootstrap = values[:-1]
+    target = values
     for _ in range(n):
         longer = tf.where(mask[..., None], rewards + discounts * target[1:], bootstrap)
         target = tf.concat([longer, values[-1:]], axis=0)

@@ -76,7 +76,8 @@ def td_loss(
     mask = batch.mask[:length]
 
     # What the outputs stand for: values in network units, and each head's highest of every state that trains.
-    raw, target_q = swap_batch_and_time(online_q), scaling.decode(swap_batch_and_time(target_q))
+    raw = swap_batch_and_time(online_q)
+    target_q = scaling.decode(swap_batch_and_time(target_q))
     online_q = tf.stop_gradient(scaling.decode(raw))
     greedy = tf.reduce_max(online_q, axis=-1)
     target_greedy = scaling.values(tf.reduce_max(target_q, axis=-1), target=True)
@@ -117,7 +118,8 @@ def td_errors(
       bootstrap: [R + 1, B, H], reward units.
       value_gap: [T, B, H], see `ErrorContext`; anything where no transition trains.
     """
-    mask, rewards = batch.mask[: shape.length], scaling.rewards(batch.rewards)
+    mask = batch.mask[: shape.length]
+    rewards = scaling.rewards(batch.rewards)
     targets = n_step_targets(bootstrap, rewards, batch.discounts, batch.mask, shape.n_step)
     targets = tf.stop_gradient(zero_masked(targets, mask))
     context = ErrorContext(
@@ -143,6 +145,7 @@ def first_priorities(
     """
     batch = transitions(steps, heads, shape)
     taken, greedy = (swap_batch_and_time(values)[shape.burn_in :] for values in (taken, greedy))
-    outputs, bootstrap = zero_masked(taken, batch.mask[: shape.length]), scaling.values(greedy)
+    outputs = zero_masked(taken, batch.mask[: shape.length])
+    bootstrap = scaling.values(greedy)
     errors, _, context = td_errors(batch, outputs, bootstrap, tf.zeros_like(outputs), scaling, shape)
     return sequence_priorities(errors, context.error_mask, eta)

@@ -96,7 +96,8 @@ def _unroll(
         def back(later: tuple[tf.Tensor, ...], row: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
             of_hidden, of_cell, activation, first, cell, cell_before = row
             i, f, g, o = tf.split(activation, 4, axis=-1)
-            of_hidden, squashed = of_hidden + later[0], tf.tanh(cell)
+            of_hidden = of_hidden + later[0]
+            squashed = tf.tanh(cell)
             of_cell = of_cell + later[1] + of_hidden * o * (1.0 - tf.square(squashed))
             of_gates = tf.concat(
                 [

@@ -75,10 +75,13 @@ class Torso(tf.keras.layers.Layer):
 
         If `setting`, each takes the mean of its inputs over these observations first; see `centre`. Eager.
         """
-        features, centres, outputs = tf.cast(observation, self.compute_dtype), iter(self._centres), []
+        features = tf.cast(observation, self.compute_dtype)
+        centres = iter(self._centres)
+        outputs = []
         divide = observation.dtype == tf.uint8
         if divide and self._centres:
-            features, divide = features / 255.0, False
+            features = features / 255.0
+            divide = False
         for stage in self._stages:
             if type(stage) not in _KINDS:
                 features = stage(features)

@@ -22,7 +22,8 @@ def describe(value: object, typed: bool = False) -> str:
 
     Never raises.
     """
-    is_error, kind = isinstance(value, BaseException), type(value).__name__
+    is_error = isinstance(value, BaseException)
+    kind = type(value).__name__
     try:
         words = " ".join((str(value) if is_error else repr(value))[:10_000].split())
     except BaseException:

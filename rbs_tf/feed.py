@@ -61,7 +61,8 @@ class Feed:
         Rewards float64 [N]; whether the episode has terminated, and whether it has ended, bool [N]; `counts` is False
         where the step only resets. Raises ValueError for a reward that cannot be counted; the others have been.
         """
-        fits, before = np.abs(rewards) < LARGEST, self._statistics.lengths
+        fits = np.abs(rewards) < LARGEST
+        before = self._statistics.lengths
         self._statistics.step(rewards, np.where(terminal, 0.0, 1.0), fits & counts, over)
         early, self._early = self._early > 0, max(self._early - 1, 0)
         new = self._statistics.num_new

@@ -106,7 +106,8 @@ class ReturnMoments:
     def from_steps(cls, rewards: ArrayLike, discounts: ArrayLike) -> ReturnMoments:
         """Steps whose returns are not known yet; [T] or [T, H] each. Raises what `from_episode` raises."""
         rewards, discounts = finite_columns(rewards=rewards, discounts=discounts)
-        count, nothing = np.full(rewards.shape[1], len(rewards)), np.zeros(rewards.shape[1])
+        count = np.full(rewards.shape[1], len(rewards))
+        nothing = np.zeros(rewards.shape[1])
         return cls(count, *_mean_and_m2(rewards), *_mean_and_m2(discounts), nothing, nothing, nothing)
 
     @classmethod
@@ -114,7 +115,8 @@ class ReturnMoments:
     def from_returns(cls, returns: ArrayLike) -> ReturnMoments:
         """Returns whose steps have been counted before; [T] or [T, H]. Raises what `from_episode` raises."""
         (returns,) = finite_columns(returns=returns)
-        count, nothing = np.full(returns.shape[1], len(returns)), np.zeros(returns.shape[1])
+        count = np.full(returns.shape[1], len(returns))
+        nothing = np.zeros(returns.shape[1])
         return cls(*(nothing,) * 5, count, _mean(returns), _mean(np.square(returns)))
 
     @classmethod

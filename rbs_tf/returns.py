@@ -53,7 +53,8 @@ def compute_returns(
     `zeros_like` and `concatenate`, over the first axis, are the library's.
     """
     num_steps = 2**30 if rewards.shape[0] is None else rewards.shape[0]
-    sums, products, rows = rewards, discounts, 1
+    sums, products = rewards, discounts
+    rows = 1
     while rows < num_steps:  # each round joins stretches of `rows` rows to stretches of twice as many
         nothing = zeros_like(sums[:rows])
         sums = sums + products * concatenate([sums[rows:], nothing])

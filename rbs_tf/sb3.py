@@ -115,7 +115,8 @@ class _ScaledAlgorithm(BaseAlgorithm):
 
     def _update_units(self) -> float:
         """Brings all last layers to the current unit, without changing a value; returns sigma, or its floor."""
-        sigma, unit = float(self.scaling()[0]), float(self.scaling.unit[0])
+        sigma = float(self.scaling()[0])
+        unit = float(self.scaling.unit[0])
         for name in self._last_layers():
             self.policy.get_submodule(name).to_unit_([unit])
         self.logger.record("train/sigma", sigma)
@@ -172,7 +173,8 @@ class _ScaledOffPolicyAlgorithm(_ScaledAlgorithm):
     def train(self, *arguments: Any, **options: Any) -> None:
         """Updates from the replay."""
         # Errors are divided by sigma where the rewards that are drawn and all values are.
-        sigma, buffer = self._update_units(), self.replay_buffer
+        sigma = self._update_units()
+        buffer = self.replay_buffer
         layers = [self.policy.get_submodule(name) for name in self._last_layers()]
         units = [layer.unit.clone() for layer in layers]
         self.replay_buffer = _Sampler(buffer, sigma)
@@ -233,7 +235,8 @@ class ScaledSAC(_ScaledCritics, SAC):
 
     def train(self, *arguments: Any, **options: Any) -> None:
         """Updates from the replay."""
-        sigma, moments = float(self.scaling()[0]), self.scaling.moments
+        sigma = float(self.scaling()[0])
+        moments = self.scaling.moments
         if self.log_ent_coef is None:
             self.ent_coef_tensor.fill_(float(self.ent_coef) / sigma)
         else:

@@ -261,7 +261,8 @@ class UnitLinear(_Float64Buffers, nn.Linear):
             raise ValueError(f"unit must be finite numbers of at least 0; got {new.tolist()}")
         single = torch.Tensor.float
         if needs_powers_of_two(str(self.weight.dtype)):
-            single, new = _power_of_two, _power_of_two(new).double()
+            single = _power_of_two
+            new = _power_of_two(new).double()
         ratio, after = ratio_and_unit(self.unit, new, torch.where, single, torch.Tensor.double)
         rows = ratio.repeat_interleave(self.out_features // self.heads).to(self.weight.device)
         for weight in self.parameters():

@@ -55,7 +55,8 @@ def ratio_and_unit(
     Where `needs_powers_of_two`, `single` also rounds to the nearest power of two. A new unit that is NaN or infinite is
     left out.
     """
-    known, fits = old > 0.0, (new > 0.0) & (new < np.inf)
+    known = old > 0.0
+    fits = (new > 0.0) & (new < np.inf)
     changes = known & fits & (abs(new - old) > SMALLEST_CHANGE * old)
     changes = changes & (new / LARGEST_CHANGE < old) & (old / LARGEST_CHANGE < new)
     ratio = single(where(changes, old / where(changes, new, 1.0), 1.0))

@@ -36,7 +36,8 @@ def save(agent: Agent, out_dir: str | os.PathLike) -> None:
     def no_distribution(*_: Any, **__: Any) -> None:
         raise NotImplementedError("an exported policy acts: call action()")
 
-    final, policy = Path(out_dir), agent.tf_agent.policy
+    final = Path(out_dir)
+    policy = agent.tf_agent.policy
     policy.distribution = no_distribution  # it would need TensorFlow Probability to load
     logging.disable(logging.WARNING)  # about the missing distribution, and about Keras layers
     try:
@@ -75,7 +76,8 @@ def main(argv: Sequence[str]) -> int:
     add_arguments(parser)
     parser.add_argument("out_dir", type=a_path, metavar="OUT_DIR", help="folder to make")
     options = parser.parse_args(argv)
-    folder, out_dir = find_folder(options), Path(options.out_dir).absolute()
+    folder = find_folder(options)
+    out_dir = Path(options.out_dir).absolute()
     if os.path.lexists(out_dir):
         raise UsageError(f"{out_dir} exists already: give a folder that is to be made.")
     if not out_dir.parent.is_dir():

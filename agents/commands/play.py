@@ -53,12 +53,14 @@ def moments(
         time_step = environment.reset()
         agent.reset()
         waits = np.zeros(batch, bool)  # after a cut, for the others: there is only one reset for all
-        steps, score = np.zeros(batch, int), np.zeros(batch)
+        steps = np.zeros(batch, int)
+        score = np.zeros(batch)
         values = np.zeros((batch, len(agent.heads)), np.float32)
         while np.any(plays := (episode <= episodes) & ~waits):
             first, last = time_step.is_first(), time_step.is_last()
             reward = time_step.reward.astype(float)
-            steps, score = np.where(first, 0, steps + 1), np.where(first, 0.0, score + reward)
+            steps = np.where(first, 0, steps + 1)
+            score = np.where(first, 0.0, score + reward)
             cut = ~last & (steps == max_steps)
             ended = last | cut
             agent.reset(first)
@@ -76,7 +78,8 @@ def moments(
                     bool(ended[index]),
                     bool(cut[index]),
                 )
-            episode, waits = episode + batch * (plays & ended), waits | cut
+            episode = episode + batch * (plays & ended)
+            waits = waits | cut
             time_step = environment.step(action)
 
 
@@ -148,7 +151,8 @@ def _play(agent: Agent, environment: Environment, options: Any) -> None:
                 ends[moment.episode] = moment
             while end := ends.pop(len(played) + 1, None):
                 played.append(end)
-                score, cut = f"return {end.episode_return:.6g}", ", cut there" if end.cut else ""
+                score = f"return {end.episode_return:.6g}"
+                cut = ", cut there" if end.cut else ""
                 print(f"episode {end.episode}: {score}, {end.step:,} steps{cut}", flush=True)
     finally:
         if film:

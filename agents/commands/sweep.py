@@ -48,7 +48,8 @@ class Sweep(NamedTuple):
         Raises:
           UsageError: two runs are the same, or there is none.
         """
-        axes, runs = self.axes, {}
+        axes = self.axes
+        runs = {}
         # Seeds change slowest: when a third has run, everything has run once.
         names = sorted(axes, key=lambda name: name != "seed")
         for values in itertools.product(*(axes[name] for name in names)):

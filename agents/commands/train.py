@@ -83,7 +83,8 @@ def main(argv: Sequence[str] | None = None, configs: Path = CONFIGS) -> int:
         this_call.close()
     if stopped_by is None:
         return 0
-    name, code = signal.Signals(stopped_by).name, 128 + stopped_by
+    name = signal.Signals(stopped_by).name
+    code = 128 + stopped_by
     then = f" {run_folder.describe_next_start(begun[0])}." if begun else ""
     words = f"Stopped by {name}, exit code {code}.{then}"
     print(words, file=sys.stderr)
@@ -129,7 +130,8 @@ def parse_flags(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namesp
     flag("--sweep", type=a_path, metavar="NAME", help=sweeps)
     folder = "the run's folder (runs/CONFIG-ENV-SCALING-seedN)"
     flag("--root_dir", type=a_path, metavar="DIR", help=folder)
-    binding, wins = "'NAME.PARAMETER = VALUE'", "any gin binding; may be repeated, wins over everything else"
+    binding = "'NAME.PARAMETER = VALUE'"
+    wins = "any gin binding; may be repeated, wins over everything else"
     flag("--gin_bindings", action="append", default=[], metavar=binding, help=wins)
     for name, meaning in (
         ("anew", "start again: what is in the run's folder gets another name, and nothing is deleted"),
@@ -174,7 +176,8 @@ def check_commands(
     options = [TrainOptions.from_flags(parse_flags(command, configs)) for command in commands]
     for name in {option.env for option in options if option.env}:  # misspelt names before TensorFlow is there
         check_environment(name)
-    updates, checked = [], set()
+    updates = []
+    checked = set()
     for option, folder in zip(options, folders, strict=True):
         asked = configure(option, configs)
         lines = gin.config_str().splitlines()
@@ -218,7 +221,8 @@ def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path)
         raise UsageError(
             f"{', '.join(others)} cannot be given beside --sweep: write it into the sweep's file."
         )
-    file, folder = Path(name), configs / "sweeps"
+    file = Path(name)
+    folder = configs / "sweeps"
     if not file.is_file():
         file = folder / f"{name}.sweep"
     if not file.is_file():
@@ -233,7 +237,8 @@ def _list_settings() -> int:
     from networks.torsos import ConvTorso, MlpTorso
 
     for name, field, meaning in list_settings():
-        kind, default = field.metadata["kind"], getattr(field.default, "__name__", repr(field.default))
+        kind = field.metadata["kind"]
+        default = getattr(field.default, "__name__", repr(field.default))
         print(f"{name} = {default}" if kind.fits(field.default) else name)
         print(textwrap.fill(f"    {kind.words}. {meaning}", 100, subsequent_indent="    "))
     print("Scalings and torsos, whose arguments docs/api.md and networks/torsos.py explain:")

@@ -151,7 +151,8 @@ class Film:
         for index, name in enumerate(names):
             color = _ACTING if index == self._agent.head else _TEXT
             rows.append((name, f"{moment.values[index]:,.4g}", color))
-        draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
+        draw = ImageDraw.Draw(image)
+        font = ImageFont.load_default(14)
         for index, (words, number, color) in enumerate(rows):
             top = _LINE * index + _LINE // 2
             draw.text((left + _MARGIN, top), words, color, font)

@@ -70,7 +70,8 @@ class Progress:
           eval_return: mean of an evaluation.
           doing: what the learner does only once, such as compiling. It is shown at once, and rates count from its end.
         """
-        now, begins = self._clock(), doing and not self._doing
+        now = self._clock()
+        begins = doing and not self._doing
         # A learner that goes on from its checkpoint, or has done what does not come again.
         if updates < self._updates or steps < self._steps or (self._doing and not doing):
             self._marks = collections.deque([(now, steps, updates)])

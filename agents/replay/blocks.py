@@ -64,7 +64,8 @@ class Layout:
 
     def sequence(self, columns: Mapping[str, tf.Tensor], probability: Any, table_size: Any) -> Sequence:
         """Unpacks a batch in graphs: the columns of `signature`, [B, ...]; compressed observations become `Packed`."""
-        shape, observation = self.shape, columns[self.observations]
+        shape = self.shape
+        observation = columns[self.observations]
         if self.level:
             observation = decompress_batch(observation, shape.block, self.observation_spec)
         else:
@@ -100,10 +101,12 @@ def unpack_blocks(columns: Mapping[str, np.ndarray]) -> list[Block]:
     starts = columns.get("starts", ())
     if not len(starts):
         return []
-    compressed, rows = "lengths" in columns, len(columns["scalars"]) // len(starts)
+    compressed = "lengths" in columns
+    rows = len(columns["scalars"]) // len(starts)
     lengths = columns["lengths"] if compressed else np.full(len(starts), rows)
-    ends, core_states, blocks = np.cumsum(lengths), iter(columns.get("core_states", ())), []
-    for index, (length, end) in enumerate(zip(lengths, ends, strict=True)):
+    core_states = iter(columns.get("core_states", ()))
+    blocks = []
+    for index, (length, end) in enumerate(zip(lengths, np.cumsum(lengths), strict=True)):
         own = columns["observations"][end - length : end]
         scalars = np.array(columns["scalars"][index * rows : (index + 1) * rows])
         core_state = np.array(next(core_states)) if starts[index] else None

@@ -47,7 +47,8 @@ def compress(rows: np.ndarray, level: int) -> bytes:
     np.maximum.accumulate(latest[0], axis=0, out=latest[0])
     np.maximum.accumulate(latest, axis=0, out=latest)
     # ... then, one by one, what of this was there before.
-    changed, seen = pieces[new].tobytes(), dict[bytes, int]()
+    changed = pieces[new].tobytes()
+    seen = dict[bytes, int]()
     numbers = [seen.setdefault(changed[i : i + size], len(seen)) for i in range(0, len(changed), size)]
     data = np.array(numbers, "<i4")[latest].tobytes() + b"".join(seen)
     return zlib.compress(data, level)

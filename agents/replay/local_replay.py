@@ -127,7 +127,8 @@ class LocalReplay(Replay):
         with self._lock:
             places = np.arange(self._oldest, self.inserted) % self._max_size
             sequences = [self._sequences[place] for place in places.tolist()]
-            priorities, reports = self._priorities[places], list(self._queue)
+            priorities = self._priorities[places]
+            reports = list(self._queue)
             described = {
                 "settings": self._identity(),
                 "counts": {"inserted": self.inserted, "sampled": self.sampled, "oldest": self._oldest},
@@ -158,7 +159,8 @@ class LocalReplay(Replay):
             self.inserted, self.sampled = counts["inserted"], counts["sampled"]
             self._oldest = counts["oldest"]
             self._random.bit_generator.state = described["random"]
-            places, blocks = np.arange(self._oldest, self.inserted) % self._max_size, unpack_blocks(columns)
+            places = np.arange(self._oldest, self.inserted) % self._max_size
+            blocks = unpack_blocks(columns)
             for place, sequence in zip(places.tolist(), columns["windows"].tolist(), strict=True):
                 self._sequences[place] = tuple(blocks[number] for number in sequence)
             self._set_priorities(places, np.array(columns["priorities"]))

@@ -125,7 +125,9 @@ class RayClient(Intake):
     def __init__(self, layout: Layout, learner: Any):
         self._layout, self._learner = layout, learner
         self._stopping = threading.Event()
-        self._id, self._number, self._streams = secrets.randbits(64), 0, 0
+        self._id = secrets.randbits(64)
+        self._number = 0
+        self._streams = 0
         self._report: StatisticsReport = {}
         # Since the last round: stream, priority or NaN, block.
         self._written: list[tuple[int, float, Block]] = []

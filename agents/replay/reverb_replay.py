@@ -83,7 +83,8 @@ class ReverbReplay(Replay):
 
     def _start_server(self, writes_to: pathlib.Path | None, saved: pathlib.Path | None) -> reverb.Server:
         """A server; of a checkpoint with other settings a ValueError."""
-        port, tables, checkpointer = self._settings.port, self._tables(), None
+        tables = self._tables()
+        checkpointer = None
         wanted = {table.name: _settings(table.info) for table in tables}
         if writes_to is not None:
             # What a killed server has left here, Reverb would prefer to any other checkpoint.
@@ -93,7 +94,7 @@ class ReverbReplay(Replay):
                 str(writes_to), fallback_checkpoint_path=saved and str(saved)
             )
         with readable(saved.parent) if saved else contextlib.nullcontext():
-            server = reverb.Server(tables, port=port, checkpointer=checkpointer)
+            server = reverb.Server(tables, port=self._settings.port, checkpointer=checkpointer)
         # A checkpoint brings its own settings, which Reverb prefers to new ones without a word.
         found = reverb.Client(f"localhost:{server.port}").server_info()
         try:
@@ -206,7 +207,8 @@ class ReverbReplay(Replay):
 
     def _tables(self) -> list[reverb.Table]:
         def make_queue(name: str, max_size: int, **signature: tf.TensorSpec) -> reverb.Table:
-            fifo, limiter = reverb.selectors.Fifo, reverb.rate_limiters.MinSize(1)
+            fifo = reverb.selectors.Fifo
+            limiter = reverb.rate_limiters.MinSize(1)
             return reverb.Table(name, fifo(), fifo(), max_size, limiter, signature=signature)
 
         sequences = reverb.Table(
@@ -223,7 +225,8 @@ class ReverbReplay(Replay):
         moments = tf.TensorSpec(self._moments_shape, tf.float64)
         episodes = tf.TensorSpec((None, len(Episode._fields)), tf.float64)
         statistics = make_queue(_STATISTICS, _MOST_REPORTS, moments=moments, episodes=episodes)
-        step, data = tf.TensorSpec((), tf.int64), tf.TensorSpec((None,), tf.uint8)
+        step = tf.TensorSpec((), tf.int64)
+        data = tf.TensorSpec((None,), tf.uint8)
         return [sequences, statistics, make_queue(_WEIGHTS, 1, step=step, data=data)]
 
     def _oldest(self, table: str) -> reverb.ReplaySample:
@@ -273,7 +276,8 @@ class SequenceWriter(Writer):
         columns = zip(self._layout.signature, stored, strict=True)
         self._writer.append({name: column for name, column in columns if column is not None})
         if priority is not None:
-            history, blocks = self._writer.history, self._layout.shape.blocks
+            history = self._writer.history
+            blocks = self._layout.shape.blocks
             sequence = {name: history[name][-blocks:] for name in (self._layout.observations, "scalars")}
             sequence["core_state"] = history["core_state"][-blocks]
             self._writer.create_item(_SEQUENCES, priority, sequence)

@@ -89,7 +89,8 @@ class SequenceCutter:
     def _extend(self, rows: Rows) -> list[Piece]:
         """Takes rows of one episode; the last row may be its end."""
         shape, step_type = self._shape, rows.step_type
-        begins, ends = self._kept is None, step_type[-1] == StepType.LAST
+        begins = self._kept is None
+        ends = step_type[-1] == StepType.LAST
         if begins != (step_type[0] == StepType.FIRST) or (step_type[1:] == StepType.FIRST).any():
             raise ValueError(
                 f"A stream must run FIRST, MID, ..., LAST and then FIRST again, and it has {step_type}"

@@ -44,7 +44,8 @@ class SumTree:
 
         A place of weight 0 is never drawn, whatever rounding does, unless all are 0.
         """
-        sums, rest = self._sums, uniform * self.total
+        sums = self._sums
+        rest = uniform * self.total
         nodes = np.ones(len(uniform), np.int64)
         for _ in range(self._leaves.bit_length() - 1):
             nodes *= 2

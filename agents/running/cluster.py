@@ -216,7 +216,8 @@ class ClusterRun:
         """
         holds = member is self._holder
         if isinstance(member.error, self._ray.exceptions.RayActorError):
-            updates, before = self._learner.status.get("updates", 0), member.died_at
+            updates = self._learner.status.get("updates", 0)
+            before = member.died_at
             member.died_at = updates
             if updates == before:  # nothing was learned since the last death: something keeps killing it
                 self._count_fault(f"{member.name}: its process died twice at update {updates:,}")
@@ -254,7 +255,8 @@ class ClusterRun:
             self._begin_counting(learner)
         self._evaluator.process.note.remote(learner["loss_scales"])
         # The same status is shown until the next one arrives: its returns count the first time only.
-        eval_return, returns = self._evaluator.status.get("eval_return"), learner.pop("returns", ())
+        eval_return = self._evaluator.status.get("eval_return")
+        returns = learner.pop("returns", ())
         self._progress.update(learner["updates"], learner["steps"], returns, eval_return, learner["doing"])
         self._progress.say_once(learner["note"])
 

@@ -188,7 +188,8 @@ class EmbeddedRun:
 
     def due(self) -> bool:
         """Whether another update keeps to the replay ratio, or to `train.steps_per_update`."""
-        updates, training = self.learner.updates, self._training
+        updates = self.learner.updates
+        training = self._training
         if updates >= training.updates:
             return False
         if training.steps_per_update is None:

@@ -56,7 +56,8 @@ def work_through(
     """
     signals: list[int] = []
     with stop_on_signal(signals.append):
-        waiting, at_work = iter(jobs), dict[int, tuple[Job, subprocess.Popen]]()
+        waiting = iter(jobs)
+        at_work = dict[int, tuple[Job, subprocess.Popen]]()
         try:
             while True:
                 free = [place for place in range(at_a_time) if place not in at_work]

@@ -185,7 +185,8 @@ class LearnerRole(Role):
 
     def work(self) -> None:
         """Trains to the end or until stopped, then writes a checkpoint."""
-        learner, stopped = self._learner, self._stopping.is_set
+        learner = self._learner
+        stopped = self._stopping.is_set
         try:
             learn(learner, self, self.training, stopped, self._after_update, learner.save, self._show)
         except FloatingPointError:  # weights that must not reach a checkpoint

@@ -149,7 +149,8 @@ class PopArt(Scaling):
 
     def _next_moments(self, targets: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Mean and mean square, float64 [H], after a step towards those of targets [T, B, H] under mask [T, B]."""
-        keep, targets = tf.cast(mask, tf.float64)[..., None], tf.cast(targets, tf.float64)
+        keep = tf.cast(mask, tf.float64)[..., None]
+        targets = tf.cast(targets, tf.float64)
         count, total, total_square = sum_over_replicas(
             tf.reduce_sum(keep),
             *(tf.reduce_sum(keep * x, axis=(0, 1)) for x in (targets, tf.square(targets))),

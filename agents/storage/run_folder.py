@@ -301,7 +301,8 @@ def check_goes_on(folder: pathlib.Path) -> None:
             f"{recorded.get('commit', 'unknown')}): only that one can go on with it. Give another folder with "
             "--root_dir=DIR. Playing, exporting and reporting work as before."
         )
-    before, now = _fixed_lines((folder / CONFIG).read_text(errors="replace")), _fixed_lines(gin.config_str())
+    before = _fixed_lines((folder / CONFIG).read_text(errors="replace"))
+    now = _fixed_lines(gin.config_str())
     if before != now:
         diff = difflib.unified_diff(before, now, f"{folder / CONFIG}", "this command", n=0, lineterm="")
         shown = "\n".join("  " + line for line in diff if not line.startswith("@@"))

@@ -49,7 +49,8 @@ def build_environment(
       ValueError: what `environments.make` raises, and for an option of another kind.
       EnvironmentFault: a copy cannot be made.
     """
-    training, environment = settings.train, dataclasses.replace(settings.environment, **options)
+    training = settings.train
+    environment = dataclasses.replace(settings.environment, **options)
     return environments.make(
         training.env,
         num_envs=num_envs,
@@ -72,7 +73,8 @@ def build_eval_environment(
     settings: Settings, num_envs: int = 1, seed: int | None = None, **options: Any
 ) -> GymnasiumVectorEnvironment:
     """The same for evaluation, which has its own seed and may have stickier actions than training."""
-    training, name = settings.train, "repeat_action_probability"
+    training = settings.train
+    name = "repeat_action_probability"
     seed = settings.seeds.evaluation_seed(0) if seed is None else seed
     sticky, random_steps = training.eval_repeat_action_probability, training.eval_random_steps
     if random_steps is None and training.env in MINATAR_GAMES:
@@ -214,8 +216,10 @@ def check_fits(
         from agents.replay.reverb_replay import check_free  # it need not be installed otherwise
 
         check_free(settings.replay.port)
-    replay, spec = settings.replay, stored_observation(environment)
-    kind, level = REVERB if backend == REVERB else LOCAL, choose_level(spec, replay.compression)
+    replay = settings.replay
+    spec = stored_observation(environment)
+    kind = REVERB if backend == REVERB else LOCAL
+    level = choose_level(spec, replay.compression)
     full = estimate_memory(spec, state_spec, settings.shape, replay.capacity, level, kind)
     return check_memory(full, replay.capacity, settings.shape.period)
 
@@ -239,7 +243,8 @@ def build_replay(
         replay = dataclasses.replace(replay, read_ahead=int(backend == RAY or address is not None))
     if settings.train.steps_per_update is not None:
         replay = dataclasses.replace(replay, error_buffer=math.inf)  # who asks for updates keeps the pace
-    layout, num_heads = _build_layout(settings, environment, agent), len(settings.heads)
+    layout = _build_layout(settings, environment, agent)
+    num_heads = len(settings.heads)
     folder = root_dir if address is None else None  # of a table of its own
     saved = None if folder is None else newest_replay(folder)
     if backend == LOCAL:

@@ -58,7 +58,8 @@ class Collector:
         self.environment_steps = self.episodes = 0
         self.stepper = Stepper(environment, name)
         self._replay = replay
-        batch, spec = environment.batch_size, tensor_spec.from_spec(environment.time_step_spec())
+        batch = environment.batch_size
+        spec = tensor_spec.from_spec(environment.time_step_spec())
         self._policy_state = policy.get_initial_state(batch)
         # One graph: a `tf.function` would check the types of all its arguments at every step.
         act = tf.function(lambda time_step, state: policy.action(time_step, state), autograph=False)

@@ -121,7 +121,8 @@ class Evaluator:
 
     def _play(self, acting: Sequence[Sequence[int]], stopped: Callable[[], bool]) -> list[list[Played]]:
         """Plays an episode for each entry of `acting`: by environment, the heads that act in its episodes, in order."""
-        environment, steps = self._environment, 0
+        environment = self._environment
+        steps = 0
         time_step = self.stepper.step(steps)
         policy_state = self._policy.get_initial_state(environment.batch_size)
         to_play = [list(heads) for heads in acting]  # the first of each is the one in progress
@@ -186,7 +187,9 @@ class Evaluations:
         agent: RecurrentMultiHeadAgent,
     ):
         self.evaluator = Evaluator(environment, agent.policy, agent.heads, agent.scaling)
-        self._agent, self._game, self.best = agent, environment.game, Best(root_dir)
+        self.best = Best(root_dir)
+        self._agent = agent
+        self._game = environment.game
         path = pathlib.Path(root_dir, EVALUATION, NAME)
         self._episodes = Episodes(path, ("update", "head", "return", "steps"), most=sys.maxsize)
         self._writer = tf.summary.create_file_writer(os.path.join(root_dir, EVALUATION))
@@ -215,7 +218,8 @@ class Evaluations:
             self.last = self._play(update, rounds, stopped, trial_episodes)
             self._write(update, self.last, loss_scales)
             self.best.offer(update, self.last.returns, self._agent.acting_variables)
-            best, self.best_words = self.best.found, ""
+            best = self.best.found
+            self.best_words = ""
             if best and best.update != update:
                 self.best_words = (
                     f"{best.mean_return:.4g} per episode, {best.episodes} episodes, update {best.update:,}"
@@ -225,8 +229,11 @@ class Evaluations:
 
     def _play(self, update: int, rounds: int, stopped: Callable[[], bool], trial_episodes: int) -> Evaluation:
         """Plays, and keeps the episodes, without those of an earlier start at this update or later."""
-        policy, names = self._agent.policy, self._agent.heads.names
-        bandits, why, played = policy.best_head, "the bandit's best", []
+        policy = self._agent.policy
+        names = self._agent.heads.names
+        bandits = policy.best_head
+        why = "the bandit's best"
+        played = []
         if trial_episodes and len(names) > 1:
             start = time.monotonic()
             head, episodes = self.evaluator.trial(trial_episodes, stopped)

@@ -174,7 +174,8 @@ class Learner:
 
     def _centre_torso(self) -> None:
         """Sets the torsos' layers by rows of the replay, see `RecurrentQNetwork.set_torso_from`."""
-        agent, seen = self._agent, []
+        agent = self._agent
+        seen = []
         draws = iter(self._replay.dataset(self.batch_size))
         for _ in range(math.ceil(_FRAMES / (self.batch_size * agent.shape.rows))):
             steps = agent.sequences(next(draws)[0]).steps
@@ -191,11 +192,12 @@ class Learner:
 
     def loss_scales(self) -> summaries.LossScales:
         """Loss scales of the latest updates of this start."""
-        counts = self.updates, self.environment_steps
+        scales = summaries.LossScales(self.updates, self.environment_steps)
         if not self._errors:
-            return summaries.LossScales(*counts)
+            return scales
         errors = np.array([[error.numpy() for error in pair] for pair in self._errors], np.float64)
-        return summaries.LossScales(*counts, *np.sqrt(np.mean(np.square(errors), axis=0)))
+        before, after = np.sqrt(np.mean(np.square(errors), axis=0))
+        return scales._replace(before=before, after=after)
 
     def save(self) -> None:
         """Writes a checkpoint; what waits in the statistics queue stays there."""

@@ -28,7 +28,8 @@ class Reports:
 
     def report(self, rows: Rows) -> StatisticsReport:
         """What the next rows [K, N] add to the statistics, and the episodes that have ended in them."""
-        arrived, ended = rows.step_type != StepType.FIRST, rows.step_type == StepType.LAST
+        arrived = rows.step_type != StepType.FIRST
+        ended = rows.step_type == StepType.LAST
         for row in zip(rows.reward, rows.discount, arrived, ended, strict=True):
             self._statistics.step(*row)
         episodes = []

@@ -34,7 +34,8 @@ class Frames(gymnasium.vector.VectorWrapper):
         self.observation_space = gymnasium.vector.utils.batch_space(
             self.single_observation_space, env.num_envs
         )
-        actions, fire = list(env.ale.get_action_set()), ale_py.Action.FIRE
+        actions = list(env.ale.get_action_set())
+        fire = ale_py.Action.FIRE
         self._fire = actions.index(fire) if fire_on_new_life and fire in actions else None
         self._lives = np.zeros(env.num_envs, np.int64)
         self._new_life, self._ended, self.life_lost = np.zeros((3, env.num_envs), bool)

@@ -135,7 +135,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         )
 
     def _finite(self, time_step: ts.TimeStep) -> ts.TimeStep:
-        parts, observation = {"reward": time_step.reward}, time_step.observation
+        parts = {"reward": time_step.reward}
+        observation = time_step.observation
         if isinstance(observation, dict):
             parts |= {f"observation {name!r}": part for name, part in observation.items()}
         else:
@@ -150,7 +151,8 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         return time_step
 
     def _check_actions(self, action: np.ndarray, ignored: np.ndarray) -> np.ndarray:
-        action, spec = np.asarray(action), self._action_spec
+        action = np.asarray(action)
+        spec = self._action_spec
         shape = (self._num_envs, *spec.shape)
         kind = np.integer if np.issubdtype(spec.dtype, np.integer) else np.floating
         if action.shape != shape or not np.issubdtype(action.dtype, kind):

@@ -56,7 +56,8 @@ class Copies(gymnasium.vector.VectorEnv):
             raise EnvironmentFault(f"{which} cannot be made: {describe(error)}") from error
 
     def _take_over_spaces(self) -> None:
-        first, batch = self.envs[0], gymnasium.vector.utils.batch_space
+        first = self.envs[0]
+        batch = gymnasium.vector.utils.batch_space
         seen, acts = first.observation_space, first.action_space
         for index, env in enumerate(self.envs):
             if (env.observation_space, env.action_space) != (seen, acts):
@@ -85,7 +86,8 @@ class Copies(gymnasium.vector.VectorEnv):
         return observations, {}
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        observations, rewards = self._room(), np.zeros(self.num_envs, np.float32)
+        observations = self._room()
+        rewards = np.zeros(self.num_envs, np.float32)
         terminated, truncated = np.zeros((2, self.num_envs), bool)
         for index, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
             try:
@@ -148,7 +150,8 @@ def _put(observations: Any, index: int, observation: Any, of: str = "") -> None:
         for name, room in observations.items():
             _put(room, index, find_part(observation, name), f" {name!r}")
         return
-    array, room = np.asarray(observation), observations[index]
+    array = np.asarray(observation)
+    room = observations[index]
     if array.shape != room.shape or not np.can_cast(array.dtype, room.dtype, "same_kind"):
         raise ValueError(
             f"an observation{of} is {array.dtype} {array.shape}, and its space says {room.dtype} {room.shape}"

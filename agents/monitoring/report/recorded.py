@@ -84,7 +84,8 @@ def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
     for name in sorted(find_differing(methods), key=lambda name: [name != first for first in _FIRST]):
         kinds = len({tuple(settings.get(part) for part in (*chosen, name)) for settings in methods})
         if kinds > apart:
-            chosen, apart = [*chosen, name], kinds
+            chosen = [*chosen, name]
+            apart = kinds
     parts = ([_text(name, settings[name]) for name in chosen if name in settings] for settings in methods)
     return [", ".join(words) or "the rest" for words in parts]
 

@@ -71,7 +71,9 @@ def compute(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
     )
     kind = "evaluation" if evaluated else "training"
     normalised: dict[tuple[str, str], np.ndarray] = {}
-    listed, curves, final = [], [], []
+    listed = []
+    curves = []
+    final = []
     for env, label, runs in cells:
         cell = {"environment": env, "group": label}
         for run in runs:

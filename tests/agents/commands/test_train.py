@@ -287,8 +287,9 @@ def test_a_signal_shows_in_the_exit_code_and_what_the_next_start_does_is_said(co
     code, _, err = command("--root_dir=run")
     assert code == 128 + signal.SIGUSR1 and err == f"Stopped by SIGUSR1, exit code 138. {begins}"
     command.outcome = KeyboardInterrupt()
-    code, _, err = command("--root_dir=run")
+    code, out, err = command("--root_dir=run")
     assert code == 130 and err == f"Stopped by SIGINT, exit code 130. {begins}"
+    assert out.startswith("run holds no checkpoint: the run starts from the beginning\nRun folder: ")
     (tmp_path / "elsewhere/run/checkpoints/5").mkdir(parents=True)
     (tmp_path / "elsewhere/run/checkpoints/5/extra.json").touch()
     assert command("--root_dir=run")[2].endswith("The same command goes on from the last checkpoint.\n")
