@@ -86,9 +86,9 @@ def set_torsos(monkeypatch):
 def test_a_run_repeats_bit_for_bit_and_one_that_was_killed_goes_on_from_its_checkpoint(
     tmp_path, capfd, monkeypatch, set_torsos
 ):
-    begun, collecting = [], Seeds.collecting
+    begun, collection_seed = [], Seeds.collection_seed
     monkeypatch.setattr(
-        Seeds, "collecting", lambda seeds, step: begun.append(step) or collecting(seeds, step)
+        Seeds, "collection_seed", lambda seeds, step: begun.append(step) or collection_seed(seeds, step)
     )
     root = tmp_path / "killed"
     whole, _, collected = go(tmp_path / "whole")
