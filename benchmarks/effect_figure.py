@@ -19,7 +19,7 @@ from studies import figure
 
 FIGURE = ROOT / "docs/images/effect.png"
 SCORES, ERRORS = ROOT / "docs/results/scales_table.csv", ROOT / "docs/quickstart.csv"
-WITH, WITHOUT, OUTPUTS = "with return-based scaling", "without", "with scaled outputs, too: return_out"
+WITH, WITHOUT, OUTPUTS = "scaled errors", "without scaling", "scaled outputs, too (return_out)"
 SCALINGS = {WITH: "return", WITHOUT: "none", OUTPUTS: "return_out"}
 MULTIPLIERS = ("x0.001", "x1", "x10000")
 COLOURS = {WITH: figure.COLOURS["scaled"], WITHOUT: figure.COLOURS["unscaled"], OUTPUTS: "tab:blue"}
@@ -69,11 +69,11 @@ def draw() -> figure.Figure:
     left.set(xlabel="rewards multiplied by", ylabel="return, over that without scaling at 1", ylim=(0, 1.25))
     left.set_title("Space Invaders and Breakout, ten heads, three runs each")
     right.set_xticks(range(10), [head.partition("_")[2] for head in errors[WITH]])
-    right.set(xlabel="discount of the head", yscale="log", ylabel="RMS TD error learned from")
+    right.set(xlabel="discount of the head", yscale="log", ylabel="RMS error that the head learns from")
     right.axvline(4.5, ymax=0.75, color=figure.COLOURS["reference"], lw=0.8)
     for place, rewards in ((2, "clipped rewards"), (7, "raw rewards")):
         right.text(place, 0.12, rewards, ha="center", color=figure.COLOURS["reference"])
-    right.set_title("Errors of each head, rewards times 1000, five seeds")
+    right.set_title("Space Invaders, rewards times 1000, five seeds")
     left.legend(loc="lower center")
     right.legend(loc="upper left")
     right.set_ylim(0.08, 1e5)  # room for the legend
