@@ -157,8 +157,8 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         self._td_loss = LossBehindTorsos(
             self.network, self.target_network, loss, self.shape.burn_in, online_rows, compiled=behind_torso
         )
-        self._compiled_update = compile_function(self._update, compiled == "update")
-        self._compiled_adam = compile_function(
+        self._run_update = compile_function(self._update, compiled == "update")
+        self._apply_gradients = compile_function(
             optimizer.apply_gradients, behind_torso and hasattr(optimizer, "build")
         )
 
@@ -247,7 +247,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         weights = read_weights(weights, sequence)
         with tf.control_dependencies(check_observed(self.scaling)):
             steps = sequence.steps._replace(step_type=tf.identity(sequence.steps.step_type))
-        result = self._compiled_update(sequence._replace(steps=steps), weights)
+        result = self._run_update(sequence._replace(steps=steps), weights)
         info = tf_agent.LossInfo(result.loss, describe(result))
         # The update counts once it has been made: a dataset that ends instead of giving a batch makes none.
         with tf.control_dependencies([info.loss]):
@@ -272,7 +272,7 @@ class RecurrentMultiHeadAgent(tf_agent.TFAgent):
         # The weights change once the loss is there: a batch that is refused changes nothing.
         with tf.control_dependencies([result.loss]):
             self._initialised.assign(True)
-            self._compiled_adam(pairs)
+            self._apply_gradients(pairs)
         self.scaling.after_update(result.targets, result.outputs, result.mask, self.network.heads)
         return result
 

@@ -62,7 +62,7 @@ class TrainOptions:
 
     @classmethod
     def from_flags(cls, flags: argparse.Namespace) -> TrainOptions:
-        """From `parsed` flags."""
+        """From the flags that `parse_flags` returns."""
         return cls(**{field.name: getattr(flags, field.name) for field in dataclasses.fields(cls)})
 
     @property

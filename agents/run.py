@@ -94,7 +94,7 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
       configs: included files are relative to its parent.
 
     Raises:
-      UsageError: a name that there is not, or a value that does not fit.
+      UsageError: an unknown name, or a value that does not fit.
     """
     # The quickest first: misspelt names are answered before TensorFlow is there.
     file = config_file(options.config, configs)

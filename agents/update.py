@@ -76,9 +76,9 @@ def td_loss(
     mask = batch.mask[:length]
 
     # What the outputs stand for: values in network units, and each head's highest of every state that trains.
-    raw = swap_batch_and_time(online_q)
+    online_outputs = swap_batch_and_time(online_q)
     target_q = scaling.decode(swap_batch_and_time(target_q))
-    online_q = tf.stop_gradient(scaling.decode(raw))
+    online_q = tf.stop_gradient(scaling.decode(online_outputs))
     greedy = tf.reduce_max(online_q, axis=-1)
     target_greedy = scaling.values(tf.reduce_max(target_q, axis=-1), target=True)
     value_gap = target_greedy[:length] - scaling.values(greedy)[:length]
@@ -87,17 +87,20 @@ def td_loss(
 
     # Scaled errors of the actions that were taken, against n-step targets.
     taken = tf.one_hot(batch.actions[:length], online_q.shape[-1])[:, :, None]
-    raw = zero_masked(tf.reduce_sum(raw[:length] * add_axes(taken, raw), axis=3), mask)
-    outputs = zero_masked(scaling.decode(raw), mask)
+    taken_outputs = tf.reduce_sum(online_outputs[:length] * add_axes(taken, online_outputs), axis=3)
+    taken_outputs = zero_masked(taken_outputs, mask)
+    outputs = zero_masked(scaling.decode(taken_outputs), mask)
     best = tf.argmax(online_q if options.double_q else target_q, axis=-1)
     bootstrap = scaling.values(tf.gather(target_q, best, batch_dims=3), target=True)
     errors, targets, context = td_errors(batch, outputs, bootstrap, value_gap, scaling, shape)
 
     # The mean over all steps, padding included: padding then changes nothing, on any replica.
-    losses = scaling.losses(errors, targets, raw, context)
-    of_draws = importance_weights(sequence.probability, sequence.table_size, options.beta)
-    of_steps = tf.reduce_sum(losses, axis=-1) * (of_draws if weights is None else of_draws * weights)
-    loss = tf.reduce_sum(of_steps) / tf.cast(num_replicas() * tf.size(mask), tf.float32)
+    losses = scaling.losses(errors, targets, taken_outputs, context)
+    importance = importance_weights(sequence.probability, sequence.table_size, options.beta)
+    if weights is not None:
+        importance = importance * weights
+    weighted_losses = tf.reduce_sum(losses, axis=-1) * importance
+    loss = tf.reduce_sum(weighted_losses) / tf.cast(num_replicas() * tf.size(mask), tf.float32)
     priorities = sequence_priorities(errors, context.error_mask, options.eta)
     values = zero_masked(scaling.values(outputs), mask)
     return TDLoss(loss, priorities, losses, errors, targets, values, outputs, context.error_mask)
@@ -144,7 +147,8 @@ def first_priorities(
       taken, greedy: [B, L, H], network units, the value of the action taken and each head's highest.
     """
     batch = transitions(steps, heads, shape)
-    taken, greedy = (swap_batch_and_time(values)[shape.burn_in :] for values in (taken, greedy))
+    taken = swap_batch_and_time(taken)[shape.burn_in :]
+    greedy = swap_batch_and_time(greedy)[shape.burn_in :]
     outputs = zero_masked(taken, batch.mask[: shape.length])
     bootstrap = scaling.values(greedy)
     errors, _, context = td_errors(batch, outputs, bootstrap, tf.zeros_like(outputs), scaling, shape)

@@ -21,7 +21,7 @@ class DuelingHeads(tf.keras.layers.Layer):
     The gradient into the input is multiplied by 1/sqrt(H) (appendix, multi-head experiments).
 
     With K > 1 outputs per action, Q is one of K logits (Bellemare et al. 2017), dueling for each on its own (Hessel et
-    al. 2018, Rainbow). Last layers have K columns in the place of one, the actions' one behind the other; they start
+    al. 2018, Rainbow). Last layers have K columns instead of one, those of the first action first; they start
     at 0, so that every distribution starts uniform.
 
     Args:

@@ -163,7 +163,7 @@ class RecurrentQNetwork(network.Network):
 
         Returns:
           Q-values float32 [B, H, A] or [B, T, H, A], and the state after the last row. With K > 1 outputs per
-          action, in the place of each value K logits: [..., H, A, K].
+          action, instead of each value K logits: [..., H, A, K].
         """
         observation, previous_action, previous_reward = inputs
         features = self.features(observation, training)

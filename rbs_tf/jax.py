@@ -2,7 +2,7 @@
 
     state = rbs_tf.jax.init(num_envs)
     state = rbs_tf.jax.observe(state, rewards, discounts, ended)      # every step, in `lax.scan`
-    errors = rbs_tf.jax.scale_errors(state, targets - values)               # in the loss
+    errors = rbs_tf.jax.scale_errors(state, targets - values)          # in the loss
 
 All but `init` and `moments` runs inside `jit`, `vmap`, `scan`, `shard_map` and `pmap`. The state is a pytree, which
 pickle and Orbax save. With `jax_enable_x64` it is float64. Without, it is pairs of float32 (`rbs_tf.pair`), and rewards
@@ -38,7 +38,7 @@ class State(NamedTuple):
 
     Attributes:
       moments: all-time `ReturnMoments`, [H] each: a `Pair`, or float64.
-      episodes: six of [N, H] each, see `rbs_tf.returns.extended`.
+      episodes: six of [N, H] each, see `rbs_tf.returns.extend_episodes`.
     """
 
     moments: ReturnMoments

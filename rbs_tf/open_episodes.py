@@ -114,7 +114,7 @@ def resize_for(kept: tf.Variable, num_envs: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     [R, N, ...], zeros if B is N.
     """
     # N is counted: TensorFlow would take the shape that is assigned later for the one that is read here. Arithmetic
-    # in the place of `tf.cond`, which replicas do not support.
+    # instead of `tf.cond`, which replicas do not support.
     counts = kept[0] if kept.shape.rank == 2 else tf.reduce_min(kept[0], axis=-1)
     fits = tf.cast(tf.math.count_nonzero(counts >= 0.0) == tf.cast(num_envs, tf.int64), tf.float64)
     nothing = tf.zeros([kept.shape[0], num_envs, *kept.shape[2:]], tf.float64)

@@ -18,9 +18,9 @@ from rbs_tf.moments import ReturnMoments
 class Pair:
     """Arrays of numbers high + low, each float32, low at most half a last digit of high: 47 bits (Dekker 1971).
 
-    A pytree with the operators that `ReturnMoments.merge` and `rbs_tf.returns.extended` are written in. A sum of pairs
-    goes on growing where one of float32 stands still. Powers of two are exact factors. Where high leaves float32, low
-    may be NaN.
+    A pytree with the operators that `ReturnMoments.merge` and `rbs_tf.returns.extend_episodes` are written in. A sum of
+    pairs goes on growing where one of float32 stands still. Powers of two are exact factors. Where high leaves float32,
+    low may be NaN.
 
     Compilers may contract a * b + c to one rounding, or divide with less than full precision. Nothing here depends on
     it: products whose rounding would matter are of 12 bits times 12 bits, and quotients are corrected by what they

@@ -135,7 +135,7 @@ class ReturnScaling(tf.keras.layers.Layer):
         """
         self.advice.is_fed = True
         if _is_here_and_now() and not any(map(tf.is_tensor, moments)):
-            # One operation in the place of sixty: learners call this before every update.
+            # One operation instead of sixty: learners call this before every update.
             with self.changes():
                 merged = ReturnMoments.merge(ReturnMoments(*self.statistics.numpy()), moments)
                 self.statistics.assign(merged.to_array())

@@ -36,7 +36,7 @@ def discounted_returns(rewards: ArrayLike, discounts: ArrayLike) -> np.ndarray:
             sums[t] += products[t] * sums[t + 1]
         return sums.reshape(shape)
     # By doubling: each round joins stretches of `rows` rows to stretches of twice as many, log2(T) operations on whole
-    # arrays in the place of a loop over T.
+    # arrays instead of a loop over T.
     rows = 1
     while rows < len(sums):
         sums[:-rows] += products[:-rows] * sums[rows:]

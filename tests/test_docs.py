@@ -181,33 +181,39 @@ def test_ratios_of_scalings_are_those_of_the_results():
 def test_what_the_readme_says_of_agents_is_on_their_pages():
     said = " ".join((ROOT / "README.md").read_text().split())
     found = re.search(
-        r"CartPole ends at (\d+) of 500 points without scaling, at (\d+) with scaled errors, and at (\d+) with scaled "
-        r"outputs, too. LunarLander ends at (-\d+), (-\d+) and (\d+). Normalised rewards \(`VecNormalize`\) reach "
-        r"(\d+) and (\d+);.* it reaches only (\d+) and (-\d+) points even with the original rewards; scaled outputs "
-        r"reach (\d+) and (\d+), normalised rewards (\d+) and (\d+)\.",
+        r"CartPole ends at (\d+) of 500 points without scaling, at (\d+) with scaled errors, and at (\d+) with "
+        r"both. LunarLander ends at (-\d+), (-\d+) and (\d+). Normalised rewards \(`VecNormalize`\) reach "
+        r"(\d+) and (\d+);.* it reaches only (\d+) and (-\d+) points even with the original rewards; both "
+        r"scalings together reach (\d+) and (\d+), normalised rewards (\d+) and (\d+)\.",
         said,
     )
     table = (DOCS / "actor_critics.md").read_text().split("| CartPole-v1 |")[1]
     cartpole, lunar = table.split("| LunarLander-v3 |")
-    cells = [row(cells, arm) for cells in (cartpole, lunar) for arm in ("plain", "sigma", "sigma_unit")]
-    cells += [row(cells, "normalised") for cells in (cartpole, lunar)]
+    cells = [row(cells, arm) for cells in (cartpole, lunar) for arm in ("`plain`", "`sigma`", "`sigma_unit`")]
+    cells += [row(cells, "`normalised`") for cells in (cartpole, lunar)]
     cells += [
-        row(cells, arm, -2) for arm in ("plain", "sigma_unit", "normalised") for cells in (cartpole, lunar)
+        row(cells, arm, -2)
+        for arm in ("`plain`", "`sigma_unit`", "`normalised`")
+        for cells in (cartpole, lunar)
     ]
     assert [cell.split()[0] for cell in cells] == list(found.groups())
     found = re.search(
-        r"CartPole ends at (\d+) points without scaling, at (\d+) with scaled errors, and at (\d+) with", said
+        r"CartPole ends at (\d+) points without scaling, at (\d+) with scaled errors, and at (\d+) with both. Without "
+        r"scaling the original rewards give (\d+) ",
+        said,
     )
     pytorch = (DOCS / "pytorch.md").read_text()
-    for arm, number in zip(
-        ("errors as they are", "`ReturnScaling`", "with `UnitLinear`"), found.groups(), strict=True
-    ):
-        assert re.search(rf"^\| {arm} \|.*\| {number} \[[^|]*\|$", pytorch, re.M)
+    arms = ("errors as they are", "`ReturnScaling`", "with `UnitLinear`")
+    cells = [row(pytorch, arm) for arm in arms] + [row(pytorch, arms[0], -2)]
+    assert [cell.split()[0] for cell in cells] == list(found.groups())
+    paper = (DOCS / "paper.md").read_text()
+    (interval,) = re.findall(r"0\.\d\d \[-?0\.\d\d, 0\.\d\d\]", said)
+    assert f"training scores with scaling are {interval} standard deviations" in " ".join(paper.split())
 
 
 def row(table, arm, column=-1):
     """A cell; the last column is of rewards times 1000, the one before it of the original rewards."""
-    return re.search(rf"^\| `{arm}` \|(.*) \|$", table, re.M)[1].split("|")[column].strip()
+    return re.search(rf"^\| {arm} \|(.*) \|$", table, re.M)[1].split("|")[column].strip()
 
 
 MODULES = ("agents", "networks", "environments", "scalings")  # that gin's names may have before them

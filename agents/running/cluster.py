@@ -54,7 +54,7 @@ class Member:
         self.renew()
 
     def renew(self) -> None:
-        """Puts a new process in the place of the present one."""
+        """Replaces the present process by a new one."""
         self.kill()
         self.process, self.task = self._start(), None
         self.status: dict[str, Any] = {}

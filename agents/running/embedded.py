@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from agents.errors import EnvironmentFault, UsageError
@@ -161,6 +162,8 @@ class EmbeddedRun:
                 )
                 if not self._is_stopped() and self._training.final_eval_rounds:
                     self._evaluate(self._training.final_eval_rounds, self._training.trial_episodes)
+                    if self._stopped_by == 0:  # `on_evaluation` says so, and there is nothing left to stop
+                        self._stopped_by = None
             except EnvironmentFault:
                 if learner.environment_steps:
                     learner.save()
@@ -230,7 +233,8 @@ class EmbeddedRun:
             self._progress.update(updates, steps, eval_return=mean_return)
         if (last := self.evaluations.last) and mean_return is not None and self._on_evaluation:
             evaluated = Evaluated(updates, steps, mean_return, last.returns, last.lengths)
-            if self._on_evaluation(evaluated) is False:
+            goes_on = self._on_evaluation(evaluated)
+            if isinstance(goes_on, bool | np.bool_) and not goes_on:
                 self._stop(0)
 
     def _stop(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Scalings whose heads put out a distribution over bins in the place of a value."""
+"""Scalings whose heads put out a distribution over bins instead of a value."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class PopArt(Scaling):
       step_size: of the moments, in (0, 1].
       min_scale: lower bound of the scale, in (0, 1]; with `start_at_first_targets` in units of their root mean square.
       max_scale: upper bound of the scale, at least 1; may be infinite. Not used with `start_at_first_targets`.
-      start_at_first_targets: the first units are the first targets', in the place of 1.
+      start_at_first_targets: the first units are the first targets', not 1.
 
     Raises:
       ValueError: a step size outside of (0, 1].

@@ -20,9 +20,8 @@ class ErrorContext(NamedTuple):
     rewards: tf.Tensor  # float32 [R, B, H]
     discounts: tf.Tensor  # float32 [R, B, H]
     mask: tf.Tensor  # float32 [R, B], 1 for real transitions, 0 for padding
-    value_gap: (
-        tf.Tensor
-    )  # float32 [T, B, H], reward units: each head's highest value, target less online network
+    # Each head's highest value, of the target network less of the online network.
+    value_gap: tf.Tensor  # float32 [T, B, H], reward units
 
     @property
     def error_mask(self) -> tf.Tensor:

@@ -125,8 +125,17 @@ def build_agent(
       environment: gives the specs.
       seed: of its acting; None: `train.seed`.
       strategy: for the agent that learns, see `build_strategy`; None for those that only act.
+
+    Raises:
+      ValueError: a batch that cannot be shared out equally among the strategy's replicas.
     """
     strategy = strategy or tf.distribute.get_strategy()
+    batch_size, replicas = settings.train.batch_size, strategy.num_replicas_in_sync
+    if batch_size % replicas:
+        raise ValueError(
+            f"train.batch_size = {batch_size} sequences cannot be shared out equally among {replicas} replicas; "
+            f"write a multiple of {replicas}"
+        )
     with strategy.scope():
         train_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="train_step")
         scaling = settings.train.scaling(len(settings.heads))

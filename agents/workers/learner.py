@@ -50,9 +50,6 @@ class Learner:
       episodes: finished episodes, likewise.
       summary_writer: writes into the `train` folder.
       note: something to tell the user once; None until there is.
-
-    Raises:
-      ValueError: a batch that cannot be shared out equally among the replicas.
     """
 
     def __init__(
@@ -65,11 +62,6 @@ class Learner:
         checkpointer: Checkpointer | None = None,
     ):
         replicas = agent.strategy.num_replicas_in_sync
-        if batch_size % replicas:
-            raise ValueError(
-                f"train.batch_size = {batch_size} sequences cannot be shared out equally among {replicas} replicas; "
-                f"write a multiple of {replicas}"
-            )
         self._agent, self._replay, self._checkpointer = agent, replay, checkpointer
         self._summary_interval = summary_interval
         self._events = pathlib.Path(root_dir, tags.TRAIN)
@@ -262,7 +254,8 @@ class Learner:
 
     def _summarise_rates(self) -> None:
         then, updates, steps = self._mark
-        self._mark = now, *_ = time.monotonic(), self.updates, self.environment_steps
+        now = time.monotonic()
+        self._mark = (now, self.updates, self.environment_steps)
         # The first `min_sequences` earn no samples; with them the ratio would be too low for a long time.
         earning = max(self._replay.inserted - self._replay.min_sequences, 1)
         with self._events_written():

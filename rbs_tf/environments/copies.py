@@ -16,10 +16,8 @@ _TODAYS_API = (
     "Gymnasium calls reset(seed=..., options=...), which gives (observation, info), and step(action), which gives"
     " (observation, reward, terminated, truncated, info); the package shimmy wraps environments of the old Gym"
 )
-_OLD_API = (
-    "to unpack",
-    "unexpected keyword argument",
-)  # in the errors that environments of the old Gym lead to
+# In the errors that environments of the old Gym lead to.
+_OLD_API = ("to unpack", "unexpected keyword argument")
 
 log = logging.getLogger(__name__)
 

@@ -144,9 +144,8 @@ def make(
             functools.partial(_make_array_environment, make_one, random_steps), num_envs, name
         )
 
-    with explain_missing(
-        "rbs_tf.environments"
-    ):  # here, for a typo need not wait the seconds that TensorFlow takes
+    # Only here: a misspelt name need not wait for TensorFlow.
+    with explain_missing("rbs_tf.environments"):
         from rbs_tf.environments.batched import GymnasiumVectorEnvironment
 
     try:

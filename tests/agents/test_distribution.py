@@ -5,6 +5,7 @@ process clash: these tests have a process of their own, and one strategy in it.
 """
 
 import functools
+import os
 
 import numpy as np
 import pytest
@@ -168,8 +169,6 @@ def check_learner(root_dir, backend):
         for row in range(SHAPE.rows):
             writer.append(rows[row : row + 1], True, 100.0 + index if row == SHAPE.rows - 1 else None)
         replay.end_round()
-    with pytest.raises(ValueError, match="multiple of 2"):
-        Learner(root_dir, agent, replay, batch_size=5, summary_interval=0)
     learner = Learner(root_dir, agent, replay, batch_size=6, summary_interval=1)
     # Unscaled, with weights all alike, a window's priority does not depend on the others'.
     expected = make_agent(scaling=Scaling).loss(as_sequence(windows)).extra.priorities.numpy()
@@ -200,6 +199,10 @@ def check_embedded(root_dir):
     asked, weights = [], []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "build_strategy", lambda name: asked.append(name) or mirrored())
+        refused = pytest.raises(ValueError, match="31 sequences cannot be .* write a multiple of 2")
+        with configured(*bindings, "train.batch_size = 31"), refused:
+            EmbeddedRun(root_dir)
+        assert os.listdir(root_dir) == []
         for resumed in (False, True):
             with configured(*bindings), EmbeddedRun(root_dir) as run:
                 assert run.agent.strategy.num_replicas_in_sync == 2 and run.learner.resumed == resumed

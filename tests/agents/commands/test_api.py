@@ -160,7 +160,11 @@ def test_a_callback_stops_training_with_a_checkpoint_and_the_next_call_goes_on(t
 
     def stop_at_8(result):
         found.append(result)
-        return result.update < 8
+        return np.bool_(result.update < 8)
+
+    def stop_at_the_end(result):
+        found.append(result)
+        return result.update < 10
 
     arguments = dict(env="CartPole-v1", updates=np.int64(10), root_dir=tmp_path / "run", settings=settings)
     with nothing_left_behind():
@@ -172,7 +176,7 @@ def test_a_callback_stops_training_with_a_checkpoint_and_the_next_call_goes_on(t
         assert each.mean_return == np.mean(each.returns) == np.mean(each.lengths)  # a reward of 1 a step
     assert (tmp_path / "run/checkpoints/8").is_dir() and not (tmp_path / "run/finished.json").exists()
     with nothing_left_behind():
-        result = train(config, on_evaluation=found.append, **arguments)
+        result = train(config, on_evaluation=stop_at_the_end, **arguments)
         agent = Agent.load(result.root_dir, "latest")
         with contextlib.closing(agent.make_environment(2)) as environment:
             assert environment.reset().observation.shape == (2, 4)
@@ -223,7 +227,7 @@ def test_flags_settings_and_what_a_callback_raises_are_passed_on(tmp_path, monke
         train(on_evaluation=raising, env="CartPole-v1", anew=True)
     assert stops == [False, True]
     assert train(on_evaluation=lambda result: False, env="CartPole-v1", anew=True).stopped_by == 0
-    for told in (0, None, np.False_):  # of what counts as false, only False itself
+    for told in (0, None):  # of what counts as false, only False itself
         result = train(on_evaluation=lambda result, told=told: told, env="CartPole-v1", anew=True)
         assert result.stopped_by is None
     for error in (RunFolderError("disk full"), FloatingPointError("NaN"), KeyboardInterrupt()):
