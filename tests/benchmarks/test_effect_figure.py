@@ -11,10 +11,12 @@ README = " ".join((ROOT / "README.md").read_text().split())
 def test_the_shares_that_it_names_are_those_of_the_left_panel():
     shares = effect_figure.shares_by_multiplier()
     columns = (effect_figure.WITHOUT, effect_figure.WITH, effect_figure.OUTPUTS)
-    without, scaled, outputs = (f"{np.exp(np.log(shares[name][2]).mean()):.2f}" for name in columns)
-    assert (
-        f"reaches {without} without scaling, {scaled} with it, and {outputs} if outputs are scaled" in README
-    )
+    for place, words in (
+        (2, "agent reaches {} without scaling, {} with scaled errors, and {} with both"),
+        (0, "times 0.001 it reaches {}, {} and {} "),
+    ):
+        numbers = (f"{np.exp(np.log(shares[name][place]).mean()):.2f}" for name in columns)
+        assert words.format(*numbers) in README
 
 
 def test_the_factors_that_it_names_are_those_of_the_right_panel():

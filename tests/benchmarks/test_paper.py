@@ -176,7 +176,7 @@ def test_the_readme_has_the_first_reading():
     runs = claims.HEADS_57.of(tables.read())
     mean, low, high, _ = verdicts.contrast(runs, "return", "none", verdicts.level(runs))
     said = " ".join((ROOT / "README.md").read_text().split())
-    assert f"scores are so far {verdicts.interval(mean, low, high)} standard deviations higher" in said
+    assert f"scores are so far {verdicts.interval(mean, low, high)} standard deviations of" in said
 
 
 def test_second_readings_know_the_truth_and_show_each_seed(tmp_path):
