@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from agents.errors import KNOWN, UsageError, brief, nearest
+from agents.errors import KNOWN, UsageError, shorten_error, suggest
 from agents.monitoring.progress import nobody_reads
 from agents.running.startup import quiet
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("\nOf each: python -m agents COMMAND --help. To train: python train.py --help")
             return 0
         if name not in COMMANDS:
-            raise UsageError(f"There is no command {name!r}. {nearest(name, COMMANDS)}")
+            raise UsageError(f"There is no command {name!r}. {suggest(name, COMMANDS)}")
         program += f" {name}"
         quiet()  # before TensorFlow is imported
         code = importlib.import_module(f"agents.commands.{name}").main(arguments)
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KNOWN as error:
         if nobody_reads(error):
             return 128 + signal.SIGPIPE
-        print(f"{program}: {brief(error)}", file=sys.stderr)
+        print(f"{program}: {shorten_error(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -15,7 +15,7 @@ from tf_agents.trajectories import time_step as ts
 import agents.settings  # noqa: F401  registers everything that a configuration may name
 from agents import configuration
 from agents.commands import loading
-from agents.errors import RunFolderError, UsageError, nearest, strip_gin_trail
+from agents.errors import RunFolderError, UsageError, strip_gin_trail, suggest
 from agents.options import TrainOptions
 from agents.run import run
 from agents.running.signals import raise_signal
@@ -68,7 +68,7 @@ class Agent:
 
     def __init__(self, run: str | os.PathLike, checkpoint: str = "best", head: str | int | None = None):
         _require_keras_2()
-        self._folder = loading.find(run, checkpoint)
+        self._folder = loading.find_run(run, checkpoint)
         self._config = (self._folder / CONFIG).read_text(errors="replace")
         with self._configured() as settings:
             environment = build.build_eval_environment(settings)
@@ -112,7 +112,7 @@ class Agent:
         with configuration.borrowed():
             try:
                 gin.parse_config(self._config)
-                yield Settings.configured()
+                yield Settings.from_gin()
             except (Exception, SystemExit) as error:
                 why = strip_gin_trail(UsageError(configuration.explain(error)))
                 raise UsageError(f"The run cannot be built from {self._folder}/{CONFIG}: {why}") from error
@@ -145,7 +145,7 @@ class Agent:
         indices = {name: index for index, name in enumerate(names)} | {str(i): i for i in range(len(names))}
         if str(head) not in indices:
             raise UsageError(
-                f"There is no head {str(head)!r}. {nearest(str(head), names)} Or write its number, from 0."
+                f"There is no head {str(head)!r}. {suggest(str(head), names)} Or write its number, from 0."
             )
         self.head = indices[str(head)]
         self.tf_agent.policy.act_with(self.head)
@@ -266,14 +266,16 @@ def train(
     """
     _require_keras_2()
     bindings = [
-        f"{name} = {configuration.format_gin(_plain(value))}" for name, value in (settings or {}).items()
+        f"{name} = {configuration.format_gin(_to_python(value))}" for name, value in (settings or {}).items()
     ]
-    options = TrainOptions(config, gin_bindings=bindings, **{name: _plain(of) for name, of in flags.items()})
+    options = TrainOptions(
+        config, gin_bindings=bindings, **{name: _to_python(of) for name, of in flags.items()}
+    )
     if on_evaluation and options.is_distributed:
         raise UsageError("on_evaluation is for runs in one process: leave out collectors and cluster.")
     raised: list[BaseException] = []
 
-    def evaluated(result: Evaluated) -> Any:
+    def report_evaluation(result: Evaluated) -> Any:
         try:
             return on_evaluation and on_evaluation(result)
         except BaseException as error:
@@ -282,7 +284,7 @@ def train(
 
     command = f"agents.train({os.fspath(config)!r}, {dict(settings or {})!r}, **{flags!r})"
     with configuration.borrowed():
-        result = run(options, [command], evaluated if on_evaluation else None)
+        result = run(options, [command], report_evaluation if on_evaluation else None)
     if raised:
         raise raised[0]
     if result.stopped_by:
@@ -298,6 +300,6 @@ def _require_keras_2() -> None:
         )
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     """A NumPy scalar as Python's number."""
     return value.item() if isinstance(value, np.generic) else value

@@ -12,7 +12,7 @@ from typing import Any
 
 import gin
 
-from agents.errors import UsageError, nearest
+from agents.errors import UsageError, suggest
 from rbs_tf.errors import describe, shorten
 
 # Those in gin's module `scalings`: importing the classes takes TensorFlow; a test holds the two together.
@@ -113,7 +113,7 @@ def explain(error: BaseException, where: str = "") -> str:
 
         known = [name for name, *_ in list_settings()]
         classes = {name.rpartition(".")[0] for name in known}
-        message += f"\n{nearest(found[3], classes) if found[3] else nearest(f'{found[1]}.{found[2]}', known)}"
+        message += f"\n{suggest(found[3], classes) if found[3] else suggest(f'{found[1]}.{found[2]}', known)}"
     return where + message
 
 
@@ -154,15 +154,15 @@ def format_gin(value: Any) -> str:
     return value if isinstance(value, str) and value[:1] in ("@", "%") else repr(value)
 
 
-def scalings(configs: Path) -> dict[str, str]:
+def list_scalings(configs: Path) -> dict[str, str]:
     """Name for `--scaling` -> gin statement: classes, and files in `configs/scaling`."""
     variants = {path.stem: f"include {str(path)!r}" for path in (configs / "scaling").glob("*.gin")}
     classes = {name: f"train.scaling = @scalings.{it}" for name, it in SCALINGS.items()}
     return dict(sorted((classes | variants).items()))
 
 
-def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
-    """A scaling's name and the gin statement that chooses it; `known` is what `scalings` returns.
+def choose_scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
+    """A scaling's name and the gin statement that chooses it; `known` is what `list_scalings` returns.
 
     Raises:
       UsageError: there is no such scaling, nor a gin file of this name.
@@ -172,5 +172,5 @@ def scaling(name: str, known: Mapping[str, str]) -> tuple[str, str]:
     if path.suffix == ".gin" and path.is_file():
         return path.stem, f"include {str(path.absolute())!r}"
     if short not in known:
-        raise UsageError(f"There is no scaling {name!r}. {nearest(name, known)}")
+        raise UsageError(f"There is no scaling {name!r}. {suggest(name, known)}")
     return short, known[short]

@@ -26,7 +26,7 @@ class RunFolderError(RuntimeError):
 KNOWN = (UsageError, RunFolderError, EnvironmentFault, FloatingPointError, TimeoutError, OSError, MemoryError)
 
 
-def brief(error: BaseException | str) -> str:
+def shorten_error(error: BaseException | str) -> str:
     """The words of an error in at most six lines, the last of which stays: it says what to do."""
     words = str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -95,7 +95,7 @@ def strip_gin_trail(error: BaseException) -> str:
     return message.strip().splitlines()[-1].strip() if message.startswith("in user code:") else message
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def suggest(name: str, names: Iterable[str]) -> str:
     """The `names` that look like `name`, or all of them, as a sentence."""
     by_folded = {known.lower(): known for known in names}
     close = difflib.get_close_matches(name.lower(), by_folded, n=3)

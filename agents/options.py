@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.errors import UsageError, local_path, nearest
+from agents.errors import UsageError, local_path, suggest
 from agents.storage.run_folder import REPOSITORY
 from rbs_tf.errors import shorten
 
@@ -24,7 +24,7 @@ class TrainOptions:
       config: name of a file in `configs`, or a .gin file.
       env, updates, seed, strategy: set `train.env` and so on.
       env_kwargs: arguments of a Gymnasium environment; sets `environments.make.env_kwargs`.
-      scaling: a name that `configuration.scalings` knows, or a .gin file.
+      scaling: a name that `configuration.list_scalings` knows, or a .gin file.
       replay: sets `Replay.backend`.
       collectors: collecting processes; None: one process does everything, unless there is a `cluster`.
       cluster: address of a Ray cluster.
@@ -89,7 +89,7 @@ def config_file(name: str | os.PathLike, configs: Path) -> Path:
     name = os.fspath(name)
     path = Path(name) if name.endswith(".gin") else configs / f"{name}.gin"
     if not path.is_file():
-        raise UsageError(f"There is no config {name!r}. {nearest(name, names(configs))}")
+        raise UsageError(f"There is no config {name!r}. {suggest(name, names(configs))}")
     return path.absolute()
 
 

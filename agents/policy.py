@@ -13,6 +13,7 @@ from tf_agents.trajectories import policy_step
 from tf_agents.trajectories import time_step as ts
 
 from agents.checks import check, number, several
+from agents.targets import add_axes
 
 EPSILONS = several("probabilities", number(least=0, most=1))
 PAPER_EPSILONS = (0.0005, 0.0015, 0.005, 0.015, 0.05, 0.15, 0.4)
@@ -112,31 +113,31 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
     @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _action(self, time_step: ts.TimeStep, policy_state: PolicyState, seed: Any) -> policy_step.PolicyStep:
         del seed  # The generator holds the only randomness, so that a checkpoint holds all of it.
-        return self.act_by_heads(self._heads(time_step, policy_state), time_step, policy_state)
+        return self.act_by_heads(self._choose_heads(time_step, policy_state), time_step, policy_state)
 
     def act_by_heads(
         self, head: tf.Tensor, time_step: ts.TimeStep, policy_state: PolicyState
     ) -> policy_step.PolicyStep:
         """Acts as `action` does with these heads, int32 [N], in place of the drawn ones."""
-        values, state, info = self._values(head, time_step, policy_state)
-        greedy = self._greedy(values, head)
+        values, state, info = self._compute_values(head, time_step, policy_state)
+        greedy = self._greedy_actions(values, head)
         batch = tf.shape(greedy)[:1]
         random = self._generator.uniform(batch, 0, self._num_actions, tf.int32)
         action = tf.where(self._generator.uniform(batch) < state.epsilon, random, greedy)
-        return self._step(action, action, values, state, info)
+        return self._make_step(action, action, values, state, info)
 
     @tf.autograph.experimental.do_not_convert  # nothing to convert, and that takes seconds
     def _distribution(self, time_step: ts.TimeStep, policy_state: PolicyState) -> policy_step.PolicyStep:
         """Of actions, given the head and epsilon of the episode; state and info are those of the greedy action."""
-        head = self._heads(time_step, policy_state)
-        values, state, info = self._values(head, time_step, policy_state)
-        greedy = self._greedy(values, head)
+        head = self._choose_heads(time_step, policy_state)
+        values, state, info = self._compute_values(head, time_step, policy_state)
+        greedy = self._greedy_actions(values, head)
         epsilon = state.epsilon[:, None]
         chances = epsilon / self._num_actions + (1.0 - epsilon) * tf.one_hot(greedy, self._num_actions)
         actions = tfp.distributions.Categorical(probs=chances, dtype=self.action_spec.dtype)
-        return self._step(actions, greedy, values, state, info)
+        return self._make_step(actions, greedy, values, state, info)
 
-    def _heads(self, time_step: ts.TimeStep, policy_state: PolicyState) -> tf.Tensor:
+    def _choose_heads(self, time_step: ts.TimeStep, policy_state: PolicyState) -> tf.Tensor:
         """Which head acts in each environment: drawn on first steps, int32 [N]."""
         cumulative = tf.cumsum(self.head_probabilities)
         draws = self._generator.uniform(tf.shape(time_step.step_type)[:1]) * cumulative[-1]
@@ -144,13 +145,13 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         drawn = tf.minimum(drawn, self.head_probabilities.shape[0] - 1)
         return tf.where(time_step.is_first(), drawn, policy_state.head)
 
-    def _values(
+    def _compute_values(
         self, head: tf.Tensor, time_step: ts.TimeStep, policy_state: PolicyState
     ) -> tuple[tf.Tensor, PolicyState, PolicyInfo]:
         """Values [N, H, A] of a row, and its state and info, which lack the action."""
         first = time_step.is_first()
         core_state = tuple(
-            tf.where(_like(first, state), tf.zeros_like(state), state) for state in policy_state.core_state
+            tf.where(add_axes(first, state), tf.zeros_like(state), state) for state in policy_state.core_state
         )
         previous_action = tf.where(first, -1, policy_state.previous_action)
         drawn = self._generator.uniform(tf.shape(first), 0, self.epsilons.shape[0], tf.int32)
@@ -172,10 +173,10 @@ class MultiHeadPolicy(tf_policy.TFPolicy):
         return values, PolicyState(next_core_state, (), head, epsilon), info
 
     @staticmethod
-    def _greedy(values: tf.Tensor, head: tf.Tensor) -> tf.Tensor:
+    def _greedy_actions(values: tf.Tensor, head: tf.Tensor) -> tf.Tensor:
         return tf.argmax(tf.gather(values, head, batch_dims=1), axis=-1, output_type=tf.int32)
 
-    def _step(
+    def _make_step(
         self, result: Any, action: tf.Tensor, values: tf.Tensor, state: PolicyState, info: PolicyInfo
     ) -> policy_step.PolicyStep:
         """The step of an action [N]; `result` is what is handed out for it."""
@@ -193,8 +194,3 @@ def num_actions(action_spec: tensor_spec.BoundedTensorSpec) -> int:
     ):
         raise ValueError(f"actions must be whole numbers from 0, one for each step; got {action_spec}")
     return int(action_spec.maximum) + 1
-
-
-def _like(flags: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """[N] -> [N, 1, ...], of the values' rank."""
-    return tf.reshape(flags, [-1, *[1] * (values.shape.rank - 1)])

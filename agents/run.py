@@ -100,7 +100,7 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
     file = config_file(options.config, configs)
     bindings = options.bindings()
     if options.scaling:
-        _, statement = configuration.scaling(options.scaling, configuration.scalings(configs))
+        _, statement = configuration.choose_scaling(options.scaling, configuration.list_scalings(configs))
         bindings = [statement, *bindings]
     if options.env:
         check_environment(options.env)
@@ -113,7 +113,7 @@ def configure(options: TrainOptions, configs: Path = CONFIGS) -> Settings:
     configuration.parse([file], bindings, configs.parent)
     refuse_constants()
     try:
-        configured = Settings.configured()
+        configured = Settings.from_gin()
     except (Exception, SystemExit) as error:
         raise UsageError(strip_gin_trail(UsageError(configuration.explain(error)))) from error
     check_environment(configured.train.env)
@@ -214,7 +214,7 @@ def check_environment(env: str) -> None:
 
 def _describe_done(folder: Path, made: int, asked: int) -> Result:
     """The result of a run that has nothing left to do."""
-    from agents.storage.checkpoint import Counters, newest
+    from agents.storage.checkpoint import Counters, find_newest
     from agents.storage.episodes import last_return
     from agents.workers.results import Result
 
@@ -229,7 +229,7 @@ def _describe_done(folder: Path, made: int, asked: int) -> Result:
     updates = made
     counters = Counters()
     with contextlib.suppress(RunFolderError):  # the newest checkpoint is damaged
-        updates, counters = newest(folder) or (updates, counters)
+        updates, counters = find_newest(folder) or (updates, counters)
     head = run_folder.acting_head(folder) or ""
     return Result(
         updates, counters.environment_steps, last_return(folder / EVALUATION), None, str(folder), head

@@ -27,7 +27,7 @@ class Seeds:
         """Of the environments of a run in one process that goes on at update `step`."""
         return self._derive(0, step)
 
-    def collector(self, index: int, start: int, seconds: int) -> int:
+    def collector_seed(self, index: int, start: int, seconds: int) -> int:
         """Of the run's collector of this index: how often it was started before, and when this run was."""
         return self._derive(2 + index, start, seconds)
 

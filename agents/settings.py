@@ -2,7 +2,7 @@
 
 A configuration names a setting by the class's `known_as`, as in `Replay.capacity = 100000`. What it means stands in the
 docstring of the class, or of what is `built` with it. The settings of `Heads` and `SequenceShape` stand in
-`agents.heads` and `agents.sequences`. `Settings.configured` reads all settings out of gin once, and
+`agents.heads` and `agents.sequences`. `Settings.from_gin` reads all settings out of gin once, and
 `agents.workers.build` passes each on by name. gin also gives arguments to scalings, to torsos, and to what a user has
 registered.
 """
@@ -265,7 +265,7 @@ class Settings:
         self.replay.sequences(self.shape.period)
 
     @classmethod
-    def configured(cls) -> Settings:
+    def from_gin(cls) -> Settings:
         """As gin has it now.
 
         Raises:

@@ -102,7 +102,7 @@ def _late(folder: Path, total: int) -> tuple[float, float, int]:
 
 def of_run(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     """The rows of a finished run, by table, without their first three columns."""
-    run = run_folders.read(folder)
+    run = run_folders.read_run(folder)
     with (folder / "train/episodes.csv").open(newline="") as file:
         episodes = list(csv.DictReader(file))
     steps = np.array([int(episode["environment_steps"]) for episode in episodes])
@@ -195,7 +195,7 @@ def name_of(folder: Path) -> tuple[str, str, str]:
 
 def write_rows(root: Path) -> None:
     """Writes the rows of each finished run below a folder into the run's own folder, unless they are there."""
-    for folder in run_folders.find([root]):
+    for folder in run_folders.find_runs([root]):
         if (folder / FINISHED).exists() and not (folder / "atari57_runs.csv").exists():
             of = name_of(folder)
             tables = of_run(folder)

@@ -26,7 +26,7 @@ COLUMNS = ("variant", "seed", "steps", *FIFTHS, "discounted", "greedy", "dead_un
 
 def row(folder: Path, variant: str) -> dict[str, str]:
     """The line of a finished run."""
-    run = runs.read(folder)
+    run = runs.read_run(folder)
     updates, returns = run.returns("training")
     # Over environment steps, linear between those that were logged.
     steps, total = (np.interp(at, *run.train[STEPS].T) for at in (updates, run.updates))
@@ -52,7 +52,7 @@ def main() -> None:
             rows = list(csv.DictReader(file))
     known = {(each["variant"], each["seed"]) for each in rows}
     for folder in options.folders:
-        for place in runs.find([folder]):
+        for place in runs.find_runs([folder]):
             variant = f"{folder.name} {re.sub(r'-?seed[0-9]+$', '', place.name)}".strip()
             if not (place / "finished.json").exists():
                 print(f"{place} has not finished")

@@ -54,7 +54,7 @@ def table() -> str:
 def values(config: str) -> dict[str, str]:
     """What the settings are under a config, by their names."""
     configuration.parse([ROOT / f"configs/{config}.gin"], [], ROOT)
-    settings = Settings.configured()
+    settings = Settings.from_gin()
     torso = choose_torso(tf.TensorSpec((CONFIGS[config], CONFIGS[config], 1)))()
     *convolutions, _, linear = torso._stages
     found = {

@@ -54,8 +54,10 @@ class AnyNetwork(tf.Module):
             raise ValueError(f"q_network {q_network.name} {words}")
         sees = q_network.input_tensor_spec
         # Whether it sees the previous action and reward, too.
-        self._sees_all = isinstance(sees, tuple) and len(sees) == 3 and _alike(sees[0], observation_spec)
-        if not self._sees_all and sees is not None and not _alike(sees, observation_spec):
+        self._sees_all = (
+            isinstance(sees, tuple) and len(sees) == 3 and _specs_match(sees[0], observation_spec)
+        )
+        if not self._sees_all and sees is not None and not _specs_match(sees, observation_spec):
             raise ValueError(
                 f"q_network {q_network.name} sees {sees}; this agent has the observation, {observation_spec}, or the "
                 "tuple (observation, previous action, previous reward)"
@@ -160,7 +162,7 @@ def build_networks(
     online: Any = q_network
     if not isinstance(q_network, RecurrentQNetwork):
         online = AnyNetwork(q_network, observation_spec, num_actions, num_heads, outputs_per_action)
-    elif not _alike(sees := q_network.input_tensor_spec[0], observation_spec):
+    elif not _specs_match(sees := q_network.input_tensor_spec[0], observation_spec):
         raise ValueError(f"q_network sees observations {sees}, and the environment has {observation_spec}")
     needs = {"num_actions": num_actions, "num_heads": num_heads, "outputs_per_action": outputs_per_action}
     if any(getattr(online, name) != number for name, number in needs.items()):
@@ -178,7 +180,7 @@ def build_networks(
     return online, target
 
 
-def _alike(sees: Any, spec: Any) -> bool:
+def _specs_match(sees: Any, spec: Any) -> bool:
     try:
         tf.nest.assert_same_structure(sees, spec)
     except (TypeError, ValueError):

@@ -49,7 +49,7 @@ class DuelingHeads(tf.keras.layers.Layer):
         self._seeds = split_seed(seed, 3)
 
     def build(self, input_shape: tf.TensorShape) -> None:
-        def packed(
+        def add_layer(
             name: str, matrices: int, rows: int, columns: int, seed: int | None, zero: bool = False
         ) -> tuple[tf.Variable, tf.Variable]:
             # Keras counts the packed axis into the fan-in; the scale takes it out again.
@@ -61,9 +61,9 @@ class DuelingHeads(tf.keras.layers.Layer):
 
         heads, hidden, outputs = self.num_heads, self.hidden, self.outputs_per_action
         zero = outputs > 1
-        self.W1, self.b1 = packed("1", 2 * heads, input_shape[-1], hidden, self._seeds[0])
-        self.Wv, self.bv = packed("v", heads, hidden, outputs, self._seeds[1], zero)
-        self.Wa, self.ba = packed("a", heads, hidden, self.num_actions * outputs, self._seeds[2], zero)
+        self.W1, self.b1 = add_layer("1", 2 * heads, input_shape[-1], hidden, self._seeds[0])
+        self.Wv, self.bv = add_layer("v", heads, hidden, outputs, self._seeds[1], zero)
+        self.Wa, self.ba = add_layer("a", heads, hidden, self.num_actions * outputs, self._seeds[2], zero)
         super().build(input_shape)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:

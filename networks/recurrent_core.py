@@ -35,12 +35,12 @@ class RecurrentCore(tf.keras.layers.Layer):
         features = input_shape[-1]
         fan_in = features + self.units
 
-        def weights(name: str, rows: int, seed: int | None) -> tf.Variable:
+        def add_matrix(name: str, rows: int, seed: int | None) -> tf.Variable:
             initialiser = fan_in_normal(seed, scale=rows / fan_in)
             return self.add_weight(name=name, shape=(rows, 4 * self.units), initializer=initialiser)
 
-        self.W = weights("W", features, self._seeds[0])
-        self.R = weights("R", self.units, self._seeds[1])
+        self.W = add_matrix("W", features, self._seeds[0])
+        self.R = add_matrix("R", self.units, self._seeds[1])
         forget_one = tf.constant_initializer(np.repeat((0.0, 1.0, 0.0, 0.0), self.units))
         self.b = self.add_weight(name="b", shape=(4 * self.units,), initializer=forget_one)
         super().build(input_shape)
@@ -93,7 +93,7 @@ def _unroll(
         before = tf.where(first[..., None], 0.0, tf.concat([hidden[None], hiddens[:-1]], axis=0))
         cells_before = tf.where(first[..., None], 0.0, tf.concat([cell[None], cells[:-1]], axis=0))
 
-        def back(later: tuple[tf.Tensor, ...], row: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+        def step_back(later: tuple[tf.Tensor, ...], row: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
             of_hidden, of_cell, activation, first, cell, cell_before = row
             i, f, g, o = tf.split(activation, 4, axis=-1)
             of_hidden = of_hidden + later[0]
@@ -113,7 +113,7 @@ def _unroll(
 
         rows = of_hiddens, of_cells, activations, first, cells, cells_before
         zeros = tf.zeros_like(hidden), tf.zeros_like(cell), outside
-        of_hidden, of_cell, of_gates = tf.scan(back, rows, zeros, reverse=True)
+        of_hidden, of_cell, of_gates = tf.scan(step_back, rows, zeros, reverse=True)
         of_recurrent = tf.einsum("tbu,tbg->ug", before, of_gates)
         return of_gates, of_recurrent, None, of_hidden[0], of_cell[0]
 

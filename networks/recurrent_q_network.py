@@ -173,16 +173,16 @@ class RecurrentQNetwork(network.Network):
         """What the torso makes of observations [B, ...] or [B, T, ...]: float32 [B, D] or [B, T, D]."""
         # Observations are by far the largest tensors: batch and time are merged where they lie, and only the
         # features are turned time-major for the core.
-        merged = self._merged(observation)
+        merged = self._merge_observation(observation)
         part, merged_part = (tf.nest.flatten(of)[0] for of in (observation, merged))
         outer = tf.shape(part)[: part.shape.rank - merged_part.shape.rank + 1]
         asks = {"training": training} if self._torso_asks_for_training else {}
         features = self._torso(merged, **asks)
         return tf.reshape(features, tf.concat([outer, features.shape[1:]], axis=0))
 
-    def _merged(self, observation: Any) -> Any:
+    def _merge_observation(self, observation: Any) -> Any:
         """[B, ...] or [B, T, ...] -> [N, ...], as the torso takes them."""
-        return tf.nest.map_structure(_merged, observation, self.input_tensor_spec[0])
+        return tf.nest.map_structure(_merge_batch_and_time, observation, self.input_tensor_spec[0])
 
     @property
     def torso_layers(self) -> list[str]:
@@ -196,7 +196,7 @@ class RecurrentQNetwork(network.Network):
           share of dead units, which put out 0 everywhere, for each of `torso_layers`: float32 [layers]; and the
           standard deviation of its features over the observations, mean over units: float32.
         """
-        merged = self._merged(observation)
+        merged = self._merge_observation(observation)
         outputs = self._torso.activations(merged) if isinstance(self._torso, Torso) else [self._torso(merged)]
         features = self._torso(merged) if isinstance(self._torso, PartsTorso) else outputs[-1]
         dead = [tf.reduce_all(tf.equal(x, 0.0), axis=range(len(x.shape) - 1)) for x in outputs]
@@ -210,7 +210,7 @@ class RecurrentQNetwork(network.Network):
 
     def set_torso_from(self, observation: tf.Tensor) -> None:
         """Sets the torso by observations [B, ...] or [B, T, ...], see `networks.torsos.Torso.centre`. Eager."""
-        self._torso.activations(self._merged(observation), setting=True)
+        self._torso.activations(self._merge_observation(observation), setting=True)
 
     def run_behind_torso(
         self,
@@ -238,7 +238,7 @@ class RecurrentQNetwork(network.Network):
         return swap_batch_and_time(q_values) if sequences else q_values, state
 
 
-def _merged(observation: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
+def _merge_batch_and_time(observation: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
     own = observation.shape[observation.shape.rank - spec.shape.rank :]
     merged = tf.reshape(observation, (-1, *own))
     bounded = isinstance(spec, tensor_spec.BoundedTensorSpec) and spec.dtype == tf.uint8

@@ -80,11 +80,11 @@ class Advice:
         size = "sqrt(sigma^2 + E[R]^2) / unit" if self._in_units else "sqrt(sigma^2 + E[R]^2)"
         return (
             f"{self._name}: after {moments.count.min():.0f} steps sigma is below its floor {floor_is} for head "
-            f"{', '.join(map(str, np.flatnonzero(below)))}: errors are multiplied by {_numbers(factors)}, head by "
-            "head. Rewards that hardly vary are invisible to sigma; set sigma_v to the size of the first errors, "
-            f"{size}: sigma_v={_numbers(floors)}{'' if first_errors[below].all() else unknown}"
+            f"{', '.join(map(str, np.flatnonzero(below)))}: errors are multiplied by {_format_numbers(factors)}, head "
+            "by head. Rewards that hardly vary are invisible to sigma; set sigma_v to the size of the first errors, "
+            f"{size}: sigma_v={_format_numbers(floors)}{'' if first_errors[below].all() else unknown}"
         )
 
 
-def _numbers(values: np.ndarray) -> str:
+def _format_numbers(values: np.ndarray) -> str:
     return f"[{', '.join(f'{x:.3g}' for x in values)}]"

@@ -105,11 +105,14 @@ class EpisodeStatistics:
     ) -> ReturnMoments:
         """Of steps [3, K, N] and episodes [2, T] each, as these heads see them."""
         counted = steps[:2, steps[2].astype(bool)]
-        moments = ReturnMoments.from_steps(*self._seen(counted, columns))
+        rewards, discounts = self._head_columns(counted, columns)
+        moments = ReturnMoments.from_steps(rewards, discounts)
         if not episodes:
             return moments
-        returns = discounted_returns(*self._seen(np.concatenate(episodes, axis=1), columns))
+        rewards, discounts = self._head_columns(np.concatenate(episodes, axis=1), columns)
+        returns = discounted_returns(rewards, discounts)
         return ReturnMoments.merge(moments, ReturnMoments.from_returns(returns))
 
-    def _seen(self, steps: np.ndarray, columns: slice | list[int]) -> tuple[np.ndarray, np.ndarray]:
+    def _head_columns(self, steps: np.ndarray, columns: slice | list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Rewards and discounts of steps [2, T], as these heads see them: float64 [T, columns] each."""
         return self._heads.rewards(steps[0])[:, columns], self._heads.discounts(steps[1])[:, columns]

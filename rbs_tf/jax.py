@@ -95,14 +95,14 @@ def observe(
     after = extend_episodes(state.episodes, reward, discount)
     keep &= functools.reduce(jnp.maximum, map(jnp.abs, jax.tree.leaves(after))) <= largest_sum
     after = _where(keep, after, state.episodes)
-    closed = jnp.asarray(ended, bool)[:, None] | (_plain(after[0]) >= max_report_steps)
+    closed = jnp.asarray(ended, bool)[:, None] | (_to_array(after[0]) >= max_report_steps)
 
     nothing, one = number(jnp.zeros_like(given[0])), number(jnp.ones_like(given[0]))
     of_steps = [_where(keep, x, nothing) for x in (one, reward, discount)]
     of_returns = [_where(closed, x, nothing) for x in (after[0], *after[4:])]
     count, *steps, return_count, returns, squares = _totals([*of_steps, *of_returns], axis_name)
     # Centred sums come second, as squares of large means would cancel.
-    divisor, return_divisor = (_where(_plain(x) > 0.0, x, number(1.0)) for x in (count, return_count))
+    divisor, return_divisor = (_where(_to_array(x) > 0.0, x, number(1.0)) for x in (count, return_count))
     means = [x / divisor for x in steps]
     deviations = [x - mean for x, mean in zip((reward, discount), means, strict=True)]
     reward_m2, discount_m2 = _totals([_where(keep, x * x, nothing) for x in deviations], axis_name)
@@ -131,12 +131,12 @@ def moments(state: State) -> ReturnMoments:
 
 def sigma(state: State) -> jax.Array:
     """sqrt(V[R] + V[gamma] E[G^2]), float32 (or 64) [H], without a floor; 0 before the first step."""
-    return ReturnMoments(*map(_plain, state.moments)).sigma
+    return ReturnMoments(*map(_to_array, state.moments)).sigma
 
 
 def unit(state: State) -> jax.Array:
     """The size of values, sqrt(max(E[G^2], E[R^2])), float32 (or 64) [H]; 0 before the first reward that is not 0."""
-    return ReturnMoments(*map(_plain, state.moments)).unit
+    return ReturnMoments(*map(_to_array, state.moments)).unit
 
 
 def scale(
@@ -271,7 +271,7 @@ def _power_of_two(values: jax.Array) -> jax.Array:
     return jax.lax.bitcast_convert_type((bits + HALF) & EXPONENT, jnp.float32)
 
 
-def _plain(x: Any) -> jax.Array:
+def _to_array(x: Any) -> jax.Array:
     return x.high + x.low if isinstance(x, Pair) else x
 
 
@@ -282,15 +282,15 @@ def _where(condition: jax.Array, yes: Any, no: Any) -> Any:
 def _totals(columns: list[Any], axis_name: Hashable | None) -> list[Any]:
     """[N, H] each -> [H] each, over the environments of all devices."""
 
-    def summed(stacked: Any, axis: int) -> Any:
+    def sum_axis(stacked: Any, axis: int) -> Any:
         zeros = jax.tree.map(lambda x: jnp.zeros((), x.dtype), stacked)
         return jax.lax.reduce(stacked, zeros, operator.add, (axis,))
 
-    sums = summed(jax.tree.map(lambda *x: jnp.stack(x), *columns), 1)
+    sums = sum_axis(jax.tree.map(lambda *x: jnp.stack(x), *columns), 1)
     if axis_name is not None:
         # psum would round sums of pairs. It only brings each device's to all others, where they are added alike.
         mine = (jnp.arange(jax.lax.psum(1, axis_name)) == jax.lax.axis_index(axis_name))[:, None, None]
-        sums = summed(jax.tree.map(lambda x: jax.lax.psum(jnp.where(mine, x, 0.0), axis_name), sums), 0)
+        sums = sum_axis(jax.tree.map(lambda x: jax.lax.psum(jnp.where(mine, x, 0.0), axis_name), sums), 0)
     return [jax.tree.map(operator.itemgetter(row), sums) for row in range(len(columns))]
 
 

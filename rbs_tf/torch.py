@@ -72,7 +72,7 @@ class ReturnScaling(_Float64Buffers):
         self.register_buffer("sigma_v", _zeros(num_heads))
         self.register_buffer("in_units", _zeros() + floor_in_units)  # for `state_dict` only
         self.register_buffer("_floored", _zeros(num_heads), persistent=False)  # max(sigma, floor)
-        self._show()
+        self._write_buffers()
         self.register_load_state_dict_post_hook(ReturnScaling._restore)
 
     def forward(
@@ -99,16 +99,16 @@ class ReturnScaling(_Float64Buffers):
         if not torch.compiler.is_compiling():
             if self.home.is_here and not self._scale.moments.count.any():
                 self._scale()  # warns once
-            if head is not None and _can_be_seen(torch.as_tensor(head)):
+            if head is not None and _is_readable(torch.as_tensor(head)):
                 check_heads(np.asarray(head), self.num_heads)
         errors = _to_single(errors)
-        divisor = _like(errors, self._floored)
+        divisor = _copy_like(errors, self._floored)
         if batch_sigma is not None:
-            divisor = torch.fmax(divisor, _like(errors, batch_sigma.detach()).reshape(self.num_heads))
+            divisor = torch.fmax(divisor, _copy_like(errors, batch_sigma.detach()).reshape(self.num_heads))
         if self.floor_in_units:
-            squares = _double(errors).square()
+            squares = _to_float64(errors).square()
             of_errors = (squares.reshape(-1, self.num_heads).mean(0) if several else squares.mean()).sqrt()
-            of_errors = _like(errors, torch.where(of_errors > 0.0, of_errors, 1.0))
+            of_errors = _copy_like(errors, torch.where(of_errors > 0.0, of_errors, 1.0))
             divisor = torch.where(divisor > 0.0, divisor, of_errors)
         if head is not None:
             divisor = divisor[torch.as_tensor(head, device=errors.device).long()]
@@ -129,7 +129,7 @@ class ReturnScaling(_Float64Buffers):
                 self._pending = ReturnMoments.merge(self._pending, moments)
             else:
                 self._scale.merge_state(moments)
-                self._show()
+                self._write_buffers()
 
     def sync(self, group: dist.ProcessGroup | None = None) -> None:
         """Adds what all processes have been fed since the last `sync`, in the order of their ranks.
@@ -148,7 +148,7 @@ class ReturnScaling(_Float64Buffers):
             self._pending = ReturnMoments.empty(self.num_heads)
             for of_rank in gathered:
                 self._scale.merge_state(ReturnMoments.from_array(of_rank.cpu().numpy()))
-            self._show()
+            self._write_buffers()
 
     def reset_state(self) -> None:
         """Forgets all statistics, also those that wait for `sync`; `sigma_v` stays."""
@@ -156,7 +156,7 @@ class ReturnScaling(_Float64Buffers):
         with self.home.lock:
             self._pending = ReturnMoments.empty(self.num_heads)
             self._scale.reset_state()
-            self._show()
+            self._write_buffers()
 
     moments = property(lambda self: ReturnMoments(*self.statistics.clone()), doc="Of float64 [H] tensors.")
     sigma = property(lambda self: self.moments.sigma, doc="float64 [H], without a floor; 0 at first.")
@@ -183,7 +183,7 @@ class ReturnScaling(_Float64Buffers):
         self._scale.check_floor_in_units(bool(in_units))
         super()._load_from_state_dict(state_dict, prefix, *others)
 
-    def _show(self) -> None:
+    def _write_buffers(self) -> None:
         """Copies the scale on the host into the buffers."""
         scale = self._scale
         floor = scale.sigma_v * scale.unit if self.floor_in_units else scale.sigma_v
@@ -199,7 +199,7 @@ class ReturnScaling(_Float64Buffers):
             try:
                 self._read_buffers()
             finally:
-                self._show()
+                self._write_buffers()
 
     def _read_buffers(self) -> None:
         state = {"moments": self.statistics.cpu().numpy(), "sigma_v": self.sigma_v.cpu().numpy()}
@@ -238,7 +238,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """[..., in] -> values [..., out], float64 in a layer of float64 and float32 in all others."""
         outputs = _to_single(super().forward(input))
-        return outputs * _like(outputs, self.unit).repeat_interleave(self.out_features // self.heads)
+        return outputs * _copy_like(outputs, self.unit).repeat_interleave(self.out_features // self.heads)
 
     @torch.no_grad()
     def to_unit_(self, unit: ArrayLike | torch.Tensor) -> None:
@@ -257,7 +257,7 @@ class UnitLinear(_Float64Buffers, nn.Linear):
         new = torch.as_tensor(unit, dtype=torch.float64, device=self.unit.device).reshape(-1)
         if len(new) != self.heads:
             raise ValueError(f"unit must be [{self.heads}], one number per head; got {list(new.shape)}")
-        if _can_be_seen(new) and not (torch.isfinite(new) & (new >= 0.0)).all():
+        if _is_readable(new) and not (torch.isfinite(new) & (new >= 0.0)).all():
             raise ValueError(f"unit must be finite numbers of at least 0; got {new.tolist()}")
         single = torch.Tensor.float
         if needs_powers_of_two(str(self.weight.dtype)):
@@ -287,7 +287,7 @@ def batch_sigma(rewards: torch.Tensor, discounts: torch.Tensor, mask: torch.Tens
       ValueError: other shapes, complex numbers.
     """
     _check_real(rewards=rewards, discounts=discounts)
-    rewards, discounts = _double(rewards), _double(discounts)
+    rewards, discounts = _to_float64(rewards), _to_float64(discounts)
     return compute_batch_moments(torch, rewards, discounts, mask.to(rewards.device)).sigma
 
 
@@ -307,7 +307,7 @@ def _choose_float64_device(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type in ("mps", "meta") else device
 
 
-def _double(values: torch.Tensor) -> torch.Tensor:
+def _to_float64(values: torch.Tensor) -> torch.Tensor:
     """float64, without gradient."""
     return values.detach().to(_choose_float64_device(values.device)).double()
 
@@ -317,7 +317,7 @@ def _power_of_two(values: torch.Tensor) -> torch.Tensor:
     return ((values.float().view(torch.int32) + HALF) & EXPONENT).view(torch.float32)
 
 
-def _can_be_seen(values: torch.Tensor) -> bool:
+def _is_readable(values: torch.Tensor) -> bool:
     """Whether Python may look at the values: on the host, neither while compiling nor in `torch.vmap`."""
     if torch.compiler.is_compiling() or values.device.type != "cpu":
         return False
@@ -328,6 +328,6 @@ def _to_single(values: torch.Tensor) -> torch.Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
-def _like(values: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+def _copy_like(values: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """The numbers in the values' dtype and device: a copy, as they may change before the backward pass."""
     return numbers.to(values.dtype, copy=True).to(values.device)

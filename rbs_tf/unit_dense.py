@@ -96,11 +96,11 @@ class UnitDense(tf.keras.layers.Dense):
 def compute_ratio(old: Any, new: Any, powers_of_two: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
     """`rbs_tf.unit_ratio` of tensors, float64 [H] each, unchecked: float32 [H] and float64 [H]."""
 
-    def single(ratio: tf.Tensor) -> tf.Tensor:
+    def to_single(ratio: tf.Tensor) -> tf.Tensor:
         return _power_of_two(ratio) if powers_of_two else tf.cast(ratio, tf.float32)
 
     old, new = tf.convert_to_tensor(old), tf.convert_to_tensor(new)
-    return ratio_and_unit(old, new, tf.where, single, lambda x: tf.cast(x, tf.float64))
+    return ratio_and_unit(old, new, tf.where, to_single, lambda x: tf.cast(x, tf.float64))
 
 
 def _power_of_two(values: tf.Tensor) -> tf.Tensor:

@@ -137,14 +137,14 @@ def test_the_readme_and_the_first_page_link_to_the_same():
 def test_every_gin_file_and_every_scaling_is_described():
     text = (DOCS / "configs.md").read_text()
     files = [str(path.relative_to(ROOT)) for path in CONFIGS if path.parent.name != "scaling"]
-    for name in (*files, *configuration.scalings(ROOT / "configs")):
+    for name in (*files, *configuration.list_scalings(ROOT / "configs")):
         assert f"`{name}`" in text, f"configs.md does not say what {name} is"
 
 
 def test_the_sweep_that_is_shown_is_read_as_the_page_says(tmp_path):
     (text,) = re.findall(r"^```python\n(# A list.*?)^```", (DOCS / "configs.md").read_text(), re.M | re.S)
     (tmp_path / "shown.sweep").write_text(text)
-    grid = sweep.read(tmp_path / "shown.sweep")
+    grid = sweep.read_sweep(tmp_path / "shown.sweep")
     assert len(grid.axes["env"]) * len(grid.axes["seed"]) * len(grid.axes[LEARNING_RATE]) == 12
     assert {name for name in grid.axes if "." in name} <= {name for name, *_ in list_settings()}
 

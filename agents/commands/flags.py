@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agents.errors import UsageError, local_path, nearest
+from agents.errors import UsageError, local_path, suggest
 from rbs_tf.errors import shorten
 
 LARGEST = 2**63 - 1  # of whole numbers: what TensorFlow and NumPy count with
@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
             name = unknown[0].split("=")[0]
             if not name.startswith("-"):
                 raise UsageError(f"{name!r} is no flag. {self._stray.format(name)}")
-            raise UsageError(f"There is no flag {name}. {nearest(name, self._option_string_actions)}")
+            raise UsageError(f"There is no flag {name}. {suggest(name, self._option_string_actions)}")
         for name, value in vars(options).items():
             if value == "":
                 raise UsageError(f"{name} is empty: give a value, or leave it out.")

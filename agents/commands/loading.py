@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from agents.commands.flags import a_path
-from agents.errors import UsageError, local_path, nearest
+from agents.errors import UsageError, local_path, suggest
 from agents.storage.run_folder import BEST, CONFIG, REPOSITORY, checkpoints
 
 PRETRAINED = REPOSITORY / "pretrained"  # a slim run folder for each name
@@ -35,7 +35,7 @@ def find_folder(options: argparse.Namespace) -> Path:
             "Which run is it? Give either RUN_DIR or --pretrained=NAME; to export, then the folder to make."
         )
     run = options.run_dir if options.pretrained is None else pretrained_folder(options.pretrained)
-    return find(run, options.checkpoint)
+    return find_run(run, options.checkpoint)
 
 
 def pretrained_folder(name: str) -> Path:
@@ -46,11 +46,11 @@ def pretrained_folder(name: str) -> Path:
     """
     names = sorted(folder.name for folder in PRETRAINED.glob("*") if folder.is_dir())
     if name not in names:
-        raise UsageError(f"There is no pretrained agent {name!r}. {nearest(name, names)}")
+        raise UsageError(f"There is no pretrained agent {name!r}. {suggest(name, names)}")
     return PRETRAINED / name
 
 
-def find(run: str | os.PathLike, checkpoint: str) -> Path:
+def find_run(run: str | os.PathLike, checkpoint: str) -> Path:
     """The folder of a run, given as a path or by the name of a pretrained agent, checked.
 
     Raises:

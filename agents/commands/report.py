@@ -40,9 +40,9 @@ def main(command_line: Sequence[str]) -> int:
     check_output("--output", csv_dir / "runs.csv")
 
     found, left_out = [], []
-    for folder in runs.find(options.folders):
+    for folder in runs.find_runs(options.folders):
         try:
-            found.append(runs.read(folder))
+            found.append(runs.read_run(folder))
         except Exception as error:  # whatever a damaged file leads to: the others are reported on
             why = str(error) if isinstance(error, RunFolderError) else f"{type(error).__name__}: {error}"
             left_out.append((folder, why))
@@ -56,7 +56,7 @@ def main(command_line: Sequence[str]) -> int:
             f"{CONFIG} in it. " + " ".join(f"{folder}: {why}." for folder, why in left_out)
         )
     print(f"Groups: {'; '.join(group.label for group in groups)}\nDrawing ...", flush=True)
-    made = tables.compute(groups)
+    made = tables.compute_tables(groups)
     csv_dir.mkdir(parents=True, exist_ok=True)
     output.write_text(page.write(groups, made, left_out), encoding="utf-8")
     for name, table in made.items():

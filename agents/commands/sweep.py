@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agents import configuration
-from agents.errors import UsageError, local_path, nearest
+from agents.errors import UsageError, local_path, suggest
 from agents.running import processes
 from agents.storage.run_folder import REPOSITORY, is_finished, is_locked
 
@@ -54,7 +54,7 @@ class Sweep(NamedTuple):
         names = sorted(axes, key=lambda name: name != "seed")
         for values in itertools.product(*(axes[name] for name in names)):
             settings = dict(zip(names, values, strict=True))
-            folder = root_dir / _name(settings, axes)
+            folder = root_dir / _name_folder(settings, axes)
             if folder in runs:
                 raise UsageError(f"The sweep has the same run more than once: {folder.name}.")
             flags = []
@@ -71,7 +71,7 @@ class Sweep(NamedTuple):
         return runs
 
 
-def read(file: Path) -> Sweep:
+def read_sweep(file: Path) -> Sweep:
     """Reads a sweep's file.
 
     Raises:
@@ -81,7 +81,7 @@ def read(file: Path) -> Sweep:
     known = (*FLAGS, "at_a_time", "gin_bindings")
     for line, name, value in _read_assignments(file):
         if name not in known and "." not in name:
-            raise UsageError(f"{file}, line {line}: a sweep has no {name!r}. {nearest(name, known)}")
+            raise UsageError(f"{file}, line {line}: a sweep has no {name!r}. {suggest(name, known)}")
         if name in said:
             raise UsageError(
                 f"{file}, line {line}: {name} is set before; write all its values into one list."
@@ -113,7 +113,7 @@ def _read_assignments(file: Path) -> Iterator[tuple[int, str, Any]]:
         ) from error
 
 
-def _name(settings: dict[str, Any], axes: dict[str, list]) -> str:
+def _name_folder(settings: dict[str, Any], axes: dict[str, list]) -> str:
     """The folder's name: values, in the order of `train.py`'s own names, parameters that vary."""
     first = [name for name in ("config", "env", "scaling") if name in settings]
     parts = [str(settings[name]).removesuffix(".gin") for name in first]
@@ -147,16 +147,16 @@ def run(
       UsageError: something that is asked for cannot be done; no run has started.
       KeyboardInterrupt, SystemExit: SIGINT or SIGTERM; what ran has ended in order.
     """
-    sweep = read(file)
+    sweep = read_sweep(file)
     root = Path(root_dir or Path("runs") / file.stem).absolute()
     runs = sweep.runs(root)
     updates = dict(zip(runs, check(list(runs.values()), list(runs)), strict=True))
 
-    def done() -> int:
+    def count_done() -> int:
         """How many runs have finished, those of other machines with them."""
         return sum(is_finished(folder, asked) for folder, asked in updates.items())
 
-    print(f"{len(runs)} runs in {root}, {done()} of them finished before", flush=True)
+    print(f"{len(runs)} runs in {root}, {count_done()} of them finished before", flush=True)
     tensorboard = [os.path.relpath(Path(sys.prefix, "bin", "tensorboard")), "--logdir", os.path.relpath(root)]
     print(f"To watch them: {shlex.join(tensorboard)}", flush=True)
     cores = sorted(os.sched_getaffinity(0))
@@ -177,10 +177,10 @@ def run(
     with contextlib.closing(ended):
         for folder, code in ended:
             how = f"failed with exit code {code}" if code else "finished"
-            print(f"{folder.name} {how}; {done()} of {len(runs)} have finished.", flush=True)
+            print(f"{folder.name} {how}; {count_done()} of {len(runs)} have finished.", flush=True)
             if code and not is_locked(folder):  # another machine was quicker
                 failed[folder.name] = code
-    print(f"{done()} of {len(runs)} runs have finished, {len(failed)} failed.")
+    print(f"{count_done()} of {len(runs)} runs have finished, {len(failed)} failed.")
     for name, code in failed.items():
         print(f"  {name}: exit code {code}")
     report = [os.path.relpath(sys.executable), "-m", "agents", "report", os.path.relpath(root)]

@@ -19,12 +19,12 @@ import gin
 
 from agents import configuration
 from agents.commands.flags import Parser, a_path, count
-from agents.errors import KNOWN, RunFolderError, UsageError, brief, nearest, strip_gin_trail
+from agents.errors import KNOWN, RunFolderError, UsageError, shorten_error, strip_gin_trail, suggest
 from agents.monitoring import weights_and_biases
 from agents.monitoring.progress import nobody_reads
 from agents.options import CONFIGS, TrainOptions, names
 from agents.run import check_built, check_environment, configure, run
-from agents.running.startup import VERBOSE, set_environment, verbose
+from agents.running.startup import VERBOSE, is_verbose, set_environment
 from agents.storage import run_folder
 from rbs_tf.errors import shorten
 
@@ -110,7 +110,7 @@ def parse_flags(argv: Sequence[str], configs: Path = CONFIGS) -> argparse.Namesp
         "arguments of a Gymnasium environment, as is_slippery=False (sets environments.make.env_kwargs)"
     )
     flag("--env_kwargs", type=_arguments, metavar="'NAME=VALUE, ...'", help=arguments)
-    scalings = f"{' | '.join(configuration.scalings(configs))}, or a .gin file (the config's own)"
+    scalings = f"{' | '.join(configuration.list_scalings(configs))}, or a .gin file (the config's own)"
     flag("--scaling", type=a_path, metavar="NAME", help=scalings)
     flag("--updates", type=count(1), metavar="N", help="learner updates in total (sets train.updates)")
     flag("--seed", type=count(0), metavar="N", help="of all that can be seeded (sets train.seed)")
@@ -198,9 +198,13 @@ def _report_failure(error: Exception, begun: bool) -> int:
     if nobody_reads(error):
         return 128 + signal.SIGPIPE
     known = isinstance(error, KNOWN)
-    if not known or verbose():
+    if not known or is_verbose():
         traceback.print_exception(error)
-    words = brief(error) if isinstance(error, OSError | MemoryError) else brief(strip_gin_trail(error))
+    words = (
+        shorten_error(error)
+        if isinstance(error, OSError | MemoryError)
+        else shorten_error(strip_gin_trail(error))
+    )
     if not known:
         words = (
             f"{type(error).__name__}: {words}\nUnless it is in code that you brought, this is a bug of rbs_tf: please "
@@ -226,7 +230,7 @@ def _sweep(name: str, options: TrainOptions, argv: Sequence[str], configs: Path)
     if not file.is_file():
         file = folder / f"{name}.sweep"
     if not file.is_file():
-        raise UsageError(f"There is no sweep {name!r}. {nearest(name, names(folder, 'sweep'))}")
+        raise UsageError(f"There is no sweep {name!r}. {suggest(name, names(folder, 'sweep'))}")
     check = functools.partial(check_commands, configs=configs)
     return sweep.run(file, options.root_dir, check, flags=["--wandb"] if options.wandb else [])
 

@@ -119,10 +119,10 @@ class Progress:
         left = str(datetime.timedelta(seconds=round(min(times)))) if times else "-"
         fields = [  # as far as the returns they fit 80 columns
             f"{self._doing} ..." if self._doing else f"left {left}",
-            f"updates {self._updates:,}/{self._total_updates:,}, {_number(rates[0])}/s",
-            f"return {_number(sum(self._returns) / len(self._returns) if self._returns else None)}",
-            f"eval {_number(self._eval_return)}",
-            f"steps {self._steps:,}{end}, {_number(rates[1])}/s",
+            f"updates {self._updates:,}/{self._total_updates:,}, {_format_number(rates[0])}/s",
+            f"return {_format_number(sum(self._returns) / len(self._returns) if self._returns else None)}",
+            f"eval {_format_number(self._eval_return)}",
+            f"steps {self._steps:,}{end}, {_format_number(rates[1])}/s",
         ]
         return "  ".join(fields)
 
@@ -200,7 +200,7 @@ def closing_words(
     return f"{words}\nIn TensorBoard: {RETURN}; {UNSCALED} beside {SCALED}; {SIGMA}; bandit."
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -99,7 +99,7 @@ class LocalReplay(Replay):
         shapes = [*(spec.shape for spec in signature.values()), *((),) * len(_OF_DRAWS)]
 
         def draw(_: tf.Tensor) -> tuple[Sequence, Drawn]:
-            drawn = tf.numpy_function(lambda: self._batch(batch_size), (), dtypes)
+            drawn = tf.numpy_function(lambda: self._draw_batch(batch_size), (), dtypes)
             for column, shape in zip(drawn, shapes, strict=True):
                 column.set_shape((batch_size, *shape))
             *columns, probability, table_size, key, priority = drawn
@@ -213,7 +213,7 @@ class LocalReplay(Replay):
             there = (keys >= self._oldest) & (keys < self.inserted)
             self._set_priorities(keys[there] % self._max_size, priorities[there])
 
-    def _batch(self, batch_size: int) -> list[np.ndarray]:
+    def _draw_batch(self, batch_size: int) -> list[np.ndarray]:
         """Draws a batch: the columns of `Layout.signature`, then what `_OF_DRAWS` lists."""
         with self._lock:
             keys, probability = self._draw(batch_size)

@@ -31,7 +31,7 @@ _SOON = 0.005  # seconds to wait for others at first
 
 
 class RayTable(LocalReplay):
-    """The table that others write into, and the newest weights; `write`, `waiting` and `weights` are for their calls.
+    """The table that others write into, and the newest weights. They call `write`, `count_waiting` and `weights`.
 
     Arguments are those of `LocalReplay`. A draw waits until there is enough, and neither side runs ahead of the other.
     """
@@ -45,7 +45,7 @@ class RayTable(LocalReplay):
         self._weights_of: tuple[int, list[Any]] | None = None
 
     def write(self, writer: int, number: int, report: StatisticsReport, round_: dict[str, np.ndarray]) -> int:
-        """Takes a round of a collector, once, and answers as `waiting`.
+        """Takes a round of a collector, once, and answers as `count_waiting`.
 
         Args:
           writer: random number of its start.
@@ -66,9 +66,9 @@ class RayTable(LocalReplay):
                     if not math.isnan(priority):
                         self._line.append((writer, tuple(latest), priority))
                 self._admit()
-            return self.waiting(writer)
+            return self.count_waiting(writer)
 
-    def waiting(self, writer: int) -> int:
+    def count_waiting(self, writer: int) -> int:
         """How many sequences of a writer are not in the table yet."""
         with self._lock:
             return sum(owner == writer for owner, *_ in self._line)
@@ -86,8 +86,8 @@ class RayTable(LocalReplay):
         """Lets datasets end and draws that wait raise `ReplayStopped`; from any thread."""
         self.stop()
 
-    def _batch(self, batch_size: int) -> list[np.ndarray]:
-        drawn = super()._batch(batch_size)
+    def _draw_batch(self, batch_size: int) -> list[np.ndarray]:
+        drawn = super()._draw_batch(batch_size)
         with self._lock:
             self._admit()
         return drawn
@@ -119,7 +119,7 @@ class RayClient(Intake):
 
     Args:
       layout: of the sequences.
-      learner: Ray's handle of the process, which has `write`, `waiting` and `weights`.
+      learner: Ray's handle of the process, which has `write`, `count_waiting` and `weights`.
     """
 
     def __init__(self, layout: Layout, learner: Any):
@@ -163,7 +163,7 @@ class RayClient(Intake):
             if self._stopping.wait(pause):
                 raise ReplayStopped
             pause = min(1.5 * pause, _POLL)
-            left = self._ask(self._learner.waiting, self._id)
+            left = self._ask(self._learner.count_waiting, self._id)
 
     def weights(self, newer_than: int = -1) -> tuple[int, np.ndarray] | None:
         """The newest weights as `RayTable.publish` got them; None if there are none of a later step.

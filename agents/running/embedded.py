@@ -20,7 +20,7 @@ from agents.monitoring.progress import Progress, closing_words
 from agents.running.loop import learn
 from agents.running.signals import stop_on_signal
 from agents.settings import Settings
-from agents.storage.checkpoint import Checkpointer, Counters, newest
+from agents.storage.checkpoint import Checkpointer, Counters, find_newest
 from agents.storage.run_folder import newest_step, unread_note, write_operative_config
 from agents.storage.statistics_log import forget_after
 from agents.workers import build
@@ -36,7 +36,7 @@ Part = TypeVar("Part", GymnasiumVectorEnvironment, Collector, Evaluations)
 class EmbeddedRun:
     """One training run in this process. The constructor only reads; entering opens the folder's files and resumes.
 
-        with EmbeddedRun(root_dir, Settings.configured()) as training:
+        with EmbeddedRun(root_dir, Settings.from_gin()) as training:
             result = training.run()
 
     Leaving it, or `close`, closes environments, writers and the replay, in an order in which none can hang.
@@ -62,7 +62,7 @@ class EmbeddedRun:
     ):
         self._parts = contextlib.ExitStack()
         self._on_evaluation = on_evaluation
-        self._root, self._settings = os.fspath(root_dir), settings or Settings.configured()
+        self._root, self._settings = os.fspath(root_dir), settings or Settings.from_gin()
         self._training = self._settings.train
         self._stopped_by: int | None = None
         with contextlib.ExitStack() as on_error:
@@ -113,7 +113,7 @@ class EmbeddedRun:
         )
         self._parts.callback(self.replay.stop)
         # The networks, the replay and the counters know nothing of the steps after the checkpoint: nor do statistics.
-        _, counters = newest(self._root) or (0, Counters())
+        _, counters = find_newest(self._root) or (0, Counters())
         forget_after(self._root, counters.statistics_log)
         checkpointer = Checkpointer(self._root, build.trackables(self.agent), self.replay.checkpoint)
         self.learner = Learner(
@@ -189,7 +189,7 @@ class EmbeddedRun:
             head=self.agent.heads.names[self.agent.policy.best_head],
         )
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether another update keeps to the replay ratio, or to `train.steps_per_update`."""
         updates = self.learner.updates
         training = self._training
@@ -200,7 +200,7 @@ class EmbeddedRun:
         steps = self.learner.environment_steps
         return self.replay.allows_update(updates, steps, training.steps_per_update)
 
-    def more(self) -> None:
+    def gather(self) -> None:
         """Collects a round."""
         self.collector.run(self._training.steps_per_round)
 
@@ -216,7 +216,7 @@ class EmbeddedRun:
         """Evaluates every `eval_interval` updates, but not where the evaluation at the end follows."""
         training = self._training
         if training.eval_interval and updates % training.eval_interval == 0:
-            last = training.is_over(updates, self.learner.environment_steps) and not self.due()
+            last = training.is_over(updates, self.learner.environment_steps) and not self.is_due()
             if not (last and training.final_eval_rounds):
                 self._evaluate(1)
 

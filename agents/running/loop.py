@@ -13,10 +13,10 @@ from agents.workers.learner import Learner
 class Source(Protocol):
     """Where experience comes from, and at which pace."""
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether another update keeps to the run's pace."""
 
-    def more(self) -> None:
+    def gather(self) -> None:
         """Collects, or waits until others have."""
 
 
@@ -40,10 +40,10 @@ def learn(
     while not stopped() and learner.updates < training.updates:
         # Before the first update, too: the first priorities should know the scale.
         show(learner.drain_statistics(), "")
-        if not source.due():
+        if not source.is_due():
             if training.is_over(learner.updates, learner.environment_steps):
                 return
-            source.more()
+            source.gather()
             continue
         if learner.updates == first:
             show([], COMPILING)

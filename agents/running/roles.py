@@ -73,7 +73,7 @@ class Role(abc.ABC):
         os.setpgid(0, 0)  # the terminal's Ctrl-C goes to the driver's group
         with gin.unlock_config():
             gin.parse_config(config)
-        self.settings = Settings.configured()
+        self.settings = Settings.from_gin()
         self.training = self.settings.train
         tf.random.set_seed(self.training.seed)  # for layers of users that draw from it
         self.opened = contextlib.ExitStack()
@@ -197,13 +197,13 @@ class LearnerRole(Role):
         learner.save()
         self._publish()
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Says whether a batch keeps to the replay ratio, and the run goes on."""
         learner = self._learner
         over = self.training.is_over(learner.updates, learner.environment_steps)
         return not over and self.replay.batch_due(learner.batch_size)
 
-    def more(self) -> None:
+    def gather(self) -> None:
         """Waits a moment for the collectors."""
         self._waited += _POLL
         self._stopping.wait(_POLL)
@@ -225,8 +225,8 @@ class LearnerRole(Role):
         """As the next two, a method of `RayTable` for its clients."""
         return self.replay.write(*round_)
 
-    def waiting(self, writer: int) -> int:
-        return self.replay.waiting(writer)
+    def count_waiting(self, writer: int) -> int:
+        return self.replay.count_waiting(writer)
 
     def weights(self, newer_than: int) -> tuple[int, list[Any]] | None:
         return self.replay.weights(newer_than)
@@ -285,7 +285,7 @@ class CollectorRole(Acting):
 
     def build(self, address: Any, start: int) -> None:
         # A later start does not repeat the episodes that the first one began with.
-        seed = self.settings.seeds.collector(self._index, start, seconds=int(time.time()))
+        seed = self.settings.seeds.collector_seed(self._index, start, seconds=int(time.time()))
         self._open(address, build.build_environment(self.settings, self.training.num_envs, seed), seed)
         name = f"collector {self._index}"
         self._collector = build.build_collector(self.environment, self._agent, self.replay, name)

@@ -23,7 +23,7 @@ def quiet() -> None:
     """
     if importlib.util.find_spec("tf_keras") is not None:
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    if verbose():
+    if is_verbose():
         return
     # 3 leaves fatal messages: TensorFlow reports twice-registered CUDA plug-ins as errors, on every machine.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -44,7 +44,7 @@ def redirect_native_messages(path: str | os.PathLike) -> Iterator[None]:
     What Python writes there stays on the terminal. With `RBS_TF_VERBOSE=1`, or where Python's stderr has been replaced,
     everything stays where it is.
     """
-    if verbose() or sys.stderr is not sys.__stderr__:
+    if is_verbose() or sys.stderr is not sys.__stderr__:
         yield
         return
     sys.stderr.flush()
@@ -80,6 +80,6 @@ def set_environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def verbose() -> bool:
+def is_verbose() -> bool:
     """Says whether the environment asks for everything that libraries write, and for tracebacks."""
     return os.environ.get(VERBOSE) == "1"

@@ -99,7 +99,7 @@ class Checkpointer:
         """
         for folder in checkpoints(self._root)[:1]:
             _read_variables(self._checkpoint, folder)
-        return newest(self._root)
+        return find_newest(self._root)
 
     def _tidy(self) -> None:
         """Gives whole checkpoints their names; removes the oldest, and what is not whole."""
@@ -114,7 +114,7 @@ class Checkpointer:
                 _remove(folder)
 
 
-def newest(root_dir: str | os.PathLike) -> tuple[int, Counters] | None:
+def find_newest(root_dir: str | os.PathLike) -> tuple[int, Counters] | None:
     """Step and counters of a run's newest checkpoint; None without any.
 
     Raises:
@@ -132,7 +132,7 @@ def check(root_dir: str | os.PathLike) -> None:
     Raises:
       RunFolderError: they cannot be read.
     """
-    newest(root_dir)
+    find_newest(root_dir)
     for folder in checkpoints(root_dir)[:1]:
         with readable(folder):
             variables = tf.train.load_checkpoint(_variables_path(folder))

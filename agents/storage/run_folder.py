@@ -215,15 +215,15 @@ def versions() -> str:
 
 def first_start(root_dir: str | os.PathLike) -> str:
     """The line about the folder's first start: when, and the command. No two runs have the same."""
-    return _text(root_dir, _COMMAND).partition("\n")[0]
+    return _read_text(root_dir, _COMMAND).partition("\n")[0]
 
 
 def recorded_versions(root_dir: str | os.PathLike) -> dict[str, str]:
     """`versions` of the folder's last start, name -> version; empty without the file."""
-    return dict(re.findall(r"^(\S+) (.+)$", _text(root_dir, _VERSIONS), re.MULTILINE))
+    return dict(re.findall(r"^(\S+) (.+)$", _read_text(root_dir, _VERSIONS), re.MULTILINE))
 
 
-def _text(root_dir: str | os.PathLike, name: str) -> str:
+def _read_text(root_dir: str | os.PathLike, name: str) -> str:
     """Content of a file of the folder; empty without it."""
     path = pathlib.Path(root_dir, name)
     return path.read_text(errors="replace") if path.is_file() else ""

@@ -145,9 +145,9 @@ def _trace_once(priorities: Callable, rows: int, num_heads: int) -> Callable:
     of_rows = [tf.TensorSpec((None, rows), of) for of in (tf.int32, tf.int32, tf.float32, tf.float32)]
     values = tf.TensorSpec((None, rows, num_heads), tf.float32)
 
-    def traced(*columns: tf.Tensor) -> tf.Tensor:
+    def compute_priorities(*columns: tf.Tensor) -> tf.Tensor:
         # Where functions run eagerly, as people debug, columns are still arrays.
         step_type, previous_action, reward, discount, taken, greedy = map(tf.convert_to_tensor, columns)
         return priorities(Steps(step_type, None, previous_action, reward, discount), taken, greedy)
 
-    return tf.function(traced, input_signature=[*of_rows, values, values], autograph=False)
+    return tf.function(compute_priorities, input_signature=[*of_rows, values, values], autograph=False)

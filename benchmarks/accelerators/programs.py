@@ -28,7 +28,7 @@ NETWORKS = {
 _CHOOSES = "train.scaling = @"
 SCALINGS = {
     name: gin.get_configurable(statement.removeprefix(_CHOOSES))
-    for name, statement in configuration.scalings(REPOSITORY / "configs").items()
+    for name, statement in configuration.list_scalings(REPOSITORY / "configs").items()
     if statement.startswith(_CHOOSES)  # not those that are a file: variants
 }
 TYPES = {"PRED": "bool", "U8": "uint8", "S32": "int32", "S64": "int64", "F32": "float32", "F64": "float64"}

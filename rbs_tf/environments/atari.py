@@ -48,7 +48,7 @@ class Frames(gymnasium.vector.VectorWrapper):
         frames, info = self.env.reset(seed=None if seed is None else np.asarray(seed), options=options)
         self._lives, self._new_life = np.array(info["lives"]), np.ones(self.num_envs, bool)
         self._ended = np.zeros(self.num_envs, bool)
-        return self._image(frames), info
+        return self._stack_image(frames), info
 
     def step(  # type: ignore[override]  # as for `reset`
         self, actions: np.ndarray
@@ -60,9 +60,9 @@ class Frames(gymnasium.vector.VectorWrapper):
         self.life_lost = (lives < self._lives) & ~self._ended
         self._new_life = self.life_lost | self._ended  # a step behind an end is the first of a new episode
         self._lives, self._ended = lives, terminated | truncated
-        return self._image(frames), rewards, terminated, truncated, info
+        return self._stack_image(frames), rewards, terminated, truncated, info
 
-    def _image(self, frames: np.ndarray) -> np.ndarray:
+    def _stack_image(self, frames: np.ndarray) -> np.ndarray:
         # In one piece of memory: acting and storing copy it, which across a view takes ten times as long.
         stack = np.moveaxis(frames if frames.ndim == 5 else frames[..., None], 1, 0)
         return stack[0] if len(stack) == 1 else np.concatenate(list(stack), axis=-1)

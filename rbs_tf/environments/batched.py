@@ -68,9 +68,9 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
             self._first_action = actions.start.item()
             self._action_spec = array_spec.BoundedArraySpec((), np.int32, 0, actions.n.item() - 1, "action")
         else:
-            limits = (_bound(actions.low), _bound(actions.high))
+            limits = (_shrink_bound(actions.low), _shrink_bound(actions.high))
             self._action_spec = array_spec.BoundedArraySpec(actions.shape, actions.dtype, *limits, "action")
-        self._observation_spec = _map_parts(_spec, pixels)
+        self._observation_spec = _map_parts(_make_spec, pixels)
 
     @property
     def batched(self) -> bool:
@@ -112,7 +112,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
         )
         self._seeds = None  # seeding again would play the first episode again
         self._ended = np.zeros(self._num_envs, bool)
-        return self._finite(ts.restart(_map_parts(_convert_bool, observation), self._num_envs))
+        return self._check_finite(ts.restart(_map_parts(_convert_bool, observation), self._num_envs))
 
     def _step(self, action: np.ndarray) -> ts.TimeStep:
         first = self._ended
@@ -125,7 +125,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
             self._ended, ts.StepType.LAST, np.where(first, ts.StepType.FIRST, ts.StepType.MID)
         )
         over = terminated if self._life_lost is None else terminated | self._life_lost()
-        return self._finite(
+        return self._check_finite(
             ts.TimeStep(
                 step_type.astype(np.int32),
                 reward.astype(np.float32, copy=False),
@@ -134,7 +134,7 @@ class GymnasiumVectorEnvironment(py_environment.PyEnvironment):
             )
         )
 
-    def _finite(self, time_step: ts.TimeStep) -> ts.TimeStep:
+    def _check_finite(self, time_step: ts.TimeStep) -> ts.TimeStep:
         parts = {"reward": time_step.reward}
         observation = time_step.observation
         if isinstance(observation, dict):
@@ -200,9 +200,9 @@ def _map_parts(function: Callable, observation: Any) -> Any:
     return function(observation)
 
 
-def _spec(space: gymnasium.spaces.Box) -> array_spec.BoundedArraySpec:
+def _make_spec(space: gymnasium.spaces.Box) -> array_spec.BoundedArraySpec:
     dtype = np.uint8 if space.dtype == bool else space.dtype
-    limits = _bound(space.low), _bound(space.high)
+    limits = _shrink_bound(space.low), _shrink_bound(space.high)
     return array_spec.BoundedArraySpec(space.shape, dtype, *limits, "observation")
 
 
@@ -210,6 +210,6 @@ def _convert_bool(observation: np.ndarray) -> np.ndarray:
     return observation.view(np.uint8) if observation.dtype == bool else observation
 
 
-def _bound(limit: np.ndarray) -> np.ndarray | np.generic:
+def _shrink_bound(limit: np.ndarray) -> np.ndarray | np.generic:
     """One number when all elements share it, which keeps the spec of a frame small."""
     return limit.flat[0] if (limit == limit.flat[0]).all() else limit

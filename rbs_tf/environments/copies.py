@@ -50,7 +50,7 @@ class Copies(gymnasium.vector.VectorEnv):
             raise Unsuitable(f"{name}: {error}") from error
         except (Exception, SystemExit) as error:
             self.close()
-            which = self._where(len(self.envs)) if max(1, len(self.envs)) < num_envs else name
+            which = self._name_copy(len(self.envs)) if max(1, len(self.envs)) < num_envs else name
             raise EnvironmentFault(f"{which} cannot be made: {describe(error)}") from error
 
     def _take_over_spaces(self) -> None:
@@ -73,18 +73,18 @@ class Copies(gymnasium.vector.VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         seeds = [None] * self.num_envs if seed is None else seed
         seeds = [seeds + index for index in range(self.num_envs)] if isinstance(seeds, int) else seeds
-        observations = self._room()
+        observations = self._make_room()
         for index, (env, own) in enumerate(zip(self.envs, seeds, strict=True)):
             try:
                 observation, _ = env.reset(seed=own, options=options)
-                _put(observations, index, observation)
+                _store_observation(observations, index, observation)
             except (Exception, SystemExit) as error:
-                raise self._fault(index, error) from error
+                raise self._make_fault(index, error) from error
         self._ended = np.zeros(self.num_envs, bool)
         return observations, {}
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        observations = self._room()
+        observations = self._make_room()
         rewards = np.zeros(self.num_envs, np.float32)
         terminated, truncated = np.zeros((2, self.num_envs), bool)
         for index, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
@@ -93,11 +93,14 @@ class Copies(gymnasium.vector.VectorEnv):
                     observation, _ = env.reset()
                 else:
                     observation, reward, ended, cut, _ = env.step(action)
-                    rewards[index] = _number("the reward", reward)
-                    terminated[index], truncated[index] = _flag("terminated", ended), _flag("truncated", cut)
-                _put(observations, index, observation)
+                    rewards[index] = _read_number("the reward", reward)
+                    terminated[index], truncated[index] = (
+                        _read_flag("terminated", ended),
+                        _read_flag("truncated", cut),
+                    )
+                _store_observation(observations, index, observation)
             except (Exception, SystemExit) as error:
-                raise self._fault(index, error) from error
+                raise self._make_fault(index, error) from error
         self._ended = terminated | truncated
         return observations, rewards, terminated, truncated, {}
 
@@ -107,22 +110,22 @@ class Copies(gymnasium.vector.VectorEnv):
             try:
                 env.close()
             except (Exception, SystemExit) as error:
-                log.warning(f"{self._where(index)} cannot be closed: {describe(error)}")
+                log.warning(f"{self._name_copy(index)} cannot be closed: {describe(error)}")
 
-    def _room(self) -> Any:
+    def _make_room(self) -> Any:
         create = gymnasium.vector.utils.create_empty_array
         return create(self.single_observation_space, self.num_envs, fn=np.empty)
 
-    def _where(self, index: int) -> str:
+    def _name_copy(self, index: int) -> str:
         return f"{self._name}, copy {index + 1} of {self.num_envs}"
 
-    def _fault(self, index: int, error: BaseException) -> EnvironmentFault:
+    def _make_fault(self, index: int, error: BaseException) -> EnvironmentFault:
         words = describe(error)
         hint = f". {_TODAYS_API}" if any(sign in words for sign in _OLD_API) else ""
-        return EnvironmentFault(f"{self._where(index)}: {words}{hint}")
+        return EnvironmentFault(f"{self._name_copy(index)}: {words}{hint}")
 
 
-def _number(what: str, value: Any) -> float:
+def _read_number(what: str, value: Any) -> float:
     """The value of one real number, or of an array of one."""
     if isinstance(value, float | int):  # at once: this is in every step
         return float(value)
@@ -132,21 +135,21 @@ def _number(what: str, value: Any) -> float:
     return float(array.item())
 
 
-def _flag(what: str, value: Any) -> bool:
+def _read_flag(what: str, value: Any) -> bool:
     """The value of something that is True or False, or 1 or 0."""
     if value is True or value is False:
         return value
-    number = _number(what, value)
+    number = _read_number(what, value)
     if number not in (0.0, 1.0):
         raise ValueError(f"{what} is {describe(value, typed=True)}: expected True or False")
     return bool(number)
 
 
-def _put(observations: Any, index: int, observation: Any, of: str = "") -> None:
+def _store_observation(observations: Any, index: int, observation: Any, of: str = "") -> None:
     """Copies the observation of a copy to its place; NumPy would stretch one of another shape."""
     if isinstance(observations, dict):
         for name, room in observations.items():
-            _put(room, index, find_part(observation, name), f" {name!r}")
+            _store_observation(room, index, find_part(observation, name), f" {name!r}")
         return
     array = np.asarray(observation)
     room = observations[index]

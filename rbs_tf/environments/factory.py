@@ -234,7 +234,7 @@ def _register(name: str) -> None:
 def _unknown(name: str) -> ValueError:
     module, colon, env_id = name.rpartition(":")
     # A new process knows the module's ids only with its name.
-    nearest = [f"{module}{colon}{i}" if i in gymnasium.registry else i for i in names.nearest(env_id)]
+    nearest = [f"{module}{colon}{i}" if i in gymnasium.registry else i for i in names.find_nearest(env_id)]
     return ValueError(
         f"unknown environment {name!r}"
         + (f"; did you mean {' or '.join(map(repr, nearest))}?" if nearest else "")

@@ -48,7 +48,7 @@ def list_environments() -> dict[str, tuple[str, ...]]:
     }
 
 
-def nearest(name: str) -> list[str]:
+def find_nearest(name: str) -> list[str]:
     """The known names most like `name`, best first; upper case, "_" and "-" do not count."""
 
     def letters(text: str) -> str:

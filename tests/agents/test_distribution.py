@@ -33,7 +33,7 @@ from tests.agents.small_agent import (
 from tests.agents.stock import batch_of, in_tensorflow, step_driver
 from tests.devices import process_with_two_cpus
 
-CHOICES = configuration.scalings(REPOSITORY / "configs")
+CHOICES = configuration.list_scalings(REPOSITORY / "configs")
 SCALINGS = dict.fromkeys(CHOICES, ())
 # Larger steps than usual, so that every update changes the units.
 RMS = "RecurrentQNetwork.reward_input = 'rms'"

@@ -10,7 +10,7 @@ from agents.settings import Settings
 from tests.agents.quickstart import REPOSITORY, configured, scalars
 from tests.agents.small_agent import as_sequence, make_agent, observe_rewards, random_windows
 
-SCALINGS = configuration.scalings(REPOSITORY / "configs")
+SCALINGS = configuration.list_scalings(REPOSITORY / "configs")
 # No hook at all; last layers rewritten before updates and after them; logits.
 QUICK = "pop_art_first", "hl_gauss"
 SLOW = "none", "return_out"  # which runs in test_units.py, too
@@ -47,7 +47,7 @@ def test_each_makes_an_agent_learn_whose_checkpoint_holds_everything(tmp_path):
     for name in SCALINGS:
         with configured(SCALINGS[name]):
             agent, restored = (
-                make_agent(scaling=Settings.configured().train.scaling, seed=seed) for seed in (1, 2)
+                make_agent(scaling=Settings.from_gin().train.scaling, seed=seed) for seed in (1, 2)
             )
         before = values_of(agent)["weights"]
         observe_rewards(agent, random_windows())

@@ -58,7 +58,7 @@ def test_a_scaling_sees_each_networks_values_in_their_own_units():
 
 def test_every_scaling_of_the_code_can_be_named_and_every_name_is_that_of_a_scaling():
     chosen = set()
-    for statement in configuration.scalings(REPOSITORY / "configs").values():
+    for statement in configuration.list_scalings(REPOSITORY / "configs").values():
         with configured(statement):
-            chosen.add(type(Settings.configured().train.scaling(2)).__name__)
+            chosen.add(type(Settings.from_gin().train.scaling(2)).__name__)
     assert chosen == {kind.__name__ for kind in named_scalings().values()}

@@ -100,7 +100,7 @@ def test_every_default_and_every_example_fits():
         with configuration.borrowed():
             gin.parse_config(f"{ASKED}{name} = {configuration.format_gin(example)}")
             if name not in ("Replay.backend", "Replay.capacity"):
-                Settings.configured()  # its message would name the setting
+                Settings.from_gin()  # its message would name the setting
 
 
 def test_defaults_of_the_page_are_those_of_what_is_built():
@@ -130,7 +130,7 @@ def test_configurations_of_runs_that_were_trained_before_go_on_working():
     for config in configs:
         with configuration.borrowed():
             gin.parse_config(config.read_text())
-            assert Settings.configured().replay.compression == 0
+            assert Settings.from_gin().replay.compression == 0
 
 
 def test_what_is_for_python_only_cannot_be_bound():
@@ -151,4 +151,4 @@ def test_a_value_of_the_wrong_kind_is_refused_by_name():
                 with pytest.raises(
                     (ValueError, TypeError), match="NOTHING" if "%" in value else f"^{name} = "
                 ):
-                    Settings.configured()
+                    Settings.from_gin()

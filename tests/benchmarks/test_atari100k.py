@@ -46,5 +46,5 @@ def test_the_same_games_count_for_all_and_none_is_an_error(tmp_path):
 
 
 def test_the_sweep_has_the_games_that_scores_are_published_of():
-    asked = sweep.read(ROOT / "configs/sweeps/atari100k.sweep")
+    asked = sweep.read_sweep(ROOT / "configs/sweeps/atari100k.sweep")
     assert asked.axes["env"] == list(atari100k.published()["SPR"])

@@ -53,7 +53,7 @@ def test_games_above_are_counted_with_ties_half_and_an_exact_interval():
 
 def test_later_stages_are_the_first_one_with_other_scalings(tmp_path):
     first, *others = (
-        sweep.read(ROOT / f"benchmarks/sweeps/atari57_{stage}.sweep")
+        sweep.read_sweep(ROOT / f"benchmarks/sweeps/atari57_{stage}.sweep")
         for stage in ("heads", "scaled_heads", "one_head", "asterix", "skiing")
     )
     assert sorted(first.axes["env"]) == list(GAMES)
@@ -85,7 +85,7 @@ def test_a_sweep_on_another_machine_leaves_out_what_the_table_has(tmp_path, monk
     rows = [{"game": "pong", "variant": name, "seed": "571"} for name in ("none", "one_head_none")]
     monkeypatch.setattr(atari57, "read", lambda table: rows)
     atari57.mark(tmp_path)
-    grid = sweep.read(atari57.ROOT / "benchmarks/sweeps/atari57_heads.sweep")
+    grid = sweep.read_sweep(atari57.ROOT / "benchmarks/sweeps/atari57_heads.sweep")
     runs = grid.runs(tmp_path)
     done = [folder.name for folder in runs if sweep.is_finished(folder, 25_000)]
     names = "atari_100k-pong-none-seed571", "atari_100k-pong-benchmarks_sweeps_one_head_none-seed571"

@@ -26,7 +26,7 @@ def bin_means(places: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.n
     return means.interpolate(limit_area="inside").to_numpy()
 
 
-def final(places: np.ndarray, values: np.ndarray, end: float) -> float:
+def final_mean(places: np.ndarray, values: np.ndarray, end: float) -> float:
     """Mean of the values in the last fifth before `end`, else the last value before it, else NaN."""
     last = values[(places > 0.8 * end) & (places <= end)]
     before = values[places <= end]

@@ -28,7 +28,7 @@ th, td { padding: 0.2rem 0.6rem; border: 0 solid #ccc; border-bottom-width: 1px;
 def write(
     groups: Sequence[Group], tables: dict[str, pd.DataFrame], left_out: Sequence[tuple[Path, str]]
 ) -> str:
-    """The page as text, of what `tables.compute` has made."""
+    """The page as text, of what `tables.compute_tables` has made."""
     names = recorded.find_differing([group.settings for group in groups])
     settings = {group.label: [group.settings.get(name, "-") for name in names] for group in groups}
     colours = dict(zip((group.label for group in groups), itertools.cycle(_COLOURS), strict=False))
@@ -40,19 +40,19 @@ def write(
 intervals over seeds; one seed has none, and those of fewer than five are too narrow.</p>
 <h2>Learning curves</h2>
 <p>Mean return per episode in original points, over learner updates, as far as all seeds of a group have come.</p>
-{_image(learning_curves(tables["learning_curves"], colours), "Learning curves")}
+{_embed_image(learning_curves(tables["learning_curves"], colours), "Learning curves")}
 <h2>Final returns</h2>
 <p>Mean over the last fifth of the updates that all runs in an environment have: runs of different lengths are compared
 where the shortest ends. Numbers of seeds are in brackets.</p>
-{_image(final_returns(tables["final_returns"], colours), "Final returns of the groups")}
-{_table(tables["final_returns"])}
+{_embed_image(final_returns(tables["final_returns"], colours), "Final returns of the groups")}
+{_format_table(tables["final_returns"])}
 <h2>Human-normalised scores</h2>
 <p>Over the Atari games that all groups have played: 0 is a random player, 1 a human.</p>
-{_table(tables["aggregates"])}
+{_format_table(tables["aggregates"])}
 <h2>Settings that differ</h2>
-{_table(pd.DataFrame({"setting": names} | settings))}
+{_format_table(pd.DataFrame({"setting": names} | settings))}
 <h2>Runs</h2>
-{_table(tables["runs"])}
+{_format_table(tables["runs"])}
 <ul>{gone}</ul>
 </body></html>
 """
@@ -93,14 +93,14 @@ def final_returns(table: pd.DataFrame, colours: dict[str, str]) -> Figure:
     return drawing
 
 
-def _image(drawing: Figure, words: str) -> str:
+def _embed_image(drawing: Figure, words: str) -> str:
     image = io.BytesIO()
     drawing.savefig(image, format="svg", metadata={"Date": None})
     source = base64.b64encode(image.getvalue()).decode()
     return f'<img alt="{words}" src="data:image/svg+xml;base64,{source}">'
 
 
-def _table(table: pd.DataFrame) -> str:
+def _format_table(table: pd.DataFrame) -> str:
     """A table without the columns that say nothing."""
     if table.empty:
         return "<p>None.</p>"

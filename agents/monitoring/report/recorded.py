@@ -63,7 +63,7 @@ def parse(text: str) -> dict[str, Any]:
     return resolve(settings)
 
 
-def method(settings: Settings) -> dict[str, str]:
+def describe_method(settings: Settings) -> dict[str, str]:
     """A run's group as text: all of its settings but seed, environment and length."""
     return {name: repr(value) for name, value in settings.items() if name not in REPETITION}
 
@@ -74,11 +74,11 @@ def find_differing(methods: Sequence[Mapping[str, str]]) -> list[str]:
     return [name for name in names if len({settings.get(name) for settings in methods}) > 1]
 
 
-def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
+def label_methods(methods: Sequence[Mapping[str, str]]) -> list[str]:
     """A name for each group: its scaling, its heads, then other settings in alphabetical order, as far as they tell
     groups apart that have equal names so far."""
     if len(methods) == 1:
-        return [_text(SCALING, methods[0].get(SCALING, "'run'"))]
+        return [_format_value(SCALING, methods[0].get(SCALING, "'run'"))]
     chosen: list[str] = []
     apart = 1
     for name in sorted(find_differing(methods), key=lambda name: [name != first for first in _FIRST]):
@@ -86,11 +86,13 @@ def labels(methods: Sequence[Mapping[str, str]]) -> list[str]:
         if kinds > apart:
             chosen = [*chosen, name]
             apart = kinds
-    parts = ([_text(name, settings[name]) for name in chosen if name in settings] for settings in methods)
+    parts = (
+        [_format_value(name, settings[name]) for name in chosen if name in settings] for settings in methods
+    )
     return [", ".join(words) or "the rest" for words in parts]
 
 
-def _text(name: str, value: str) -> str:
+def _format_value(name: str, value: str) -> str:
     if name == SCALING:
         return value.removeprefix("@").rpartition(".")[2].strip("'")
     if name == "Heads.pairs" and value.startswith("("):

@@ -48,7 +48,7 @@ class Run(NamedTuple):
         return updates, values
 
 
-def find(folders: Iterable[str | os.PathLike]) -> list[Path]:
+def find_runs(folders: Iterable[str | os.PathLike]) -> list[Path]:
     """Run folders among and below the given ones, each once, in alphabetical order; links below are not followed."""
     found = set()
     for folder in folders:
@@ -59,7 +59,7 @@ def find(folders: Iterable[str | os.PathLike]) -> list[Path]:
     return sorted(found)
 
 
-def read(folder: Path) -> Run:
+def read_run(folder: Path) -> Run:
     """Reads a run folder.
 
     Raises:

@@ -36,7 +36,7 @@ def group_runs(found: Sequence[Run]) -> tuple[list[Group], list[tuple[Path, str]
     kept: dict[tuple, Run] = {}
     left_out = []
     for run in sorted(found, key=lambda run: -run.updates):
-        key = tuple(sorted(recorded.method(run.settings).items())), run.environment, run.seed
+        key = tuple(sorted(recorded.describe_method(run.settings).items())), run.environment, run.seed
         if not run.updates or not (run.train or run.evaluation):
             left_out.append((run.folder, "it has made no updates yet, or logged nothing"))
         elif key in kept:
@@ -48,7 +48,7 @@ def group_runs(found: Sequence[Run]) -> tuple[list[Group], list[tuple[Path, str]
     for (method, environment, _), run in sorted(kept.items(), key=lambda item: item[0][1:]):
         by_method[method][environment].append(run)
     methods = [dict(method) for method in by_method]
-    groups = map(Group, recorded.labels(methods), methods, by_method.values())
+    groups = map(Group, recorded.label_methods(methods), methods, by_method.values())
 
     def place(group: Group) -> tuple[int, str]:
         return _ORDER.get(group.settings.get(recorded.SCALING, ""), 2), group.label
@@ -56,7 +56,7 @@ def group_runs(found: Sequence[Run]) -> tuple[list[Group], list[tuple[Path, str]
     return sorted(groups, key=place), left_out
 
 
-def compute(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
+def compute_tables(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
     """The tables of at least one group by the names of their CSV files."""
     environments = sorted({environment for group in groups for environment in group.runs})
     cells = [
@@ -84,7 +84,7 @@ def compute(groups: Sequence[Group]) -> dict[str, pd.DataFrame]:
             }
             facts = {"dead_units": run.dead_units, "commit": run.versions["commit"], "folder": run.folder}
             listed.append(cell | {"seed": run.seed} | progress | {"state": run.state} | facts)
-        returns = np.array([estimates.final(*run.returns(kind), ends[env]) for run in runs])
+        returns = np.array([estimates.final_mean(*run.returns(kind), ends[env]) for run in runs])
         human = np.full(len(runs), np.nan)
         if scores.has_score(env):
             human = normalised[env, label] = np.asarray(scores.human_normalised_score(env, returns))

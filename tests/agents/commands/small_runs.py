@@ -61,7 +61,7 @@ def write_slim_run(folder, *bindings):
     folder.mkdir(parents=True)
     with configured(*bindings):
         (folder / "config.gin").write_text(gin.config_str())
-        settings = Settings.configured()
+        settings = Settings.from_gin()
         environment = build.build_eval_environment(settings)
         agent = build.build_agent(settings, environment)
         assert Best(folder).offer(7, np.array([1.0, 2.0]), agent.acting_variables)

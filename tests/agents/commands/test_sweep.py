@@ -60,7 +60,7 @@ def started(tmp_path):
 
 def grid(tmp_path, text):
     (tmp_path / "grid.sweep").write_text(text)
-    return sweep.read(tmp_path / "grid.sweep")
+    return sweep.read_sweep(tmp_path / "grid.sweep")
 
 
 def test_lists_are_axes_and_seeds_change_slowest(tmp_path):
@@ -96,7 +96,7 @@ def test_every_sweep_that_comes_along_can_run(tmp_path):
     files = [*(CONFIGS / "sweeps").glob("*.sweep"), *(REPOSITORY / "benchmarks/sweeps").glob("*.sweep")]
     assert len(files) > 2
     for file in files:
-        runs, scaled = sweep.read(file).runs(tmp_path), {}
+        runs, scaled = sweep.read_sweep(file).runs(tmp_path), {}
         (folder, first), *_ = runs.items()
         assert len(check_commands([first], [folder])) == 1
         for flags in runs.values():

@@ -74,9 +74,9 @@ def test_every_tag_stands_in_the_table_and_the_other_way_round(events, table):
 
 def test_what_other_scalings_write_stands_in_the_table_and_the_other_way_round(table):
     shown = set()
-    for statement in configuration.scalings(REPOSITORY / "configs").values():
+    for statement in configuration.list_scalings(REPOSITORY / "configs").values():
         with configured(statement):
-            shown |= {f"scaling/{name}/<head>" for name in Settings.configured().train.scaling(2).summaries()}
+            shown |= {f"scaling/{name}/<head>" for name in Settings.from_gin().train.scaling(2).summaries()}
     rest = {"waits/learner", "episode/human_normalised_score"}
     rows = {tag for (_, tag), written in table.items() if written != "always" or tag.startswith("scaling/")}
     assert rows == shown | rest
@@ -171,6 +171,6 @@ def test_settings_tell_runs_apart():
         (("rate = 0.5", "RecurrentMultiHeadAgent.learning_rate = %rate"), "return_based"),
     ):
         with configured(*bindings):
-            settings = summaries.columns(Settings.configured())
+            settings = summaries.columns(Settings.from_gin())
         assert settings["scaling"] == expected and settings["heads"] == 2, bindings
         assert settings["learning_rate"] == (0.5 if "rate = 0.5" in bindings else 1e-3), bindings

@@ -21,7 +21,7 @@ import pytest
 import tensorflow as tf
 
 from agents.replay.backends import RAY, REVERB
-from agents.storage.checkpoint import newest
+from agents.storage.checkpoint import find_newest
 from agents.storage.run_folder import checkpoints
 from rbs_tf import ReturnMoments
 from tests.agents.quickstart import scalars
@@ -43,7 +43,7 @@ RATIO = ("Replay.replay_ratio = 1.0", "Replay.error_buffer = 16.0")
 
 def counted_steps(root):
     """Steps in the newest checkpoint: the learner's counter, and those behind the rewards' moments."""
-    _, counters = newest(root)
+    _, counters = find_newest(root)
     folder, *_ = checkpoints(root)
     variables = tf.train.load_checkpoint(str(folder / "variables"))
     moments = variables.get_tensor("agent/scaling/layer/statistics/.ATTRIBUTES/VARIABLE_VALUE")

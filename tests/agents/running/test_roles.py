@@ -12,7 +12,7 @@ import pytest
 from agents.replay.backends import RAY, REVERB
 from agents.replay.replay import ReplayStopped
 from agents.running import roles
-from agents.storage.checkpoint import newest
+from agents.storage.checkpoint import find_newest
 from agents.storage.weights import pack
 from tests.agents.quickstart import configured, scalars
 from tests.agents.running.stand_in_ray import Calls
@@ -113,7 +113,7 @@ def test_a_run_of_all_roles(cast, monkeypatch):
     assert len(waits) == UPDATES // learner.training.summary_interval
     assert (waits >= 0.0).all() and 0.0 < waits.max() <= 1.0
     assert result["steps"] > 0, "statistics come before the updates that they cause"
-    assert result["updates"] == UPDATES and newest(cast.root)[0] == UPDATES
+    assert result["updates"] == UPDATES and find_newest(cast.root)[0] == UPDATES
     assert any(not np.array_equal(now, then) for now, then in zip(weights(learner), first, strict=True))
     # Without newer weights than the first the collector cannot have collected for so many updates.
     assert collector.figures()["weights"] in range(5, UPDATES + 1)
@@ -171,8 +171,8 @@ def test_an_evaluator_plays_when_weights_are_an_interval_newer_and_a_learner_tha
     batch = evaluator.environment.batch_size
     assert [status["steps"] for status in during] == [batch * count for count in range(1, len(during) + 1)]
 
-    more, waited = learner.more, threading.Event()
-    monkeypatch.setattr(learner, "more", lambda: [waited.set(), more()])
+    gather, waited = learner.gather, threading.Event()
+    monkeypatch.setattr(learner, "gather", lambda: [waited.set(), gather()])
     working = cast.work(learner)
     assert waited.wait(patience())
     update, inside = learner._learner.update, threading.Event()

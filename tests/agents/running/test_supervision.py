@@ -37,7 +37,7 @@ def train(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(cluster, "time", ray.clock())
         monkeypatch.setattr(cluster.build, "choose_backend", lambda *_, **__: backend)
         with configured("train.updates = 60", *bindings):
-            started = cluster.started(Settings.configured(), str(tmp_path), collectors, address)
+            started = cluster.started(Settings.from_gin(), str(tmp_path), collectors, address)
             try:
                 with started as run:
                     result = run.run()

@@ -54,7 +54,9 @@ def test_save_and_restore(tmp_path):
         assert saved(tmp_path) == [str(end - 1), str(end)]
         assert all((tmp_path / "checkpoints" / step / "replay").exists() for step in saved(tmp_path))
         run = Run(tmp_path)
-        assert run.checkpointer.restore() == checkpoint.newest(tmp_path) == (end, (10 * end, end, [0, 0]))
+        assert (
+            run.checkpointer.restore() == checkpoint.find_newest(tmp_path) == (end, (10 * end, end, [0, 0]))
+        )
         assert run.variable.numpy() == end
     assert run.numbers == [1, 2, 3, 4]
 

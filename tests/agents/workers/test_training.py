@@ -19,7 +19,7 @@ def test_every_part_has_a_seed_of_its_own_which_a_later_version_keeps():
     assert (seeds.of_run, seeds.evaluation_seed(0), seeds.draws) == (7, derived(7, 1), derived(7, 1, 1))
     assert seeds.evaluation_seed(40) == derived(7, 1, 0, 40)
     assert [seeds.collection_seed(step) for step in (0, 40)] == [derived(7, 0, 0), derived(7, 0, 40)]
-    assert seeds.collector(1, 2, seconds=99) == derived(7, 3, 2, 99)
+    assert seeds.collector_seed(1, 2, seconds=99) == derived(7, 3, 2, 99)
 
 
 def test_parts_are_built_with_their_seeds_and_settings(monkeypatch):
@@ -33,7 +33,7 @@ def test_parts_are_built_with_their_seeds_and_settings(monkeypatch):
     )
     sticky = "train.eval_repeat_action_probability = 0.25"
     with configured("train.seed = 7", "Replay.capacity = 500", "Replay.min_sequences = 3", sticky):
-        settings = Settings.configured()
+        settings = Settings.from_gin()
         environment = build.build_eval_environment(settings, 2)
         build.build_environment(settings, 1, settings.seeds.collection_seed(7)).close()
         agent = build.build_agent(settings, environment)

@@ -21,10 +21,12 @@ def test_bins_are_means_and_gaps_are_bridged():
 
 def test_the_final_return_is_of_the_last_fifth_before_the_end():
     places, values = np.arange(1.0, 11), np.arange(10.0, 110, 10)
-    assert estimates.final(places, values, end=10) == np.mean([90, 100])
-    assert estimates.final(places, values, end=5) == 50  # 40 is at the lower edge, which is not part of it
-    assert estimates.final(places[:3], values[:3], end=10) == 30
-    assert np.isnan(estimates.final(places, values, end=0.5))
+    assert estimates.final_mean(places, values, end=10) == np.mean([90, 100])
+    assert (
+        estimates.final_mean(places, values, end=5) == 50
+    )  # 40 is at the lower edge, which is not part of it
+    assert estimates.final_mean(places[:3], values[:3], end=10) == 30
+    assert np.isnan(estimates.final_mean(places, values, end=0.5))
 
 
 def test_intervals_of_a_curve():

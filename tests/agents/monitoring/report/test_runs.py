@@ -44,11 +44,11 @@ def test_a_lock_that_is_held_means_running_and_a_checkpoint_counts_as_progress(t
     folder = write_run(tmp_path / "run", updates=20, planned=25)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert runs.read(folder).state == "running"
-    assert (runs.read(folder).updates, runs.read(folder).state) == (20, "stopped")
+        assert runs.read_run(folder).state == "running"
+    assert (runs.read_run(folder).updates, runs.read_run(folder).state) == (20, "stopped")
     (folder / "checkpoints" / "25").mkdir(parents=True)
     (folder / "checkpoints" / "25" / "extra.json").write_text("{}")
-    assert (runs.read(folder).updates, runs.read(folder).state) == (25, "finished")
+    assert (runs.read_run(folder).updates, runs.read_run(folder).state) == (25, "finished")
 
 
 def test_a_configuration_that_says_nothing_is_refused_with_the_reason(tmp_path):
@@ -56,7 +56,7 @@ def test_a_configuration_that_says_nothing_is_refused_with_the_reason(tmp_path):
     for text in ("train.env = 'po", "train.updates =", "Heads.pairs = ((0.0, True),", "a.b = 1"):
         (folder / "operative_config.gin").write_text(text)
         with pytest.raises(RunFolderError, match="cannot be read"):
-            runs.read(folder)
+            runs.read_run(folder)
     (folder / "operative_config.gin").unlink()
     with pytest.raises(RunFolderError, match="not got as far"):
-        runs.read(folder)
+        runs.read_run(folder)

@@ -28,11 +28,11 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(root):
-    return tables.compute(made(root)[0])
+    return tables.compute_tables(made(root)[0])
 
 
 def made(*folders):
-    return tables.group_runs([runs.read(folder) for folder in runs.find(folders)])
+    return tables.group_runs([runs.read_run(folder) for folder in runs.find_runs(folders)])
 
 
 def rows(table, **values):
@@ -42,11 +42,11 @@ def rows(table, **values):
 
 
 def test_a_run_says_what_it_is_and_how_far_it_came(root):
-    run = runs.read(root / "below" / "ypong1")
+    run = runs.read_run(root / "below" / "ypong1")
     assert (run.environment, run.seed, run.planned) == ("pong", 1, 100)
     assert (run.updates, run.steps, run.state) == (60, 600, "stopped")
     assert run.versions["commit"] == "a" * 40
-    assert runs.read(root / "xpong0").state == "finished"
+    assert runs.read_run(root / "xpong0").state == "finished"
 
 
 def test_groups_come_from_settings_and_not_from_names(root):
@@ -67,9 +67,9 @@ def test_what_says_nothing_is_left_out_with_the_reason(root, tmp_path):
     groups, left_out = made(tmp_path)
     assert {folder.name: why.split(" ")[2] for folder, why in left_out} == {"shorter": "the", "empty": "made"}
     # Without evaluations everywhere, final returns are those of training.
-    assert set(tables.compute(groups)["final_returns"]["returns"]) == {"evaluation"}
+    assert set(tables.compute_tables(groups)["final_returns"]["returns"]) == {"evaluation"}
     write_run(tmp_path / "one", seed=7, evaluated=False)
-    final = tables.compute(made(root, tmp_path)[0])["final_returns"]
+    final = tables.compute_tables(made(root, tmp_path)[0])["final_returns"]
     assert set(final["returns"]) == {"training"}
 
 
